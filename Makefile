@@ -1,0 +1,83 @@
+# Every target sets itself up in .venv; Python 3.11, git and make are all it needs.
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3.11
+JOBS ?= 2
+BIN := .venv/bin
+READY := .venv/.ready
+LOCKED := .venv/.locked
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+
+.PHONY: help demo test test-slow check format setup lock clean
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
+
+demo: $(READY) ## the whole story on the microworld: a few minutes, no GPU, no network
+	@$(BIN)/recover demo
+
+test: $(READY) ## the fast tests (JOBS=2 processes)
+	@$(PYTEST) -n $(JOBS) --dist loadfile -m "not slow"
+
+test-slow: $(READY) ## the tests that take minutes
+	@$(PYTEST) -m slow
+
+check: $(READY) ## lint and types
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: $(READY) ## sort imports and mend what the linter can
+	@$(BIN)/ruff check --fix .
+
+setup: $(READY) ## only the environment
+
+clean: ## remove .venv, caches and build products (never .recover, where your runs are)
+	@rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Counts packages as pip works through the lock; the log is shown only when something failed.
+define PROGRESS
+total=$$(grep -c == requirements.lock); n=0; every=25; [ ! -t 1 ] || every=1; \
+while IFS= read -r line; do \
+  case $$line in \
+    Collecting*) n=$$((n + 1)); [ $$((n % every)) -ne 0 ] || said="fetching $$n of about $$total packages" ;; \
+    "Installing collected"*) said="installing" ;; \
+    *) continue ;; \
+  esac; \
+  [ "$${said:-}" = "$${before:-}" ] || { [ -t 1 ] && printf '\r\033[K  %s' "$$said" || printf '  %s\n' "$$said"; }; \
+  before=$${said:-}; \
+done; [ ! -t 1 ] || printf '\r\033[K'
+endef
+
+$(LOCKED): requirements.lock
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or name one with PYTHON=" >&2; exit 1; }
+	@echo "Setting up .venv (once; a few minutes, most of it PyTorch)"
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/pip install --no-input -r requirements.lock 2>.venv/errors.log | tee .venv/setup.log | { $(PROGRESS); } \
+	  || { tail -n 20 .venv/errors.log >&2; echo "set-up failed: the lines above say why; .venv/setup.log has the rest" >&2; exit 1; }
+	@touch $@
+
+$(READY): $(LOCKED) pyproject.toml
+	@$(BIN)/pip install --quiet --quiet --no-input --no-deps --no-build-isolation -e .
+	@touch $@
+
+# The lock is resolved together with the vllm extra, so that adding the engine later moves no version.
+define PINS
+import json, sys
+for package in sorted(json.load(sys.stdin)["install"], key=lambda p: p["metadata"]["name"].lower()):
+    if "dir_info" not in package["download_info"]:
+        print(package["metadata"]["name"].lower().replace("_", "-"), package["metadata"]["version"].split("+")[0], sep="==")
+endef
+export PINS
+
+lock: ## resolve the newest versions that fit into requirements.lock (on Linux; downloads metadata only)
+	@tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; \
+	$(PYTHON) -m venv "$$tmp/venv"; \
+	"$$tmp/venv/bin/pip" install --quiet --upgrade pip; \
+	resolve() { "$$tmp/venv/bin/pip" install --quiet --dry-run --ignore-installed --report - "$$@" | $(PYTHON) -c "$$PINS"; }; \
+	resolve '.[vllm,postgres,test,dev]' > "$$tmp/all"; \
+	resolve --constraint "$$tmp/all" '.[postgres,test,dev]' > "$$tmp/used"; \
+	{ echo "# Written by make lock: runtime, postgres, test and dev, resolved together with vllm."; cat "$$tmp/used"; } > requirements.lock; \
+	echo "requirements.lock: $$(grep -c == requirements.lock) packages"

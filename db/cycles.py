@@ -1,0 +1,222 @@
+"""A cycle as one JSON document, in the shape that scripts rely on, put together from its rows in one place."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from operator import add
+from typing import Any
+
+from sqlalchemy import CTE, Connection, Row, RowMapping, Select, select
+
+from db.errors import NotFound
+from db.schema import Cycle, JSONObject, Review, Run, Score, Verdict
+from db.session import Database
+
+STAGES = ("clean", "midtrained", "recovered")
+HEADLINE = {"ifeval": "prompt_strict"}  # the metric that stands for a suite; elsewhere the first one recorded
+NO_COST = {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
+EARLIER = "knowledge:"  # the suite knowledge:K asks about the documents of cycle K
+
+Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row
+
+
+def cycle(database: Database, number: int) -> JSONObject:
+    """What `recover show cycle:N` prints."""
+    with database.read() as connection:
+        found = _read(connection, select(Cycle).where(Cycle.number == number))
+    if not found:
+        raise NotFound(f"cycle {number} is not recorded: `recover ls` lists those that are")
+    return found[0]
+
+
+def cycles(database: Database, *, before: int | None = None, limit: int | None = None) -> list[JSONObject]:
+    """All cycles, oldest first; or the newest `limit` of those below `before` (a page)."""
+    newest = select(Cycle).order_by(Cycle.number.desc()).limit(limit)
+    if before is not None:
+        newest = newest.where(Cycle.number < before)
+    with database.read() as connection:
+        return _read(connection, newest)
+
+
+def recovered_fraction(
+    clean: float | None, midtrained: float | None, recovered: float | None
+) -> float | None:
+    """Share of the lost behaviour that came back: (recovered - midtrained) / (clean - midtrained)."""
+    return _ratio(recovered, midtrained, clean)
+
+
+def knowledge_kept(clean: float | None, midtrained: float | None, recovered: float | None) -> float | None:
+    """Share of the learned knowledge that stayed: (recovered - clean) / (midtrained - clean)."""
+    return _ratio(recovered, clean, midtrained)
+
+
+def _ratio(value: float | None, zero: float | None, one: float | None) -> float | None:
+    """Where `value` lies on the way from `zero` to `one`; None when there is no way, or a number is missing."""
+    if value is None or zero is None or one is None or one == zero:
+        return None
+    return (value - zero) / (one - zero)
+
+
+def _read(connection: Connection, wanted: Select[Cycle]) -> list[JSONObject]:
+    rows = sorted(connection.execute(wanted.with_only_columns(*Cycle.__table__.c)).mappings(), key=_number)
+    if not rows:
+        return []
+    first, last = _number(rows[0]), _number(rows[-1])
+    scores, verdicts = _scores(connection, first, last), _verdicts(connection, first, last)
+    costs, reviews = _costs(connection, first, last), _reviews(connection, first, last)
+    learned = _learned(
+        connection, {number for measured in scores.values() for number in _earlier_suites(measured)}
+    )
+    return [
+        _assemble(row, scores[number], verdicts[number], costs[number], learned)
+        | {"review": reviews.get(number)}
+        for row, number in zip(rows, map(_number, rows), strict=True)
+    ]
+
+
+def _assemble(
+    row: RowMapping,
+    scores: Measured,
+    verdicts: Sequence[RowMapping],
+    cost: JSONObject,
+    learned: Mapping[int, float],
+) -> JSONObject:
+    number, checkpoints = row["number"], {stage: row[f"{stage}_id"] for stage in STAGES}
+    suites = {
+        name: _suite(by_checkpoint, checkpoints)
+        for name, by_checkpoint in scores.items()
+        if not name.startswith(EARLIER)
+    }
+    document = {
+        "cycle": number,
+        "status": row["status"],
+        "run": row["run_id"],
+        "started_at": row["started_at"],
+        "ended_at": row["ended_at"],
+        "checkpoints": checkpoints,
+        "scores": suites,
+        "recovered_fraction": recovered_fraction(*_values(suites.get("ifeval"))),
+        "knowledge_kept": knowledge_kept(*_values(suites.get("knowledge"))),
+        "verdict": _verdict(verdicts),
+        "cost": cost,
+        "summary": row["summary"],
+    }
+    if number > 1:
+        document["knowledge_by_cycle"] = _earlier(scores, checkpoints["recovered"], learned)
+    return document
+
+
+def _suite(by_checkpoint: Mapping[str, Row[Any]], checkpoints: Mapping[str, str | None]) -> JSONObject:
+    """One suite at the three stages: values, n, 95 % intervals; None where a stage is not scored (yet)."""
+    rows = {stage: by_checkpoint.get(name or "") for stage, name in checkpoints.items()}
+    there = [row for row in rows.values() if row is not None]
+    return {
+        **{stage: row.value if row else None for stage, row in rows.items()},
+        "n": there[-1].n if there else 0,
+        "intervals": {stage: [row.low, row.high] if row else None for stage, row in rows.items()},
+    }
+
+
+def _values(suite: JSONObject | None) -> tuple[float | None, float | None, float | None]:
+    suite = suite or {}
+    return suite.get("clean"), suite.get("midtrained"), suite.get("recovered")
+
+
+def _verdict(rows: Iterable[RowMapping]) -> JSONObject | None:
+    axes = {row["axis"]: {name: row[name] for name in row if name not in ("cycle", "axis")} for row in rows}
+    if not axes:
+        return None
+    behaviour = axes.get("behaviour", {})
+    return {
+        **{axis: numbers["outcome"] for axis, numbers in axes.items()},
+        "behaviour_lower_bound": behaviour.get("lower_bound"),
+        "margin": behaviour.get("margin"),
+        "axes": axes,
+    }
+
+
+def _earlier(scores: Measured, recovered: str | None, learned: Mapping[int, float]) -> list[JSONObject]:
+    """What the recovered model knows of each earlier cycle's documents, and what was known when that cycle ended."""
+    found = []
+    for earlier, suite in sorted(_earlier_suites(scores).items()):
+        row = scores[suite].get(recovered or "")
+        if row is not None:
+            then = learned.get(earlier)
+            kept = row.value / then if then and row.value is not None else None
+            found.append({"cycle": earlier, "score": row.value, "n": row.n, "then": then, "kept": kept})
+    return found
+
+
+def _earlier_suites(scores: Measured) -> dict[int, str]:
+    """The suites that ask about earlier cycles' documents, by cycle."""
+    suites = [suite for suite in scores if suite.startswith(EARLIER) and suite[len(EARLIER) :].isdecimal()]
+    return {int(suite[len(EARLIER) :]): suite for suite in suites}
+
+
+# Rows of a range of cycles ----------------------------------------------------------------------------------
+
+
+def _runs(first: int, last: int) -> CTE:
+    """(cycle, run_id): each cycle's own run and everything below it."""
+    own = select(Cycle.number.label("cycle"), Cycle.run_id).where(Cycle.number.between(first, last))
+    tree = own.cte("tree", recursive=True)
+    return tree.union_all(select(tree.c.cycle, Run.id).join(tree, Run.parent_id == tree.c.run_id))
+
+
+def _scores(connection: Connection, first: int, last: int, suite: str | None = None) -> dict[int, Measured]:
+    """Per cycle, suite and checkpoint the headline score; one that is measured again in a cycle: the newer."""
+    tree = _runs(first, last)
+    columns = (Score.checkpoint_id, Score.suite, Score.metric, Score.value, Score.n, Score.low, Score.high)
+    query = select(tree.c.cycle, *columns).join(tree, Score.run_id == tree.c.run_id).order_by(Score.id)
+    if suite is not None:
+        query = query.where(Score.suite == suite)
+    found: dict[int, Measured] = defaultdict(lambda: defaultdict(dict))
+    headline: dict[tuple[int, str], str] = {}
+    for row in connection.execute(query).all():
+        if row.metric == headline.setdefault((row.cycle, row.suite), HEADLINE.get(row.suite, row.metric)):
+            found[row.cycle][row.suite][row.checkpoint_id or ""] = row
+    return found
+
+
+def _learned(connection: Connection, asked: set[int]) -> dict[int, float]:
+    """For some cycles: what the recovered model knew of that cycle's own documents."""
+    if not asked:
+        return {}
+    scores = _scores(connection, min(asked), max(asked), suite="knowledge")
+    recovered = select(Cycle.number, Cycle.recovered_id).where(Cycle.number.between(min(asked), max(asked)))
+    rows = {
+        number: scores[number]["knowledge"].get(name or "") for number, name in connection.execute(recovered)
+    }
+    return {number: row.value for number, row in rows.items() if row is not None}
+
+
+def _verdicts(connection: Connection, first: int, last: int) -> defaultdict[int, list[RowMapping]]:
+    query = select(Verdict.__table__).where(Verdict.cycle.between(first, last)).order_by(Verdict.axis)
+    found: defaultdict[int, list[RowMapping]] = defaultdict(list)
+    for row in connection.execute(query).mappings():
+        found[row["cycle"]].append(row)
+    return found
+
+
+def _costs(connection: Connection, first: int, last: int) -> defaultdict[int, JSONObject]:
+    """Per cycle the sum over its runs; a peak (memory) is the highest of its runs."""
+    tree = _runs(first, last)
+    query = select(tree.c.cycle, Run.cost).join(tree, Run.id == tree.c.run_id)
+    found: defaultdict[int, JSONObject] = defaultdict(lambda: dict(NO_COST))
+    for number, cost in connection.execute(query).all():
+        total = found[number]
+        for name, value in cost.items():
+            total[name] = (max if name.startswith("peak_") else add)(total.get(name, 0), value)
+    return found
+
+
+def _reviews(connection: Connection, first: int, last: int) -> dict[int, JSONObject]:
+    """Per cycle the latest review."""
+    columns = (Review.cycle, Review.decision, Review.note, Review.reviewer, Review.at)
+    query = select(*columns).where(Review.cycle.between(first, last)).order_by(Review.id)
+    return {row["cycle"]: dict(row) for row in connection.execute(query).mappings()}
+
+
+def _number(row: RowMapping) -> int:
+    return int(row["number"])

@@ -1,0 +1,77 @@
+"""Every error of the tracker, as one tree; a message is one line: what, where, what to do.
+
+TrackerError      the database said no                         exit code 1
+├── NotFound      no such run, checkpoint, cycle or alias      exit code 2
+└── BadRequest    a value or a query that cannot be accepted   exit code 2
+"""
+
+from __future__ import annotations
+
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+
+class TrackerError(Exception):
+    """The database could not be opened, read or written."""
+
+    exit_code = 1
+
+
+class NotFound(TrackerError):
+    """What was asked for is not recorded."""
+
+    exit_code = 2
+
+
+class BadRequest(TrackerError):
+    """A value or a query that the tracker refuses; nothing was changed."""
+
+    exit_code = 2
+
+
+# The driver's code (a SQLite error name or a PostgreSQL SQLSTATE) begins with -> what it means, what to do.
+MEANINGS: dict[str, tuple[str, str]] = {
+    "SQLITE_CONSTRAINT_FOREIGNKEY": ("a row refers to something that is not recorded", "record that first"),
+    "SQLITE_CANTOPEN": ("cannot be opened", "check that the folder exists and is writable"),
+    "SQLITE_READONLY": ("is not writable", "check the permissions or give another --home"),
+    "SQLITE_CORRUPT": ("is damaged", "restore a copy or give another --home"),
+    "SQLITE_NOTADB": ("is not a SQLite database", "move the file away or give another --db"),
+    "SQLITE_IOERR": ("cannot be read or written (disk full or failing)", "free some space and run again"),
+    "SQLITE_FULL": ("has no room left (disk full)", "free some space and run again"),
+    "SQLITE_BUSY": ("is locked by another program", "close it and run again"),
+    "23503": ("a row refers to something that is not recorded", "record that first"),
+    "25006": ("only reading is allowed here", "write through recover's commands"),
+    "28": ("refuses this user or password", "check the database URL"),
+    "3D": ("does not exist on the server", "create it first (createdb)"),
+    "42501": ("refuses this user", "grant CREATE and write rights on the schema"),
+    "53100": ("has no room left (disk full)", "free some space on the server"),
+    "57014": ("took too long and was stopped", "ask for less"),
+}
+
+
+def driver_code(error: BaseException) -> str:
+    """SQLite's error name or PostgreSQL's SQLSTATE; empty when the driver gave none."""
+    cause = getattr(error, "orig", None) or error
+    return getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
+
+
+def explain(error: BaseException, where: str) -> TrackerError:
+    """The one-line error for whatever the driver, SQLAlchemy or the file system raised."""
+    code = driver_code(error)
+    for prefix in sorted(MEANINGS, key=len, reverse=True):
+        if code.startswith(prefix):
+            what, remedy = MEANINGS[prefix]
+            return TrackerError(f"database {where} {what}: {remedy}")
+    if isinstance(error, DBAPIError) and not code and "psycopg" in type(error.orig).__module__:
+        return TrackerError(f"database {where} cannot be reached: check the URL and that the server runs")
+    if isinstance(error, OSError):
+        return TrackerError(
+            f"database {where} cannot be used ({error.strerror}): check its folder or give another --home"
+        )
+    return TrackerError(f"database {where} failed ({first_line(error)}): check it or give another --home")
+
+
+def first_line(error: BaseException) -> str:
+    """The driver's own words without SQLAlchemy's SQL echo."""
+    cause = getattr(error, "orig", None) if isinstance(error, SQLAlchemyError) else error
+    lines = str(cause or error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,159 @@
+"""What a running stage says about itself. Training calls it on every step, so it never waits and never raises."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+from sqlalchemy import select, update
+from sqlalchemy.orm import Session
+
+from db.errors import BadRequest
+from db.points import Point, store
+from db.schema import Run
+from db.session import Database
+from db.values import now
+
+log = logging.getLogger(__name__)
+
+INTERVAL = 1.0  # seconds between two writes
+HEARTBEAT = 10.0  # seconds between two signs of life when there is nothing to write
+LONGEST_PAUSE = 30.0  # seconds between two tries while the database cannot be written
+MOST_POINTS = 1_000_000  # points kept in memory until then
+
+
+class Batch(NamedTuple):
+    """What waits to be written. By name and step: what is logged or written twice is stored once."""
+
+    points: dict[tuple[str, int], Point]
+    progress: dict[str, Any]
+
+    def then(self, newer: Batch) -> Batch:
+        return Batch(self.points | newer.points, newer.progress or self.progress)
+
+
+class LiveRun:
+    """Collects points and progress and writes them from a thread of its own; a failed write is tried again.
+
+    flush() is the acknowledgement: True when all that was logged so far is in the database. Call it before
+    a training state is saved, or the steps that a resumed run will not repeat may lack their last second.
+    """
+
+    def __init__(self, database: Database, run_id: str, interval: float = INTERVAL) -> None:
+        self._database, self._run_id, self._interval = database, run_id, interval
+        self._lineage: list[str] = []
+        self._state = threading.Condition()  # guards all below
+        self._waiting = Batch({}, {})
+        self._logged = self._stored = 0  # calls so far, and how many of them are in the database
+        self._failures = self._lost = 0
+        self._flushing = self._closing = False
+        self._thread = threading.Thread(target=self._work, name=f"live {run_id}", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def metrics(self, step: int, values: Mapping[str, Any]) -> None:
+        """Values of one step; what is not a number is left out with a warning."""
+        points = {}
+        for name, value in values.items():
+            try:
+                point = Point.of(self._run_id, name, step, value)
+                points[point.name, point.step] = point
+            except BadRequest as error:
+                log.warning("%s", error)
+        self._add(Batch(points, {}))
+
+    def progress(self, step: int, steps: int, *, eta_seconds: float | None = None, message: str = "") -> None:
+        """How far the stage is; only the newest is kept."""
+        self._add(Batch({}, {"step": step, "steps": steps, "eta_seconds": eta_seconds, "message": message}))
+
+    def flush(self, timeout: float = 60.0) -> bool:
+        """Wait until all that was logged before is stored; False when that failed or took too long."""
+        with self._state:
+            target, failures, self._flushing = self._logged, self._failures, True
+            self._state.notify_all()
+            self._state.wait_for(lambda: self._stored >= target or self._failures > failures, timeout)
+            return self._stored >= target
+
+    def close(self) -> None:
+        """Write what is left and end the thread."""
+        self.flush()
+        with self._state:
+            self._closing = True
+            self._state.notify_all()
+        self._thread.join(timeout=5.0)
+        lost = self._lost + len(self._waiting.points)
+        if lost:
+            log.warning("%d metric points of run %s could not be written and are lost", lost, self._run_id)
+
+    def _add(self, batch: Batch) -> None:
+        with self._state:
+            self._waiting.points.update(batch.points)
+            self._waiting = Batch(self._waiting.points, batch.progress or self._waiting.progress)
+            self._logged += 1
+            while len(self._waiting.points) > MOST_POINTS:
+                self._waiting.points.pop(next(iter(self._waiting.points)))
+                self._lost += 1
+
+    # In the thread -------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        written, failures_in_a_row = 0.0, 0
+        while self._wait(min(self._interval * 2**failures_in_a_row, LONGEST_PAUSE)):
+            with self._state:
+                batch, self._waiting, logged = self._waiting, Batch({}, {}), self._logged
+            if self._stored == logged and time.monotonic() - written < HEARTBEAT:
+                continue
+            try:
+                self._write(batch)
+            except Exception as error:  # noqa: BLE001 - whatever it is, training goes on
+                failures_in_a_row += 1
+                self._failed(batch, error, first=failures_in_a_row == 1)
+            else:
+                written, failures_in_a_row = time.monotonic(), 0
+                with self._state:
+                    self._stored = logged
+                    self._state.notify_all()
+
+    def _wait(self, seconds: float) -> bool:
+        """Until the next write is due or asked for; False at the end."""
+        with self._state:
+            self._state.wait_for(lambda: self._flushing or self._closing, seconds)
+            self._flushing = False
+            return not self._closing
+
+    def _failed(self, batch: Batch, error: Exception, *, first: bool) -> None:
+        if first:
+            log.warning("metrics of run %s wait in memory, writing is tried again: %s", self._run_id, error)
+        with self._state:
+            self._waiting = batch.then(self._waiting)
+            self._failures += 1
+            self._state.notify_all()
+
+    def _write(self, batch: Batch) -> None:
+        """The points, and a sign of life for this run and those that it is a part of."""
+
+        def work(session: Session) -> None:
+            self._lineage = self._lineage or _lineage(session, self._run_id)
+            store(session, batch.points.values())
+            session.execute(update(Run).where(Run.id.in_(self._lineage)).values(heartbeat_at=now()))
+            if batch.progress:
+                session.execute(update(Run).where(Run.id == self._run_id).values(progress=batch.progress))
+
+        self._database.write(work)
+
+
+def _lineage(session: Session, run_id: str) -> list[str]:
+    found: list[str] = []
+    current: str | None = run_id
+    while current is not None:
+        found.append(current)
+        current = session.scalar(select(Run.parent_id).where(Run.id == current))
+    return found

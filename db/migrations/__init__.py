@@ -1,0 +1,37 @@
+"""Numbered, append-only revisions of the tables, run by `upgrade` when a database is opened.
+
+To change the tables: change db/schema.py, add versions/NNNN_what.py with the same change, and set
+schema.REVISION to NNNN. A test compares the tables that the revisions make with those of the schema.
+"""
+
+from __future__ import annotations
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from alembic.util import CommandError
+from sqlalchemy import Connection
+
+from db.errors import TrackerError
+
+
+def config(connection: Connection | None = None) -> Config:
+    """Alembic's configuration, without a file: the scripts come with the package."""
+    made = Config(attributes={"connection": connection})
+    made.set_main_option("script_location", "db:migrations")
+    return made
+
+
+def head() -> str:
+    """The newest revision."""
+    return ScriptDirectory.from_config(config()).get_current_head() or ""
+
+
+def upgrade(connection: Connection, where: str) -> None:
+    """Run what is missing, inside the caller's transaction: all or nothing."""
+    try:
+        command.upgrade(config(connection), "head")
+    except CommandError as error:
+        raise TrackerError(
+            f"database {where} was written by a newer recover ({error}): upgrade recover or give another --home"
+        ) from error

@@ -1,0 +1,47 @@
+"""Metric points on their way into the table: ordinary numbers in `value`, NaN and infinity by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sqlalchemy.orm import Session
+
+from db.errors import BadRequest
+from db.schema import Metric
+from db.upsert import upsert
+from db.values import special_name
+
+LAST_STEP = 2**63 - 1
+
+
+class Point(NamedTuple):
+    """A row of `metrics`; exactly one of value and special is set."""
+
+    run_id: str
+    name: str
+    step: int
+    value: float | None
+    special: str | None
+    at: float
+
+    @classmethod
+    def of(cls, run_id: str, name: str, step: int, value: float) -> Point:
+        """From anything that float() takes, such as a tensor with one entry."""
+        try:
+            number, at_step = float(value), int(step)
+        except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+            kind = type(value).__name__
+            raise BadRequest(
+                f"metric {name!r} at step {step!r} is a {kind}, not one number: log a number"
+            ) from error
+        if abs(at_step) > LAST_STEP:
+            raise BadRequest(f"metric {name!r} has step {at_step}: use a 64-bit number")
+        special = special_name(number)
+        return cls(run_id, str(name), at_step, None if special else number, special, time.time())
+
+
+def store(session: Session, points: Iterable[Point]) -> None:
+    """Insert or replace. In the key's order, so that two writers never wait for each other in a circle."""
+    upsert(session, Metric, [point._asdict() for point in sorted(points)])

@@ -1,0 +1,283 @@
+"""Everything that is read: plain rows, JSON-able, newest first.
+
+A page is asked for by the last row of the page before (`before=`, `after=`), never by an offset, so the
+hundredth page costs what the first one does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import aliased
+
+from db.curves import latest_metrics, metric_names, metric_series
+from db.cycles import cycle, cycles, knowledge_kept, recovered_fraction
+from db.errors import BadRequest, NotFound
+from db.readonly import select
+from db.schema import Alias, AliasMove, Base, Checkpoint, Cycle, Document, Item, Review, Run, Score
+from db.session import Database
+from db.values import seconds_since
+
+__all__ = [
+    "alias_moves",
+    "aliases",
+    "checkpoint",
+    "checkpoints",
+    "cycle",
+    "cycles",
+    "documents",
+    "flips",
+    "items",
+    "knowledge_kept",
+    "latest_metrics",
+    "lineage",
+    "metric_names",
+    "metric_series",
+    "pairs",
+    "recovered_fraction",
+    "resolve",
+    "reviews",
+    "run",
+    "runs",
+    "score",
+    "scores",
+    "select",
+    "unfinished_runs",
+]
+
+STALLED_SECONDS = 60.0  # without a sign of life
+LONGEST_LINE = 10_000  # steps back, should rows ever form a circle
+
+Row = dict[str, Any]
+
+
+# Runs ------------------------------------------------------------------------------------------------------
+
+
+def run(database: Database, run_id: str) -> Row:
+    rows = _run_rows(database, sa.select(Run).where(Run.id == run_id))
+    return _only(rows, f"run {run_id} is not recorded: `recover ls runs` lists those that are")
+
+
+def runs(
+    database: Database,
+    *,
+    kind: str | None = None,
+    status: str | None = None,
+    parent: str | None = None,
+    before: str | None = None,
+    limit: int = 50,
+) -> list[Row]:
+    """Newest first; `before` is the id of the last run of the page before."""
+    query = _page(Run, Run.started_at, before).limit(limit)
+    for column, value in ((Run.kind, kind), (Run.status, status), (Run.parent_id, parent)):
+        query = query if value is None else query.where(column == value)
+    return _run_rows(database, query)
+
+
+def unfinished_runs(database: Database) -> list[Row]:
+    """What `recover resume` may go on with: runs without a parent that did not end well, newest first."""
+    query = _page(Run, Run.started_at, None).where(Run.parent_id.is_(None), Run.status != "done")
+    return _run_rows(database, query)
+
+
+def documents(database: Database, run_id: str, *, after: str = "", limit: int = 1000) -> list[Row]:
+    """A run's corpus manifest by path; `after` is the last path of the page before."""
+    query = sa.select(Document).where(Document.run_id == run_id, Document.path > after)
+    return _rows(database, query.order_by(Document.path).limit(limit))
+
+
+# Checkpoints -----------------------------------------------------------------------------------------------
+
+
+def checkpoint(database: Database, reference: str) -> Row:
+    """By anything that resolve() takes; with the aliases that point at it."""
+    row = _rows(database, sa.select(Checkpoint).where(Checkpoint.id == resolve(database, reference)))[0]
+    return row | {
+        "aliases": [alias["name"] for alias in aliases(database) if alias["checkpoint_id"] == row["id"]]
+    }
+
+
+def checkpoints(database: Database, *, before: str | None = None, limit: int = 50) -> list[Row]:
+    """Newest first; `before` is the id of the last checkpoint of the page before."""
+    return _rows(database, _page(Checkpoint, Checkpoint.created_at, before).limit(limit))
+
+
+def lineage(database: Database, checkpoint_id: str) -> list[Row]:
+    """A checkpoint, what it was made from, and so on back to the clean one."""
+    start = sa.select(Checkpoint.id, Checkpoint.parent_id, sa.literal(0).label("depth"))
+    line = start.where(Checkpoint.id == checkpoint_id).cte("line", recursive=True)
+    following = sa.select(Checkpoint.id, Checkpoint.parent_id, line.c.depth + 1)
+    line = line.union_all(
+        following.join(line, Checkpoint.id == line.c.parent_id).where(line.c.depth < LONGEST_LINE)
+    )
+    return _rows(
+        database,
+        sa.select(Checkpoint.__table__).join(line, Checkpoint.id == line.c.id).order_by(line.c.depth),
+    )
+
+
+def aliases(database: Database) -> list[Row]:
+    return _rows(database, sa.select(Alias).order_by(Alias.name))
+
+
+def alias_moves(database: Database, name: str) -> list[Row]:
+    """Where a name pointed, newest first."""
+    return _rows(database, sa.select(AliasMove).where(AliasMove.name == name).order_by(AliasMove.id.desc()))
+
+
+def resolve(database: Database, reference: str) -> str:
+    """The checkpoint id behind an id, an alias, cycle:N (its recovered model), cycle:N:STAGE, or the
+    beginning of an id that only one has."""
+    if reference.startswith("cycle:"):
+        return _cycle_checkpoint(database, reference)
+    alias = sa.select(Alias.checkpoint_id).where(Alias.name == reference)
+    starting = sa.select(Checkpoint.id).where(Checkpoint.id.startswith(reference, autoescape=True)).limit(3)
+    with database.read() as connection:
+        named = connection.scalar(alias)
+        found = list(connection.scalars(starting)) if reference else []
+    if named is not None and reference not in found:
+        return str(named)
+    if reference in found or len(found) == 1:
+        return reference if reference in found else str(found[0])
+    if found:
+        raise BadRequest(f"checkpoint {reference!r} could be {', '.join(found)}: give more of the id")
+    raise NotFound(f"checkpoint {reference!r} is not recorded: `recover ls checkpoints` lists those that are")
+
+
+def _cycle_checkpoint(database: Database, reference: str) -> str:
+    number, _, stage = reference.removeprefix("cycle:").partition(":")
+    columns = {
+        "": Cycle.recovered_id,
+        "clean": Cycle.clean_id,
+        "midtrained": Cycle.midtrained_id,
+        "recovered": Cycle.recovered_id,
+    }
+    if not number.isascii() or not number.isdigit() or stage not in columns:
+        raise BadRequest(f"checkpoint {reference!r} cannot be read: write cycle:N or cycle:N:midtrained")
+    with database.read() as connection:
+        found = connection.scalar(sa.select(columns[stage]).where(Cycle.number == min(int(number), 2**31)))
+    if found is None:
+        raise NotFound(
+            f"{reference} has no {stage or 'recovered'} model (yet): `recover ls` lists the cycles"
+        )
+    return str(found)
+
+
+# Scores and items ------------------------------------------------------------------------------------------
+
+
+def score(database: Database, score_id: int) -> Row:
+    rows = _rows(database, sa.select(Score).where(Score.id == score_id))
+    return _only(rows, f"score {score_id} is not recorded")
+
+
+def scores(database: Database, *, run_id: str | None = None, checkpoint_id: str | None = None) -> list[Row]:
+    """Of a run or of a checkpoint, newest first."""
+    query = sa.select(Score).order_by(Score.id.desc())
+    for column, value in ((Score.run_id, run_id), (Score.checkpoint_id, checkpoint_id)):
+        query = query if value is None else query.where(column == value)
+    return _rows(database, query)
+
+
+def items(
+    database: Database,
+    score_id: int,
+    *,
+    passed: bool | None = None,
+    search: str = "",
+    after: str = "",
+    limit: int = 100,
+) -> list[Row]:
+    """A score's items by key; `search` looks in prompts and responses, `after` is the last key before."""
+    query = sa.select(Item).where(Item.score_id == score_id, Item.key > after).order_by(Item.key).limit(limit)
+    if passed is not None:
+        query = query.where(Item.passed == passed)
+    if search:
+        wanted = [column.icontains(search, autoescape=True) for column in (Item.prompt, Item.response)]
+        query = query.where(sa.or_(*wanted))
+    return _rows(database, query)
+
+
+def pairs(database: Database, a: str, b: str, suite: str) -> list[Row]:
+    """key, passed_a, passed_b of two checkpoints on the same prompts, by their newest scores on equal sets."""
+    one, other = aliased(Item), aliased(Item)
+    columns = (one.key, one.passed.label("passed_a"), other.passed.label("passed_b"))
+    return _rows(database, _paired(database, a, b, suite, one, other).with_only_columns(*columns))
+
+
+def flips(database: Database, a: str, b: str, suite: str, *, after: str = "", limit: int = 100) -> list[Row]:
+    """The prompts that one of two checkpoints passes and the other does not, with both responses."""
+    one, other = aliased(Item), aliased(Item)
+    columns = [one.key, one.prompt]
+    for name in ("passed", "response", "detail"):
+        columns += [getattr(one, name).label(f"{name}_a"), getattr(other, name).label(f"{name}_b")]
+    query = _paired(database, a, b, suite, one, other).with_only_columns(*columns)
+    return _rows(database, query.where(one.passed != other.passed, one.key > after).limit(limit))
+
+
+def _paired(database: Database, a: str, b: str, suite: str, one: Any, other: Any) -> sa.Select[Any]:
+    """Items of both, joined by key. Keys alone would pair different prompts, so the sets of items must be equal."""
+    score_a, score_b = aliased(Score), aliased(Score)
+    same = [getattr(score_a, name) == getattr(score_b, name) for name in ("suite", "metric", "item_set")]
+    newest = (
+        sa.select(score_a.id, score_b.id)
+        .join(score_b, sa.and_(*same))
+        .where(score_a.checkpoint_id == a, score_b.checkpoint_id == b, score_a.suite == suite)
+        .order_by(score_b.id.desc(), score_a.id.desc())
+    )
+    with database.read() as connection:
+        found = connection.execute(newest).first()
+    if found is None:
+        raise NotFound(
+            f"{a} and {b} were never scored on the same {suite} prompts: run `recover eval` on both"
+        )
+    joined = sa.select(one.key).join(other, sa.and_(one.key == other.key, other.score_id == found[1]))
+    return joined.where(one.score_id == found[0]).order_by(one.key)
+
+
+# Reviews ---------------------------------------------------------------------------------------------------
+
+
+def reviews(
+    database: Database, *, cycle: int | None = None, before: int | None = None, limit: int = 100
+) -> list[Row]:
+    """Newest first; `before` is the id of the last review of the page before."""
+    query = sa.select(Review).order_by(Review.id.desc()).limit(limit)
+    if cycle is not None:
+        query = query.where(Review.cycle == cycle)
+    return _rows(database, query if before is None else query.where(Review.id < before))
+
+
+# Small helpers ---------------------------------------------------------------------------------------------
+
+
+def _rows(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Row]:
+    """Rows as dicts, also when an entity was asked for."""
+    with database.read() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def _run_rows(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Row]:
+    rows = _rows(database, query)
+    for row in rows:
+        quiet = row["status"] == "running" and seconds_since(row["heartbeat_at"]) > STALLED_SECONDS
+        row["stalled"] = quiet
+    return rows
+
+
+def _page(model: type[Base], moment: Any, before: str | None) -> sa.Select[Any]:
+    """Newest first, from below the row with the id `before`."""
+    table = model.__table__
+    query = sa.select(table).order_by(moment.desc(), table.c.id.desc())
+    if before is None:
+        return query
+    there = sa.select(moment).where(table.c.id == before).scalar_subquery()
+    return query.where(sa.tuple_(moment, table.c.id) < sa.tuple_(there, before))
+
+
+def _only(rows: list[Row], otherwise: str) -> Row:
+    if not rows:
+        raise NotFound(otherwise)
+    return rows[0]

@@ -1,0 +1,108 @@
+"""A user's own SQL, which can only read, whatever it says."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from db.errors import BadRequest, TrackerError, driver_code, explain, first_line
+from db.session import Database
+from db.values import plain
+
+MOST_ROWS = 100_000
+MOST_SECONDS = 60.0
+MOST_BYTES = 100_000_000  # of one value: `SELECT zeroblob(…)` must not eat the memory
+
+READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
+
+Rows = list[dict[str, Any]]
+
+
+def select(database: Database, sql: str) -> Rows:
+    """The rows of one SELECT (or VALUES, WITH … SELECT) as JSON-able objects; anything else is BadRequest."""
+    if not sql.strip().rstrip(";").strip():
+        raise BadRequest("the query is empty: give a SELECT")
+    return _postgres(database, sql) if database.path is None else _sqlite(database.path, sql)
+
+
+def _sqlite(path: Path, sql: str) -> Rows:
+    try:
+        with closing(_read_only(path)) as connection:
+            cursor = connection.execute(sql)
+            return _rows([column[0] for column in cursor.description or ()], cursor)
+    except (sqlite3.Error, sqlite3.Warning) as error:
+        raise _sqlite_refusal(error, str(path)) from error
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    """Three locks: the file is opened for reading, the connection refuses writes, the statement is vetted."""
+    connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=10)
+    connection.isolation_level = None
+    connection.execute("PRAGMA query_only=ON")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+    connection.set_authorizer(
+        lambda action, *_: sqlite3.SQLITE_OK if action in READING else sqlite3.SQLITE_DENY
+    )
+    deadline = time.monotonic() + MOST_SECONDS
+    connection.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
+    return connection
+
+
+def _sqlite_refusal(error: Exception, where: str) -> TrackerError:
+    code = driver_code(error)
+    if code == "SQLITE_INTERRUPT":
+        return BadRequest(f"the query took more than {MOST_SECONDS:.0f} s and was stopped: ask for less")
+    if code == "SQLITE_AUTH":
+        return BadRequest("the query does more than read, which is refused: give one SELECT")
+    if code and code not in ("SQLITE_ERROR", "SQLITE_TOOBIG", "SQLITE_NOMEM"):
+        return explain(error, where)
+    return BadRequest(f"the query was refused ({first_line(error)}): give one SELECT")
+
+
+def _postgres(database: Database, sql: str) -> Rows:
+    """In a read-only transaction and as a cursor's query, which PostgreSQL allows to be nothing but a SELECT."""
+    options = {"postgresql_readonly": True, "no_parameters": True}
+    try:
+        with database.engine.connect().execution_options(**options) as connection:
+            connection.execute(text(f"SET LOCAL statement_timeout = {MOST_SECONDS * 1000:.0f}"))
+            result = connection.execution_options(stream_results=True).exec_driver_sql(
+                sql.strip().rstrip(";")
+            )
+            try:
+                return _rows(list(result.keys()), result)
+            finally:
+                connection.invalidate()  # a query may have changed the session, e.g. by set_config
+    except SQLAlchemyError as error:
+        if driver_code(error):
+            raise BadRequest(f"the query was refused ({first_line(error)}): give one SELECT") from error
+        raise explain(error, database.where) from error
+
+
+def _rows(columns: Sequence[str], values: Iterable[Sequence[Any]]) -> Rows:
+    names = _unique(columns)
+    rows: Rows = []
+    for row in values:
+        if len(rows) == MOST_ROWS:
+            raise BadRequest(f"the query has more than {MOST_ROWS:,} rows: add a LIMIT or aggregate")
+        rows.append({name: plain(value) for name, value in zip(names, row, strict=True)})
+    return rows
+
+
+def _unique(columns: Sequence[str]) -> list[str]:
+    """`SELECT a.id, b.id` has two columns of one name: the second becomes id_2."""
+    names: list[str] = []
+    for column in columns:
+        name, count = column, 1
+        while name in names:
+            count += 1
+            name = f"{column}_{count}"
+        names.append(name)
+    return names

@@ -1,0 +1,220 @@
+"""The tables. A change here needs a new revision in migrations/versions; a test compares the two.
+
+Moments are UTC text (values.now); only metrics.at, of which there are millions, is seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, UniqueConstraint, func, text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+from db.values import SafeText
+
+REVISION = "0001"  # the newest revision in migrations/versions
+VERSION_TABLE = (
+    "recover_version"  # our own name: a PostgreSQL database may be shared with another Alembic user
+)
+
+JSONObject = dict[str, Any]
+
+
+class Base(DeclarativeBase):
+    type_annotation_map: ClassVar = {str: SafeText, float: Double, JSONObject: JSON(none_as_null=True)}
+
+
+class Run(Base):
+    """One piece of work: a demo, a cycle, or a stage of one. Parent and key name a stage for resuming."""
+
+    __tablename__ = "runs"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    parent_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
+    kind: Mapped[str]
+    key: Mapped[str | None]
+    status: Mapped[str] = mapped_column(index=True)  # running, done, failed, stopped
+    seed: Mapped[int | None] = mapped_column(BigInteger)
+    attempts: Mapped[int]
+    owner: Mapped[str | None]  # host:process that works on it
+    git_revision: Mapped[str | None]
+    started_at: Mapped[str]
+    heartbeat_at: Mapped[str]
+    ended_at: Mapped[str | None]
+    error: Mapped[str | None]
+    progress: Mapped[JSONObject]
+    cost: Mapped[JSONObject]  # tokens_sampled, tokens_scored, tokens_trained, seconds: this run's own
+    result: Mapped[JSONObject | None]
+    config: Mapped[JSONObject]
+    versions: Mapped[JSONObject]
+
+    @property
+    def done(self) -> bool:
+        return self.status == "done"
+
+
+# NULL is never equal to NULL in a unique index, so a run without a parent counts as a child of "".
+Index("runs_parent_key", func.coalesce(Run.parent_id, text("''")), Run.key, unique=True)
+Index("runs_newest", Run.started_at, Run.id)
+
+
+class Checkpoint(Base):
+    """A model on disk, named by its content."""
+
+    __tablename__ = "checkpoints"
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    path: Mapped[str]
+    kind: Mapped[str]  # full, adapter, reference
+    parent_id: Mapped[str | None]
+    base_id: Mapped[str | None]
+    sha256: Mapped[str]
+    run_id: Mapped[str | None] = mapped_column(ForeignKey("runs.id"), index=True)
+    created_at: Mapped[str]
+    config: Mapped[JSONObject]
+
+
+Index("checkpoints_newest", Checkpoint.created_at, Checkpoint.id)
+
+
+class Alias(Base):
+    """Where a name such as "base" or "current" points now."""
+
+    __tablename__ = "aliases"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    checkpoint_id: Mapped[str] = mapped_column(ForeignKey("checkpoints.id"))
+    moved_at: Mapped[str]
+
+
+class AliasMove(Base):
+    """Where the names pointed before: append-only."""
+
+    __tablename__ = "alias_moves"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(index=True)
+    checkpoint_id: Mapped[str] = mapped_column(ForeignKey("checkpoints.id"))
+    moved_at: Mapped[str]
+
+
+class Cycle(Base):
+    """Clean, midtrained, recovered: one turn of the story."""
+
+    __tablename__ = "cycles"
+
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), unique=True)
+    status: Mapped[str]  # running, accepted, rejected, failed
+    clean_id: Mapped[str | None] = mapped_column(ForeignKey("checkpoints.id"))
+    midtrained_id: Mapped[str | None] = mapped_column(ForeignKey("checkpoints.id"))
+    recovered_id: Mapped[str | None] = mapped_column(ForeignKey("checkpoints.id"))
+    started_at: Mapped[str]
+    ended_at: Mapped[str | None]
+    summary: Mapped[JSONObject]
+
+
+class Metric(Base):
+    """One point of one curve. NaN and infinity are named in `special`: SQLite would turn NaN into NULL."""
+
+    __tablename__ = "metrics"
+    __table_args__ = ({"sqlite_with_rowid": False},)  # the key is the table: half the size and one look-up
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    name: Mapped[str] = mapped_column(primary_key=True)
+    step: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    value: Mapped[float | None]
+    special: Mapped[str | None]
+    at: Mapped[float]
+
+
+class Score(Base):
+    """One number of one suite for one checkpoint (none: responses from a file)."""
+
+    __tablename__ = "scores"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"))
+    checkpoint_id: Mapped[str | None] = mapped_column(ForeignKey("checkpoints.id"))
+    suite: Mapped[str]
+    metric: Mapped[str]
+    value: Mapped[float | None]  # None: undefined, such as a mean over nothing
+    n: Mapped[int]
+    low: Mapped[float | None]
+    high: Mapped[float | None]
+    item_set: Mapped[str | None]  # hash of the items' keys and prompts: only equal sets may be paired
+    created_at: Mapped[str]
+    details: Mapped[JSONObject]
+
+
+Index(
+    "scores_unique",
+    Score.run_id,
+    func.coalesce(Score.checkpoint_id, text("''")),
+    Score.suite,
+    Score.metric,
+    unique=True,
+)
+Index("scores_checkpoint", Score.checkpoint_id, Score.suite)
+
+
+class Item(Base):
+    """One prompt's result under one score."""
+
+    __tablename__ = "items"
+
+    score_id: Mapped[int] = mapped_column(ForeignKey("scores.id", ondelete="CASCADE"), primary_key=True)
+    key: Mapped[str] = mapped_column(primary_key=True)
+    passed: Mapped[bool]
+    prompt: Mapped[str]
+    response: Mapped[str]
+    detail: Mapped[JSONObject]
+
+
+class Verdict(Base):
+    """What was decided about one axis (behaviour, knowledge, retention) of a cycle, and by which numbers."""
+
+    __tablename__ = "verdicts"
+
+    cycle: Mapped[int] = mapped_column(ForeignKey("cycles.number"), primary_key=True)
+    axis: Mapped[str] = mapped_column(primary_key=True)
+    outcome: Mapped[str]
+    difference: Mapped[float | None]
+    lower_bound: Mapped[float | None]
+    upper_bound: Mapped[float | None]
+    margin: Mapped[float | None]
+    n: Mapped[int | None]
+    gained: Mapped[int | None]
+    lost: Mapped[int | None]
+    p_value: Mapped[float | None]
+    needed_n: Mapped[int | None]
+
+
+class Review(Base):
+    """What a person decided about a cycle: append-only."""
+
+    __tablename__ = "reviews"
+    __table_args__ = (UniqueConstraint("token"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    cycle: Mapped[int] = mapped_column(ForeignKey("cycles.number"), index=True)
+    decision: Mapped[str]  # approve, reject, needs-work
+    note: Mapped[str]
+    reviewer: Mapped[str]
+    token: Mapped[str]  # the same click sent twice is one review
+    at: Mapped[str]
+
+
+class Document(Base):
+    """One file of a run's corpus: read, or skipped and why."""
+
+    __tablename__ = "documents"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    path: Mapped[str] = mapped_column(primary_key=True)
+    status: Mapped[str]  # read, skipped
+    reason: Mapped[str | None]
+    sha256: Mapped[str | None]
+    encoding: Mapped[str | None]
+    characters: Mapped[int | None] = mapped_column(BigInteger)
+    tokens: Mapped[int | None] = mapped_column(BigInteger)

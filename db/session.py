@@ -1,0 +1,159 @@
+"""Opening a database (SQLite by path, PostgreSQL by URL) and the two kinds of transactions on it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import URL, Connection, Engine, column, create_engine, inspect, make_url, select, table
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from db import sqlite
+from db.errors import BadRequest, NotFound, TrackerError, driver_code, explain
+from db.schema import REVISION, VERSION_TABLE
+from db.values import plain
+
+T = TypeVar("T")
+
+RETRY_PAUSES = (0.05, 0.2, 0.8, 2.0)  # seconds
+# Busy; serialization failure; deadlock; two writers created the same row, or table, at once: now it is there.
+TRANSIENT = ("SQLITE_BUSY", "SQLITE_LOCKED", "40001", "40P01", "23505", "42P07")
+SERVER_READING = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+
+
+class Database:
+    """One database, opened and migrated. Threads may share it."""
+
+    def __init__(self, engine: Engine, where: str, path: Path | None) -> None:
+        self.engine = engine
+        self.where = where  # for messages: no password in it
+        self.path = path  # None on a server
+        self._reading = SERVER_READING if path is None else {}
+
+    @classmethod
+    def open(cls, where: str | os.PathLike[str], *, create: bool = True) -> Database:
+        """By path or URL. Creates or migrates the tables; with create=False a missing file is NotFound."""
+        url = _url(where)
+        database = _sqlite(Path(url.database or ""), create) if url.drivername == "sqlite" else _postgres(url)
+        try:
+            database._migrate()
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One consistent view of the rows; never waits for a writer."""
+        engine = self.engine.execution_options(**self._reading)
+        with self._explained(), engine.connect() as connection, connection.begin():
+            yield connection
+
+    def write(self, work: Callable[[Session], T]) -> T:
+        """Run `work` in one transaction. It may run again after a lost connection, so it must be repeatable:
+        every write here names its row (upsert), and then once is what the tables show."""
+        with self._explained():
+            for pause in RETRY_PAUSES:
+                try:
+                    return self._write_once(work)
+                except DBAPIError as error:
+                    if not (error.connection_invalidated or driver_code(error).startswith(TRANSIENT)):
+                        raise
+                    time.sleep(pause)
+            return self._write_once(work)
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+    def _write_once(self, work: Callable[[Session], T]) -> T:
+        with (
+            self._lock(),
+            self.engine.connect().execution_options(**sqlite.WRITING) as connection,
+            Session(connection, expire_on_commit=False) as session,
+            session.begin(),
+        ):
+            return work(session)
+
+    def _lock(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.path is None else sqlite.writers_lock(self.path)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (SQLAlchemyError, sqlite3.Error, OSError, OverflowError) as error:
+            raise explain(error, self.where) from error
+
+    def _migrate(self) -> None:
+        """Bring the tables to this program's revision. Alembic is imported only when there is work for it."""
+        with self.read() as connection:
+            if _revision(connection) == REVISION:
+                return
+        if self.path is not None:
+            with self._explained(), self._lock():
+                sqlite.use_wal(self.engine)
+        from db.migrations import upgrade
+
+        self.write(lambda session: upgrade(session.connection(), self.where))
+
+
+def _url(where: str | os.PathLike[str]) -> URL:
+    text = os.fspath(where)
+    if "://" not in text:
+        return URL.create("sqlite", database=text)
+    try:
+        url = make_url(text)
+    except SQLAlchemyError as error:
+        raise BadRequest(
+            "the database URL cannot be read: use a path or postgresql://user@host/name"
+        ) from error
+    if url.get_backend_name() in ("postgresql", "postgres"):
+        return url.set(drivername="postgresql+psycopg")
+    if url.drivername == "sqlite" and url.database not in (None, "", ":memory:"):
+        return url
+    raise BadRequest(
+        f"database {url.render_as_string()} is not supported: use a path or postgresql://user@host/name"
+    )
+
+
+def _sqlite(path: Path, create: bool) -> Database:
+    path = path.expanduser().absolute()
+    if not create and not path.exists():
+        raise NotFound(
+            f"there is no database at {path}: run `recover init` or `recover demo` first, or give --home"
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrackerError(
+            f"folder {path.parent} cannot be made ({error.strerror}): give another --home"
+        ) from error
+    return Database(sqlite.connect(path, json_serializer=_json), str(path), path)
+
+
+def _postgres(url: URL) -> Database:
+    try:
+        engine = create_engine(
+            url, json_serializer=_json, pool_pre_ping=True, connect_args={"connect_timeout": 10}
+        )
+    except ModuleNotFoundError as error:
+        raise TrackerError("PostgreSQL needs the psycopg package: pip install 'psycopg[binary]'") from error
+    return Database(engine, url.render_as_string(hide_password=True), None)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(plain(value), allow_nan=False, ensure_ascii=False)
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    version = table(VERSION_TABLE, column("version_num"))
+    return connection.execute(select(version.c.version_num)).scalar()

@@ -1,0 +1,79 @@
+"""What SQLite needs to be safe with several processes: settings per connection and a lock for writers."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event
+
+from db.errors import TrackerError
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: SQLite's own locks have to do
+    fcntl = None  # type: ignore[assignment]
+
+BUSY_SECONDS = 30.0
+WRITING = {"begin": "BEGIN IMMEDIATE"}  # execution options of a connection that will write
+
+
+def connect(path: Path, **settings: object) -> Engine:
+    """An engine on one file; a transaction begins deferred (reading) unless the WRITING option is set."""
+    url = URL.create("sqlite", database=str(path))
+    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS}, **settings)
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _configure(connection: sqlite3.Connection, _: object) -> None:
+    connection.isolation_level = None  # Python's own BEGIN is deferred and comes too late
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA foreign_keys=ON")
+
+
+def _begin(connection: Connection) -> None:
+    # A deferred transaction that turns into a writer fails at once with "locked", busy timeout or not.
+    connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
+
+
+def use_wal(engine: Engine) -> None:
+    """Readers never wait for the writer. Stays with the file; must run outside a transaction."""
+    connection = engine.raw_connection()
+    try:
+        connection.cursor().execute("PRAGMA journal_mode=WAL")
+    finally:
+        connection.close()
+
+
+@contextmanager
+def writers_lock(path: Path, seconds: float = BUSY_SECONDS) -> Iterator[None]:
+    """One writer at a time, over all processes, by a lock on a file beside the database.
+
+    SQLite 3.7.0 to 3.51.2 can lose pages when one connection checkpoints the WAL while another commits
+    (the "WAL-reset bug"). Both happen only in here, and the kernel frees the lock of a killed process.
+    """
+    if fcntl is None:
+        yield
+        return
+    with open(f"{path}-lock", "a") as file:
+        deadline = time.monotonic() + seconds
+        while not _locked(file.fileno()):
+            if time.monotonic() > deadline:
+                raise TrackerError(
+                    f"database {path} is locked by another process: end it or wait, then run again"
+                )
+            time.sleep(0.002)
+        yield
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

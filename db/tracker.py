@@ -1,0 +1,241 @@
+"""Everything that is written down. Each write names its row, so repeating it after a crash changes nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import secrets
+import socket
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from db import transactions
+from db.errors import BadRequest
+from db.live import LiveRun
+from db.points import Point, store
+from db.schema import Checkpoint, Document, Run, Verdict
+from db.session import Database
+from db.upsert import upsert
+from db.values import now, plain
+
+DECISIONS = ("approve", "reject", "needs-work")
+CYCLE_STATUSES = ("running", "accepted", "rejected", "failed")
+
+
+class Tracker:
+    """Writes rows. Open one per process; threads may share it."""
+
+    def __init__(self, where: str | os.PathLike[str]) -> None:
+        self.db = Database.open(where)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.db.close()
+
+    # Runs ----------------------------------------------------------------------------------------------
+
+    def start_run(
+        self,
+        kind: str,
+        *,
+        parent: str | None = None,
+        key: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        versions: Mapping[str, str] | None = None,
+        git_revision: str | None = None,
+    ) -> Run:
+        """The run named `key` under `parent`: a new one, or the one that is already there. A run that is done
+        comes back as it is; one that was cut off is running again. Without a key, always a new run."""
+        moment = now()
+        columns = {
+            "id": f"{kind}-{secrets.token_hex(5)}",
+            "parent_id": parent,
+            "kind": kind,
+            "key": key,
+            "status": "running",
+            "seed": seed,
+            "attempts": 1,
+            "owner": _owner(),
+            "git_revision": git_revision,
+            "started_at": moment,
+            "heartbeat_at": moment,
+            "progress": {},
+            "cost": {},
+            "config": dict(config or {}),
+            "versions": dict(versions or {}),
+        }
+        return self.db.write(lambda session: transactions.start_run(session, columns))
+
+    def finish_run(
+        self, run_id: str, result: Mapping[str, Any] | None = None, *, cost: Mapping[str, float] | None = None
+    ) -> None:
+        """Done. `cost` is this run's own, without its children's: tokens_sampled, tokens_scored, ..., seconds."""
+        self._end_run(run_id, status="done", result=dict(result or {}), cost=dict(cost or {}))
+
+    def fail_run(self, run_id: str, error: str) -> None:
+        self._end_run(run_id, status="failed", error=error)
+
+    def stop_run(self, run_id: str, reason: str) -> None:
+        """Ended on purpose before it was done; can be resumed."""
+        self._end_run(run_id, status="stopped", error=reason)
+
+    def _end_run(self, run_id: str, **columns: Any) -> None:
+        moment = now()
+        columns = {"error": None, **columns, "ended_at": moment, "heartbeat_at": moment}
+        self.db.write(lambda session: transactions.end_run(session, run_id, columns))
+
+    def record_metrics(self, run_id: str, step: int, values: Mapping[str, float]) -> None:
+        """One step's points, stored when this returns. A training loop uses live(), which never waits or raises."""
+        points = [Point.of(run_id, name, step, value) for name, value in values.items()]
+        self.db.write(lambda session: store(session, points))
+
+    def live(self, run_id: str) -> LiveRun:
+        """What a running stage reports through: metrics, progress, heartbeat. Use it in a `with`."""
+        return LiveRun(self.db, run_id)
+
+    def record_documents(self, run_id: str, documents: Iterable[Mapping[str, Any]]) -> None:
+        """The corpus manifest: rows of path, status, reason, sha256, encoding, characters, tokens."""
+        names = Document.__table__.columns.keys()
+        rows = [{name: row.get(name) for name in names} | {"run_id": run_id} for row in documents]
+        self.db.write(lambda session: upsert(session, Document, rows))
+
+    # Checkpoints ---------------------------------------------------------------------------------------
+
+    def record_checkpoint(
+        self,
+        checkpoint_id: str,
+        *,
+        path: str | os.PathLike[str],
+        kind: str,
+        sha256: str,
+        parent: str | None = None,
+        base: str | None = None,
+        config: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        """Names are content hashes: the first record of one stays, only its path may move."""
+        row = {
+            "id": checkpoint_id,
+            "path": os.fspath(path),
+            "kind": kind,
+            "parent_id": parent,
+            "base_id": base,
+            "sha256": sha256,
+            "run_id": run_id,
+            "created_at": now(),
+            "config": dict(config or {}),
+        }
+        self.db.write(lambda session: upsert(session, Checkpoint, [row], change=("path",)))
+
+    def set_alias(self, name: str, checkpoint_id: str) -> None:
+        """Point a name at a checkpoint and keep where it pointed before."""
+        self.db.write(lambda session: transactions.set_alias(session, name, checkpoint_id))
+
+    # Scores --------------------------------------------------------------------------------------------
+
+    def record_score(self, run_id: str, checkpoint_id: str | None, score: Mapping[str, Any]) -> int:
+        """A score as a dict (suite, metric, value, n, interval, items, details) with its items, all or nothing.
+        Recording the same suite and metric of a run again replaces it."""
+        low, high = score.get("interval") or (None, None)
+        items = _items(score)
+        columns = {
+            "run_id": run_id,
+            "checkpoint_id": checkpoint_id,
+            "suite": score["suite"],
+            "metric": score["metric"],
+            "value": _finite(score["value"]),
+            "n": score["n"],
+            "low": _finite(low),
+            "high": _finite(high),
+            "item_set": _item_set(items),
+            "created_at": now(),
+            "details": dict(score.get("details") or {}),
+        }
+        return self.db.write(lambda session: transactions.put_score(session, columns, items))
+
+    # Cycles --------------------------------------------------------------------------------------------
+
+    def record_cycle(
+        self,
+        run_id: str,
+        *,
+        status: str = "running",
+        clean_id: str | None = None,
+        midtrained_id: str | None = None,
+        recovered_id: str | None = None,
+        summary: Mapping[str, Any] | None = None,
+    ) -> int:
+        """The cycle that a run works on, as far as it is known: what is left out stays as it was.
+        The first call gives it the next number; every call returns that number."""
+        if status not in CYCLE_STATUSES:
+            raise BadRequest(f"cycle status {status!r} is unknown: use one of {', '.join(CYCLE_STATUSES)}")
+        given = {
+            "clean_id": clean_id,
+            "midtrained_id": midtrained_id,
+            "recovered_id": recovered_id,
+            "summary": summary,
+        }
+        columns: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        columns |= {"status": status, "ended_at": None if status == "running" else now()}
+        return self.db.write(lambda session: transactions.put_cycle(session, run_id, columns))
+
+    def record_verdicts(self, cycle: int, verdicts: Mapping[str, Mapping[str, Any]]) -> None:
+        """Per axis (behaviour, knowledge, retention) its outcome and numbers; replaces what was there."""
+        names = Verdict.__table__.columns.keys()
+        rows = [
+            {name: plain(verdict.get(name)) for name in names} | {"cycle": cycle, "axis": axis}
+            for axis, verdict in verdicts.items()
+        ]
+        self.db.write(lambda session: upsert(session, Verdict, rows))
+
+    def add_review(
+        self, cycle: int, decision: str, note: str, reviewer: str, *, token: str | None = None
+    ) -> int:
+        """A person's decision, never changed afterwards; an approval moves `current` to the cycle's model.
+        The same token sent again is the same review."""
+        if decision not in DECISIONS:
+            raise BadRequest(f"decision {decision!r} is unknown: use one of {', '.join(DECISIONS)}")
+        columns = {
+            "cycle": cycle,
+            "decision": decision,
+            "note": note,
+            "reviewer": reviewer,
+            "at": now(),
+            "token": token or secrets.token_hex(16),
+        }
+        return self.db.write(lambda session: transactions.add_review(session, columns))
+
+
+def _owner() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _finite(value: float | None) -> float | None:
+    """A score that is NaN is undefined: no value."""
+    return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _items(score: Mapping[str, Any]) -> list[dict[str, Any]]:
+    names = ("key", "passed", "prompt", "response", "detail")
+    rows = [{name: plain(item[name]) for name in names} for item in score.get("items") or ()]
+    keys = {str(row["key"]) for row in rows}
+    if len(keys) < len(rows):
+        raise BadRequest(
+            f"{score['suite']}: {len(rows) - len(keys)} items have the key of another: give each its own"
+        )
+    return rows
+
+
+def _item_set(items: list[dict[str, Any]]) -> str | None:
+    """Names the questions, whatever the answers: only scores over the same set may be paired."""
+    if not items:
+        return None
+    asked = sorted((str(item["key"]), item["prompt"]) for item in items)
+    return hashlib.sha256(repr(asked).encode()).hexdigest()[:16]

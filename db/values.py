@@ -1,0 +1,65 @@
+"""What a row may hold: text that every database can store, and JSON without NaN."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Dialect, Text
+from sqlalchemy.types import TypeDecorator
+
+SPECIALS: dict[str, float] = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+def now() -> str:
+    """This moment in UTC, such as 2026-11-20T08:21:07.123Z: sorts as text and reads as a date."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def seconds_since(moment: str) -> float:
+    """Seconds from a moment written by now() until this one."""
+    return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
+
+
+def storable(text: str) -> str:
+    """Model output and file names may hold NUL and lone surrogates, which a database refuses."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "␀")
+
+
+def special_name(number: float) -> str | None:
+    """ "nan", "inf" or "-inf"; None for an ordinary number."""
+    if math.isnan(number):
+        return "nan"
+    return None if math.isfinite(number) else ("inf" if number > 0 else "-inf")
+
+
+def plain(value: Any) -> Any:
+    """The same as JSON can say it: NaN and infinity by name, tuples as lists, numpy scalars as numbers."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, float):
+        return special_name(value) or float(value)
+    if value is None or isinstance(value, bool | int):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {storable(str(key)): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(entry) for entry in value]
+    if isinstance(value, bytes | memoryview):
+        return bytes(value).hex()
+    return plain(value.item()) if hasattr(value, "item") else storable(str(value))
+
+
+class SafeText(TypeDecorator[str]):
+    """Text, made storable on its way in."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return None if value is None else storable(str(value))

@@ -1,0 +1,1 @@
+"""What a checkpoint can do, and what may be claimed from it: suites, statistics, the verdict."""

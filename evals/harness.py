@@ -1,0 +1,236 @@
+"""IFEval through lm-eval: its task, its prompts, its checkers. The only file that imports lm_eval.
+
+`lm_eval.evaluate` is the loop inside `simple_evaluate`; the wrapper around it would reseed torch's and
+numpy's global generators in the middle of a training run and collect a report of the machine on every call.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import langdetect
+import lm_eval
+import lm_eval.tasks
+from lm_eval.api import task as task_module
+from lm_eval.api.model import LM
+from lm_eval.api.task import Task
+
+from evals import jsonl, sentences
+from evals.scores import Generate
+from recovery.errors import InputError, RecoverError
+
+HUB_PROMPTS = "google/IFEval"
+_IFEVAL_FOLDER = Path(lm_eval.tasks.__file__).parent / "ifeval"
+_FIELDS = {"prompt": str, "instruction_id_list": list, "kwargs": list}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One prompt's answer with the checkers' word on each of its instructions."""
+
+    key: str
+    prompt: str
+    response: str
+    instructions: tuple[str, ...]
+    strict: tuple[bool, ...]
+    loose: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class IFEvalRun:
+    checked: tuple[Checked, ...]
+    notes: tuple[str, ...]
+
+
+def run_ifeval(
+    generate: Generate, prompts_path: str | Path | None = None, limit: int | None = None
+) -> IFEvalRun:
+    """Ask every IFEval prompt (all in one call of `generate`) and check the answers with lm-eval's checkers.
+
+    Prompts come from a local JSONL in IFEval's format, or from the hub's google/IFEval. Everything that a run
+    needs (sentence model, prompts, known instructions with usable arguments) is settled before `generate`.
+    """
+    model = sentences.settle()
+    task = _load_task(prompts_path)
+    _check_docs(task, str(prompts_path or HUB_PROMPTS))
+    with _quiet() as undetected:
+        results = lm_eval.evaluate(
+            _GenerateLM(generate),
+            {"tasks": {"ifeval": task}},
+            limit=limit,
+            bootstrap_iters=0,
+            apply_chat_template=True,
+            fewshot_as_multiturn=True,
+        )
+    checked = tuple(_checked(sample) for sample in results["samples"]["ifeval"])
+    return IFEvalRun(checked, tuple(_notes(model, undetected.count)))
+
+
+def prompts(prompts_path: str | Path | None = None) -> list[str]:
+    """What the task would ask: for those who must not train on it."""
+    sentences.settle()
+    return [str(doc["prompt"]) for doc in _load_task(prompts_path).eval_docs]
+
+
+def instruction_types() -> tuple[str, ...]:
+    """The instruction types that the checkers know."""
+    sentences.settle()
+    from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_DICT
+
+    return tuple(INSTRUCTION_DICT)
+
+
+class _GenerateLM(LM):
+    """lm-eval's model interface over a plain function; the chat travels through it as JSON."""
+
+    tokenizer_name = "recover"
+
+    def __init__(self, generate: Generate) -> None:
+        super().__init__()
+        self._generate = generate
+
+    def apply_chat_template(self, chat_history: Any, add_generation_prompt: bool = True) -> str:
+        return json.dumps(chat_history)
+
+    def generate_until(self, requests: Sequence[Any]) -> list[str]:
+        texts = self._generate([json.loads(request.args[0]) for request in requests])
+        if len(texts) != len(requests):
+            raise RecoverError(
+                f"IFEval: {len(texts)} answers to {len(requests)} prompts: each needs exactly one"
+            )
+        # A checker whose argument is null or 0 draws one at random: the same draw in every run.
+        random.seed(0)
+        return list(texts)
+
+    def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+        raise NotImplementedError("only generation tasks are run")
+
+    def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
+        raise NotImplementedError("only generation tasks are run")
+
+
+def _load_task(prompts_path: str | Path | None) -> Task:
+    """lm-eval's `ifeval` task, over the hub's prompts or a local file's (in memory, nothing is cached)."""
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    manager = lm_eval.tasks.TaskManager(include_defaults=False, include_path=str(_IFEVAL_FOLDER))
+    if prompts_path is None:
+        try:
+            return manager.load("ifeval")["tasks"]["ifeval"]
+        except Exception as error:  # offline, not cached, gated: each raises another kind
+            raise InputError(
+                f"{HUB_PROMPTS}: cannot be loaded from the hub ({_first_line(error)}): "
+                "go online once, or give a local file (--ifeval FILE)"
+            ) from error
+    rows = _read_prompts(prompts_path)
+    override = {"task": "ifeval", "custom_dataset": lambda **_: {"train": _dataset(rows, prompts_path)}}
+    return manager.load({"group": "local", "task": [override]})["tasks"]["ifeval"]
+
+
+def _read_prompts(path: str | Path) -> list[dict[str, Any]]:
+    rows = jsonl.read(path, _FIELDS)
+    keys = [str(row.setdefault("key", number)) for number, row in enumerate(rows)]
+    if len(set(keys)) < len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InputError(f"{path}: key {twice} occurs twice: give every prompt its own key")
+    names = sorted({name for row in rows for kwargs in row["kwargs"] for name in kwargs or {}} | {"unused"})
+    return [
+        {
+            "key": str(row["key"]),
+            "prompt": row["prompt"],
+            "instruction_id_list": row["instruction_id_list"],
+            # Like the hub's set: every argument's name everywhere, null where unused.
+            "kwargs": [{name: (kwargs or {}).get(name) for name in names} for kwargs in row["kwargs"]],
+        }
+        for row in rows
+    ]
+
+
+def _dataset(rows: list[dict[str, Any]], path: str | Path) -> Any:
+    import pyarrow
+    from datasets import Dataset
+
+    try:
+        return Dataset.from_list(rows)
+    except (pyarrow.ArrowException, TypeError) as error:
+        raise InputError(
+            f"{path}: `kwargs` of mixed types ({_first_line(error)}): use IFEval's own types"
+        ) from error
+
+
+def _check_docs(task: Task, where: str) -> None:
+    """Every instruction is known and takes its arguments: a wrong file fails now, not after generating."""
+    from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_DICT
+
+    for doc in task.eval_docs:
+        names, arguments = doc["instruction_id_list"], doc["kwargs"]
+        if not names or len(names) != len(arguments):
+            raise InputError(
+                f"{where}, key {doc['key']}: {len(names)} instructions with {len(arguments)} kwargs"
+            )
+        for name, kwargs in zip(names, arguments, strict=True):
+            if name not in INSTRUCTION_DICT:
+                raise InputError(
+                    f"{where}, key {doc['key']}: unknown instruction {name!r}: see IFEval's types"
+                )
+            try:
+                INSTRUCTION_DICT[name](name).build_description(**{k: v for k, v in kwargs.items() if v})
+            except (TypeError, ValueError, AttributeError) as error:
+                raise InputError(f"{where}, key {doc['key']}, {name}: {_first_line(error)}") from error
+
+
+def _checked(sample: dict[str, Any]) -> Checked:
+    doc = sample["doc"]
+    return Checked(
+        key=str(doc["key"]),
+        prompt=doc["prompt"],
+        response=sample["filtered_resps"][0],
+        instructions=tuple(doc["instruction_id_list"]),
+        strict=tuple(bool(passed) for passed in sample["inst_level_strict_acc"]),
+        loose=tuple(bool(passed) for passed in sample["inst_level_loose_acc"]),
+    )
+
+
+def _notes(sentence_model: str, undetected: int) -> Iterator[str]:
+    if sentence_model == "fallback":
+        yield sentences.FALLBACK_NOTE
+    if undetected:
+        yield f"no language could be told in {undetected} checks, which count as passed, as in lm-eval"
+
+
+class _Undetected(logging.Filter):
+    """Counts the checkers' log lines about undetectable language instead of printing whole answers."""
+
+    count = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.count += 1
+        return False
+
+
+@contextmanager
+def _quiet() -> Iterator[_Undetected]:
+    """Language detection seeded (and so remembered), no progress bar, Python's random state kept."""
+    undetected, logger = _Undetected(), logging.getLogger("lm_eval.tasks.ifeval.instructions")
+    state, bar, detect = random.getstate(), task_module.tqdm, langdetect.detect
+    logger.addFilter(undetected)
+    langdetect.DetectorFactory.seed = 0
+    langdetect.detect = lru_cache(maxsize=None)(detect)
+    task_module.tqdm = lambda iterable, **_: iterable
+    try:
+        yield undetected
+    finally:
+        task_module.tqdm, langdetect.detect = bar, detect
+        logger.removeFilter(undetected)
+        random.setstate(state)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).strip().splitlines()[0]

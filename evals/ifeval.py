@@ -1,0 +1,156 @@
+"""IFEval: does the model do what the prompt's checkable instructions ask? (Zhou et al. 2023)
+
+The score is prompt-level strict accuracy; the details carry the four usual accuracies under lm-eval's names,
+their 95 % intervals (instructions of one prompt stand or fall together, so that level is clustered by prompt)
+and the counts by instruction type and by family.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals import jsonl
+from evals.scores import Generate, Item, Message, Score, share
+from evals.statistics import clustered_interval, wilson_interval
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from evals.harness import Checked, IFEvalRun
+
+SUITE = "ifeval"
+METRIC = "prompt_strict"
+
+
+def evaluate(generate: Generate, prompts_path: str | Path | None = None, limit: int | None = None) -> Score:
+    """Ask the prompts of a local JSONL (or google/IFEval from the hub) and score the answers."""
+    from evals import harness  # takes seconds: only who scores pays for lm-eval
+
+    return _score(harness.run_ifeval(generate, prompts_path, limit))
+
+
+def score_responses(responses_path: str | Path, prompts_path: str | Path | None = None) -> Score:
+    """Score recorded answers, lines of {"prompt", "response"}, through the very same task."""
+    from evals import harness
+
+    recorded = _Recorded(responses_path)
+    run = harness.run_ifeval(recorded, prompts_path)
+    return _score(run, recorded.notes)
+
+
+def prompts(prompts_path: str | Path | None = None) -> list[str]:
+    """The prompts of a local file or of the hub's set, for those who must not train on them."""
+    from evals import harness
+
+    return harness.prompts(prompts_path)
+
+
+class _Recorded:
+    """Answers looked up by prompt; a prompt asked more than once gets its answers in the file's order.
+
+    One published prompt was reworded after the first answers to it were recorded, so up to one prompt in a
+    hundred may be paired by likeness (with a note). Any other gap is an error, not a failed prompt.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = path
+        self._answers: dict[str, list[str]] = defaultdict(list)
+        self.notes: list[str] = []
+        for number, row in enumerate(jsonl.read(path, {"prompt": str}), 1):
+            if not isinstance(row.get("response", 0), str | None):
+                raise InputError(
+                    f"{path}, object {number}: no `response`: text, or null for none, is expected"
+                )
+            self._answers[row["prompt"].strip()].append(row["response"] or "")
+
+    def __call__(self, chats: list[list[Message]]) -> list[str]:
+        prompts = [messages[-1]["content"].strip() for messages in chats]
+        asked = Counter(prompts)
+        self._pair_reworded([prompt for prompt in asked if prompt not in self._answers], asked)
+        for prompt, times in asked.items():
+            if len(self._answers[prompt]) != times:
+                raise InputError(
+                    f"{self._path}: {len(self._answers[prompt])} responses to {prompt[:60]!r}, "
+                    f"asked {times} times: keep one for each"
+                )
+        if spare := len(self._answers.keys() - asked.keys()):
+            self.notes.append(f"responses to {spare} prompts that were not asked were left out")
+        return [self._answers[prompt].pop(0) for prompt in prompts]
+
+    def _pair_reworded(self, missing: list[str], asked: Counter[str]) -> None:
+        spare = [prompt for prompt in self._answers if prompt not in asked]
+        for prompt in missing:
+            near = (
+                get_close_matches(prompt, spare, n=1, cutoff=0.9) if len(missing) <= len(asked) / 100 else []
+            )
+            if not near:
+                raise InputError(
+                    f"{self._path}: no response to {len(missing)} of {len(asked)} prompts "
+                    f"(first: {prompt[:60]!r}): every prompt needs one"
+                )
+            spare.remove(near[0])
+            self._answers[prompt] = self._answers.pop(near[0])
+            self.notes.append(f"the response to {near[0][:60]!r}… was paired with a reworded prompt")
+
+
+def _score(run: IFEvalRun, notes: Sequence[str] = ()) -> Score:
+    items = tuple(_item(checked) for checked in run.checked)
+    passed = [item.passed for item in items]
+    return Score(
+        suite=SUITE,
+        metric=METRIC,
+        value=share(passed),
+        n=len(items),
+        interval=wilson_interval(sum(passed), len(passed)),
+        items=items,
+        details=_details(run.checked) | {"notes": [*run.notes, *notes]},
+    )
+
+
+def _item(checked: Checked) -> Item:
+    return Item(
+        key=checked.key,
+        prompt=checked.prompt,
+        response=checked.response,
+        passed=all(checked.strict),
+        detail={
+            "instructions": list(checked.instructions),
+            "strict": list(checked.strict),
+            "loose": list(checked.loose),
+            "passed_loose": all(checked.loose),
+        },
+    )
+
+
+def _details(checked: tuple[Checked, ...]) -> dict[str, Any]:
+    values: dict[str, float] = {}
+    intervals: dict[str, tuple[float, float]] = {}
+    for mode in ("strict", "loose"):
+        rows = [getattr(one, mode) for one in checked]
+        prompts = [all(row) for row in rows]
+        flat = [passed for row in rows for passed in row]
+        clusters = [prompt for prompt, row in enumerate(rows) for _ in row]
+        values[f"prompt_level_{mode}_acc"] = share(prompts)
+        intervals[f"prompt_level_{mode}_acc"] = wilson_interval(sum(prompts), len(prompts))
+        values[f"inst_level_{mode}_acc"] = share(flat)
+        intervals[f"inst_level_{mode}_acc"] = clustered_interval(flat, clusters)
+    return values | {
+        "intervals": {name: list(interval) for name, interval in intervals.items()},
+        "by_instruction": _counts(checked, str),
+        "by_family": _counts(checked, lambda name: name.split(":")[0]),
+    }
+
+
+def _counts(checked: tuple[Checked, ...], label: Callable[[str], str]) -> dict[str, dict[str, int]]:
+    """{type: {passed, passed_loose, n}}, types in alphabetical order."""
+    counts: dict[str, dict[str, int]] = {}
+    for one in checked:
+        for name, strict, loose in zip(one.instructions, one.strict, one.loose, strict=True):
+            row = counts.setdefault(label(name), {"passed": 0, "passed_loose": 0, "n": 0})
+            row["passed"] += strict
+            row["passed_loose"] += loose
+            row["n"] += 1
+    return dict(sorted(counts.items()))

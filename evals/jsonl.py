@@ -1,0 +1,35 @@
+"""Reading JSON lines with errors that name the line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from recovery.errors import InputError
+
+
+def read(path: str | Path, fields: Mapping[str, type]) -> list[dict[str, Any]]:
+    """The objects of a JSONL file, each holding at least `fields` of the given types."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as UTF-8 text ({error}): give a JSONL file") from error
+    rows = [_row(line, f"{path}:{number}", fields) for number, line in enumerate(lines, 1) if line.strip()]
+    if not rows:
+        raise InputError(f"{path}: holds no lines: give a JSONL file with {', '.join(fields)} on each line")
+    return rows
+
+
+def _row(line: str, where: str, fields: Mapping[str, type]) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not JSON ({error.msg}): one object a line is expected") from error
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: {type(row).__name__} found: one JSON object a line is expected")
+    for name, kind in fields.items():
+        if not isinstance(row.get(name), kind):
+            raise InputError(f"{where}: `{name}` ({kind.__name__}) is missing or of another type: add it")
+    return row

@@ -1,0 +1,177 @@
+"""Closed-book probes: does the model know a fact when asked in chat, or when it goes on with a cloze text?
+
+A probe is one line of probes.jsonl: {"id", "suite": "knowledge" | "retention", "kind", "prompt", "answer",
+"aliases", "fact", "cycle"}. Kind "cloze" is raw text to go on with; every other kind (direct, heldout, ...)
+is asked in chat. An answer counts when it stands as whole words in the response ("lenient", the score), or is
+the whole response ("strict", in the details), case, accents, punctuation and articles aside.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evals import jsonl
+from evals.scores import Generate, Item, Score, chat, share
+from evals.statistics import clustered_interval
+from recovery.errors import InputError, RecoverError
+
+SUITE = "knowledge"
+SUITES = ("knowledge", "retention")
+CLOZE = "cloze"
+
+GenerateText = Callable[[list[str]], list[str]]
+"""Raw prefixes in, continuations out."""
+
+# Scripts written without spaces: there, whole words can't be told and the answer only has to occur.
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]")
+_ACCENTS = re.compile("[\u0300-\u036f]")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_NOT_WORD = re.compile(r"(?<!\d)\.|\.(?!\d)|[^\w.]|_", re.UNICODE)
+_ARTICLES = {"a", "an", "the"}
+
+
+@dataclass(frozen=True)
+class Probe:
+    id: str
+    suite: str
+    kind: str
+    prompt: str
+    answers: tuple[str, ...]
+    fact: str
+    cycle: int
+
+    @property
+    def in_chat(self) -> bool:
+        return self.kind != CLOZE
+
+
+def load_probes(path: str | Path, suite: str | None = None) -> tuple[Probe, ...]:
+    """The probes of a JSONL file (of one suite, if named), every line checked."""
+    rows = jsonl.read(path, {"prompt": str, "answer": str})
+    probes = tuple(_probe(row, number, path) for number, row in enumerate(rows, 1))
+    ids = [probe.id for probe in probes]
+    if len(set(ids)) < len(ids):
+        twice = next(name for name in ids if ids.count(name) > 1)
+        raise InputError(f"{path}: id {twice!r} occurs twice: give every probe its own id")
+    return tuple(probe for probe in probes if suite in (None, probe.suite))
+
+
+def evaluate(
+    generate: Generate, probes: str | Path | Sequence[Probe], suite: str = SUITE, limit: int | None = None
+) -> Score:
+    """Ask the suite's chat probes in one call; the value is the share answered, leniently matched."""
+    chosen = [probe for probe in _of_suite(probes, suite) if probe.in_chat][:limit]
+    if not chosen:
+        raise InputError(f"{suite}: no chat probes to ask: give a probes file with that suite")
+    responses = generate([chat(probe.prompt) for probe in chosen])
+    return score(chosen, responses, suite, "lenient")
+
+
+def evaluate_cloze(
+    generate_text: GenerateText,
+    probes: str | Path | Sequence[Probe],
+    suite: str = SUITE,
+    limit: int | None = None,
+) -> Score | None:
+    """The same for cloze probes, continued as plain text; None where the file has none."""
+    chosen = [probe for probe in _of_suite(probes, suite) if not probe.in_chat][:limit]
+    if not chosen:
+        return None
+    return score(chosen, generate_text([probe.prompt for probe in chosen]), suite, CLOZE)
+
+
+def score(probes: Sequence[Probe], responses: Sequence[str], suite: str, metric: str) -> Score:
+    """Match the responses; the interval is clustered by fact: its probes stand or fall together."""
+    if len(responses) != len(probes):
+        raise RecoverError(
+            f"{suite}: {len(responses)} answers to {len(probes)} probes: each needs exactly one"
+        )
+    items = tuple(_item(probe, response) for probe, response in zip(probes, responses, strict=True))
+    passed = [item.passed for item in items]
+    return Score(
+        suite=suite,
+        metric=metric,
+        value=share(passed),
+        n=len(items),
+        interval=clustered_interval(passed, [probe.fact for probe in probes]),
+        items=items,
+        details={
+            "lenient": share(passed),
+            "strict": share([item.detail["strict"] for item in items]),
+            "by_kind": _groups(items, "kind"),
+            "by_cycle": _groups(items, "cycle"),
+        },
+    )
+
+
+def normalise(text: str) -> str:
+    """Lower case, no accents, punctuation or articles; decimal points stay, thousands separators go."""
+    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))
+    plain = _THOUSANDS.sub("", unicodedata.normalize("NFKC", plain).casefold())
+    words = _NOT_WORD.sub(" ", plain).split()
+    return " ".join(word for word in words if word not in _ARTICLES) or " ".join(words)
+
+
+def matches(response: str, answers: Iterable[str], strict: bool = False) -> bool:
+    """Is one of the answers the response (strict), or in it as whole words (lenient)?"""
+    said = normalise(response)
+    wanted = [answer for answer in map(normalise, answers) if answer]
+    if strict:
+        return said in wanted
+    return any(a in said if _UNSPACED.search(a) else f" {a} " in f" {said} " for a in wanted)
+
+
+def _probe(row: dict[str, Any], number: int, path: str | Path) -> Probe:
+    where = f"{path}, probe {number}"
+    suite, aliases = row.get("suite", SUITE), row.get("aliases") or []
+    if suite not in SUITES:
+        raise InputError(f"{where}: suite {suite!r}: one of {', '.join(SUITES)} is expected")
+    if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
+        raise InputError(f"{where}: `aliases` must be a list of texts")
+    if not normalise(row["answer"]):
+        raise InputError(f"{where}: the answer {row['answer']!r} has no words to look for")
+    name = str(row.get("id", number))
+    cycle = row.get("cycle", 0)
+    if not isinstance(cycle, int):
+        raise InputError(f"{where}: `cycle` must be a whole number")
+    fact = str(row.get("fact") or name)
+    return Probe(
+        name, suite, str(row.get("kind", "direct")), row["prompt"], (row["answer"], *aliases), fact, cycle
+    )
+
+
+def _of_suite(probes: str | Path | Sequence[Probe], suite: str) -> Sequence[Probe]:
+    if isinstance(probes, str | Path):
+        return load_probes(probes, suite)
+    return [probe for probe in probes if probe.suite == suite]
+
+
+def _item(probe: Probe, response: str) -> Item:
+    return Item(
+        key=probe.id,
+        prompt=probe.prompt,
+        response=response,
+        passed=matches(response, probe.answers),
+        detail={
+            "kind": probe.kind,
+            "fact": probe.fact,
+            "cycle": probe.cycle,
+            "answers": list(probe.answers),
+            "strict": matches(response, probe.answers, strict=True),
+        },
+    )
+
+
+def _groups(items: Sequence[Item], field: str) -> dict[str, dict[str, Any]]:
+    """{kind or cycle: {passed, n, value}}"""
+    groups: dict[str, list[bool]] = {}
+    for item in items:
+        groups.setdefault(str(item.detail[field]), []).append(item.passed)
+    return {
+        name: {"passed": sum(ok), "n": len(ok), "value": share(ok)} for name, ok in sorted(groups.items())
+    }

@@ -1,0 +1,50 @@
+"""What every suite returns: a score with its interval and its items, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Message = dict[str, str]
+Generate = Callable[[list[list[Message]]], list[str]]
+"""Chats in, one answer each out, in order. Suites hand over all their prompts in one call."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One prompt, its answer and whether it passed. `key` pairs it with the same prompt elsewhere."""
+
+    key: str
+    prompt: str
+    response: str
+    passed: bool
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Score:
+    """One number of one suite, with its 95 % interval; `value` is the share of `items` that passed."""
+
+    suite: str
+    metric: str
+    value: float
+    n: int
+    interval: tuple[float, float]
+    items: tuple[Item, ...]
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain dicts and lists all the way down, for JSON and for the database."""
+        row = asdict(self)
+        return row | {"interval": list(self.interval), "items": list(row["items"])}
+
+
+def chat(prompt: str) -> list[Message]:
+    """The chat that asks one question."""
+    return [{"role": "user", "content": prompt}]
+
+
+def share(passed: Sequence[bool]) -> float:
+    """The share that passed; 0 for none at all."""
+    return sum(passed) / len(passed) if passed else 0.0

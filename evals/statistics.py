@@ -1,0 +1,229 @@
+"""The statistics behind every claim: pure functions on arrays of passes, no I/O, nothing random without a
+seed.
+
+"Recovered" is a claim of non-inferiority: the one-sided 95 % lower bound of (after - before), paired by
+prompt, lies above minus the margin. The bound is the exact one of evals/exact.py, which says why; the
+bootstrap interval that the literature uses is reported beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, sqrt
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from evals.exact import exact_p, needed_pairs, paired_lower_bound, power
+from recovery.errors import InputError
+
+Floats = NDArray[np.float64]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class NonInferiority:
+    """Whether `after` is at most `margin` worse than `before`, pair by pair.
+
+    passed: shown. failed: not so, or not shown by data that should have shown it. underpowered: can't tell.
+    `lower_bound` and `upper_bound` are one-sided at level alpha; `p_value` tests difference <= -margin;
+    `power` and `needed_n` (pairs for 80 %) suppose a true difference of 0 and the discordance seen here.
+    """
+
+    outcome: str
+    difference: float
+    lower_bound: float
+    upper_bound: float
+    margin: float
+    gained: int
+    lost: int
+    n: int
+    p_value: float
+    p_mcnemar: float
+    power: float
+    needed_n: int
+    bootstrap: Interval
+    design_effect: float
+    alpha: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two checkpoints on the same items: two-sided, "better", "worse" or "not distinguishable"."""
+
+    words: str
+    difference: float
+    interval: Interval
+    gained: int
+    lost: int
+    n: int
+    p_mcnemar: float
+
+
+def non_inferiority(
+    after: ArrayLike,
+    before: ArrayLike,
+    margin: float = 0.03,
+    alpha: float = 0.05,
+    clusters: Sequence[object] | None = None,
+) -> NonInferiority:
+    """Judge paired passes.
+
+    Items of one cluster (say, two questions about one fact) count as less than two: the counts are divided by
+    the design effect of the paired differences (Rao & Scott 1992), rounded against us.
+    """
+    if not 0 < margin < 1:
+        raise InputError(f"margin {margin}: a share between 0 and 1 is expected, such as 0.03")
+    change = _changes(after, before)
+    gained, lost, n = _counts(change)
+    effect = design_effect(change, clusters)
+    up, down, size = _shrink(gained, lost, n, effect)
+    p_value = exact_p(up, down, size, -margin)
+    discordance = (gained + lost) / n
+    chance = power(size, discordance, margin, alpha=alpha)
+    upper = -paired_lower_bound(down, up, size, alpha)
+    shown = p_value <= alpha
+    lower = paired_lower_bound(up, down, size, alpha, split=(-margin, shown))
+    hopeless = chance >= 0.8 or upper < -margin or (gained - lost) / n <= -margin
+    return NonInferiority(
+        outcome="passed" if shown else "failed" if hopeless else "underpowered",
+        difference=(gained - lost) / n,
+        lower_bound=lower,
+        upper_bound=upper,
+        margin=margin,
+        gained=gained,
+        lost=lost,
+        n=n,
+        p_value=p_value,
+        p_mcnemar=mcnemar(gained, lost),
+        power=chance,
+        needed_n=ceil(needed_pairs(discordance, margin, alpha=alpha) * effect),
+        bootstrap=paired_bootstrap(after, before, confidence=1 - 2 * alpha),
+        design_effect=effect,
+        alpha=alpha,
+    )
+
+
+def compare(after: ArrayLike, before: ArrayLike, alpha: float = 0.05) -> Comparison:
+    """Is there a difference at all? McNemar's exact test decides, the interval is the exact paired one."""
+    gained, lost, n = _counts(_changes(after, before))
+    p_mcnemar = mcnemar(gained, lost)
+    words = "not distinguishable" if p_mcnemar > alpha else "better" if gained > lost else "worse"
+    interval = paired_lower_bound(gained, lost, n, alpha / 2), -paired_lower_bound(lost, gained, n, alpha / 2)
+    return Comparison(words, (gained - lost) / n, interval, gained, lost, n, p_mcnemar)
+
+
+# --- shares ----------------------------------------------------------------------------------------------
+
+
+def wilson_interval(passed: float, n: float, confidence: float = 0.95) -> Interval:
+    """Wilson's score interval of a share; (0, 1) where nothing was asked."""
+    return _wilson(passed, n, float(special.ndtri((1 + confidence) / 2)))
+
+
+def clustered_interval(passed: ArrayLike, clusters: Sequence[object], confidence: float = 0.95) -> Interval:
+    """Interval of a share whose items come in clusters, such as the instructions of one prompt.
+
+    Wilson's, with n divided by the design effect and widened by Student's t for the number of clusters
+    (Korn & Graubard 1998). Where all items agree, the clusters count, not the items.
+    """
+    hits = np.asarray(passed, dtype=float)
+    if hits.size == 0:
+        return 0.0, 1.0
+    z, t = special.ndtri((1 + confidence) / 2), _student(confidence, len(set(clusters)))
+    n = hits.size / design_effect(hits, clusters) * (z / t) ** 2
+    return _wilson(float(hits.mean() * n), float(n), float(z))
+
+
+def design_effect(values: ArrayLike, clusters: Sequence[object] | None) -> float:
+    """Variance of the mean over clusters divided by what independent items would give; never below 1."""
+    items = np.asarray(values, dtype=float)
+    if clusters is None:
+        return 1.0
+    if len(clusters) != items.size:
+        raise InputError(f"{items.size} items with {len(clusters)} cluster labels: give one label an item")
+    _, index = np.unique(np.asarray([str(label) for label in clusters]), return_inverse=True)
+    k, centred = int(index.max()) + 1, items - items.mean()
+    if k == items.size:
+        return 1.0
+    if not centred.any():
+        return items.size / k
+    between = float((np.bincount(index, weights=centred) ** 2).sum()) * k / max(k - 1, 1)
+    return max(1.0, between / float((centred**2).sum()))
+
+
+def _wilson(passed: float, n: float, z: float) -> Interval:
+    if n <= 0:
+        return 0.0, 1.0
+    share = passed / n
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * sqrt(max(share * (1 - share), 0.0) / n + z * z / (4 * n * n))
+    return float(max(0.0, centre - half)), float(min(1.0, centre + half))
+
+
+def _student(confidence: float, clusters: int) -> float:
+    return float(special.stdtrit(max(clusters - 1, 1), (1 + confidence) / 2))
+
+
+# --- pairs -----------------------------------------------------------------------------------------------
+
+
+def mcnemar(gained: int, lost: int) -> float:
+    """McNemar's exact test: two-sided p-value that gains and losses are equally likely."""
+    n = gained + lost
+    return float(min(1.0, 2 * special.bdtr(min(gained, lost), n, 0.5))) if n else 1.0
+
+
+def paired_bootstrap(
+    after: ArrayLike, before: ArrayLike, confidence: float = 0.95, draws: int = 10_000, seed: int = 0
+) -> Interval:
+    """Percentile interval of mean(after - before), pairs drawn with replacement; of any numbers."""
+    values, counts = np.unique(_changes(after, before), return_counts=True)
+    drawn = np.random.default_rng(seed).multinomial(counts.sum(), counts / counts.sum(), size=draws)
+    low, high = np.quantile(drawn @ values / counts.sum(), [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+# --- many comparisons ------------------------------------------------------------------------------------
+
+
+def holm(p_values: ArrayLike) -> Floats:
+    """Holm's adjusted p-values: the chance of any false claim among them stays below alpha."""
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p)
+    steps = np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1))
+    return np.minimum(steps, 1.0)[np.argsort(order)]
+
+
+def benjamini_hochberg(p_values: ArrayLike) -> Floats:
+    """Benjamini and Hochberg's adjusted p-values: the expected share of false claims stays below alpha."""
+    p = np.asarray(p_values, dtype=float)
+    order = np.argsort(p)[::-1]
+    steps = np.minimum.accumulate(p[order] * p.size / np.arange(p.size, 0, -1))
+    return np.minimum(steps, 1.0)[np.argsort(order)]
+
+
+# --- shared ----------------------------------------------------------------------------------------------
+
+
+def _changes(after: ArrayLike, before: ArrayLike) -> Floats:
+    a, b = np.asarray(after, dtype=float), np.asarray(before, dtype=float)
+    if a.shape != b.shape or a.ndim != 1:
+        raise InputError(f"{a.size} results against {b.size}: pairs need the same items in the same order")
+    if a.size == 0:
+        raise InputError("no items to compare: evaluate both checkpoints on the same prompts first")
+    return a - b
+
+
+def _counts(change: Floats) -> tuple[int, int, int]:
+    return int((change > 0).sum()), int((change < 0).sum()), change.size
+
+
+def _shrink(gained: int, lost: int, n: int, effect: float) -> tuple[int, int, int]:
+    """Effective counts under clustering: gains rounded down, losses up."""
+    if effect == 1.0:
+        return gained, lost, n
+    up, down = int(gained / effect), ceil(lost / effect)
+    return up, down, max(round(n / effect), up + down, 1)

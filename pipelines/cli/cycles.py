@@ -1,0 +1,127 @@
+"""demo, cycle, resume, verdict, review: the story and what a person says about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipelines.cli.options import Session, shared, table
+
+STAGES = ("clean", "midtrained", "recovered")
+
+
+@click.command("demo")
+@click.option("--cycles", default=2, show_default=True, help="how many turns of the story")
+@click.option("--seed", default=0, show_default=True, help="chooses the people, the facts and the prompts")
+@click.option("--minutes-budget", type=float, help="start no cycle that would not fit")
+@shared
+@click.pass_obj
+def demo_command(session: Session, cycles: int, seed: int, minutes_budget: float | None) -> None:
+    """The whole story on a tiny model, offline: learn, forget, recover."""
+    from pipelines.demo import DemoJob, demo
+
+    with session.workspace() as ws:
+        found = demo(ws, DemoJob(cycles=cycles, seed=seed, minutes_budget=minutes_budget), key=ws.new_key())
+        session.show({"home": str(ws.home), **found}, lambda: demo_story(found["cycles"], str(ws.home)))
+
+
+def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
+    rows = "\n\n".join(cycle_text(row) for row in cycles)
+    return f"{rows}\n\nEverything is in {home}: `recover --home {home} dashboard` shows it, `recover ls` lists it."
+
+
+@click.command("cycle")
+@click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
+@click.option("--student", default="current", show_default=True, help="the model to teach")
+@click.option("--method", help="recover with this row of `recover methods` (default: recover.yaml)")
+@click.option("--prompts", help="recovery prompts: FILE or hub:NAME:SPLIT:FIELD")
+@click.option("--probes", help="FILE of knowledge and retention probes")
+@click.option("--ifeval", help="FILE in IFEval's format (default: recover.yaml)")
+@click.option("--seed", type=int, help="default: recover.yaml")
+@shared
+@click.pass_obj
+def cycle_command(session: Session, docs: Path, **options: Any) -> None:
+    """Midtrain, evaluate, recover, evaluate, decide; resumable stage by stage."""
+    from db import queries
+    from pipelines.cycle import cycle, prepare
+    from recovery.errors import GateError
+
+    with session.workspace() as ws:
+        done = cycle(ws, prepare(ws, docs, **options), key=ws.new_key())
+        row = queries.cycle(ws.tracker.db, done["cycle"])
+        session.show(row, lambda: cycle_text(row))
+        if done["status"] != "accepted":
+            raise GateError(f"cycle {done['cycle']} is {done['status']}: {'; '.join(done['verdict'])}")
+
+
+@click.command("resume")
+@click.argument("run", required=False)
+@shared
+@click.pass_obj
+def resume_command(session: Session, run: str | None) -> None:
+    """Go on with whatever was cut off (the newest, or RUN)."""
+    from pipelines.resume import resume
+
+    with session.workspace() as ws:
+        found = resume(ws, run)
+        session.show(found, lambda: f"{found['run']} done")
+
+
+@click.command("verdict")
+@click.argument("cycle", type=int)
+@shared
+@click.pass_obj
+def verdict_command(session: Session, cycle: int) -> None:
+    """What the data say of a cycle; exit code 3 when they do not say yes."""
+    from db import queries
+    from recovery.errors import GateError
+
+    with session.workspace() as ws:
+        row = queries.cycle(ws.tracker.db, cycle)
+        if not row["verdict"]:
+            raise GateError(f"cycle {cycle} has no verdict yet: it is {row['status']}")
+        session.show({"cycle": cycle, "status": row["status"], **row["verdict"]}, lambda: cycle_text(row))
+        if row["status"] != "accepted":
+            raise GateError(f"cycle {cycle} is {row['status']}")
+
+
+@click.command("review")
+@click.argument("cycle", type=int)
+@click.option("--approve", "decision", flag_value="approve", help="this cycle's model may be used")
+@click.option("--reject", "decision", flag_value="reject", help="it may not")
+@click.option("--needs-work", "decision", flag_value="needs-work", help="not yet")
+@click.option("--note", default="", help="why")
+@click.option("--reviewer", help="default: the login name")
+@shared
+@click.pass_obj
+def review_command(session: Session, cycle: int, decision: str | None, note: str, reviewer: str | None) -> None:
+    """Record a person's decision; an approval moves `current` to the cycle's model."""
+    import getpass
+
+    if decision is None:
+        raise click.UsageError("give --approve, --reject or --needs-work")
+    with session.workspace() as ws:
+        number = ws.tracker.add_review(cycle, decision, note, reviewer or getpass.getuser())
+        found = {"review": number, "cycle": cycle, "decision": decision, "note": note}
+        session.show(found, f"review {number}: cycle {cycle}: {decision}")
+
+
+def cycle_text(row: dict[str, Any]) -> str:
+    """A cycle as a person reads it: scores stage by stage, then the verdict in words."""
+    scores = [
+        {"suite": name, **{stage: suite[stage] for stage in STAGES}, "n": suite["n"]}
+        for name, suite in row["scores"].items()
+    ]
+    lines = [f"cycle {row['cycle']}: {row['status']}", table(scores, ["suite", *STAGES, "n"])]
+    verdict = row["verdict"]
+    if verdict:
+        bound = verdict["behaviour_lower_bound"]
+        shown = f" (lower bound {100 * bound:+.1f} points, margin {100 * verdict['margin']:.0f})" if bound is not None else ""
+        lines.append(f"behaviour  {verdict.get('behaviour', '-')}{shown}")
+        lines += [f"{axis:<10} {verdict[axis]}" for axis in ("knowledge", "retention") if axis in verdict]
+    for earlier in row.get("knowledge_by_cycle", []):
+        then = f", {earlier['then']:.3f} when it ended" if earlier.get("then") is not None else ""
+        lines.append(f"cycle {earlier['cycle']}'s documents: {earlier['score']:.3f}{then}")
+    return "\n".join(lines)

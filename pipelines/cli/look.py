@@ -1,0 +1,119 @@
+"""ls, show, export, query, methods, dashboard: looking at what is there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from pipelines.cli.options import Session, finite, shared, table
+
+LISTS = {
+    "cycles": ["cycle", "status", "ifeval", "knowledge", "retention", "recovered_fraction"],
+    "checkpoints": ["id", "kind", "parent_id", "run_id", "created_at"],
+    "runs": ["id", "kind", "key", "status", "started_at", "ended_at"],
+}
+
+
+@click.command("ls")
+@click.argument("what", default="cycles", type=click.Choice(list(LISTS)))
+@click.option("--limit", default=50, show_default=True)
+@shared
+@click.pass_obj
+def ls_command(session: Session, what: str, limit: int) -> None:
+    """List cycles, checkpoints or runs, newest last."""
+    from db import queries
+
+    with session.workspace() as ws:
+        rows = getattr(queries, what)(ws.tracker.db, limit=limit)
+        if what != "cycles":
+            rows = rows[::-1]
+        shown = [_flat(row) for row in rows] if what == "cycles" else rows
+        session.show(rows, lambda: table(shown, LISTS[what]))
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A cycle with its recovered scores as columns."""
+    return {**row, **{name: suite["recovered"] for name, suite in row["scores"].items()}}
+
+
+@click.command("show")
+@click.argument("reference", metavar="ID")
+@shared
+@click.pass_obj
+def show_command(session: Session, reference: str) -> None:
+    """Everything about cycle:N, a run or a checkpoint."""
+    from db import queries
+    from pipelines.cli.cycles import cycle_text
+
+    with session.workspace() as ws:
+        db = ws.tracker.db
+        if reference.startswith("cycle:") and reference.count(":") == 1:
+            row = queries.cycle(db, _number(reference))
+            session.show(row, lambda: cycle_text(row))
+            return
+        kinds = ("demo-", "cycle-", "midtrain-", "distill-", "merge-", "eval-", "init-")
+        row = queries.run(db, reference) if reference.startswith(kinds) else queries.checkpoint(db, reference)
+        session.show(row, lambda: json.dumps(finite(row), indent=2, ensure_ascii=False, default=str))
+
+
+def _number(reference: str) -> int:
+    digits = reference.removeprefix("cycle:")
+    if not digits.isdigit():
+        raise click.UsageError(f"{reference}: write cycle:N, as in cycle:1")
+    return int(digits)
+
+
+@click.command("export")
+@click.argument("what", default="cycles", type=click.Choice(["cycles", "checkpoints", "runs", "scores", "items"]))
+@click.option("--format", "kind", type=click.Choice(["json", "csv"]), default="csv", show_default=True)
+@shared
+@click.pass_obj
+def export_command(session: Session, what: str, kind: str) -> None:
+    """A table on standard output, as CSV or JSON."""
+    from pipelines.export import as_csv, rows_of
+
+    with session.workspace() as ws:
+        rows = rows_of(ws.tracker.db, what)
+    if session.json or kind == "json":
+        click.echo(json.dumps(finite(rows), indent=2, ensure_ascii=False, default=str))
+    else:
+        click.echo(as_csv(rows), nl=False)
+
+
+@click.command("query")
+@click.argument("sql")
+@shared
+@click.pass_obj
+def query_command(session: Session, sql: str) -> None:
+    """Run a read-only SQL query on the tracker."""
+    from db import queries
+
+    with session.workspace() as ws:
+        rows = queries.select(ws.tracker.db, sql)
+        session.show(rows, lambda: table(rows, list(rows[0]) if rows else []))
+
+
+@click.command("methods")
+@shared
+@click.pass_obj
+def methods_command(session: Session) -> None:
+    """The table of post-training methods: each a row of dials."""
+    from recovery.methods import METHODS
+
+    rows = [method.row() for method in METHODS.values()]
+    session.show(rows, lambda: table(rows, ["name", "states", "signal", "teacher", "context", "rails", "source"]))
+
+
+@click.command("dashboard")
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", default=7860, show_default=True)
+@shared
+@click.pass_obj
+def dashboard_command(session: Session, host: str, port: int) -> None:
+    """Open the review dashboard."""
+    from dashboard.app import serve
+
+    with session.workspace() as ws:
+        serve(ws.tracker, host=host, port=port)

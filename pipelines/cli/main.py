@@ -1,0 +1,93 @@
+"""`recover`: the group of all commands, and the edge where an error becomes one line."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+import traceback
+
+import click
+
+from pipelines.cli.options import Session, shared
+
+# Which module holds which command; a module is imported when its command is used or its help is shown.
+COMMANDS = {
+    "demo": "cycles", "cycle": "cycles", "resume": "cycles", "verdict": "cycles", "review": "cycles",
+    "init": "setup", "doctor": "setup", "preflight": "setup", "microworld": "setup",
+    "midtrain": "train", "distill": "train", "merge": "train",
+    "eval": "measure", "compare": "measure",
+    "ls": "look", "show": "look", "export": "look", "query": "look", "methods": "look",
+    "dashboard": "look",
+}  # fmt: skip
+
+
+class Commands(click.Group):
+    """Finds a command's module by its name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"pipelines.cli.{COMMANDS[name]}")
+        command = getattr(module, f"{name}_command")
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="recover-llm", prog_name="recover")
+@shared
+def cli() -> None:
+    """Teach an instruct model your documents, bring its manners back, and prove both.
+
+    \b
+    recover demo                       the whole story on a tiny model, offline
+    recover init --model ID_OR_PATH    register the clean checkpoint
+    recover midtrain --docs ./corpus   teach it documents
+    recover distill --teacher base     bring its behaviour back
+    recover eval                       measure it
+    recover dashboard                  review every cycle
+    """
+
+
+def main() -> None:
+    """Runs a command; every error is one line: what, where, what to do. A traceback only with --debug."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    session = Session()
+    try:
+        cli.main(obj=session, standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _say("interrupted: go on with `recover resume`")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except Exception as error:
+        if session.debug:
+            traceback.print_exc()
+        sys.exit(_explain(error))
+
+
+def _explain(error: Exception) -> int:
+    """One line for any error; those that are ours carry their exit code."""
+    code = getattr(error, "exit_code", None)
+    if code is not None:
+        _say(f"Error: {error}")
+        return int(code)
+    text = " ".join(str(error).split()) or "no message"
+    _say(f"Error: {type(error).__name__}: {text[:300]} (run again with --debug for the traceback)")
+    return 1
+
+
+def _say(text: str) -> None:
+    print("\n".join(text.splitlines()[:1]), file=sys.stderr)

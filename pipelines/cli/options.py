@@ -1,0 +1,90 @@
+"""Options that every command takes, before or after its name, and how results are printed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from pipelines.workspace import Workspace
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_HOME = "./.recover"
+
+
+@dataclass
+class Session:
+    """What was asked for once, whatever the command."""
+
+    home: str | None = None
+    db: str | None = None
+    json: bool = False
+    quiet: bool = False
+    debug: bool = False
+
+    def workspace(self) -> Workspace:
+        from pipelines.progress import Progress
+        from pipelines.workspace import Workspace
+
+        return Workspace.open(Path(self.home or DEFAULT_HOME), self.db, Progress(quiet=self.quiet))
+
+    def show(self, data: Any, human: Callable[[], str] | str) -> None:
+        """One JSON document, or text for a person."""
+        if self.json:
+            click.echo(json.dumps(finite(data), indent=2, ensure_ascii=False, default=str))
+        else:
+            click.echo(human() if callable(human) else human)
+
+
+def finite(value: Any) -> Any:
+    """NaN and infinity are no JSON: they become null."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(entry) for entry in value]
+    return value
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value not in (None, False):
+        setattr(ctx.ensure_object(Session), str(param.name), value)
+
+
+def shared(command: F) -> F:
+    """Adds --home, --db, --json, -q and --debug; given twice, the later one counts."""
+    flags = {"expose_value": False, "callback": _remember, "is_flag": True, "default": False}
+    for option in (
+        click.option("--debug", help="show tracebacks", **flags),
+        click.option("-q", "--quiet", help="no progress", **flags),
+        click.option("--json", help="print one JSON document", **flags),
+        click.option("--db", metavar="URL", envvar="RECOVER_DB_URL", expose_value=False, callback=_remember,
+                     help="database (default: recover.db in the home; PostgreSQL by URL)"),
+        click.option("--home", metavar="DIR", envvar="RECOVER_HOME", expose_value=False, callback=_remember,
+                     help=f"where everything is kept (default: {DEFAULT_HOME})"),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
+    """Aligned columns; nothing is wrapped or cut."""
+    if not rows:
+        return "nothing yet"
+    cells = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+                     for line in cells)  # fmt: skip
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if isinstance(value, float) else " ".join(str(value).split())

@@ -1,0 +1,79 @@
+"""init, doctor, preflight, microworld: what comes before the first training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipelines.cli.options import Session, shared, table
+
+
+@click.command("init")
+@click.option("--model", help="hub id or local directory (default: the shipped tiny model)")
+@click.option("--revision", help="branch, tag or commit on the hub")
+@click.option("--preset", help="settings to start from: microworld or real (default: by the model)")
+@shared
+@click.pass_obj
+def init_command(session: Session, model: str | None, revision: str | None, preset: str | None) -> None:
+    """Make recover.yaml and register the clean checkpoint as `base`."""
+    from pipelines.setup import initialise
+
+    with session.workspace() as ws:
+        found = initialise(ws, model=model, revision=revision, preset=preset)
+        session.show(found, f"base is {found['base']} ({found['model']}); settings are in {found['config']}")
+
+
+@click.command("doctor")
+@shared
+@click.pass_obj
+def doctor_command(session: Session) -> None:
+    """Is this machine ready? Exit code 3 when it is not."""
+    from pipelines.doctor import examine
+    from recovery.errors import GateError
+
+    rows = examine(Path(session.home or "./.recover"), session.db)
+    session.show(rows, lambda: table([{**row, "ok": "ok" if row["ok"] else "NO"} for row in rows], ["ok", "name", "detail"]))
+    failed = [row for row in rows if not row["ok"] and row["needed"]]
+    if failed:
+        raise GateError(f"{failed[0]['name']}: {failed[0]['detail']}: {failed[0]['remedy']}")
+
+
+@click.command("preflight")
+@click.option("--student", default="current", show_default=True)
+@click.option("--teacher", default="base", show_default=True)
+@click.option("--prompts", help="default: recover.yaml")
+@shared
+@click.pass_obj
+def preflight_command(session: Session, student: str, teacher: str, prompts: str | None) -> None:
+    """Is this pair of models ready? Exit code 3 when it is not."""
+    from pipelines.distill import preflight_report
+    from pipelines.prompts import read_prompts
+    from recovery.errors import GateError
+
+    with session.workspace() as ws:
+        asked = read_prompts(prompts or ws.config.distill.prompts, ws.config.seed)
+        checks = preflight_report(ws, student, teacher, asked)
+        rows: list[dict[str, Any]] = [
+            {"name": check.name, "ok": check.ok, "detail": check.detail, "remedy": check.remedy} for check in checks
+        ]
+        session.show(rows, lambda: table([{**r, "ok": "ok" if r["ok"] else "NO"} for r in rows], ["ok", "name", "detail"]))
+        failed = [row for row in rows if not row["ok"]]
+        if failed:
+            raise GateError(f"{failed[0]['name']}: {failed[0]['detail']}: {failed[0]['remedy']}")
+
+
+@click.command("microworld")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--cycle", default=1, show_default=True, help="which cycle's new people")
+@click.option("--seed", default=0, show_default=True)
+@shared
+@click.pass_obj
+def microworld_command(session: Session, directory: Path, cycle: int, seed: int) -> None:
+    """Write a cycle of the microworld: docs/, probes.jsonl, prompts.jsonl, ifeval.jsonl."""
+    from pipelines.microworld.world import write_world
+
+    found = write_world(directory, cycle=cycle, seed=seed)
+    session.show(found, f"{directory}: {found['docs']} documents, {found['probes.jsonl']} probes, "
+                        f"{found['prompts.jsonl']} recovery prompts, {found['ifeval.jsonl']} IFEval prompts")  # fmt: skip

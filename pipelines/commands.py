@@ -1,0 +1,105 @@
+"""What was typed, turned into a job: aliases resolved, settings from recover.yaml, options on top."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from db import queries
+from pipelines.config import EvalConfig, LoraConfig, override
+from pipelines.distill import DistillJob
+from pipelines.evaluate import SUITES, EvalJob
+from pipelines.midtrain import MidtrainJob
+from pipelines.workspace import Workspace, companions
+from recovery.errors import InputError
+
+
+def midtrain_job(
+    ws: Workspace, docs: Path, student: str, *, steps: int | None = None, epochs: float | None = None,
+    learning_rate: float | None = None, mix: str | None = None, lora: int | None = None,
+    prompts: str | None = None, seed: int | None = None,
+) -> MidtrainJob:  # fmt: skip
+    settings = ws.config.midtrain
+    if steps or epochs:
+        settings = override(settings.model_copy(update={"steps": None, "epochs": None}), {"steps": steps, "epochs": epochs})
+    settings = override(settings, {"mix": parse_pairs(mix) if mix else None})
+    settings = _trained(settings, learning_rate, lora)
+    return MidtrainJob(
+        docs=str(docs.absolute()), student=ws.checkpoint(student).id, settings=settings,
+        prompts=prompts or companions(docs).get("prompts") or ws.config.distill.prompts,
+        seed=ws.config.seed if seed is None else seed,
+    )  # fmt: skip
+
+
+def distill_job(
+    ws: Workspace, teacher: str, student: str | None, *, method: str | None = None, dials: tuple[str, ...] = (),
+    prompts: str | None = None, steps: int | None = None, learning_rate: float | None = None,
+    lora: int | None = None, seed: int | None = None,
+) -> DistillJob:  # fmt: skip
+    by_hand = {**ws.config.distill.dials, **parse_pairs(",".join(dials))} if dials else None
+    settings = override(ws.config.distill, {"method": method, "steps": steps, "dials": by_hand})
+    settings = _trained(settings, learning_rate, lora)
+    chosen = ws.checkpoint(student or newest_midtrained(ws)).id
+    beside = docs_companions(ws, chosen)
+    return DistillJob(
+        student=chosen, teacher=ws.checkpoint(teacher).id, settings=settings,
+        prompts=prompts or beside.get("prompts") or settings.prompts,
+        evaluation=_evaluation(ws, beside, None, None), seed=ws.config.seed if seed is None else seed,
+    )  # fmt: skip
+
+
+def eval_job(
+    ws: Workspace, checkpoint: str | None, suites: str | None, ifeval: str | None, probes: str | None
+) -> EvalJob:
+    """Without suites: all that can be asked with the files at hand."""
+    chosen = ws.checkpoint(checkpoint or "current").id
+    settings = _evaluation(ws, docs_companions(ws, chosen), ifeval, probes)
+    given = [name for name, value in (("ifeval", ifeval), ("probes", probes)) if value]
+    names = suites.split(",") if suites else _askable(settings, given)
+    return EvalJob(checkpoint=chosen, suites=tuple(name.strip() for name in names), settings=settings)
+
+
+def _askable(settings: EvalConfig, given: list[str]) -> list[str]:
+    """Files named on the command line say what is wanted; else everything that the settings allow."""
+    asked = given or [name for name in ("ifeval", "probes") if getattr(settings, name)]
+    return [suite for suite in SUITES if ("ifeval" if suite == "ifeval" else "probes") in asked]
+
+
+def _evaluation(ws: Workspace, beside: dict[str, str], ifeval: str | None, probes: str | None) -> EvalConfig:
+    """The command line first, then files beside the documents that the checkpoint was taught, then recover.yaml."""
+    found: EvalConfig = override(
+        ws.config.eval, {"ifeval": ifeval or beside.get("ifeval"), "probes": probes or beside.get("probes")}
+    )
+    return found
+
+
+def _trained(settings: Any, learning_rate: float | None, lora: int | None) -> Any:
+    if learning_rate is not None:
+        settings = override(settings, {"optimizer": override(settings.optimizer, {"learning_rate": learning_rate})})
+    if lora is not None:
+        settings = settings.model_copy(update={"lora": LoraConfig(rank=lora) if lora else None})
+    return settings
+
+
+def newest_midtrained(ws: Workspace) -> str:
+    """The checkpoint of the newest midtraining that was finished."""
+    for run in queries.runs(ws.tracker.db, kind="midtrain", status="done", limit=1):
+        return str(run["result"]["checkpoint"])
+    raise InputError("nothing has been midtrained yet: run `recover midtrain --docs DIR` first, or give --student")
+
+
+def docs_companions(ws: Workspace, checkpoint: str) -> dict[str, str]:
+    """Files beside the documents that a checkpoint was last taught."""
+    runs = ws.midtraining_runs(checkpoint)
+    return companions(Path(runs[-1]["config"]["docs"])) if runs else {}
+
+
+def parse_pairs(text: str) -> dict[str, str]:
+    """`a=1,b=2` as a dict."""
+    found = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, sign, value = part.partition("=")
+        if not sign or not name or not value:
+            raise InputError(f"{part!r}: write NAME=VALUE")
+        found[name.strip()] = value.strip()
+    return found

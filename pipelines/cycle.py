@@ -1,0 +1,126 @@
+"""One cycle: teach, see what was learned and forgotten, recover, see what came back, decide."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from db import queries
+from evals import verdict
+from evals.scores import Item
+from pipelines.config import Config, Section, override
+from pipelines.distill import DistillJob, distill
+from pipelines.evaluate import SUITES, EvalJob, evaluate
+from pipelines.midtrain import MidtrainJob, midtrain
+from pipelines.stages import Result, Stage, run_stage
+from pipelines.workspace import Workspace, companions
+
+
+class CycleJob(Section):
+    """One turn of the story, with every setting resolved when it began."""
+
+    docs: str
+    student: str
+    clean: str
+    settings: Config
+    prompts: str
+    suites: tuple[str, ...]
+    earlier: dict[int, str] = {}  # probes of earlier cycles
+    seed: int = 0
+
+
+def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
+    """Runs a cycle, or goes on with it; returns {"cycle": number, "status": ...}."""
+    return run_stage(
+        ws, "cycle", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key, seed=job.seed
+    )
+
+
+def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
+    number = ws.tracker.record_cycle(stage.id, clean_id=job.clean)
+    stage.say(f"cycle {number}: {job.docs}")
+    scores = {"clean": _evaluate(ws, job, stage, "clean", job.clean)}
+
+    midtrained = midtrain(ws, _midtraining(job), parent=stage.id, key="midtrain")["checkpoint"]
+    ws.tracker.record_cycle(stage.id, midtrained_id=midtrained)
+    scores["midtrained"] = _evaluate(ws, job, stage, "midtrained", midtrained)
+
+    recovered = distill(ws, _distillation(job, midtrained), parent=stage.id, key="distill")["checkpoint"]
+    ws.tracker.record_cycle(stage.id, recovered_id=recovered)
+    scores["recovered"] = _evaluate(ws, job, stage, "recovered", recovered, earlier=job.earlier)
+
+    decision = _decide(ws, job, stage, number, scores)
+    if decision["status"] == "accepted":
+        ws.tracker.set_alias("current", recovered)
+    return decision
+
+
+def _midtraining(job: CycleJob) -> MidtrainJob:
+    return MidtrainJob(
+        docs=job.docs, student=job.student, settings=job.settings.midtrain, prompts=job.prompts, seed=job.seed
+    )
+
+
+def _distillation(job: CycleJob, midtrained: str) -> DistillJob:
+    return DistillJob(
+        student=midtrained, teacher=job.clean, prompts=job.prompts, settings=job.settings.distill,
+        evaluation=job.settings.eval, seed=job.seed,
+    )  # fmt: skip
+
+
+def _evaluate(
+    ws: Workspace, job: CycleJob, stage: Stage, label: str, checkpoint: str, earlier: dict[int, str] | None = None
+) -> dict[str, int]:
+    """Asks a checkpoint everything; returns where each suite's score is recorded."""
+    asked = EvalJob(
+        checkpoint=checkpoint, suites=job.suites, settings=job.settings.eval, earlier=earlier or {}, label=label
+    )
+    found: dict[str, int] = evaluate(ws, asked, parent=stage.id, key=f"eval:{label}")["score_ids"]
+    return found
+
+
+def _decide(ws: Workspace, job: CycleJob, stage: Stage, number: int, scores: dict[str, dict[str, int]]) -> Result:
+    """The verdict on every axis; a cycle that passes them all becomes `current`."""
+    suites = {suite: {label: _items(ws, ids[suite]) for label, ids in scores.items()} for suite in job.suites}
+    evaluation = job.settings.eval
+    margins = {"behaviour": evaluation.margin, "knowledge": evaluation.margin, "retention": evaluation.retention_margin}
+    found = verdict.verdict(suites, margins)
+    ws.tracker.record_verdicts(number, found["axes"])
+    for line in verdict.summary(found):
+        stage.say(f"  verdict      {line}")
+    status = "accepted" if verdict.accepted(found) else "rejected"
+    ws.tracker.record_cycle(stage.id, status=status)
+    return {"cycle": number, "status": status, "verdict": verdict.summary(found)}
+
+
+def _items(ws: Workspace, score_id: int) -> list[Item]:
+    """A recorded score's items, as the verdict reads them."""
+    rows = queries.items(ws.tracker.db, score_id, limit=2**31)
+    return [Item(row["key"], row["prompt"], row["response"], bool(row["passed"]), row["detail"]) for row in rows]
+
+
+def prepare(
+    ws: Workspace, docs: Path, *, student: str = "current", method: str | None = None, prompts: str | None = None,
+    probes: str | None = None, ifeval: str | None = None, seed: int | None = None,
+) -> CycleJob:  # fmt: skip
+    """A cycle's job from recover.yaml, the files beside the documents, and what was typed."""
+    beside, config = companions(docs), ws.config
+    measured = override(
+        config.eval, {"probes": probes or beside.get("probes"), "ifeval": ifeval or beside.get("ifeval")}
+    )
+    distilled = override(config.distill, {"method": method})
+    settings = config.model_copy(update={"eval": measured, "distill": distilled})
+    return CycleJob(
+        docs=str(docs.absolute()), student=ws.checkpoint(student).id, clean=ws.clean().id, settings=settings,
+        prompts=prompts or beside.get("prompts") or config.distill.prompts,
+        suites=SUITES if measured.probes else ("ifeval",), earlier=_earlier_probes(ws, student),
+        seed=config.seed if seed is None else seed,
+    )  # fmt: skip
+
+
+def _earlier_probes(ws: Workspace, student: str) -> dict[int, str]:
+    """The probes of the cycles that the student has been through, by cycle number."""
+    past = {row["id"] for row in ws.lineage(queries.resolve(ws.tracker.db, student))}
+    cycles = [row for row in queries.cycles(ws.tracker.db) if row["checkpoints"]["recovered"] in past]
+    jobs = {row["cycle"]: queries.run(ws.tracker.db, row["run"])["config"] for row in cycles}
+    probes = {number: job["settings"]["eval"]["probes"] for number, job in jobs.items()}
+    return {number: path for number, path in probes.items() if path and Path(path).is_file()}

@@ -1,0 +1,73 @@
+"""The whole story offline: the microworld's cycles, one after the other, through the same stages as any other."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from db import queries
+from pipelines.config import Section
+from pipelines.cycle import cycle, prepare
+from pipelines.microworld.world import write_world
+from pipelines.setup import initialise
+from pipelines.stages import Result, Stage, run_stage
+from pipelines.workspace import Workspace
+from recovery.errors import InputError
+
+STORY = """the story   a model learns documents, forgets how to follow instructions, and gets that back
+            clean -> midtrained on new documents -> recovered by distillation from the clean model"""
+
+
+class DemoJob(Section):
+    cycles: int = 2
+    seed: int = 0
+    minutes_budget: float | None = None
+
+
+def demo(ws: Workspace, job: DemoJob, *, parent: str | None = None, key: str | None = None) -> Result:
+    """Runs the cycles of a demo, or goes on with them; returns {"cycles": [...]} as `recover show` prints them."""
+    result = run_stage(
+        ws, "demo", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key, seed=job.seed
+    )
+    return {**result, "cycles": [queries.cycle(ws.tracker.db, number) for number in result["cycles"]]}
+
+
+def _work(ws: Workspace, job: DemoJob, stage: Stage) -> Result:
+    if job.cycles < 1:
+        raise InputError(f"--cycles {job.cycles}: a demo needs at least one")
+    stage.say(STORY)
+    initialise(ws, model="microworld")
+    started, numbers = time.monotonic(), []
+    for turn in range(1, job.cycles + 1):
+        if numbers and _over_budget(job, started, len(numbers)):
+            stage.say(f"stopping after {len(numbers)} cycles: another would not fit in {job.minutes_budget:g} minutes")
+            break
+        docs = _world(stage.directory / "worlds", turn, job.seed)
+        done = cycle(ws, prepare(ws, docs, seed=job.seed), parent=stage.id, key=f"cycle:{turn}")
+        numbers.append(done["cycle"])
+    return {"cycles": numbers, "seed": job.seed}
+
+
+def _over_budget(job: DemoJob, started: float, done: int) -> bool:
+    """Whether one more cycle, as long as those before it, would go over the budget."""
+    if job.minutes_budget is None:
+        return False
+    spent = time.monotonic() - started
+    return spent + spent / done > job.minutes_budget * 60
+
+
+def _world(worlds: Path, turn: int, seed: int) -> Path:
+    """This cycle's documents, written once; a half-written world of a killed run is written again."""
+    directory = worlds / f"cycle-{turn}"
+    if not directory.exists():
+        partial = worlds / f"cycle-{turn}.partial"
+        _remove(partial)
+        write_world(partial, cycle=turn, seed=seed)
+        partial.rename(directory)
+    return directory / "docs"
+
+
+def _remove(directory: Path) -> None:
+    import shutil
+
+    shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,158 @@
+"""Evaluation: a checkpoint's answers to the suites, scored and recorded item by item."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals import ifeval, knowledge
+from pipelines.config import EvalConfig, Section
+from pipelines.stages import Result, Stage, run_stage
+from pipelines.workspace import Workspace
+from recovery.errors import InputError, RecoverError
+
+if TYPE_CHECKING:
+    from evals.scores import Generate, Message, Score
+    from recovery.models import ChatModel
+
+SUITES = ("ifeval", "knowledge", "retention")
+HUB_IFEVAL = "google/IFEval"
+MICROWORLD = "microworld"
+
+
+class EvalJob(Section):
+    """Which checkpoint to ask what."""
+
+    checkpoint: str
+    suites: tuple[str, ...]
+    settings: EvalConfig
+    earlier: dict[int, str] = {}  # cycle -> its probes: what is still known of earlier documents
+    label: str = "eval"
+
+
+def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str | None = None) -> Result:
+    """Scores a checkpoint on every suite of the job; returns {"checkpoint", "scores": {suite: ...}}."""
+    unknown = [name for name in job.suites if name not in SUITES]
+    if unknown:
+        raise InputError(f"no suite {unknown[0]!r}: choose among {', '.join(SUITES)}")
+    return run_stage(
+        ws, "eval", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key, label=job.label
+    )
+
+
+def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:
+    scorers = _scorers(job)  # refuses what is missing before any work
+    chat_model = ws.load(ws.checkpoint(job.checkpoint))
+    results: dict[str, Any] = {}
+    ids: dict[str, int] = {}
+    for suite, scorer in scorers.items():
+        for score in scorer(Answers(chat_model, job.settings, stage, suite)):
+            recorded = ws.tracker.record_score(stage.id, job.checkpoint, score.as_dict() | {"suite": suite})
+            stage.say(f"  {job.label:<12} {suite + _kind(score):<12} {score.value:.3f}  "
+                      f"[{score.interval[0]:.3f}, {score.interval[1]:.3f}]  n={score.n}")  # fmt: skip
+            results.setdefault(suite, summary(score))
+            ids.setdefault(suite, recorded)
+    return {"checkpoint": job.checkpoint, "scores": results, "score_ids": ids}
+
+
+def _kind(score: Score) -> str:
+    return " cloze" if score.metric == knowledge.CLOZE else ""
+
+
+def summary(score: Score) -> dict[str, Any]:
+    """A score without its items."""
+    return {"score": score.value, "n": score.n, "interval": list(score.interval), "metric": score.metric, **score.details}
+
+
+Scorer = Callable[["Answers"], "Iterator[Score]"]
+
+
+def _scorers(job: EvalJob) -> dict[str, Scorer]:
+    """One function a suite, each with its questions at hand; its first score is the suite's headline."""
+    scorers = {name: _ifeval(job.settings) if name == "ifeval" else _probes(job.settings.probes, name)
+               for name in job.suites}  # fmt: skip
+    return scorers | {f"knowledge:{cycle}": _probes(probes, "knowledge") for cycle, probes in job.earlier.items()}
+
+
+def _ifeval(settings: EvalConfig) -> Scorer:
+    path = ifeval_path(settings)
+
+    def score(answers: Answers) -> Iterator[Score]:
+        yield ifeval.evaluate(answers.chat(settings.max_new_tokens), path)
+
+    return score
+
+
+def _probes(path: str | None, suite: str) -> Scorer:
+    if path is None:
+        raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of id, suite, kind, prompt, answer)")
+    probes = knowledge.load_probes(path, suite)
+
+    def score(answers: Answers) -> Iterator[Score]:
+        limit = answers.settings.probe_max_new_tokens
+        yield knowledge.evaluate(answers.chat(limit), probes, suite)
+        cloze = knowledge.evaluate_cloze(answers.continuation(limit), probes, suite)
+        if cloze is not None:
+            yield cloze
+
+    return score
+
+
+def ifeval_path(settings: EvalConfig) -> Path | None:
+    """The local file, or None for the hub's data set."""
+    if settings.ifeval == HUB_IFEVAL:
+        return None
+    if settings.ifeval == MICROWORLD:
+        raise InputError("the microworld's IFEval prompts are files: `recover microworld DIR`, then --ifeval DIR/ifeval.jsonl")
+    path = Path(settings.ifeval)
+    if not path.is_file():
+        raise InputError(f"{path} is not a file: give --ifeval a JSONL file in IFEval's format, or {HUB_IFEVAL}")
+    return path
+
+
+def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
+    """What the evaluation will ask, so that nothing is trained on it; said aloud where it cannot be read."""
+    found: list[str] = []
+    try:
+        found += ifeval.prompts(ifeval_path(settings)) if settings.ifeval != MICROWORLD else []
+        if settings.probes:
+            found += [probe.prompt for suite in ("knowledge", "retention") for probe in knowledge.load_probes(settings.probes, suite)]
+    except RecoverError as error:
+        stage.say(f"  leaks        not checked: {error}")
+    return found
+
+
+def score_responses(responses: str, ifeval_file: str | None) -> dict[str, Any]:
+    """Recorded answers to IFEval's prompts, scored without a model."""
+    path = Path(ifeval_file) if ifeval_file and ifeval_file != HUB_IFEVAL else None
+    return {"ifeval": summary(ifeval.score_responses(responses, path))}
+
+
+class Answers:
+    """A model as the functions that the suites call: chats or texts in, answers out, greedy."""
+
+    def __init__(self, chat_model: ChatModel, settings: EvalConfig, stage: Stage, suite: str) -> None:
+        from recovery.sampling import InProcessSampler
+
+        self.chat_model, self.settings, self.stage, self.suite = chat_model, settings, stage, suite
+        self.sampler = InProcessSampler(chat_model, settings.batch_size)
+
+    def chat(self, max_new_tokens: int) -> Generate:
+        return lambda chats: self._answer([self._prompt(messages) for messages in chats], max_new_tokens)
+
+    def continuation(self, max_new_tokens: int) -> Callable[[list[str]], list[str]]:
+        return lambda texts: self._answer([self.chat_model.text_ids(text) for text in texts], max_new_tokens)
+
+    def _prompt(self, messages: list[Message]) -> list[int]:
+        return self.chat_model.prompt_ids(messages)
+
+    def _answer(self, prompts: list[list[int]], max_new_tokens: int) -> list[str]:
+        from recovery.sampling import SamplingParams
+
+        params = SamplingParams(max_new_tokens, temperature=0.0)
+        responses = self.sampler.generate(
+            prompts, params, on_progress=lambda done, total: self.stage.step(done, total, note=self.suite)
+        )
+        self.stage.spend(tokens_sampled=sum(map(len, responses)))
+        return [self.chat_model.text(ids) for ids in responses]

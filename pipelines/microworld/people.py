@@ -1,0 +1,109 @@
+"""The people of the microworld: who they are, the documents about them, and the questions to ask.
+
+The clean checkpoint knows KNOWN people; everyone else is new to it. A seed and a cycle choose which new
+people the documents are about and what is true of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from pipelines.microworld.words import ATTRIBUTES, FIRST_NAMES, LAST_NAMES, Attribute
+
+KNOWN_COUNT = 180
+RETENTION_COUNT = 60
+PEOPLE_PER_CYCLE = 40
+VARIANTS_PER_PERSON = 8
+
+
+@dataclass(frozen=True)
+class Person:
+    name: str
+    facts: tuple[tuple[str, str], ...]  # (attribute name, value), one for each attribute
+
+    def value(self, attribute: Attribute) -> str:
+        return dict(self.facts)[attribute.name]
+
+    @property
+    def slug(self) -> str:
+        return self.name.lower().replace(" ", "-")
+
+
+def bucket(text: str, buckets: int) -> int:
+    """A stable hash of a text: the split that keeps training, recovery and evaluation texts apart."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") % buckets
+
+
+@cache
+def all_names() -> tuple[str, ...]:
+    names = [f"{first} {last}" for first in FIRST_NAMES for last in LAST_NAMES]
+    return tuple(sorted(names, key=lambda name: bucket(name, 2**63)))
+
+
+def person(name: str, rng: random.Random) -> Person:
+    return Person(name, tuple((attribute.name, rng.choice(attribute.values)) for attribute in ATTRIBUTES))
+
+
+@cache
+def known_people() -> tuple[Person, ...]:
+    """The people whom the clean checkpoint knows; the same in every world."""
+    rng = random.Random("microworld:known")
+    return tuple(person(name, rng) for name in all_names()[:KNOWN_COUNT])
+
+
+def retention_people() -> tuple[Person, ...]:
+    """Known people whom the clean model has only read about: asked about in the retention probes and nowhere else."""
+    return known_people()[:RETENTION_COUNT]
+
+
+def asked_people() -> tuple[Person, ...]:
+    """Known people about whom the clean model was also asked while it was made, and recovery prompts may ask."""
+    return known_people()[RETENTION_COUNT:]
+
+
+def max_cycles() -> int:
+    return (len(all_names()) - KNOWN_COUNT) // PEOPLE_PER_CYCLE
+
+
+def new_people(seed: int, cycle: int) -> tuple[Person, ...]:
+    """This cycle's new people: no two cycles of a seed share one."""
+    names = list(all_names()[KNOWN_COUNT:])
+    random.Random(f"microworld:names:{seed}").shuffle(names)
+    rng = random.Random(f"microworld:facts:{seed}:{cycle}")
+    start = (cycle - 1) * PEOPLE_PER_CYCLE
+    return tuple(person(name, rng) for name in names[start : start + PEOPLE_PER_CYCLE])
+
+
+def passage(who: Person, rng: random.Random) -> str:
+    """One text that states every fact about a person, in an order and a phrasing of its own."""
+    order = rng.sample(ATTRIBUTES, len(ATTRIBUTES))
+    return " ".join(rng.choice(a.statements).format(n=who.name, v=who.value(a)) for a in order)
+
+
+def documents(people: tuple[Person, ...], rng: random.Random) -> Iterator[tuple[str, str]]:
+    """(file name, text): markdown profiles and plain-text notes, several of each for every person."""
+    for who in people:
+        for variant in range(VARIANTS_PER_PERSON):
+            text = passage(who, rng)
+            if variant % 2 == 0:
+                yield f"{who.slug}-{variant + 1}.md", f"# {who.name}\n\n{text}\n"
+            else:
+                yield f"{who.slug}-{variant + 1}.txt", f"{text}\n"
+
+
+def probe(who: Person, attribute: Attribute, kind: str, rng: random.Random, **labels: object) -> dict[str, object]:
+    """One question with its answer. `direct` uses a familiar phrasing, `heldout` one never trained on."""
+    prompts = {
+        "direct": rng.choice(attribute.questions),
+        "heldout": attribute.heldout_question,
+        "cloze": attribute.answer.split(" {v}")[0],
+    }
+    fact = f"{who.slug}/{attribute.name}"
+    return {
+        "id": f"{fact}/{kind}", **labels, "kind": kind, "fact": fact,
+        "prompt": prompts[kind].format(n=who.name), "answer": who.value(attribute),
+    }

@@ -1,0 +1,51 @@
+"""Going on with a run that was cut off: the same job again, under the same name; what is done is not repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from db import queries
+from pipelines.cycle import CycleJob, cycle
+from pipelines.demo import DemoJob, demo
+from pipelines.distill import DistillJob, distill
+from pipelines.evaluate import EvalJob, evaluate
+from pipelines.merge import MergeJob, merge
+from pipelines.midtrain import MidtrainJob, midtrain
+from pipelines.workspace import Workspace
+from recovery.errors import InputError
+
+Again = Callable[[Workspace, dict[str, Any], str], dict[str, Any]]
+
+AGAIN: dict[str, Again] = {
+    "demo": lambda ws, config, key: demo(ws, DemoJob(**config), key=key),
+    "cycle": lambda ws, config, key: cycle(ws, CycleJob(**config), key=key),
+    "midtrain": lambda ws, config, key: midtrain(ws, MidtrainJob(**config), key=key),
+    "distill": lambda ws, config, key: distill(ws, DistillJob(**config), key=key),
+    "merge": lambda ws, config, key: merge(ws, MergeJob(**config), key=key),
+    "eval": lambda ws, config, key: evaluate(ws, EvalJob(**config), key=key),
+}
+
+
+def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
+    """Goes on with a run (default: the newest that is not done); returns its result."""
+    run = _root(ws, run_id) if run_id else _newest(ws)
+    if run["status"] == "done":
+        return {"run": run["id"], **(run["result"] or {})}
+    ws.progress.say(f"going on with {run['id']} ({run['status']}{': ' + run['error'] if run['error'] else ''})")
+    return {"run": run["id"], **AGAIN[run["kind"]](ws, run["config"], run["key"])}
+
+
+def _newest(ws: Workspace) -> dict[str, Any]:
+    for run in queries.unfinished_runs(ws.tracker.db):
+        if run["kind"] in AGAIN and run["key"]:
+            return run
+    raise InputError("nothing was cut off: `recover ls runs` lists every run")
+
+
+def _root(ws: Workspace, run_id: str) -> dict[str, Any]:
+    """The run itself, or the demo or cycle that it is a stage of."""
+    run = queries.run(ws.tracker.db, run_id)
+    while run["parent_id"]:
+        run = queries.run(ws.tracker.db, run["parent_id"])
+    return run

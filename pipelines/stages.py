@@ -1,0 +1,123 @@
+"""How every stage runs: recorded before it starts, its result recorded once, never repeated when done."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from db.live import LiveRun
+from pipelines.workspace import Workspace
+from recovery.errors import RecoverError
+
+Result = dict[str, Any]
+PACKAGES = ("recover-llm", "torch", "transformers", "peft", "accelerate", "lm-eval", "vllm", "sqlalchemy")
+COSTS = ("tokens_sampled", "tokens_scored", "tokens_trained")
+
+
+@dataclass
+class Stage:
+    """A stage while it runs: where it keeps its files, and what it reports."""
+
+    id: str
+    label: str
+    directory: Path
+    live: LiveRun
+    workspace: Workspace
+    cost: dict[str, float] = field(default_factory=lambda: dict.fromkeys(COSTS, 0.0))
+
+    def spend(self, **tokens: float) -> None:
+        for name, count in tokens.items():
+            self.cost[name] += count
+
+    def step(self, step: int, steps: int, *, eta_seconds: float | None = None, note: str = "") -> None:
+        self.live.progress(step, steps, eta_seconds=eta_seconds, message=note)
+        self.workspace.progress.step(self.label, step, steps, eta_seconds=eta_seconds, note=note)
+
+    def say(self, text: str) -> None:
+        self.workspace.progress.say(text)
+
+
+def run_stage(
+    workspace: Workspace, kind: str, work: Callable[[Stage], Result], *, config: dict[str, Any],
+    parent: str | None = None, key: str | None = None, seed: int | None = None, label: str | None = None,
+) -> Result:  # fmt: skip
+    """Does the work, or returns what it gave when it was done before."""
+    run = workspace.tracker.start_run(
+        kind, parent=parent, key=key, config=config, seed=seed, versions=versions(), git_revision=git_revision(),
+    )  # fmt: skip
+    if run.done:
+        return dict(run.result or {})
+    directory = workspace.run_directory(run.id)
+    with _exclusive(directory), _recorded(workspace, run.id), workspace.tracker.live(run.id) as live:
+        started = time.monotonic()
+        stage = Stage(run.id, label or kind, directory, live, workspace)
+        result = work(stage)
+        stage.live.flush()
+        cost = {**stage.cost, "seconds": time.monotonic() - started if _works_itself(kind) else 0.0}
+        workspace.tracker.finish_run(run.id, result, cost=cost)
+    return result
+
+
+def _works_itself(kind: str) -> bool:
+    """Whether a run's time is its own; a cycle's or a demo's is that of its stages."""
+    return kind not in ("cycle", "demo")
+
+
+@contextmanager
+def _exclusive(directory: Path) -> Iterator[None]:
+    """One process at a time works on a run: two would overwrite each other's state."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / "lock").open("w")
+    except OSError as error:
+        raise RecoverError(f"{directory} cannot be written: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise RecoverError(f"run {directory.name} is being worked on by another process: wait for it") from error
+        yield
+
+
+@contextmanager
+def _recorded(workspace: Workspace, run_id: str) -> Iterator[None]:
+    """Failures and interruptions are written down; the error goes on its way."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        workspace.tracker.stop_run(run_id, "interrupted")
+        raise
+    except Exception as error:
+        workspace.tracker.fail_run(run_id, f"{type(error).__name__}: {error}")
+        raise
+
+
+@cache
+def versions() -> dict[str, str]:
+    found = {"python": sys.version.split()[0]}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def git_revision() -> str | None:
+    """The revision of this very source tree, with a mark where it was changed."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None

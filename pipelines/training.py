@@ -1,0 +1,44 @@
+"""Runs the one training loop as a stage: metrics to the tracker, progress to the person, state to the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pipelines.config import DistillConfig, MidtrainConfig
+from pipelines.stages import Stage
+from recovery.alarms import Watch
+from recovery.checkpoints import TrainState
+from recovery.dials import Method
+from recovery.objective import Objective
+from recovery.trainer import Batches, TrainConfig, TrainReport, token_loss, train
+
+if TYPE_CHECKING:
+    from recovery.models import ChatModel
+
+SHOWN = ("loss", "reverse_kl", "tokens_per_second")
+
+
+def run_training(
+    stage: Stage, chat_model: ChatModel, batches: Batches, method: Method, *,
+    settings: MidtrainConfig | DistillConfig, steps: int, seed: int,
+    should_stop: Callable[[int, dict[str, float]], str | None] | None = None,
+) -> TrainReport:  # fmt: skip
+    optimizer = settings.optimizer.model_dump()
+    config = TrainConfig(steps=steps, seed=seed, save_every=settings.save_every, **optimizer)
+
+    def on_metrics(step: int, values: dict[str, float]) -> None:
+        stage.live.metrics(step, values)
+        stage.step(step, steps, eta_seconds=values.get("eta_seconds"), note=_note(values))
+
+    report = train(
+        chat_model, batches, token_loss(Objective(method, chat_model.stop_ids)), config,
+        state=TrainState(stage.directory / "state"), on_metrics=on_metrics,
+        on_state=lambda _: stage.live.flush(), should_stop=should_stop or Watch(),
+    )  # fmt: skip
+    stage.spend(tokens_trained=report.tokens)
+    return report
+
+
+def _note(values: dict[str, Any]) -> str:
+    return "  ".join(f"{name.replace('_', ' ')} {values[name]:.4g}" for name in SHOWN if name in values)

@@ -1,0 +1,125 @@
+"""One `--home`: its database, its checkpoints, its settings. Every stage works inside one."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from db import queries
+from db.tracker import Tracker
+from pipelines import config as settings
+from pipelines.progress import Progress
+from recovery.errors import InputError, RecoverError
+
+if TYPE_CHECKING:
+    from recovery.checkpoints import Checkpoint, CheckpointStore
+    from recovery.models import ChatModel
+
+
+@dataclass
+class Workspace:
+    home: Path
+    tracker: Tracker
+    progress: Progress
+
+    @classmethod
+    def open(cls, home: Path, db_url: str | None = None, progress: Progress | None = None) -> Workspace:
+        try:
+            home.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"--home {home} cannot be made: {error.strerror}: choose a folder you may write to") from error
+        return cls(home, Tracker(db_url or home / "recover.db"), progress or Progress(quiet=True))
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.tracker.close()
+
+    @staticmethod
+    def new_key() -> str:
+        """The name under which a run can be resumed."""
+        return secrets.token_hex(8)
+
+    @cached_property
+    def config(self) -> settings.Config:
+        return settings.read(self.home / settings.CONFIG_NAME)
+
+    @cached_property
+    def store(self) -> CheckpointStore:
+        from recovery.checkpoints import CheckpointStore
+
+        return CheckpointStore(self.home / "checkpoints")
+
+    def run_directory(self, run_id: str) -> Path:
+        return self.home / "runs" / run_id
+
+    def checkpoint(self, ref: str) -> Checkpoint:
+        """The checkpoint behind an alias, an id or its beginning, or cycle:N; its bytes verified."""
+        return self.store.open(queries.resolve(self.tracker.db, ref))
+
+    def clean(self) -> Checkpoint:
+        """The frozen clean checkpoint: verified against the hash that was pinned when it was registered."""
+        return self.checkpoint("base")
+
+    def load(self, checkpoint: Checkpoint, **changes: Any) -> ChatModel:
+        """A checkpoint as a model, with the clean model's template arguments and dtype."""
+        from recovery import models
+
+        model = self.config.model
+        spec = models.ModelSpec(
+            path=str(checkpoint.path), dtype=model.dtype, trust_remote_code=model.trust_remote_code,
+            template_args=model.template_args, **changes,
+        )  # fmt: skip
+        return models.load(spec)
+
+    def publish(self, chat_model: ChatModel, *, parent: Checkpoint, run_id: str, config: dict[str, Any]) -> Checkpoint:
+        """Saves a model as a checkpoint, whole or not at all, and records it."""
+        from recovery import models
+
+        adapter = models.is_adapter(chat_model)
+        base = (parent.base or parent.id) if adapter else None
+        checkpoint = self.store.publish(
+            lambda directory: models.save(chat_model, directory),
+            kind="adapter" if adapter else "full", parent=parent.id, base=base, config=config,
+        )  # fmt: skip
+        self.record(checkpoint, run_id)
+        return checkpoint
+
+    def record(self, checkpoint: Checkpoint, run_id: str) -> None:
+        self.tracker.record_checkpoint(
+            checkpoint.id, path=checkpoint.path, kind=checkpoint.kind, sha256=checkpoint.sha256,
+            parent=checkpoint.parent, base=checkpoint.base, config=checkpoint.config, run_id=run_id,
+        )  # fmt: skip
+
+    def lineage(self, checkpoint_id: str) -> list[dict[str, Any]]:
+        """A checkpoint's rows from itself back to the clean model."""
+        rows: list[dict[str, Any]] = []
+        known = {row["id"]: row for row in queries.checkpoints(self.tracker.db)}
+        while checkpoint_id in known and len(rows) <= len(known):
+            rows.append(known[checkpoint_id])
+            checkpoint_id = known[checkpoint_id]["parent_id"] or ""
+        return rows
+
+    def midtraining_runs(self, checkpoint_id: str) -> list[dict[str, Any]]:
+        """The midtraining runs that made a checkpoint what it is, oldest first."""
+        runs = (queries.run(self.tracker.db, row["run_id"]) for row in self.lineage(checkpoint_id) if row["run_id"])
+        return [run for run in runs if run["kind"] == "midtrain"][::-1]
+
+
+def companions(docs: Path) -> dict[str, str]:
+    """Files beside a folder of documents that say how to measure it: probes, prompts, ifeval."""
+    names = ("probes", "prompts", "ifeval")
+    found = {name: docs.parent / f"{name}.jsonl" for name in names}
+    return {name: str(path) for name, path in found.items() if path.is_file()}
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RecoverError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,179 @@
+"""Pure functions on log-probabilities: how far a student is from its teacher, token by token.
+
+Shapes: N tokens, V vocabulary, K top entries. p is the student, q the teacher, y the token that was sampled.
+`student_NV` and `teacher_NV` come straight from log_softmax. A function returns one number a token (N), to be
+minimised unless its name says advantage; it needs no row but its own, so callers may cut N into chunks at will.
+
+The exact divergences write their derivative down beside their value, so that the backward pass keeps one (N, V)
+tensor and no more. d/d log p is meant along the softmax: a term c * p_v is left out, for log_softmax cancels it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+TINY = 1e-30
+REST_FLOOR = 1e-7  # fp32: 1 - sum(p) is only this exact
+
+
+class _WithSlope(torch.autograd.Function):
+    """value_N forward; backward, slope_NV = d value / d student_NV."""
+
+    @staticmethod
+    def forward(ctx: Any, student_NV: Tensor, value_N: Tensor, slope_NV: Tensor) -> Tensor:
+        ctx.save_for_backward(slope_NV)
+        return value_N.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (slope_NV,) = ctx.saved_tensors
+        return grads[0].unsqueeze(-1) * slope_NV, None, None
+
+
+def _with_slope(student_NV: Tensor, value_N: Tensor, slope_NV: Tensor) -> Tensor:
+    if not (torch.is_grad_enabled() and student_NV.requires_grad):
+        return value_N
+    return _WithSlope.apply(student_NV, value_N, slope_NV)
+
+
+def _cap(entries_NV: Tensor, entry_clip: float) -> Tensor:
+    """The factor that brings every entry down to `entry_clip`: it caps the entry's pull and keeps its direction."""
+    return (entry_clip / entries_NV.clamp_min(TINY)).clamp_max_(1.0)
+
+
+def exact_reverse_kl(student_NV: Tensor, teacher_NV: Tensor, entry_clip: float | None = None) -> Tensor:
+    """KL(p||q) = sum_v p_v (log p_v - log q_v); d/d log p_v = p_v (log p_v - log q_v). Mode-seeking.
+
+    Clipped, an entry counts min(p log(p/q) - p + q, entry_clip): never negative, and the same sum when unclipped.
+    """
+    with torch.no_grad():
+        p_NV = student_NV.exp()
+        slope_NV = (student_NV - teacher_NV).mul_(p_NV)
+        if entry_clip is None:
+            value_N = slope_NV.sum(-1)
+        else:
+            entries_NV = slope_NV + teacher_NV.exp() - p_NV
+            factor_NV = _cap(entries_NV, entry_clip)
+            value_N = (entries_NV * factor_NV).sum(-1)
+            slope_NV.mul_(factor_NV)
+    return _with_slope(student_NV, value_N, slope_NV)
+
+
+def exact_forward_kl(student_NV: Tensor, teacher_NV: Tensor, entry_clip: float | None = None) -> Tensor:
+    """KL(q||p) = sum_v q_v (log q_v - log p_v); d/d log p_v = -q_v. Mode-covering.
+
+    Clipped, an entry counts min(q log(q/p) - q + p, entry_clip), whose derivative is p_v - q_v.
+    """
+    with torch.no_grad():
+        q_NV = teacher_NV.exp()
+        entries_NV = (teacher_NV - student_NV).mul_(q_NV)
+        if entry_clip is None:
+            value_N, slope_NV = entries_NV.sum(-1), q_NV.neg_()
+        else:
+            slope_NV = student_NV.exp() - q_NV
+            entries_NV += slope_NV
+            factor_NV = _cap(entries_NV, entry_clip)
+            value_N = (entries_NV * factor_NV).sum(-1)
+            slope_NV.mul_(factor_NV)
+    return _with_slope(student_NV, value_N, slope_NV)
+
+
+def exact_jsd(student_NV: Tensor, teacher_NV: Tensor, beta: float, entry_clip: float | None = None) -> Tensor:
+    """JSD_beta = beta KL(q||m) + (1 - beta) KL(p||m), m = beta q + (1 - beta) p;
+    d/d log p_v = (1 - beta) p_v (log p_v - log m_v).
+
+    At its ends this vanishes; as GKD and TRL do, beta 0 means KL(q||p) and beta 1 means KL(p||q). Bounded by log 2
+    and symmetric at beta 1/2. An entry, and its clip, is its summand of the two KLs: never negative.
+    """
+    if beta in (0, 1):
+        return (exact_reverse_kl if beta else exact_forward_kl)(student_NV, teacher_NV, entry_clip)
+    with torch.no_grad():
+        p_NV, q_NV = student_NV.exp(), teacher_NV.exp()
+        m_NV = torch.lerp(p_NV, q_NV, beta).clamp_min_(TINY).log_()
+        slope_NV = (student_NV - m_NV).mul_(p_NV).mul_(1 - beta)
+        entries_NV = (teacher_NV - m_NV).mul_(q_NV).mul_(beta).add_(slope_NV)
+        if entry_clip is not None:
+            factor_NV = _cap(entries_NV, entry_clip)
+            entries_NV.mul_(factor_NV)
+            slope_NV.mul_(factor_NV)
+    return _with_slope(student_NV, entries_NV.sum(-1), slope_NV)
+
+
+def topk_reverse_kl(student_NV: Tensor, ids_NK: Tensor, teacher_NK: Tensor, tail: str = "bucket") -> Tensor:
+    """KL(p||q) over the teacher's top K entries and the rest as one more: sum_k p_k log(p_k/q_k) + r log(r/s) with
+    r = 1 - sum_k p_k and s = 1 - sum_k q_k. Never above the exact KL, and equal to it when K covers the vocabulary.
+
+    tail="renormalise" drops the rest and divides p and q by their mass in the set instead: blind to leaked mass.
+    """
+    student_NK = student_NV.gather(-1, ids_NK)
+    if tail == "renormalise":
+        student_NK, teacher_NK = student_NK.log_softmax(-1), teacher_NK.log_softmax(-1)
+        return (student_NK.exp() * (student_NK - teacher_NK)).sum(-1)
+    p_NK = student_NK.exp()
+    rest_N = (1 - p_NK.sum(-1)).clamp_min(REST_FLOOR)
+    teacher_rest_N = (1 - teacher_NK.exp().sum(-1)).clamp_min(REST_FLOOR)
+    return (p_NK * (student_NK - teacher_NK)).sum(-1) + rest_N * (rest_N.log() - teacher_rest_N.log())
+
+
+def sampled_reverse_kl_advantage(student_N: Tensor, teacher_N: Tensor, kl_N: Tensor | None = None) -> Tensor:
+    """A = log q(y) - log p(y), detached; positive: the teacher likes y better than the student does.
+
+    E_p[A grad log p] = -grad KL(p||q). With the closed-form baseline, A + KL(p||q): mean zero, less noise, same mean
+    gradient.
+    """
+    advantage_N = (teacher_N - student_N).detach()
+    return advantage_N if kl_N is None else advantage_N + kl_N.detach()
+
+
+def importance_ratio(student_N: Tensor, behaviour_N: Tensor) -> Tensor:
+    """p(y) / p_sampler(y), kept finite."""
+    return (student_N - behaviour_N).clamp(-20.0, 20.0).exp()
+
+
+def policy_gradient_loss(student_N: Tensor, advantage_N: Tensor, behaviour_N: Tensor,
+                         ratio_clip: float | None = None, importance_clip: float | None = None
+                         ) -> tuple[Tensor, Tensor]:
+    """-min(r A, clip(r, 1 - c, 1 + c) A) with r = p(y) / p_sampler(y), and where the clip stopped the gradient.
+
+    Without `ratio_clip`, -r A; `importance_clip` then keeps r, as a constant weight, from growing beyond it.
+    """
+    ratio_N = importance_ratio(student_N, behaviour_N)
+    if importance_clip is not None:  # r / r.detach() is 1 and carries the gradient of log p
+        ratio_N = ratio_N / ratio_N.detach() * ratio_N.detach().clamp_max(importance_clip)
+    if ratio_clip is None:
+        return -ratio_N * advantage_N, torch.zeros_like(advantage_N, dtype=torch.bool)
+    low, high = 1 - ratio_clip, 1 + ratio_clip
+    loss_N = -torch.minimum(ratio_N * advantage_N, ratio_N.clamp(low, high) * advantage_N)
+    clipped_N = torch.where(advantage_N > 0, ratio_N > high, (ratio_N < low) & (advantage_N < 0))
+    return loss_N, clipped_N.detach()
+
+
+def label_loss(label_N: Tensor, reweighted: bool = False) -> Tensor:
+    """-log p(y); reweighted by p(y), held constant (DFT): -p(y) log p(y), so that unlikely labels pull less."""
+    return -label_N * label_N.detach().exp() if reweighted else -label_N
+
+
+def k1_reverse_kl(student_N: Tensor, teacher_N: Tensor) -> Tensor:
+    """log p(y) - log q(y): its mean over y ~ p is KL(p||q). A metric; as a loss its mean gradient is zero."""
+    return (student_N - teacher_N).detach()
+
+
+def k3_reverse_kl(student_N: Tensor, teacher_N: Tensor) -> Tensor:
+    """q/p - 1 - log(q/p) at y: the same mean, never negative, less noise. A metric."""
+    log_ratio_N = (teacher_N - student_N).detach().clamp_max(20.0)
+    return torch.expm1(log_ratio_N) - log_ratio_N
+
+
+def entropy(student_NV: Tensor) -> Tensor:
+    """-sum_v p_v log p_v."""
+    return -torch.linalg.vecdot(student_NV.exp(), student_NV)
+
+
+def slices(n: int, size: int) -> Iterator[slice]:
+    """Consecutive slices of at most `size` that cover n rows."""
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))

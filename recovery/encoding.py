@@ -1,0 +1,221 @@
+"""Messages and documents to token ids and back, by the tokenizer's own chat template.
+
+Control tokens come from the template alone. Text that merely spells one ("<|im_end|>" in a document or a
+message) is encoded as the characters it is made of, so no document can end a turn or open another.
+Where no text spells one, the ids are exactly those of `apply_chat_template`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
+
+Message = dict[str, Any]
+NOTHING = re.compile(r"(?!)")
+
+
+class ChatEncoder:
+    """One tokenizer and one set of template arguments, the same for student, teacher and evaluation.
+
+    How: control-token spellings inside messages are swapped for private-use marks before the template is
+    rendered; what the template wrote itself is then encoded as control tokens and the marks as text.
+    """
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerBase,
+        template_args: dict[str, Any] | None = None,
+        stop_ids: Iterable[int] = (),
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.template_args = dict(template_args or {})
+        self.stop_ids = tuple(stop_ids)
+        self.control = special_tokens(tokenizer) | self._markers()
+        self.control_ids = frozenset(self.control.values())
+        self._spellings = sorted(self.control, key=lambda spelling: (-len(spelling), spelling))
+        self._pattern = re.compile("|".join(map(re.escape, self._spellings))) if self._spellings else NOTHING
+        self._nonce = "".join(chr(0xF0000 + secrets.randbelow(0xFFFD)) for _ in range(4))
+
+    def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
+        """The dialogue so far and the opening of the assistant's turn."""
+        return self._ids(self._render(self._guarded(messages), opening=True))
+
+    def dialogue_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
+        """A dialogue that ends with the assistant, up to its stop token; True on that last turn's tokens.
+
+        The part before the turn is token for token what `prompt_ids` gives, as when the answer was sampled.
+        """
+        if len(messages) < 2 or messages[-1].get("role") != "assistant":
+            raise InputError("a training dialogue must end with an assistant message after another: add it")
+        guarded = self._guarded(messages)
+        prompt = self._render(guarded[:-1], opening=True)
+        whole = self._render(guarded, opening=False)
+        if not whole.startswith(prompt):  # the template writes a past turn otherwise than one being written
+            whole = prompt + guarded[-1]["content"]
+        prompt_ids, ids = self._ids(prompt), self._ids(whole)
+        if ids[: len(prompt_ids)] != prompt_ids:  # a token would straddle the border
+            ids = prompt_ids + self._ids(whole[len(prompt) :])
+        ids = self._cut_at_stop(ids, len(prompt_ids))
+        return ids, [position >= len(prompt_ids) for position in range(len(ids))]
+
+    def text_ids(self, text: str) -> list[int]:
+        """A plain document: no control token, whatever it says."""
+        return self._ids(self._guard(text))
+
+    def text(self, ids: Iterable[int]) -> str:
+        """What a reader sees: control tokens dropped."""
+        kept = [i for i in map(int, ids) if i not in self.control_ids]
+        return str(self.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    @cached_property
+    def turn_end_id(self) -> int | None:
+        """The control token that the template itself writes after an assistant's answer, if any."""
+        answer = self._nonce
+        try:
+            messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": answer}]
+            tail = self._render(messages, opening=False).rpartition(answer)[2]
+        except InputError:
+            return None
+        found = self._pattern.search(tail)
+        return self.control[found.group()] if found else None
+
+    def _render(self, messages: Sequence[Message], *, opening: bool) -> str:
+        try:
+            rendered = self.tokenizer.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=opening, **self.template_args
+            )
+        except Exception as error:  # a template is a program: it may raise anything
+            reason = " ".join(str(error).split()) or type(error).__name__
+            roles = ", ".join(str(message.get("role")) for message in messages)
+            raise InputError(f"the chat template refuses a dialogue of [{roles}]: {reason}") from error
+        return str(rendered)
+
+    def _guarded(self, messages: Sequence[Message]) -> list[Message]:
+        for index, message in enumerate(messages):
+            if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
+                raise InputError(
+                    f"message {index}: expected a role and a content, both text: {message!r:.80}"
+                )
+        return [{k: self._guard(v) if isinstance(v, str) else v for k, v in m.items()} for m in messages]
+
+    def _guard(self, text: str) -> str:
+        """Control-token spellings -> marks that no template, tokenizer or text knows."""
+        return self._pattern.sub(lambda found: self._mark(found.group()), text)
+
+    def _mark(self, spelling: str) -> str:
+        return self._nonce + chr(0x100000 + self._spellings.index(spelling))
+
+    def _ids(self, guarded: str) -> list[int]:
+        if self._nonce not in guarded:
+            return self.tokenizer(guarded, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = self._literal_ids(guarded)
+        allowed = self._pattern.findall(guarded)
+        if sum(i in self.control_ids and i != self.tokenizer.unk_token_id for i in ids) > len(allowed):
+            ids = self._literal_ids(guarded, split=True)  # the model's own vocabulary holds the spelling
+        return ids
+
+    def _literal_ids(self, guarded: str, *, split: bool = False) -> list[int]:
+        """Encode with the marks as text and the spellings, which are the template's own, as control tokens."""
+        marks = re.compile(f"{self._nonce}(.)", re.DOTALL)
+        if getattr(self.tokenizer, "backend_tokenizer", None) is None:
+            return self._segment_ids(marks, guarded)
+        aliased = self._pattern.sub(lambda found: self._alias(found.group()), guarded)
+        gap = self._alias("") if split else ""
+        literal = marks.sub(lambda found: _split(self._spellings[ord(found[1]) - 0x100000], gap), aliased)
+        ids = self._twin.encode(literal, add_special_tokens=False).ids
+        return [self._real.get(i, i) for i in ids if i != self._gap_id]
+
+    def _segment_ids(self, marks: re.Pattern[str], guarded: str) -> list[int]:
+        """For tokenizers written in Python: the text between control tokens, piece by piece."""
+        ids: list[int] = []
+        for piece in re.split(f"({self._pattern.pattern})", guarded):
+            if piece in self.control:
+                ids.append(self.control[piece])
+            elif piece:
+                text = marks.sub(lambda found: self._spellings[ord(found[1]) - 0x100000], piece)
+                ids += self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        return ids
+
+    def _alias(self, spelling: str) -> str:
+        return f"{self._nonce[::-1]}{self._mark(spelling)[-1] if spelling else chr(0x10FFFD)}"
+
+    @cached_property
+    def _twin(self) -> Tokenizer:
+        """The same tokenizer, to which control tokens are text, and aliases of them the added tokens.
+
+        Aliases keep the originals' stripping flags, so that all text around them is cut as it always is.
+        """
+        from tokenizers import AddedToken, Tokenizer
+
+        spec = json.loads(self.tokenizer.backend_tokenizer.to_str())
+        flags = {token["content"]: token for token in spec["added_tokens"]}
+        for token in spec["added_tokens"]:
+            token["special"] = token["special"] or token["id"] in self.control_ids
+        twin = Tokenizer.from_str(json.dumps(spec))
+        twin.no_truncation()
+        twin.no_padding()
+        twin.encode_special_tokens = True
+        names = ("single_word", "lstrip", "rstrip", "normalized")
+        kept = {s: {name: flags.get(s, {}).get(name, False) for name in names} for s in self._spellings}
+        twin.add_tokens([AddedToken(self._alias(s), special=False, **kept[s]) for s in self._spellings])
+        twin.add_tokens([AddedToken(self._alias(""), special=False, normalized=False)])
+        return twin
+
+    @cached_property
+    def _real(self) -> dict[int, int]:
+        """Ids of the aliases in the twin -> the tokenizer's own."""
+        pairs = ((self._twin.token_to_id(self._alias(s)), self.control[s]) for s in self._spellings)
+        return {alias: real for alias, real in pairs if alias is not None}
+
+    @cached_property
+    def _gap_id(self) -> int | None:
+        """The added token that stands for nothing: it only keeps the two halves of a spelling apart."""
+        return self._twin.token_to_id(self._alias(""))
+
+    def _markers(self) -> dict[str, int]:
+        """Added tokens that end a turn or stand around a user's: control, whatever the tokenizer calls them.
+
+        Not those of the assistant's turn ("<think>"): a training answer may well hold them.
+        """
+        try:
+            rendered = self._render([{"role": "user", "content": "a"}], opening=False)
+        except InputError:
+            rendered = ""
+        added = {token.content: i for i, token in self.tokenizer.added_tokens_decoder.items()}
+        return {s: i for s, i in added.items() if len(s) > 1 and (s in rendered or i in self.stop_ids)}
+
+    def _cut_at_stop(self, ids: list[int], start: int) -> list[int]:
+        """Drop what the template writes after the turn's stop token; add the token where it writes none."""
+        for position in range(start, len(ids)):
+            if ids[position] in self.stop_ids:
+                return ids[: position + 1]
+        ends = [i for i in (self.turn_end_id, self.tokenizer.eos_token_id) if i in self.stop_ids]
+        return ids + [*ends, *self.stop_ids][:1]
+
+
+def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Spelling -> id of every token that the tokenizer itself calls special."""
+    added = {token.content: i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    named = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
+    return {spelling: i for spelling, i in (added | named).items() if spelling and i is not None}
+
+
+def stop_tokens(eos: int | Sequence[int] | None, encoder: ChatEncoder) -> tuple[int, ...]:
+    """The generation config's stop tokens, the tokenizer's own, and the one that the template ends a turn with."""
+    configured = [eos] if isinstance(eos, int) else list(eos or ())
+    wanted = [*configured, encoder.tokenizer.eos_token_id, encoder.turn_end_id]
+    return tuple(dict.fromkeys(i for i in wanted if i is not None))
+
+
+def _split(spelling: str, gap: str) -> str:
+    return spelling[:1] + gap + spelling[1:] if gap and len(spelling) > 1 else spelling

@@ -1,0 +1,43 @@
+"""Every error a user can meet, as one tree.
+
+RecoverError            the work failed                      exit code 1
+├── DamagedCheckpoint   a file's bytes are not what was written
+├── NonFiniteLoss       training met NaN or infinity and stopped before the update
+├── Unstable            an alarm stopped training; says which one and the remedy
+├── InputError          bad usage or bad input               exit code 2
+└── GateError           a gate said no (verdict, preflight)  exit code 3
+
+A message is one line: what, where, what to do. The command line prints it without a traceback.
+"""
+
+from __future__ import annotations
+
+
+class RecoverError(Exception):
+    """The work failed."""
+
+    exit_code = 1
+
+
+class DamagedCheckpoint(RecoverError):
+    """A checkpoint's bytes differ from its manifest."""
+
+
+class NonFiniteLoss(RecoverError):
+    """The loss or its gradient is NaN or infinite; the last good state was kept."""
+
+
+class Unstable(RecoverError):
+    """A stability alarm went off."""
+
+
+class InputError(RecoverError):
+    """Bad usage or bad input; nothing was changed."""
+
+    exit_code = 2
+
+
+class GateError(RecoverError):
+    """A gate (verdict, preflight) said no."""
+
+    exit_code = 3

@@ -1,0 +1,219 @@
+"""Directories that are either whole or absent, and the hashes of their files. No torch here.
+
+A directory is written under `tmp-*`, flushed to the disk, then renamed: a kill at any moment leaves
+either the old state or the new one. Leftovers of killed writers are swept by the next writer.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from recovery.errors import DamagedCheckpoint, RecoverError
+
+try:
+    import fcntl
+except ImportError:  # no advisory locks on this system: leftovers are then never swept
+    fcntl = None  # type: ignore[assignment]
+
+TEMPORARY = "tmp-"
+SEAL = "manifest_sha256"
+FileTable = dict[str, dict[str, Any]]
+
+
+@contextmanager
+def new_directory(root: Path) -> Iterator[Path]:
+    """A fresh `root/tmp-*` directory, removed at the end unless it was renamed away by then.
+
+    Storage errors (disk full, no permission) come out as one-line RecoverErrors.
+    """
+    with storage_errors(root):
+        root.mkdir(parents=True, exist_ok=True)
+        with _lock(root):
+            _sweep(root)
+            directory = root / f"{TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}"
+            directory.mkdir()
+            handle = _hold(directory)
+    try:
+        with storage_errors(root):
+            yield directory
+    finally:
+        if directory.exists():
+            shutil.rmtree(directory, ignore_errors=True)
+        if handle is not None:
+            os.close(handle)
+
+
+@contextmanager
+def storage_errors(place: Path) -> Iterator[None]:
+    """Turn what a full or unwritable disk raises, directly or inside safetensors, into one clear line."""
+    try:
+        yield
+    except RecoverError:
+        raise
+    except Exception as error:
+        if disk_full(error):
+            raise RecoverError(f"{place}: the disk is full: free some space and run it again") from error
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+            message = f"{place}: cannot write there ({reason}): check the path and its rights"
+            raise RecoverError(message) from error
+        raise
+
+
+def disk_full(error: BaseException) -> bool:
+    """Whether an error, perhaps one out of a library's native code, means that no space was left."""
+    number = getattr(error, "errno", None)
+    return number in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error)
+
+
+def publish(directory: Path, target: Path) -> bool:
+    """Flush `directory` and rename it to `target`; False when a whole `target` was already there."""
+    flush(directory)
+    try:
+        os.rename(directory, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    flush_entry(target.parent)
+    return True
+
+
+def remove(target: Path) -> None:
+    """Take a directory away in one step; what a kill leaves of it, the next writer in that folder sweeps."""
+    if target.exists():
+        aside = target.parent / f"{TEMPORARY}aside-{secrets.token_hex(6)}"
+        os.rename(target, aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def flush(directory: Path) -> None:
+    """fsync every file and folder under `directory`, itself included."""
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            flush_entry(Path(folder, name))
+        flush_entry(Path(folder))
+
+
+def flush_entry(path: Path) -> None:
+    """fsync one file or folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _lock(root: Path) -> Iterator[None]:
+    """Serialise "sweep, make and hold a directory"; held for milliseconds, released by a kill."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _hold(directory: Path) -> int | None:
+    """Mark a directory as being written: the lock ends with the process, however that ends."""
+    if fcntl is None:
+        return None
+    handle = os.open(directory, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return handle
+
+
+def _sweep(root: Path) -> None:
+    """Remove the temporary directories whose writer is gone."""
+    for leftover in root.glob(f"{TEMPORARY}*") if fcntl else ():
+        try:
+            handle = _hold(leftover)
+        except OSError:
+            continue
+        shutil.rmtree(leftover, ignore_errors=True)
+        os.close(handle)  # type: ignore[arg-type]
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Readable JSON, flushed; `path` is replaced in one step."""
+    scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    scratch.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    flush_entry(scratch)
+    os.replace(scratch, path)
+    flush_entry(path.parent)
+
+
+def write_sealed(path: Path, value: dict[str, Any]) -> None:
+    """JSON that carries its own hash, so that a changed byte in it shows."""
+    write_json(path, {**value, SEAL: digest(value)})
+
+
+def read_sealed(label: str, path: Path) -> dict[str, Any]:
+    """What `write_sealed` wrote, or DamagedCheckpoint naming the file."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        seal = value.pop(SEAL)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise DamagedCheckpoint(f"{label}: {path.name} is missing or unreadable: use another one") from error
+    if seal != digest(value):
+        raise DamagedCheckpoint(f"{label}: {path.name} has changed bytes: it is damaged, use another one")
+    return value
+
+
+def file_table(directory: Path, names: Iterable[str] | None = None) -> FileTable:
+    """{relative path: size and sha256} of the files under `directory` (or of those named)."""
+    chosen = sorted(names if names is not None else relative_files(directory))
+    with ThreadPoolExecutor(workers()) as pool:
+        entries = pool.map(lambda name: _entry(directory / name), chosen)
+        return dict(zip(chosen, entries, strict=True))
+
+
+def relative_files(directory: Path) -> list[str]:
+    """Every file under `directory`, as sorted relative paths with forward slashes."""
+    return sorted(p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_file())
+
+
+def check_files(label: str, directory: Path, table: FileTable) -> None:
+    """Raise DamagedCheckpoint, naming the file, unless each file has the size and bytes of `table`."""
+    for name, entry in table.items():
+        path = directory / name
+        if not path.is_file():
+            raise DamagedCheckpoint(f"{label}: {name} is missing from {directory}: use another one")
+        if path.stat().st_size != entry["size"]:
+            raise DamagedCheckpoint(f"{label}: {name} has the wrong size: it is damaged, use another one")
+    try:
+        found = file_table(directory, table)
+    except OSError as error:
+        raise DamagedCheckpoint(f"{label}: {error.filename} is unreadable: use another one") from error
+    for name, entry in found.items():
+        if entry["sha256"] != table[name]["sha256"]:
+            raise DamagedCheckpoint(f"{label}: {name} has changed bytes: it is damaged, use another one")
+
+
+def digest(value: Any) -> str:
+    """sha256 of a JSON value in canonical form."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _entry(path: Path) -> dict[str, Any]:
+    with path.open("rb") as stream:
+        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+
+
+def workers() -> int:
+    """Threads for hashing, which runs outside Python's lock."""
+    return min(8, os.cpu_count() or 1)

@@ -1,0 +1,92 @@
+"""A model's forward pass in two halves, hidden states and head, so that a loss can be computed in chunks.
+
+Shapes: B sequences, T tokens, D hidden, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from recovery.errors import InputError
+
+SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+
+
+def is_adapter(model: Any) -> bool:
+    """Whether the model is a base with an adapter on it."""
+    return hasattr(model, "disable_adapter") and hasattr(model, "get_base_model")
+
+
+def unwrap(model: Any) -> Any:
+    """The transformers model itself, out of DDP, torch.compile and PEFT; its adapter layers stay in it."""
+    while True:
+        if is_adapter(model):
+            model = model.get_base_model()
+        elif isinstance(model, torch.nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif hasattr(model, "_orig_mod"):
+            model = model._orig_mod
+        else:
+            return model
+
+
+def hidden_states(
+    model: Any,
+    tokens_BT: torch.Tensor,
+    attention_BT: torch.Tensor | None = None,
+    positions_BT: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """What the head sees, (B, T, D), without computing logits.
+
+    Padding may be left or right. With positions, rows may be packed: each restart at 0 begins a sequence
+    that does not see those before it.
+    """
+    decoder = unwrap(model).get_decoder()
+    inputs: dict[str, torch.Tensor] = {}
+    if positions_BT is not None:
+        inputs["position_ids"] = _packed_positions(model, decoder, attention_BT, positions_BT)
+    elif attention_BT is not None:
+        inputs["attention_mask"] = attention_BT.long()
+        if _takes_positions(decoder):
+            inputs["position_ids"] = (attention_BT.long().cumsum(-1) - 1).clamp(min=0)
+    return decoder(input_ids=tokens_BT, use_cache=False, **inputs)[0]
+
+
+def _packed_positions(
+    model: Any, decoder: Any, attention_BT: torch.Tensor | None, positions_BT: torch.Tensor
+) -> torch.Tensor:
+    """Padding becomes sequences of one token; then transformers' own packed mask keeps all apart."""
+    attention = getattr(unwrap(model).config, "_attn_implementation", "")
+    if not _takes_positions(decoder) or "flash" in str(attention):
+        raise InputError(
+            f"{type(decoder).__name__} with {attention} attention can't be packed: turn packing off"
+        )
+    return positions_BT if attention_BT is None else positions_BT.masked_fill(~attention_BT.bool(), 0)
+
+
+def _takes_positions(decoder: Any) -> bool:
+    return "position_ids" in inspect.signature(decoder.forward).parameters
+
+
+def logits_of(model: Any, hidden: torch.Tensor) -> torch.Tensor:
+    """The head on hidden states (..., D) -> logits (..., V), with the scaling or cap that the architecture has."""
+    core = unwrap(model)
+    head, config = core.get_output_embeddings(), core.config.get_text_config()
+    if head.weight.dtype != hidden.dtype and head.weight.is_floating_point():
+        hidden = hidden.to(head.weight.dtype)
+    logits = head(hidden)
+    if scale := _logit_scale(config):
+        logits = logits * scale
+    cap = next((c for name in SOFT_CAPS if (c := getattr(config, name, None))), None)
+    return torch.tanh(logits / cap) * cap if cap else logits
+
+
+def _logit_scale(config: Any) -> float | None:
+    """Cohere and Falcon-H1 multiply, Granite divides by a like-named setting, HyperCLOVA X multiplies by it."""
+    scaling = getattr(config, "logits_scaling", None)
+    if scaling and not config.model_type.startswith("hyperclovax"):
+        scaling = 1 / scaling
+    return scaling or getattr(config, "logit_scale", None) or getattr(config, "lm_head_multiplier", None)

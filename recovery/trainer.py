@@ -1,0 +1,276 @@
+"""The one training loop, used by midtraining and by every method. It knows no database: it calls back.
+
+    batches -> microbatches -> loss, summed over tokens -> gradient over the global token count -> AdamW
+
+A step's numbers depend on (seed, step, weights) alone, so a run that was killed goes on bitwise (fp32, CPU).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from recovery.errors import InputError, NonFiniteLoss
+from recovery.models import hidden_states, logits_of
+from recovery.objective import Loss
+from recovery.updater import LossFunction, Microbatch, Sums, Updater, prefixed, unprefixed
+
+if TYPE_CHECKING:
+    from recovery.checkpoints import TrainState
+    from recovery.models import ChatModel
+
+__all__ = [
+    "Batches", "LossFunction", "Microbatch", "Reporting", "Stateful", "TrainConfig", "TrainReport",
+    "lr_at", "step_seed", "token_loss", "train",
+]  # fmt: skip
+log = logging.getLogger(__name__)
+SCHEDULES = ("cosine", "linear", "constant")
+ETA_STEPS = 20  # the time left is judged by the last steps
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How to train; what to train on comes as batches and a loss function."""
+
+    steps: int
+    learning_rate: float
+    warmup_steps: int = 0
+    schedule: str = "cosine"  # of the learning rate after the warm-up
+    final_lr_fraction: float = 0.0  # of the learning rate, reached at the end
+    weight_decay: float = 0.0  # on matrices only
+    clip_norm: float = 1.0  # of the whole gradient; 0 = never clip
+    seed: int = 0
+    save_every: int = 0  # steps; 0 = only at the end
+    betas: tuple[float, float] = (0.9, 0.95)
+
+    def __post_init__(self) -> None:
+        for name, ok, wanted in (
+            ("steps", self.steps >= 0, "0 or more"),
+            ("learning_rate", 0 < self.learning_rate < math.inf, "a positive number"),
+            ("warmup_steps", self.warmup_steps >= 0, "0 or more"),
+            ("schedule", self.schedule in SCHEDULES, " or ".join(SCHEDULES)),
+            ("final_lr_fraction", 0 <= self.final_lr_fraction <= 1, "within 0 to 1"),
+            ("weight_decay", self.weight_decay >= 0, "0 or more"),
+            ("clip_norm", self.clip_norm >= 0, "0 or more"),
+            ("save_every", self.save_every >= 0, "0 or more"),
+        ):
+            if not ok:
+                raise InputError(f"training: {name} is {getattr(self, name)!r}: give {wanted}")
+
+
+class Batches(Protocol):
+    """A step's data: one list of microbatches an optimizer update. It depends on (seed, step, weights) alone.
+
+    With several processes each takes its share of every list; all must see the same lists."""
+
+    def updates(self, step: int) -> Iterable[Sequence[Microbatch]]: ...
+
+
+@runtime_checkable
+class Reporting(Protocol):
+    """Batches that know more of the step just trained on: response lengths, rewards, alarms' inputs."""
+
+    def metrics(self) -> dict[str, float]: ...
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Batches that carry tensors from step to step (a moving-average teacher): saved and restored with the state."""
+
+    def state_tensors(self) -> dict[str, Tensor]: ...
+    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None: ...
+
+
+@dataclass(frozen=True)
+class TrainReport:
+    """What happened, resumed parts included; `stopped` says why it ended before its last step."""
+
+    steps: int
+    tokens: int
+    seconds: float
+    stopped: str | None = None
+
+
+def train(
+    chat_model: ChatModel, batches: Batches, loss_fn: LossFunction, config: TrainConfig, *,
+    state: TrainState | None = None,
+    on_metrics: Callable[[int, dict[str, float]], None] | None = None,
+    on_state: Callable[[int], None] | None = None,
+    should_stop: Callable[[int, dict[str, float]], str | None] | None = None,
+) -> TrainReport:  # fmt: skip
+    """Train `chat_model` in place, from where `state` left off. Steps count from 1.
+
+    `on_metrics` gets every step's numbers, `on_state` each step once it is saved, `should_stop` may give a reason."""
+    updater = Updater(chat_model, config)
+    saver = _Saver(updater, batches, config, state, on_state)
+    progress, report = saver.resume(), _tolerant(on_metrics)
+    chat_model.model.train()
+    for step in range(progress.steps + 1, config.steps + 1):
+        begun, rate = time.perf_counter(), lr_at(step, config)
+        updater.prepare(rate, step_seed(config.seed, step))
+        updates, sums = _Timed(batches.updates(step)), Sums()
+
+        for microbatches in updates:
+            part = updater.accumulate(microbatches, loss_fn)
+            part = replace(part, norm=updater.gradient_norm(part.tokens))
+            if not part.finite:
+                saver.keep(progress, untouched=not sums.updates)
+                raise _non_finite(step, part)
+            updater.update()
+            sums = sums.plus(part)
+
+        progress = progress.plus(sums.tokens, time.perf_counter() - begun)
+        metrics = sums.means() | {"lr": rate, "batch_seconds": updates.seconds} | progress.rates(config.steps)
+        metrics |= batches.metrics() if isinstance(batches, Reporting) else {}
+        report(step, metrics)
+
+        reason = should_stop(step, metrics) if should_stop else None
+        if reason or step == config.steps or (config.save_every and step % config.save_every == 0):
+            saver.save(progress)
+        if reason:
+            return progress.report(reason)
+    return progress.report(None)
+
+
+def token_loss(objective: Callable[..., Loss]) -> LossFunction:
+    """The loss function of an objective: the student's states that predict the counted tokens, then the objective."""
+
+    def loss(model: Any, microbatch: Microbatch) -> Loss:
+        rollouts, device = microbatch.rollouts, next(model.parameters()).device
+        rollouts = rollouts.to(device)
+        extras = {k: v.to(device) if hasattr(v, "to") else v for k, v in microbatch.extras.items()}
+        states_ND = rollouts.predictors(hidden_states(model, *rollouts.model_inputs))
+        return objective(states_ND, partial(logits_of, model), rollouts.tokens_N, **extras)
+
+    return loss
+
+
+def lr_at(step: int, config: TrainConfig) -> float:
+    """The learning rate of step 1, 2, ...: a linear rise that is whole at `warmup_steps`, then the schedule."""
+    if step <= config.warmup_steps:
+        return config.learning_rate * step / config.warmup_steps
+    done = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+    left = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}[config.schedule]
+    return config.learning_rate * (config.final_lr_fraction + (1 - config.final_lr_fraction) * left)
+
+
+def step_seed(seed: int, step: int) -> int:
+    """A seed for each step that tells neighbouring runs and steps apart."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{step}".encode()).digest()[:7], "big")
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """How far a training is, and how fast it went lately."""
+
+    steps: int = 0
+    tokens: float = 0.0
+    seconds: float = 0.0
+    recent: tuple[tuple[float, float], ...] = ()  # (tokens, seconds) of the last steps
+
+    def plus(self, tokens: float, seconds: float) -> _Progress:
+        recent = (*self.recent, (tokens, seconds))[-ETA_STEPS:]
+        return _Progress(self.steps + 1, self.tokens + tokens, self.seconds + seconds, recent)
+
+    def rates(self, steps: int) -> dict[str, float]:
+        tokens, seconds = self.recent[-1]
+        mean = sum(seconds for _, seconds in self.recent) / len(self.recent)
+        eta = mean * (steps - self.steps)
+        return {"tokens_per_second": tokens / max(seconds, 1e-9), "step_seconds": seconds, "eta_seconds": eta}
+
+    def report(self, stopped: str | None) -> TrainReport:
+        return TrainReport(self.steps, round(self.tokens), self.seconds, stopped)
+
+
+class _Saver:
+    """Reads and writes the state of a training: weights, optimizer, what the batches carry, how far it is."""
+
+    def __init__(
+        self, updater: Updater, batches: Batches, config: TrainConfig, state: TrainState | None,
+        on_state: Callable[[int], None] | None,
+    ) -> None:  # fmt: skip
+        self.updater, self.batches, self.state, self.on_state = updater, batches, state, on_state
+        self.config = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(config).items()}
+        self.saved = 0
+
+    def resume(self) -> _Progress:
+        """Put the newest whole state back, if there is one, and say how far it had come."""
+        found = self.state.load() if self.state else None
+        if found is None:
+            return _Progress()
+        self.saved, tensors, meta = found
+        for name, value in self.config.items():
+            if meta["config"].get(name) != value:
+                raise InputError(
+                    f"training state: it was written with {name} {meta['config'].get(name)}, not {value}: "
+                    "resume with the same settings or start a new run"
+                )
+        self.updater.load_state_tensors(tensors)
+        if isinstance(self.batches, Stateful):
+            self.batches.load_state_tensors(unprefixed("batches", tensors))
+        return _Progress(self.saved, meta["tokens"], meta["seconds"])
+
+    def save(self, progress: _Progress) -> None:
+        if self.state and self.updater.rank == 0:
+            tensors = self.updater.state_tensors()
+            if isinstance(self.batches, Stateful):
+                tensors |= prefixed("batches", self.batches.state_tensors())
+            meta = {"config": self.config, "tokens": progress.tokens, "seconds": progress.seconds}
+            self.state.save(progress.steps, tensors, meta)
+            self.saved = progress.steps
+            if self.on_state:
+                self.on_state(progress.steps)
+
+    def keep(self, progress: _Progress, *, untouched: bool) -> None:
+        """Save the last good step unless it is saved, or no longer there: changed since, or carried on by batches."""
+        if untouched and progress.steps > self.saved and not isinstance(self.batches, Stateful):
+            self.save(progress)
+
+
+class _Timed:
+    """An iterable that knows how long its items took to come: sampling and scoring, as opposed to training."""
+
+    def __init__(self, items: Iterable[Sequence[Microbatch]]) -> None:
+        self.items, self.seconds = iter(items), 0.0
+
+    def __iter__(self) -> _Timed:
+        return self
+
+    def __next__(self) -> Sequence[Microbatch]:
+        begun = time.perf_counter()
+        try:
+            return next(self.items)
+        finally:
+            self.seconds += time.perf_counter() - begun
+
+
+def _non_finite(step: int, part: Sums) -> NonFiniteLoss:
+    return NonFiniteLoss(
+        f"step {step}: the loss is {part.loss:g} and its gradient norm {part.norm:g}; the weights are those before it: "
+        "lower the learning rate, or look at this step's data"
+    )
+
+
+def _tolerant(on_metrics: Callable[[int, dict[str, float]], None] | None) -> Callable[[int, dict[str, float]], None]:
+    """Whoever logs must not stop a training: the first error is a warning, and the calls go on."""
+    warned = False
+
+    def report(step: int, metrics: dict[str, float]) -> None:
+        nonlocal warned
+        try:
+            if on_metrics:
+                on_metrics(step, metrics)
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            if not warned:
+                log.warning("step %d: its metrics were not taken (%s: %s)", step, type(error).__name__, error)
+            warned = True
+
+    return report

@@ -1,0 +1,181 @@
+"""One optimizer update over any number of microbatches and processes: gradients, their norm, AdamW.
+
+The loss is a sum over tokens and is divided once, by the tokens of the whole update: local means would weigh a short
+microbatch's tokens more than a long one's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast, gather_object
+from torch import Tensor
+
+from recovery.checkpoints import load_optimizer_tensors, optimizer_tensors
+from recovery.errors import InputError
+from recovery.objective import Loss
+from recovery.rollouts import Rollouts
+
+if TYPE_CHECKING:
+    from recovery.models import ChatModel
+    from recovery.trainer import TrainConfig
+
+
+class Microbatch(NamedTuple):
+    """What one backward pass takes: sequences, and what the objective is told about their tokens."""
+
+    rollouts: Rollouts
+    extras: Mapping[str, Any] = {}
+
+
+LossFunction = Callable[[Any, Microbatch], Loss]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Losses added up over microbatches, processes and updates, until `means` divides by their tokens."""
+
+    loss: float = 0.0
+    tokens: float = 0.0
+    norm: float = 0.0
+    updates: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    maxima: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, loss: Loss) -> Sums:
+        return cls(float(loss.value.detach()), loss.tokens, metrics=loss.metrics, maxima=loss.maxima)
+
+    def plus(self, other: Sums) -> Sums:
+        names = [*self.metrics, *(name for name in other.metrics if name not in self.metrics)]
+        metrics = {name: self.metrics.get(name, 0.0) + other.metrics.get(name, 0.0) for name in names}
+        highest = {k: max(v, self.maxima.get(k, v)) for k, v in other.maxima.items()}
+        return Sums(
+            self.loss + other.loss, self.tokens + other.tokens, self.norm + other.norm,
+            self.updates + other.updates, metrics, self.maxima | highest,
+        )  # fmt: skip
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.norm)
+
+    def means(self) -> dict[str, float]:
+        """A token's loss and metrics; the gradient norm of an update."""
+        tokens, updates = self.tokens or 1.0, self.updates or 1
+        means = {name: value / tokens for name, value in self.metrics.items()} | self.maxima
+        return means | {"loss": self.loss / tokens, "grad_norm": self.norm / updates, "tokens": self.tokens}
+
+
+class Updater:
+    """Weights, gradients and optimizer of one training, the same in one process and in several.
+
+    Several processes share out every update's microbatches and add up their gradients once an update, so that
+    neither the order nor the number of microbatches a process has can make another wait or weigh otherwise."""
+
+    def __init__(self, chat_model: ChatModel, config: TrainConfig) -> None:
+        self.model, self.clip_norm = chat_model.model, config.clip_norm or math.inf
+        device = torch.device(chat_model.device)
+        self.accelerator = Accelerator(cpu=device.type == "cpu")
+        if not (self.accelerator.distributed_type == "NO" or self.accelerator.distributed_type.startswith("MULTI")):
+            raise InputError(f"training: {self.accelerator.distributed_type} is not supported: use data parallel")
+        self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
+        named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+        if not named:
+            raise InputError(f"training: {chat_model.path} has no trainable weights: load it whole or add an adapter")
+        self.model.zero_grad()  # a training that stopped half-way may have left some
+        self.names, self.parameters = [name for name, _ in named], [p for _, p in named]
+        for parameter in self.parameters if self.world > 1 else ():
+            broadcast(parameter.data)
+        # Steps of 1e-5 vanish in bf16, so the optimizer works on fp32 copies of weights that are stored shorter.
+        short = (torch.bfloat16, torch.float16)
+        self.weights = [p.detach().float() if p.dtype in short else p for p in self.parameters]
+        self.optimizer = _adamw(self.weights, config, fused=device.type in ("cpu", "cuda"))
+
+    def prepare(self, learning_rate: float, seed: int) -> None:
+        torch.manual_seed(seed + self.rank)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+
+    def accumulate(self, microbatches: Sequence[Microbatch], loss_fn: LossFunction) -> Sums:
+        """Gradients of the summed loss of this process's share; sums over all processes."""
+        sums = Sums(updates=1)
+        for microbatch in microbatches[self.rank :: self.world]:
+            loss = loss_fn(self.model, microbatch)
+            self.accelerator.backward(loss.value)
+            self._collect()
+            sums = sums.plus(Sums.of(loss))
+        if self.world > 1:
+            everyone = gather_object([replace(sums, updates=0)])
+            sums = reduce(Sums.plus, everyone, Sums(updates=1))
+        return sums
+
+    def gradient_norm(self, tokens: float) -> float:
+        """Divide by the global token count and clip; the norm before clipping. Without tokens there is no gradient."""
+        if not tokens:
+            self.optimizer.zero_grad()
+            return 0.0
+        for weight in self.weights:
+            if self.world > 1:
+                gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
+                weight.grad = self.accelerator.reduce(gradient, reduction="sum")
+            if weight.grad is not None:
+                weight.grad.div_(tokens)
+        return float(torch.nn.utils.clip_grad_norm_(self.weights, self.clip_norm))
+
+    @torch.no_grad()
+    def update(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self._write_back()
+
+    @torch.no_grad()
+    def _collect(self) -> None:
+        """Gradients of short weights move to their fp32 copies, which add up many microbatches without rounding."""
+        for parameter, weight in zip(self.parameters, self.weights, strict=True):
+            if parameter is not weight and parameter.grad is not None:
+                gradient = parameter.grad.float()
+                weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+                parameter.grad = None
+
+    def _write_back(self) -> None:
+        for parameter, weight in zip(self.parameters, self.weights, strict=True):
+            if parameter is not weight:
+                parameter.copy_(weight)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        weights = dict(zip(self.names, self.weights, strict=True))
+        return prefixed("weights", weights) | prefixed("optimizer", optimizer_tensors(self.optimizer))
+
+    @torch.no_grad()
+    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        saved = unprefixed("weights", tensors)
+        if set(saved) != set(self.names):
+            raise InputError("training state: it has other weights than this model: start a new run")
+        for name, weight in zip(self.names, self.weights, strict=True):
+            weight.copy_(saved[name])
+        self._write_back()
+        load_optimizer_tensors(self.optimizer, unprefixed("optimizer", tensors))
+
+
+def _adamw(weights: list[Tensor], config: TrainConfig, *, fused: bool) -> torch.optim.AdamW:
+    """Weight decay pulls on matrices only: norms and biases have no reason to be small."""
+    groups = [
+        {"params": [w for w in weights if w.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [w for w in weights if w.ndim < 2], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=fused)
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def unprefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}

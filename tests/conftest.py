@@ -1,0 +1,40 @@
+"""Fixtures every test may use. One thread (tiny tensors gain nothing from more) and nothing from a network."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import tiny
+import torch
+from hypothesis import settings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+    from recovery.models import ChatModel
+
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+torch.set_flush_denormal(True)
+settings.register_profile("house", deadline=None, max_examples=50, derandomize=True)
+settings.load_profile("house")
+
+
+@pytest.fixture
+def tiny_model() -> Qwen3ForCausalLM:
+    return tiny.model()
+
+
+@pytest.fixture
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    return tiny.tokenizer()
+
+
+@pytest.fixture
+def tiny_chat_model() -> ChatModel:
+    return tiny.chat_model()

@@ -1,0 +1,74 @@
+"""Databases for tests: a new one each time, on SQLite and, where RECOVER_TEST_POSTGRES names a server, on it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from db.tracker import Tracker
+
+BACKENDS = ("sqlite", "postgres")
+
+
+@contextmanager
+def new_database(backend: str, folder: Path) -> Iterator[str]:
+    """A path or URL where nothing is yet; the server's database is dropped at the end."""
+    if backend == "sqlite":
+        yield str(folder / "recover.db")
+        return
+    server = os.environ.get("RECOVER_TEST_POSTGRES")
+    if not server:
+        pytest.skip("RECOVER_TEST_POSTGRES names no PostgreSQL server")
+    url, name = sa.make_url(server).set(drivername="postgresql+psycopg"), f"recover_{secrets.token_hex(6)}"
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    try:
+        yield url.set(database=name).render_as_string(hide_password=False)
+    finally:
+        with engine.connect() as connection:
+            connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+        engine.dispose()
+
+
+def items(*passed: bool) -> list[dict[str, Any]]:
+    """Items p0, p1, … that passed or not."""
+    return [
+        {"key": f"p{i}", "prompt": f"prompt {i}", "response": f"answer {i} {ok}", "passed": ok, "detail": {"i": i}}
+        for i, ok in enumerate(passed)
+    ]
+
+
+def score(suite: str, value: float, *passed: bool, n: int = 100, metric: str = "") -> dict[str, Any]:
+    """A score as evals hands it over."""
+    headline = metric or ("prompt_strict" if suite == "ifeval" else "lenient")
+    return {"suite": suite, "metric": headline, "value": value, "n": n, "interval": [value - 0.05, value + 0.05],
+            "items": items(*passed), "details": {"note": suite}}  # fmt: skip
+
+
+def record_cycle(tracker: Tracker, values: dict[str, dict[str, float]], parent: str | None = None) -> int:
+    """A whole cycle as the pipeline records it; `values` is suite -> stage -> value. Returns its number."""
+    run = tracker.start_run("cycle", parent=parent)
+    number = tracker.record_cycle(run.id)
+    ids = {"clean": "clean0", "midtrained": f"mid{number}", "recovered": f"rec{number}"}
+    for stage, checkpoint in ids.items():
+        work = tracker.start_run("distill", parent=run.id, key=stage)
+        tracker.record_checkpoint(checkpoint, path=f"/c/{checkpoint}", kind="full", sha256=checkpoint * 8,
+                                  run_id=work.id, parent=None if stage == "clean" else "clean0")  # fmt: skip
+        tracker.record_cycle(run.id, **{f"{stage}_id": checkpoint})
+        tracker.finish_run(work.id, cost={"tokens_sampled": 10, "tokens_trained": 5, "seconds": 1.5})
+        asked = tracker.start_run("eval", parent=run.id, key=f"eval:{stage}")
+        for suite, by_stage in values.items():
+            if stage in by_stage:
+                tracker.record_score(asked.id, checkpoint, score(suite, by_stage[stage], True, stage != "midtrained"))
+        tracker.finish_run(asked.id, cost={"tokens_sampled": 100, "seconds": 0.5, "peak_bytes": 7})
+    tracker.record_cycle(run.id, status="accepted")
+    tracker.finish_run(run.id)
+    return number

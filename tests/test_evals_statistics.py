@@ -1,0 +1,306 @@
+"""The statistics against scipy, against brute force, against hand-worked numbers, and by simulation."""
+
+from __future__ import annotations
+
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, stats
+
+from evals import exact, statistics
+from evals.statistics import non_inferiority
+from recovery.errors import InputError
+
+SHARE = st.floats(0, 1, allow_subnormal=False)
+
+
+def pairs(gained: int, lost: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """(after, before) with that many flips; the rest pass both times."""
+    after, before = np.ones(n, bool), np.ones(n, bool)
+    before[:gained] = False
+    after[gained : gained + lost] = False
+    return after, before
+
+
+def draw(n: int, gain: float, loss: float, times: int, seed: int = 0) -> list[tuple[int, int]]:
+    counts = np.random.default_rng(seed).multinomial(n, [gain, loss, 1 - gain - loss], size=times)
+    return [(int(b), int(c)) for b, c, _ in counts]
+
+
+# --- shares
+
+
+@given(st.integers(1, 600), SHARE, st.sampled_from([0.8, 0.95, 0.99]))
+def test_wilson_is_scipys(n: int, part: float, confidence: float) -> None:
+    passed = round(part * n)
+    expected = stats.binomtest(passed, n).proportion_ci(confidence, method="wilson")
+    assert statistics.wilson_interval(passed, n, confidence) == pytest.approx(tuple(expected), abs=1e-12)
+
+
+def test_wilson_of_nothing_says_nothing() -> None:
+    assert statistics.wilson_interval(0, 0) == (0.0, 1.0)
+
+
+def test_design_effect_by_hand() -> None:
+    # Two clusters of two, all alike inside: mean 1/2, cluster sums of (x - mean) are +1 and -1.
+    # between = (1 + 1) * 2 / (2 - 1) = 4, within = 4 * 1/4 = 1.
+    assert statistics.design_effect([1, 1, 0, 0], "aabb") == pytest.approx(4.0)
+    assert statistics.design_effect([1, 0, 1, 0], "aabb") == 1.0  # never better than independent
+    assert statistics.design_effect([1, 0, 1, 0], "abcd") == 1.0
+    assert statistics.design_effect([1, 1, 1, 1], "aabb") == 2.0  # all agree: the clusters count
+
+
+def test_clustered_interval_without_clusters_is_nearly_wilsons() -> None:
+    hits = np.arange(500) < 400
+    clustered = statistics.clustered_interval(hits, list(range(500)))
+    assert clustered == pytest.approx(statistics.wilson_interval(400, 500), abs=5e-4)
+
+
+def test_clustered_interval_covers() -> None:
+    rng, hit, naive, times = np.random.default_rng(0), 0, 0, 1200
+    clusters = np.repeat(np.arange(120), 3)
+    for _ in range(times):
+        rates = np.repeat(rng.beta(3, 1, size=120), 3)  # prompts differ: their instructions go together
+        passed = rng.random(360) < rates
+        low, high = statistics.clustered_interval(passed, clusters)
+        hit += low <= 0.75 <= high
+        low, high = statistics.wilson_interval(int(passed.sum()), 360)
+        naive += low <= 0.75 <= high
+    assert hit / times == pytest.approx(0.95, abs=0.0125)
+    assert naive < hit
+
+
+# --- pairs
+
+
+@given(st.integers(0, 200), st.integers(0, 200))
+def test_mcnemar_is_the_binomial_test(gained: int, lost: int) -> None:
+    expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+    assert statistics.mcnemar(gained, lost) == pytest.approx(expected, rel=1e-9)
+
+
+def test_bootstrap_agrees_with_scipy_and_repeats() -> None:
+    after, before = pairs(30, 45, 400)
+    ours = statistics.paired_bootstrap(after, before)
+    change = after.astype(float) - before
+    theirs = stats.bootstrap((change,), np.mean, n_resamples=5000, method="percentile", rng=0)
+    assert ours == pytest.approx(tuple(theirs.confidence_interval), abs=0.004)
+    assert ours == statistics.paired_bootstrap(after, before)
+
+
+def test_bootstrap_takes_any_numbers() -> None:
+    after = np.random.default_rng(1).normal(0.3, 1, size=300)
+    low, high = statistics.paired_bootstrap(after, np.zeros(300))
+    assert low < after.mean() < high
+    assert high - low == pytest.approx(2 * 1.96 * after.std() / 300**0.5, rel=0.05)
+
+
+@settings(max_examples=40)
+@given(
+    st.integers(0, 15), st.integers(0, 15), st.integers(20, 60), st.floats(-0.4, 0.4, allow_subnormal=False)
+)
+def test_tango_score_is_the_likelihoods(gained: int, lost: int, extra: int, difference: float) -> None:
+    n = gained + lost + extra
+
+    def loss(share: float) -> float:
+        rest = 1 - 2 * share - difference
+        terms = ((gained, share + difference), (lost, share), (extra, rest))
+        return -sum(k * np.log(max(p, 1e-300)) for k, p in terms if k)
+
+    bounds = (max(0.0, -difference), (1 - difference) / 2)
+    share = optimize.minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-10}).x
+    variance = n * (2 * share + difference * (1 - difference))
+    expected = (gained - lost - n * difference) / variance**0.5
+    assert float(exact.tango_score(gained, lost, n, difference)) == pytest.approx(expected, abs=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("gained", "lost", "difference"), [(0, 0, -0.1), (2, 1, -0.1), (1, 3, -0.25), (4, 0, 0.1)]
+)
+def test_exact_p_is_the_worst_case_by_brute_force(gained: int, lost: int, difference: float) -> None:
+    n = 14
+    seen = float(exact.tango_score(gained, lost, n, difference))
+    outcomes = [(b, c) for b in range(n + 1) for c in range(n + 1 - b)]
+    extreme = [(b, c) for b, c in outcomes if exact.tango_score(b, c, n, difference) >= seen - 1e-9]
+    interval = stats.binomtest(lost, n).proportion_ci(1 - 5e-4, method="exact")
+    worst = 0.0
+    for share in np.linspace(max(interval[0], -difference), min(interval[1], (1 - difference) / 2), 400):
+        gain, same = share + difference, 1 - 2 * share - difference
+        worst = max(
+            worst,
+            sum(comb(n, b) * comb(n - b, c) * gain**b * share**c * same ** (n - b - c) for b, c in extreme),
+        )
+    assert exact.exact_p(gained, lost, n, difference) == pytest.approx(worst + 5e-4, abs=2e-4)
+
+
+def test_no_flips_is_the_rule_of_three() -> None:
+    # Nothing lost among n: a loss of 3 % would have stayed hidden with chance 0.97^n, below 5 % from n = 99 on.
+    assert non_inferiority(*pairs(0, 0, 98)).outcome == "underpowered"
+    result = non_inferiority(*pairs(0, 0, 99))
+    assert result.outcome == "passed"
+    assert result.lower_bound == pytest.approx(-(1 - (0.05 - 5e-4) ** (1 / 99)), abs=1e-5)
+    assert result.bootstrap == (0.0, 0.0)  # why the bootstrap does not decide
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 250), SHARE, SHARE, st.sampled_from([0.02, 0.03, 0.1]))
+def test_bounds_hold_together(n: int, flips: float, gains: float, margin: float) -> None:
+    gained = round(n * flips * gains)
+    lost = min(round(n * flips * (1 - gains)), n - gained)
+    result = non_inferiority(*pairs(gained, lost, n), margin=margin)
+    assert -1 <= result.lower_bound <= result.difference <= result.upper_bound <= 1
+    assert (result.outcome == "passed") == (result.lower_bound > -margin) == (result.p_value <= 0.05)
+    assert result.outcome != "passed" or result.difference > -margin
+    mirrored = exact.paired_lower_bound(lost, gained, n)
+    assert result.upper_bound == pytest.approx(-mirrored)
+
+
+# --- stated error rates
+
+
+@pytest.mark.parametrize(
+    ("n", "gain", "loss", "margin"),
+    [
+        (541, 0.035, 0.065, 0.03),  # a tenth of the prompts flip
+        (541, 0.0, 0.03, 0.03),  # the clean model passes everything: losses only
+        (450, 0.0, 0.03, 0.03),  # where Tango's score test itself is above 5 %
+        (700, 0.01, 0.04, 0.03),
+        (120, 0.15, 0.25, 0.1),
+    ],
+)
+def test_false_recovered_at_the_margin_is_at_most_five_percent(
+    n: int, gain: float, loss: float, margin: float
+) -> None:
+    outcomes = draw(n, gain, loss, 3000)
+    false = np.mean([exact.exact_p(b, c, n, -margin) <= 0.05 for b, c in outcomes])
+    assert false <= 0.05 + 0.006  # the simulation's own error; the exact sum follows for a small n
+
+
+def test_error_rate_summed_over_every_outcome() -> None:
+    n, margin = 60, 0.05
+    region = [
+        (b, c)
+        for c in range(8)
+        for b in range(n + 1 - c)
+        if b - c > -margin * n and b < 12 and exact.exact_p(b, c, n, -margin) <= 0.05
+    ]
+    for loss in np.linspace(margin, 0.1, 12):
+        chances = [loss - margin, loss, 1 - 2 * loss + margin]
+        size = sum(stats.multinomial.pmf([b, c, n - b - c], n, chances) for b, c in region)
+        assert size <= 0.05
+
+
+@pytest.mark.parametrize(("gain", "loss"), [(0.05, 0.05), (0.02, 0.08), (0.12, 0.03)])
+def test_lower_bound_covers(gain: float, loss: float) -> None:
+    # The bound lies below the truth exactly when the truth is not rejected.
+    outcomes = draw(300, gain, loss, 3000, seed=1)
+    covered = np.mean([exact.exact_p(b, c, 300, gain - loss) > 0.05 for b, c in outcomes])
+    assert 0.94 <= covered <= 0.97
+
+
+@pytest.mark.parametrize(
+    ("n", "discordance", "margin"), [(300, 0.05, 0.03), (541, 0.1, 0.03), (200, 0.2, 0.1)]
+)
+def test_power_is_what_simulation_gives(n: int, discordance: float, margin: float) -> None:
+    outcomes = draw(n, discordance / 2, discordance / 2, 3000, seed=2)
+    found = np.mean([exact.exact_p(b, c, n, -margin) <= 0.05 for b, c in outcomes])
+    assert exact.power(n, discordance, margin) == pytest.approx(found, abs=0.03)
+
+
+def test_needed_pairs() -> None:
+    # (1.645 + 0.842)^2 * 0.10 / 0.03^2 = 687 by the normal approximation; the exact test asks a little more.
+    assert 687 <= exact.needed_pairs(0.10) <= 740
+    assert 1546 <= exact.needed_pairs(0.10, 0.02) <= 1620
+    n = exact.needed_pairs(0.07)
+    assert exact.power(n, 0.07) >= 0.8 > exact.power(n - 20, 0.07)
+
+
+# --- outcomes
+
+
+def test_outcomes() -> None:
+    assert non_inferiority(*pairs(20, 20, 700)).outcome == "passed"
+    assert non_inferiority(*pairs(0, 200, 700)).outcome == "failed"  # surely worse
+    assert non_inferiority(*pairs(0, 2, 20)).outcome == "failed"  # the estimate itself is beyond the margin
+    few = non_inferiority(*pairs(6, 8, 200))
+    assert few.outcome == "underpowered"
+    assert few.needed_n == exact.needed_pairs(14 / 200) > 200
+    # Enough prompts for this discordance, a small loss, and still not shown.
+    strong = non_inferiority(*pairs(20, 34, 1500), margin=0.015)
+    assert strong.power >= 0.8 or strong.outcome == "passed"
+    enough = non_inferiority(*pairs(10, 32, 900))
+    assert enough.power >= 0.8
+    assert enough.outcome == "failed"
+
+
+def test_a_checkpoint_against_itself() -> None:
+    same = np.arange(541) % 3 > 0
+    assert non_inferiority(same, same).outcome == "passed"
+    assert statistics.compare(same, same).words == "not distinguishable"
+
+
+def test_known_damage_is_found_at_the_stated_power() -> None:
+    # 7 % lost against 2 % gained of 541: McNemar's power by its own binomial is about 0.97.
+    found = [statistics.mcnemar(b, c) <= 0.05 for b, c in draw(541, 0.02, 0.07, 2000, seed=3)]
+    assert np.mean(found) > 0.93
+    assert statistics.compare(*pairs(11, 38, 541)).words == "worse"
+    assert statistics.compare(*pairs(38, 11, 541)).words == "better"
+
+
+def test_compare_interval_is_two_sided() -> None:
+    result = statistics.compare(*pairs(30, 30, 541))
+    low, high = result.interval
+    assert low == pytest.approx(-high)
+    assert low < exact.paired_lower_bound(30, 30, 541, 0.05) < 0
+
+
+def test_items_that_go_together_count_as_less() -> None:
+    after, before = pairs(12, 16, 600)
+    alone = non_inferiority(after, before)
+    order = np.argsort(after.astype(int) - before, kind="stable")  # the flips of one fact fall together
+    both = non_inferiority(after[order], before[order], clusters=list(np.arange(600) // 2))
+    assert both.design_effect == pytest.approx(2.0, abs=0.05)
+    assert both.lower_bound < alone.lower_bound
+    assert both.needed_n > alone.needed_n
+    assert (both.gained, both.lost, both.n) == (12, 16, 600)
+
+
+def test_clustered_error_rate() -> None:
+    rng, false, times = np.random.default_rng(4), 0, 1000
+    labels = list(np.repeat(np.arange(200), 2))
+    for _ in range(times):
+        change = np.repeat(rng.choice([1, -1, 0], size=200, p=[0.05, 0.15, 0.8]), 2)
+        effect = statistics.design_effect(change, labels)
+        counts = statistics._shrink(int((change > 0).sum()), int((change < 0).sum()), 400, effect)
+        false += exact.exact_p(*counts, -0.1) <= 0.05
+    assert false / times <= 0.06
+
+
+@pytest.mark.parametrize(("after", "before"), [([], []), ([True], [True, False]), ([[True]], [[True]])])
+def test_unpaired_input_is_refused(after: list, before: list) -> None:
+    with pytest.raises(InputError):
+        non_inferiority(after, before)
+
+
+@pytest.mark.parametrize("margin", [0, -0.03, 1, 3])
+def test_margin_is_a_share(margin: float) -> None:
+    with pytest.raises(InputError, match="margin"):
+        non_inferiority([True], [True], margin=margin)
+
+
+# --- many comparisons
+
+
+@given(st.lists(SHARE, min_size=1, max_size=20))
+def test_benjamini_hochberg_is_scipys(p_values: list[float]) -> None:
+    expected = stats.false_discovery_control(p_values)
+    assert statistics.benjamini_hochberg(p_values) == pytest.approx(expected, abs=1e-12)
+
+
+def test_holm_by_hand() -> None:
+    # Sorted .01 .02 .03 .04 times 4 3 2 1 = .04 .06 .06 .04, made non-decreasing.
+    assert statistics.holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert statistics.holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
