@@ -22,7 +22,7 @@ test: $(READY) ## the fast tests (JOBS=2 processes)
 	@$(PYTEST) -n $(JOBS) --dist loadfile -m "not slow"
 
 test-slow: $(READY) ## the tests that take minutes
-	@$(PYTEST) -m slow
+	@$(PYTEST) -m slow || { code=$$?; [ $$code -eq 5 ] && echo "no slow tests" || exit $$code; }
 
 check: $(READY) ## lint and types
 	@$(BIN)/ruff check .
@@ -42,7 +42,7 @@ define PROGRESS
 total=$$(grep -c == requirements.lock); n=0; every=25; [ ! -t 1 ] || every=1; \
 while IFS= read -r line; do \
   case $$line in \
-    Collecting*) n=$$((n + 1)); [ $$((n % every)) -ne 0 ] || said="fetching $$n of about $$total packages" ;; \
+    Collecting*|Processing*) n=$$((n + 1)); [ $$((n % every)) -ne 0 ] || said="fetching $$n of about $$total packages" ;; \
     "Installing collected"*) said="installing" ;; \
     *) continue ;; \
   esac; \

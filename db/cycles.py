@@ -1,4 +1,4 @@
-"""A cycle as one JSON document, in the shape that scripts rely on, put together from its rows in one place."""
+"""A cycle as one JSON document, in the shape that scripts rely on, put together in this one place."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from db.errors import NotFound
 from db.schema import Cycle, JSONObject, Review, Run, Score, Verdict
 from db.session import Database
 
+AXES = ("behaviour", "knowledge", "retention")
 STAGES = ("clean", "midtrained", "recovered")
 HEADLINE = {"ifeval": "prompt_strict"}  # the metric that stands for a suite; elsewhere the first one recorded
 NO_COST = {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
@@ -52,7 +53,7 @@ def knowledge_kept(clean: float | None, midtrained: float | None, recovered: flo
 
 
 def _ratio(value: float | None, zero: float | None, one: float | None) -> float | None:
-    """Where `value` lies on the way from `zero` to `one`; None when there is no way, or a number is missing."""
+    """Where `value` lies on the way from `zero` to `one`; None without a way or a number."""
     if value is None or zero is None or one is None or one == zero:
         return None
     return (value - zero) / (one - zero)
@@ -129,7 +130,7 @@ def _verdict(rows: Iterable[RowMapping]) -> JSONObject | None:
         return None
     behaviour = axes.get("behaviour", {})
     return {
-        **{axis: numbers["outcome"] for axis, numbers in axes.items()},
+        **{axis: axes[axis]["outcome"] if axis in axes else None for axis in AXES},
         "behaviour_lower_bound": behaviour.get("lower_bound"),
         "margin": behaviour.get("margin"),
         "axes": axes,
@@ -137,7 +138,7 @@ def _verdict(rows: Iterable[RowMapping]) -> JSONObject | None:
 
 
 def _earlier(scores: Measured, recovered: str | None, learned: Mapping[int, float]) -> list[JSONObject]:
-    """What the recovered model knows of each earlier cycle's documents, and what was known when that cycle ended."""
+    """What the recovered model knows of each earlier cycle's documents, and what that cycle's model knew."""
     found = []
     for earlier, suite in sorted(_earlier_suites(scores).items()):
         row = scores[suite].get(recovered or "")
@@ -165,7 +166,7 @@ def _runs(first: int, last: int) -> CTE:
 
 
 def _scores(connection: Connection, first: int, last: int, suite: str | None = None) -> dict[int, Measured]:
-    """Per cycle, suite and checkpoint the headline score; one that is measured again in a cycle: the newer."""
+    """Per cycle, suite and checkpoint the headline score; of one measured twice in a cycle the newer."""
     tree = _runs(first, last)
     columns = (Score.checkpoint_id, Score.suite, Score.metric, Score.value, Score.n, Score.low, Score.high)
     query = select(tree.c.cycle, *columns).join(tree, Score.run_id == tree.c.run_id).order_by(Score.id)

@@ -62,7 +62,9 @@ def explain(error: BaseException, where: str) -> TrackerError:
             what, remedy = MEANINGS[prefix]
             return TrackerError(f"database {where} {what}: {remedy}")
     if isinstance(error, DBAPIError) and not code and "psycopg" in type(error.orig).__module__:
-        return TrackerError(f"database {where} cannot be reached: check the URL and that the server runs")
+        return TrackerError(
+            f"database {where} cannot be reached ({first_line(error)}): check the URL and the server"
+        )
     if isinstance(error, OSError):
         return TrackerError(
             f"database {where} cannot be used ({error.strerror}): check its folder or give another --home"

@@ -1,4 +1,4 @@
-"""What a running stage says about itself. Training calls it on every step, so it never waits and never raises."""
+"""What a running stage says about itself. Training calls it on every step: it never waits or raises."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ def _cycle_checkpoint(database: Database, reference: str) -> str:
     if not number.isascii() or not number.isdigit() or stage not in columns:
         raise BadRequest(f"checkpoint {reference!r} cannot be read: write cycle:N or cycle:N:midtrained")
     with database.read() as connection:
-        found = connection.scalar(sa.select(columns[stage]).where(Cycle.number == min(int(number), 2**31)))
+        found = connection.scalar(sa.select(columns[stage]).where(Cycle.number == int(number[:9])))
     if found is None:
         raise NotFound(
             f"{reference} has no {stage or 'recovered'} model (yet): `recover ls` lists the cycles"
@@ -201,7 +201,7 @@ def items(
 
 
 def pairs(database: Database, a: str, b: str, suite: str) -> list[Row]:
-    """key, passed_a, passed_b of two checkpoints on the same prompts, by their newest scores on equal sets."""
+    """key, passed_a, passed_b of two checkpoints on the same prompts, as their newest scores have it."""
     one, other = aliased(Item), aliased(Item)
     columns = (one.key, one.passed.label("passed_a"), other.passed.label("passed_b"))
     return _rows(database, _paired(database, a, b, suite, one, other).with_only_columns(*columns))
@@ -218,7 +218,7 @@ def flips(database: Database, a: str, b: str, suite: str, *, after: str = "", li
 
 
 def _paired(database: Database, a: str, b: str, suite: str, one: Any, other: Any) -> sa.Select[Any]:
-    """Items of both, joined by key. Keys alone would pair different prompts, so the sets of items must be equal."""
+    """Items of both, by key. Keys alone could pair different prompts, so the sets of items must be equal."""
     score_a, score_b = aliased(Score), aliased(Score)
     same = [getattr(score_a, name) == getattr(score_b, name) for name in ("suite", "metric", "item_set")]
     newest = (

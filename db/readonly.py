@@ -23,6 +23,9 @@ MOST_BYTES = 100_000_000  # of one value: `SELECT zeroblob(…)` must not eat th
 
 READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
+# Codes that are about the database; any other is about the query.
+BROKEN = ("SQLITE_BUSY", "SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOTADB")
+
 Rows = list[dict[str, Any]]
 
 
@@ -60,15 +63,13 @@ def _sqlite_refusal(error: Exception, where: str) -> TrackerError:
     code = driver_code(error)
     if code == "SQLITE_INTERRUPT":
         return BadRequest(f"the query took more than {MOST_SECONDS:.0f} s and was stopped: ask for less")
-    if code == "SQLITE_AUTH":
-        return BadRequest("the query does more than read, which is refused: give one SELECT")
-    if code and code not in ("SQLITE_ERROR", "SQLITE_TOOBIG", "SQLITE_NOMEM"):
+    if code.startswith(BROKEN):
         return explain(error, where)
     return BadRequest(f"the query was refused ({first_line(error)}): give one SELECT")
 
 
 def _postgres(database: Database, sql: str) -> Rows:
-    """In a read-only transaction and as a cursor's query, which PostgreSQL allows to be nothing but a SELECT."""
+    """In a read-only transaction that is never committed, as a cursor's query: that must be a SELECT."""
     options = {"postgresql_readonly": True, "no_parameters": True}
     try:
         with database.engine.connect().execution_options(**options) as connection:

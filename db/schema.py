@@ -187,7 +187,8 @@ class Verdict(Base):
     gained: Mapped[int | None]
     lost: Mapped[int | None]
     p_value: Mapped[float | None]
-    needed_n: Mapped[int | None]
+    needed_n: Mapped[int | None] = mapped_column(BigInteger)
+    details: Mapped[JSONObject]  # whatever else the verdict gave: power, other tests
 
 
 class Review(Base):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -11,11 +12,6 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from db.errors import TrackerError
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: SQLite's own locks have to do
-    fcntl = None  # type: ignore[assignment]
 
 BUSY_SECONDS = 30.0
 WRITING = {"begin": "BEGIN IMMEDIATE"}  # execution options of a connection that will write
@@ -57,9 +53,6 @@ def writers_lock(path: Path, seconds: float = BUSY_SECONDS) -> Iterator[None]:
     SQLite 3.7.0 to 3.51.2 can lose pages when one connection checkpoints the WAL while another commits
     (the "WAL-reset bug"). Both happen only in here, and the kernel frees the lock of a killed process.
     """
-    if fcntl is None:
-        yield
-        return
     with open(f"{path}-lock", "a") as file:
         deadline = time.monotonic() + seconds
         while not _locked(file.fileno()):

@@ -1,4 +1,4 @@
-"""Everything that is written down. Each write names its row, so repeating it after a crash changes nothing."""
+"""Everything that is written down. Each write names its row, so writing it again changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from db import transactions
 from db.errors import BadRequest
 from db.live import LiveRun
 from db.points import Point, store
-from db.schema import Checkpoint, Document, Run, Verdict
+from db.schema import Base, Checkpoint, Document, Run, Verdict
 from db.session import Database
 from db.upsert import upsert
 from db.values import now, plain
@@ -76,7 +76,7 @@ class Tracker:
     def finish_run(
         self, run_id: str, result: Mapping[str, Any] | None = None, *, cost: Mapping[str, float] | None = None
     ) -> None:
-        """Done. `cost` is this run's own, without its children's: tokens_sampled, tokens_scored, ..., seconds."""
+        """Done. `cost` is this run's own, without its children's: tokens_sampled, …, seconds."""
         self._end_run(run_id, status="done", result=dict(result or {}), cost=dict(cost or {}))
 
     def fail_run(self, run_id: str, error: str) -> None:
@@ -92,7 +92,7 @@ class Tracker:
         self.db.write(lambda session: transactions.end_run(session, run_id, columns))
 
     def record_metrics(self, run_id: str, step: int, values: Mapping[str, float]) -> None:
-        """One step's points, stored when this returns. A training loop uses live(), which never waits or raises."""
+        """One step's points, stored when this returns. Training uses live(), which never waits or raises."""
         points = [Point.of(run_id, name, step, value) for name, value in values.items()]
         self.db.write(lambda session: store(session, points))
 
@@ -141,7 +141,7 @@ class Tracker:
     # Scores --------------------------------------------------------------------------------------------
 
     def record_score(self, run_id: str, checkpoint_id: str | None, score: Mapping[str, Any]) -> int:
-        """A score as a dict (suite, metric, value, n, interval, items, details) with its items, all or nothing.
+        """A score as a dict (suite, metric, value, n, interval, items, details), all of it or nothing.
         Recording the same suite and metric of a run again replaces it."""
         low, high = score.get("interval") or (None, None)
         items = _items(score)
@@ -188,10 +188,8 @@ class Tracker:
 
     def record_verdicts(self, cycle: int, verdicts: Mapping[str, Mapping[str, Any]]) -> None:
         """Per axis (behaviour, knowledge, retention) its outcome and numbers; replaces what was there."""
-        names = Verdict.__table__.columns.keys()
         rows = [
-            {name: plain(verdict.get(name)) for name in names} | {"cycle": cycle, "axis": axis}
-            for axis, verdict in verdicts.items()
+            _with_details(Verdict, {**row, "cycle": cycle, "axis": axis}) for axis, row in verdicts.items()
         ]
         self.db.write(lambda session: upsert(session, Verdict, rows))
 
@@ -239,3 +237,10 @@ def _item_set(items: list[dict[str, Any]]) -> str | None:
         return None
     asked = sorted((str(item["key"]), item["prompt"]) for item in items)
     return hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
+
+
+def _with_details(model: type[Base], values: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a table with a `details` column, which takes what has no column of its own."""
+    names = model.__table__.columns.keys()
+    details = {name: value for name, value in values.items() if name not in names}
+    return {name: plain(values.get(name)) for name in names} | {"details": details}

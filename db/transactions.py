@@ -1,4 +1,4 @@
-"""What the tracker does inside one transaction. Each may run again from its beginning (see Database.write)."""
+"""What the tracker does inside one transaction. Each may run again from its beginning: Database.write."""
 
 from __future__ import annotations
 

@@ -40,8 +40,8 @@ def exact_p(gained: int, lost: int, n: int, difference: float) -> float:
     """P-value against true differences <= `difference`: the worst case over the unknown share of losses."""
     seen = float(tango_score(gained, lost, n, difference)) - 1e-9
     low = max(_share_bound(lost, n, _NUISANCE_ALPHA / 2), -difference, 0.0)
-    high = min(1 - _share_bound(n - lost, n, _NUISANCE_ALPHA / 2), (1 - difference) / 2)
-    if low > high:
+    high = 1 - _share_bound(n - lost, n, _NUISANCE_ALPHA / 2)
+    if low > high:  # too few losses for any difference this low
         return _NUISANCE_ALPHA
     losses = _likely_range(n, low, high)
     fewest = _fewest_gains(losses, n, difference, seen)
@@ -127,7 +127,10 @@ def _fewest_gains(losses: Ints, n: int, difference: float, score: float) -> Ints
 
 
 def _tail(losses: Ints, fewest: Ints, n: int, lost_shares: ArrayLike, difference: float) -> Floats:
-    """P(at least that many gains), summed over the losses: one value for each share of losses."""
+    """P(at least that many gains), summed over the losses: one value for each share of losses.
+
+    Given a share of losses, the worst null has the most gains: share + difference, or all that is left.
+    """
     shares = np.atleast_1d(np.asarray(lost_shares, dtype=float))[:, None]
     gain = np.clip((shares + difference) / np.maximum(1 - shares, 1e-12), 0, 1)
     log_choose = special.gammaln(n + 1) - special.gammaln(losses + 1) - special.gammaln(n - losses + 1)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,9 @@ def run_ifeval(
     needs (sentence model, prompts, known instructions with usable arguments) is settled before `generate`.
     """
     model = sentences.settle()
-    task = _load_task(prompts_path)
-    _check_docs(task, str(prompts_path or HUB_PROMPTS))
     with _quiet() as undetected:
+        task = _load_task(prompts_path)
+        _check_docs(task, str(prompts_path or HUB_PROMPTS))
         results = lm_eval.evaluate(
             _GenerateLM(generate),
             {"tasks": {"ifeval": task}},
@@ -78,6 +78,24 @@ def prompts(prompts_path: str | Path | None = None) -> list[str]:
     """What the task would ask: for those who must not train on it."""
     sentences.settle()
     return [str(doc["prompt"]) for doc in _load_task(prompts_path).eval_docs]
+
+
+def check(
+    response: str, prompt: str, instructions: Sequence[str], kwargs: Sequence[Mapping[str, Any] | None]
+) -> list[bool]:
+    """Which instructions one response follows, by the strict checkers."""
+    _settled()
+    from lm_eval.tasks.ifeval.utils import InputExample, test_instruction_following_strict
+
+    with _quiet():
+        random.seed(0)
+        asked = InputExample(0, list(instructions), prompt, [dict(arguments or {}) for arguments in kwargs])
+        return list(test_instruction_following_strict(asked, response).follow_instruction_list)
+
+
+@cache
+def _settled() -> str:
+    return sentences.settle()
 
 
 def instruction_types() -> tuple[str, ...]:

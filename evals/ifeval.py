@@ -48,6 +48,13 @@ def prompts(prompts_path: str | Path | None = None) -> list[str]:
     return harness.prompts(prompts_path)
 
 
+def followed(response: str, prompt: str, instructions: Sequence[str], kwargs: Sequence[Any]) -> float:
+    """The share of a prompt's instructions that one response follows, strictly: IFEval as a reward."""
+    from evals import harness
+
+    return share(harness.check(response, prompt, instructions, kwargs))
+
+
 class _Recorded:
     """Answers looked up by prompt; a prompt asked more than once gets its answers in the file's order.
 

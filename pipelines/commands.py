@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from db import queries
+from pipelines import documents
 from pipelines.config import EvalConfig, LoraConfig, override
-from pipelines.distill import DistillJob
+from pipelines.distill import DistillJob, distill
 from pipelines.evaluate import SUITES, EvalJob
+from pipelines.ingredients import check_read, is_file
 from pipelines.midtrain import MidtrainJob
-from pipelines.workspace import Workspace, companions
+from pipelines.workspace import Workspace, companions, placed
 from recovery.errors import InputError
+from recovery.methods import with_dials
 
 
 def midtrain_job(
@@ -20,32 +23,51 @@ def midtrain_job(
     prompts: str | None = None, seed: int | None = None,
 ) -> MidtrainJob:  # fmt: skip
     settings = ws.config.midtrain
-    if steps or epochs:
-        settings = override(settings.model_copy(update={"steps": None, "epochs": None}), {"steps": steps, "epochs": epochs})
+    documents.require(docs)
+    if steps is not None or epochs is not None:
+        neither = settings.model_copy(update={"steps": None, "epochs": None})
+        settings = override(neither, {"steps": steps, "epochs": epochs})
     settings = override(settings, {"mix": parse_pairs(mix) if mix else None})
     settings = _trained(settings, learning_rate, lora)
     return MidtrainJob(
         docs=str(docs.absolute()), student=ws.checkpoint(student).id, settings=settings,
-        prompts=prompts or companions(docs).get("prompts") or ws.config.distill.prompts,
+        prompts=placed(prompts or companions(docs).get("prompts") or ws.config.distill.prompts),
         seed=ws.config.seed if seed is None else seed,
     )  # fmt: skip
 
 
 def distill_job(
-    ws: Workspace, teacher: str, student: str | None, *, method: str | None = None, dials: tuple[str, ...] = (),
-    prompts: str | None = None, steps: int | None = None, learning_rate: float | None = None,
-    lora: int | None = None, seed: int | None = None,
+    ws: Workspace, teacher: str, student: str | None, *, method: str | None = None,
+    dials: tuple[str, ...] = (), prompts: str | None = None, pairs: str | None = None,
+    context: str | None = None, reward: str | None = None, routes: tuple[str, ...] = (),
+    steps: int | None = None, learning_rate: float | None = None, lora: int | None = None,
+    seed: int | None = None,
 ) -> DistillJob:  # fmt: skip
     by_hand = {**ws.config.distill.dials, **parse_pairs(",".join(dials))} if dials else None
-    settings = override(ws.config.distill, {"method": method, "steps": steps, "dials": by_hand})
+    by_name = {**ws.config.distill.routes, **parse_pairs(",".join(routes))}
+    if context is not None and is_file(context):
+        context = str(Path(context).absolute())
+    settings = override(ws.config.distill, {
+        "method": method, "steps": steps, "dials": by_hand, "pairs": placed(pairs), "context": context,
+        "reward": reward, "routes": {name: ws.checkpoint(place).id for name, place in by_name.items()},
+    })  # fmt: skip
+    row = with_dials(settings.method, settings.dials)
+    check_read(row, pairs=pairs, context=context, reward=reward, route=routes)
     settings = _trained(settings, learning_rate, lora)
     chosen = ws.checkpoint(student or newest_midtrained(ws)).id
     beside = docs_companions(ws, chosen)
     return DistillJob(
         student=chosen, teacher=ws.checkpoint(teacher).id, settings=settings,
-        prompts=prompts or beside.get("prompts") or settings.prompts,
+        prompts=placed(prompts or beside.get("prompts") or settings.prompts),
         evaluation=_evaluation(ws, beside, None, None), seed=ws.config.seed if seed is None else seed,
     )  # fmt: skip
+
+
+def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> dict[str, Any]:
+    """A distillation outside of a cycle: no verdict is waited for, its model becomes `current` at once."""
+    found = distill(ws, job, key=key)
+    ws.tracker.set_alias("current", found["checkpoint"])
+    return found
 
 
 def eval_job(
@@ -66,16 +88,18 @@ def _askable(settings: EvalConfig, given: list[str]) -> list[str]:
 
 
 def _evaluation(ws: Workspace, beside: dict[str, str], ifeval: str | None, probes: str | None) -> EvalConfig:
-    """The command line first, then files beside the documents that the checkpoint was taught, then recover.yaml."""
+    """What was typed, else a file beside the documents that the checkpoint was taught, else recover.yaml."""
     found: EvalConfig = override(
-        ws.config.eval, {"ifeval": ifeval or beside.get("ifeval"), "probes": probes or beside.get("probes")}
+        ws.config.eval,
+        {"ifeval": placed(ifeval or beside.get("ifeval")), "probes": placed(probes or beside.get("probes"))},
     )
     return found
 
 
 def _trained(settings: Any, learning_rate: float | None, lora: int | None) -> Any:
     if learning_rate is not None:
-        settings = override(settings, {"optimizer": override(settings.optimizer, {"learning_rate": learning_rate})})
+        optimizer = override(settings.optimizer, {"learning_rate": learning_rate})
+        settings = settings.model_copy(update={"optimizer": optimizer})
     if lora is not None:
         settings = settings.model_copy(update={"lora": LoraConfig(rank=lora) if lora else None})
     return settings
@@ -85,7 +109,7 @@ def newest_midtrained(ws: Workspace) -> str:
     """The checkpoint of the newest midtraining that was finished."""
     for run in queries.runs(ws.tracker.db, kind="midtrain", status="done", limit=1):
         return str(run["result"]["checkpoint"])
-    raise InputError("nothing has been midtrained yet: run `recover midtrain --docs DIR` first, or give --student")
+    raise InputError("nothing was midtrained yet: run `recover midtrain --docs DIR` first, or give --student")
 
 
 def docs_companions(ws: Workspace, checkpoint: str) -> dict[str, str]:

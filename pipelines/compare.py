@@ -17,9 +17,9 @@ def compare(ws: Workspace, a: str, b: str, suite: str) -> dict[str, Any]:
     first, second = queries.resolve(db, a), queries.resolve(db, b)
     pairs = queries.pairs(db, first, second, suite)
     if not pairs:
-        raise InputError(f"{a} and {b} have not answered the same {suite} prompts: run `recover eval` on both")
-    before = [bool(row["before"]) for row in pairs]
-    after = [bool(row["after"]) for row in pairs]
+        raise InputError(f"{suite} has no items that could be paired: run `recover eval` on {a} and on {b}")
+    before = [bool(row["passed_a"]) for row in pairs]
+    after = [bool(row["passed_b"]) for row in pairs]
     scores = {"a_score": sum(before) / len(pairs), "b_score": sum(after) / len(pairs)}
     return {"a": first, "b": second, "suite": suite, **scores, **asdict(statistics.compare(after, before))}
 
@@ -30,7 +30,8 @@ def compare_text(found: dict[str, Any]) -> str:
         f"{found['suite']} on the same {found['n']} prompts",
         f"  {found['a']}  {found['a_score']:.3f}",
         f"  {found['b']}  {found['b_score']:.3f}",
-        f"difference {found['difference']:+.3f}  95 % [{low:+.3f}, {high:+.3f}]  McNemar p = {found['p_mcnemar']:.3g}",
+        f"difference {found['difference']:+.3f}  95 % [{low:+.3f}, {high:+.3f}]"
+        f"  McNemar p = {found['p_mcnemar']:.3g}",
         f"flips      {found['gained']} fail -> pass, {found['lost']} pass -> fail",
         found["words"] if found["words"].startswith("not") else f"{found['b']} is {found['words']}",
     ))

@@ -18,46 +18,67 @@ CONFIG_NAME = "recover.yaml"
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class LoraConfig(Section):
     """Train a low-rank adapter instead of all weights."""
 
-    rank: int = Field(128, ge=1)
-    alpha: float | None = Field(None, gt=0, description="default: the rank")
-    dropout: float = Field(0.0, ge=0, lt=1)
-    targets: str | list[str] = "all-linear"
+    rank: int = Field(default=128, ge=1, description="of the adapter's matrices")
+    alpha: float | None = Field(default=None, gt=0, description="scale of the adapter; default: the rank")
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="share of the adapter's inputs dropped in training"
+    )
+    targets: str | list[str] = Field(
+        default="all-linear", description="names of the modules that get one; all-linear: all but the head"
+    )
 
 
 class ModelConfig(Section):
     """The clean instruct model: the student's origin and the frozen teacher."""
 
-    path: str = Field("microworld", description="hub id, local directory, or `microworld` for the shipped model")
-    revision: str | None = Field(None, description="branch, tag or commit on the hub; pinned to its commit by init")
-    dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="auto: bfloat16 on a GPU, else float32")
-    trust_remote_code: bool = False
-    template_args: dict[str, Any] = Field(
-        default_factory=dict, description="passed to the chat template of student, teacher and evaluation alike"
+    path: str = Field(
+        default="microworld",
+        min_length=1,
+        description="hub id, local directory, or `microworld`: the shipped model",
     )
-    gradient_checkpointing: bool = False
+    revision: str | None = Field(
+        default=None, description="branch, tag or commit on the hub; init pins its commit"
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        default="auto", description="auto: bfloat16 on a GPU, else float32"
+    )
+    trust_remote_code: bool = Field(default=False, description="run code that comes with the model")
+    template_args: dict[str, Any] = Field(
+        default_factory=dict,
+        description="passed to the chat template of student, teacher and evaluation alike",
+    )
+    gradient_checkpointing: bool = Field(default=False, description="less memory in training for more time")
 
 
 class OptimizerConfig(Section):
-    learning_rate: float = Field(gt=0)
-    warmup_steps: int = Field(10, ge=0)
-    schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    final_lr_fraction: float = Field(0.1, ge=0, le=1)
-    weight_decay: float = Field(0.0, ge=0)
-    clip_norm: float = Field(1.0, gt=0)
+    """AdamW and its schedule."""
+
+    learning_rate: float = Field(gt=0, description="at its highest, after the warm-up")
+    warmup_steps: int = Field(default=10, ge=0, description="steps of linear rise from zero")
+    schedule: Literal["cosine", "linear", "constant"] = Field(
+        default="cosine", description="after the warm-up"
+    )
+    final_lr_fraction: float = Field(default=0.1, ge=0, le=1, description="what the schedule ends at")
+    weight_decay: float = Field(default=0.0, ge=0, description="AdamW's, decoupled")
+    clip_norm: float = Field(default=1.0, gt=0, description="longest gradient that is let through unscaled")
 
 
 class Mix(Section):
     """Shares of the tokens that midtraining sees; they add up to one."""
 
-    new: float = Field(1.0, gt=0, le=1, description="the documents given now")
-    earlier: float = Field(0.0, ge=0, lt=1, description="documents of earlier cycles (none yet: goes to `new`)")
-    chat: float = Field(0.0, ge=0, lt=1, description="chat prompts answered by the clean model itself")
+    new: float = Field(default=1.0, gt=0, le=1, description="the documents given now")
+    earlier: float = Field(
+        default=0.0, ge=0, lt=1, description="documents of earlier cycles (none yet: goes to `new`)"
+    )
+    chat: float = Field(
+        default=0.0, ge=0, lt=1, description="chat prompts answered by the clean model itself"
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Mix:
@@ -68,16 +89,26 @@ class Mix(Section):
 
 
 class MidtrainConfig(Section):
-    steps: int | None = Field(None, ge=1, description="optimizer steps; or give epochs")
-    epochs: float | None = Field(None, gt=0, description="passes over the new documents; or give steps")
-    tokens_per_step: int = Field(4096, ge=1)
-    row_tokens: int = Field(1024, ge=8, description="documents are packed into rows of this length")
-    microbatch_tokens: int = Field(16384, ge=1, description="tokens in one forward pass; more are accumulated")
-    optimizer: OptimizerConfig
-    mix: Mix = Mix()
-    chat_prompts: int = Field(512, ge=1, description="how many prompts the clean model answers for the chat share")
-    lora: LoraConfig | None = None
-    save_every: int = Field(50, ge=0, description="steps between resumable states; 0: only at the end")
+    """Next-token training on documents."""
+
+    steps: int | None = Field(default=None, ge=1, description="optimizer steps; or give epochs")
+    epochs: float | None = Field(
+        default=None, gt=0, description="passes over the new documents; or give steps"
+    )
+    tokens_per_step: int = Field(default=4096, ge=1, description="of one optimizer step")
+    row_tokens: int = Field(default=1024, ge=8, description="documents are packed into rows of this length")
+    microbatch_tokens: int = Field(
+        default=16384, ge=1, description="tokens in one forward pass; more are accumulated"
+    )
+    optimizer: OptimizerConfig = Field(description="how the weights are changed")
+    mix: Mix = Field(default=Mix(), description="where the tokens come from")
+    chat_prompts: int = Field(
+        default=512, ge=1, description="how many prompts the clean model answers for the chat share"
+    )
+    lora: LoraConfig | None = Field(default=None, description="train an adapter; default: all weights")
+    save_every: int = Field(
+        default=50, ge=0, description="steps between resumable states; 0: only at the end"
+    )
 
     @model_validator(mode="after")
     def _one_length(self) -> MidtrainConfig:
@@ -87,36 +118,64 @@ class MidtrainConfig(Section):
 
 
 class DistillConfig(Section):
-    method: str = Field("opd", description="a row of `recover methods`")
+    """The student writes, the teacher scores, the objective corrects."""
+
+    method: str = Field(default="opd", description="a row of `recover methods`")
     dials: dict[str, Any] = Field(default_factory=dict, description="dials of the method, set by hand")
     prompts: str = Field(description="FILE, hub:NAME:SPLIT:FIELD, or microworld")
-    steps: int = Field(100, ge=1)
-    prompts_per_step: int = Field(64, ge=1)
-    samples_per_prompt: int = Field(4, ge=1)
-    max_new_tokens: int = Field(2048, ge=1)
-    microbatch_tokens: int = Field(16384, ge=1)
-    optimizer: OptimizerConfig
-    lora: LoraConfig | None = None
-    save_every: int = Field(20, ge=0)
-    preflight: bool = True
+    pairs: str | None = Field(
+        default=None,
+        description="rows of prompt and response, to learn from or to show; default: from the prompts",
+    )
+    context: str | None = Field(
+        default=None,
+        description="what the teacher sees and the student does not: a text, or a FILE of text or of "
+        "examples (.jsonl); default: each prompt's own field",
+    )
+    context_examples: int = Field(default=1, ge=1, description="examples that the teacher sees at once")
+    reward: str | None = Field(
+        default=None, description="exact, ifeval, module:function or FILE.py:function"
+    )
+    routes: dict[str, str] = Field(
+        default_factory=dict, description="checkpoint of each teacher that the prompts name in `route`"
+    )
+    steps: int = Field(default=100, ge=1, description="batches of samples")
+    prompts_per_step: int = Field(default=64, ge=1, description="different prompts in a batch")
+    samples_per_prompt: int = Field(default=4, ge=1, description="answers of the student to each")
+    max_new_tokens: int = Field(default=2048, ge=1, description="longest answer")
+    microbatch_tokens: int = Field(
+        default=16384, ge=1, description="tokens in one forward pass; more are accumulated"
+    )
+    optimizer: OptimizerConfig = Field(description="how the weights are changed")
+    lora: LoraConfig | None = Field(default=None, description="train an adapter; default: all weights")
+    save_every: int = Field(
+        default=20, ge=0, description="steps between resumable states; 0: only at the end"
+    )
+    preflight: bool = Field(default=True, description="check student and teacher before the first step")
 
 
 class EvalConfig(Section):
-    ifeval: str = Field("google/IFEval", description="FILE in IFEval's format, or the hub data set")
-    probes: str | None = Field(None, description="FILE of knowledge and retention probes")
-    max_new_tokens: int = Field(1280, ge=1)
-    probe_max_new_tokens: int = Field(64, ge=1)
-    batch_size: int = Field(64, ge=1)
-    margin: float = Field(0.03, gt=0, lt=1, description="how much worse still counts as recovered or kept")
-    retention_margin: float = Field(0.10, gt=0, lt=1)
+    """What a checkpoint is asked, and what counts as recovered."""
+
+    ifeval: str = Field(default="google/IFEval", description="FILE in IFEval's format, or the hub data set")
+    probes: str | None = Field(default=None, description="FILE of knowledge and retention probes")
+    max_new_tokens: int = Field(default=1280, ge=1, description="longest answer to an IFEval prompt")
+    probe_max_new_tokens: int = Field(default=64, ge=1, description="longest answer to a probe")
+    batch_size: int = Field(default=64, ge=1, description="prompts answered at once")
+    margin: float = Field(
+        default=0.03, gt=0, lt=1, description="how much worse still counts as recovered, and as kept"
+    )
+    retention_margin: float = Field(default=0.10, gt=0, lt=1, description="the same for retention")
 
 
 class Config(Section):
-    model: ModelConfig
-    midtrain: MidtrainConfig
-    distill: DistillConfig
-    eval: EvalConfig
-    seed: int = 0
+    """recover.yaml as a whole."""
+
+    model: ModelConfig = Field(description="the clean model")
+    midtrain: MidtrainConfig = Field(description="teaching documents")
+    distill: DistillConfig = Field(description="bringing behaviour back")
+    eval: EvalConfig = Field(description="measuring both")
+    seed: int = Field(default=0, description="of everything that is drawn, unless --seed says otherwise")
 
 
 def presets() -> list[str]:
@@ -141,9 +200,7 @@ def parse(text: str, source: str) -> Config:
     try:
         return Config.model_validate(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise InputError(f"{source}: {where}: {first['msg']}") from error
+        raise InputError(f"{source}: {_first(error)}") from error
 
 
 def read(path: Path) -> Config:
@@ -151,6 +208,8 @@ def read(path: Path) -> Config:
         return parse(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}: run `recover init` first") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text in UTF-8: save it as such") from error
 
 
 def override(section: Section, changes: dict[str, Any]) -> Any:
@@ -160,6 +219,14 @@ def override(section: Section, changes: dict[str, Any]) -> Any:
     try:
         return type(section).model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "options"
-        raise InputError(f"{where}: {first['msg']}") from error
+        raise InputError(_first(error)) from error
+
+
+def _first(error: ValidationError) -> str:
+    """The first thing that is wrong: where, what, and what was found there."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or "settings"
+    if first["type"] == "extra_forbidden":
+        return f"{where}: there is no such setting: remove it or correct its name"
+    found = "" if isinstance(first["input"], dict) else f", not {first['input']!r:.60}"
+    return " ".join(f"{where}: {first['msg'].removeprefix('Value error, ')}{found}".split())

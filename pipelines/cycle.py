@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pydantic import Field
+
 from db import queries
 from evals import verdict
 from evals.scores import Item
-from pipelines.config import Config, Section, override
+from pipelines import documents
+from pipelines.config import Config, DistillConfig, Section, override
 from pipelines.distill import DistillJob, distill
 from pipelines.evaluate import SUITES, EvalJob, evaluate
 from pipelines.midtrain import MidtrainJob, midtrain
+from pipelines.prompts import read_prompts
 from pipelines.stages import Result, Stage, run_stage
-from pipelines.workspace import Workspace, companions
+from pipelines.workspace import Workspace, companions, placed
+from recovery.methods import with_dials
 
 
 class CycleJob(Section):
@@ -24,15 +29,16 @@ class CycleJob(Section):
     settings: Config
     prompts: str
     suites: tuple[str, ...]
-    earlier: dict[int, str] = {}  # probes of earlier cycles
+    earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles
     seed: int = 0
 
 
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Runs a cycle, or goes on with it; returns {"cycle": number, "status": ...}."""
     return run_stage(
-        ws, "cycle", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key, seed=job.seed
-    )
+        ws, "cycle", lambda stage: _work(ws, job, stage),
+        config=job.model_dump(), parent=parent, key=key, seed=job.seed,
+    )  # fmt: skip
 
 
 def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
@@ -68,21 +74,25 @@ def _distillation(job: CycleJob, midtrained: str) -> DistillJob:
 
 
 def _evaluate(
-    ws: Workspace, job: CycleJob, stage: Stage, label: str, checkpoint: str, earlier: dict[int, str] | None = None
+    ws: Workspace, job: CycleJob, stage: Stage, label: str, checkpoint: str,
+    earlier: dict[int, str] | None = None,
 ) -> dict[str, int]:
     """Asks a checkpoint everything; returns where each suite's score is recorded."""
     asked = EvalJob(
-        checkpoint=checkpoint, suites=job.suites, settings=job.settings.eval, earlier=earlier or {}, label=label
-    )
+        checkpoint=checkpoint, suites=job.suites, settings=job.settings.eval, earlier=earlier or {},
+        label=label,
+    )  # fmt: skip
     found: dict[str, int] = evaluate(ws, asked, parent=stage.id, key=f"eval:{label}")["score_ids"]
     return found
 
 
-def _decide(ws: Workspace, job: CycleJob, stage: Stage, number: int, scores: dict[str, dict[str, int]]) -> Result:
+def _decide(
+    ws: Workspace, job: CycleJob, stage: Stage, number: int, scores: dict[str, dict[str, int]]
+) -> Result:
     """The verdict on every axis; a cycle that passes them all becomes `current`."""
     suites = {suite: {label: _items(ws, ids[suite]) for label, ids in scores.items()} for suite in job.suites}
-    evaluation = job.settings.eval
-    margins = {"behaviour": evaluation.margin, "knowledge": evaluation.margin, "retention": evaluation.retention_margin}
+    margin, retention = job.settings.eval.margin, job.settings.eval.retention_margin
+    margins = {"behaviour": margin, "knowledge": margin, "retention": retention}
     found = verdict.verdict(suites, margins)
     ws.tracker.record_verdicts(number, found["axes"])
     for line in verdict.summary(found):
@@ -95,31 +105,43 @@ def _decide(ws: Workspace, job: CycleJob, stage: Stage, number: int, scores: dic
 def _items(ws: Workspace, score_id: int) -> list[Item]:
     """A recorded score's items, as the verdict reads them."""
     rows = queries.items(ws.tracker.db, score_id, limit=2**31)
-    return [Item(row["key"], row["prompt"], row["response"], bool(row["passed"]), row["detail"]) for row in rows]
+    return [
+        Item(row["key"], row["prompt"], row["response"], bool(row["passed"]), row["detail"]) for row in rows
+    ]
 
 
 def prepare(
-    ws: Workspace, docs: Path, *, student: str = "current", method: str | None = None, prompts: str | None = None,
-    probes: str | None = None, ifeval: str | None = None, seed: int | None = None,
+    ws: Workspace, docs: Path, *, student: str = "current", method: str | None = None,
+    prompts: str | None = None, probes: str | None = None, ifeval: str | None = None, seed: int | None = None,
 ) -> CycleJob:  # fmt: skip
     """A cycle's job from recover.yaml, the files beside the documents, and what was typed."""
     beside, config = companions(docs), ws.config
-    measured = override(
-        config.eval, {"probes": probes or beside.get("probes"), "ifeval": ifeval or beside.get("ifeval")}
-    )
+    measured = override(config.eval, {
+        "probes": placed(probes or beside.get("probes")), "ifeval": placed(ifeval or beside.get("ifeval")),
+    })  # fmt: skip
     distilled = override(config.distill, {"method": method})
     settings = config.model_copy(update={"eval": measured, "distill": distilled})
+    asked_of = placed(prompts or beside.get("prompts") or config.distill.prompts)
+    chosen = ws.checkpoint(student).id
+    _refuse_early(docs, distilled, asked_of)
     return CycleJob(
-        docs=str(docs.absolute()), student=ws.checkpoint(student).id, clean=ws.clean().id, settings=settings,
-        prompts=prompts or beside.get("prompts") or config.distill.prompts,
-        suites=SUITES if measured.probes else ("ifeval",), earlier=_earlier_probes(ws, student),
+        docs=str(docs.absolute()), student=chosen, clean=ws.clean().id, settings=settings, prompts=asked_of,
+        suites=SUITES if measured.probes else ("ifeval",), earlier=_earlier_probes(ws, chosen),
         seed=config.seed if seed is None else seed,
     )  # fmt: skip
 
 
+def _refuse_early(docs: Path, distilled: DistillConfig, prompts: str) -> None:
+    """What only a later stage needs is looked at now: nobody wants to hear of a wrong name after hours."""
+    documents.require(docs)
+    with_dials(distilled.method, distilled.dials)
+    if not prompts.startswith("hub:"):
+        read_prompts(prompts)
+
+
 def _earlier_probes(ws: Workspace, student: str) -> dict[int, str]:
     """The probes of the cycles that the student has been through, by cycle number."""
-    past = {row["id"] for row in ws.lineage(queries.resolve(ws.tracker.db, student))}
+    past = {row["id"] for row in ws.lineage(student)}
     cycles = [row for row in queries.cycles(ws.tracker.db) if row["checkpoints"]["recovered"] in past]
     jobs = {row["cycle"]: queries.run(ws.tracker.db, row["run"])["config"] for row in cycles}
     probes = {number: job["settings"]["eval"]["probes"] for number, job in jobs.items()}

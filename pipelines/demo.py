@@ -1,4 +1,4 @@
-"""The whole story offline: the microworld's cycles, one after the other, through the same stages as any other."""
+"""The whole story offline: the microworld's cycles, one after the other, through the same stages as any."""
 
 from __future__ import annotations
 
@@ -19,16 +19,19 @@ STORY = """the story   a model learns documents, forgets how to follow instructi
 
 
 class DemoJob(Section):
+    """How much of the story to tell."""
+
     cycles: int = 2
     seed: int = 0
     minutes_budget: float | None = None
 
 
 def demo(ws: Workspace, job: DemoJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """Runs the cycles of a demo, or goes on with them; returns {"cycles": [...]} as `recover show` prints them."""
+    """Runs the cycles of a demo, or goes on with them; returns {"cycles": [...]}, as `show` prints each."""
     result = run_stage(
-        ws, "demo", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key, seed=job.seed
-    )
+        ws, "demo", lambda stage: _work(ws, job, stage),
+        config=job.model_dump(), parent=parent, key=key, seed=job.seed,
+    )  # fmt: skip
     return {**result, "cycles": [queries.cycle(ws.tracker.db, number) for number in result["cycles"]]}
 
 
@@ -37,10 +40,12 @@ def _work(ws: Workspace, job: DemoJob, stage: Stage) -> Result:
         raise InputError(f"--cycles {job.cycles}: a demo needs at least one")
     stage.say(STORY)
     initialise(ws, model="microworld")
-    started, numbers = time.monotonic(), []
+    started = time.monotonic()
+    numbers: list[int] = []
     for turn in range(1, job.cycles + 1):
         if numbers and _over_budget(job, started, len(numbers)):
-            stage.say(f"stopping after {len(numbers)} cycles: another would not fit in {job.minutes_budget:g} minutes")
+            budget = f"{job.minutes_budget:g} minutes"
+            stage.say(f"stopping after {len(numbers)} cycles: another would not fit in {budget}")
             break
         docs = _world(stage.directory / "worlds", turn, job.seed)
         done = cycle(ws, prepare(ws, docs, seed=job.seed), parent=stage.id, key=f"cycle:{turn}")

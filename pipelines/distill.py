@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from pipelines import ingredients, training
 from pipelines.config import DistillConfig, EvalConfig, Section
 from pipelines.evaluate import evaluation_prompts
-from pipelines.prompts import Prompt, drop_leaks, read_prompts
+from pipelines.prompts import Prompt, drop_leaks
 from pipelines.stages import Result, Stage, run_stage
-from pipelines.training import run_training
 from pipelines.workspace import Workspace
 from recovery.dials import Method
 from recovery.errors import InputError
 from recovery.methods import with_dials
 
 if TYPE_CHECKING:
-    from recovery.checkpoints import Checkpoint
+    from recovery.contexts import Messages
     from recovery.models import ChatModel
-    from recovery.teachers import Teacher
 
 
 class DistillJob(Section):
@@ -41,72 +42,89 @@ def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: s
 
 
 def _work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
-    from recovery.episodes import Episodes
+    from recovery.episodes import Episodes, Sizes
     from recovery.sampling import InProcessSampler
 
-    method = with_dials(job.settings.method, job.settings.dials)
-    prompts = _prompts(job, stage)
+    method, settings = with_dials(job.settings.method, job.settings.dials), job.settings
+    reward, data = ingredients.read_reward(job, method, _without_leaks(job, method, stage))
+    context = ingredients.read_context(job, method, data.pairs)
     parent = ws.checkpoint(job.student)
-    student = _student(ws, job, parent)
-    teacher, teacher_model = _teacher(ws, job, method, parent, student)
-    if job.settings.preflight:
-        _preflight(stage, student, teacher_model, prompts)
+    student = training.student(ws, parent, settings)
+    teachers = ingredients.Teachers(ws, job, method, parent, student)
     episodes = Episodes(
-        student, InProcessSampler(student), teacher, method, [prompt.messages for prompt in prompts],
-        prompts_per_step=job.settings.prompts_per_step, samples_per_prompt=job.settings.samples_per_prompt,
-        max_new_tokens=job.settings.max_new_tokens, microbatch_tokens=job.settings.microbatch_tokens, seed=job.seed,
+        student, InProcessSampler(student), teachers.teacher(data.rows), method, data.prompts,
+        Sizes(**settings.model_dump(include={field.name for field in fields(Sizes)})),
+        pairs=data.pairs, context=context, reward=reward, anchor=teachers.anchor(), seed=job.seed,
     )  # fmt: skip
-    stage.say(f"  method       {method.name}: {method.signal} from {job.teacher} on {method.states} states;"
-              f" {len(prompts):,} prompts, {job.settings.steps} steps")
-    report = run_training(
-        stage, student, episodes, method, settings=job.settings, steps=job.settings.steps, seed=job.seed
+    if settings.preflight and (data.prompts or method.teacher != "none"):
+        _preflight(stage, student, list(teachers.models.values()), data.prompts or data.pairs)
+    stage.say(f"  method       {_in_words(method, job, data)}")
+    report = training.run_training(
+        stage, student, episodes, method, settings=settings, steps=settings.steps, seed=job.seed
     )
     stage.spend(tokens_sampled=episodes.tokens_sampled, tokens_scored=episodes.tokens_scored)
-    checkpoint = ws.publish(student, parent=parent, run_id=stage.id, config={"stage": "distill", **job.model_dump()})
-    return {"checkpoint": checkpoint.id, "method": method.name, "tokens": report.tokens, "stopped": report.stopped}
+    config = {"stage": "distill", **job.model_dump()}
+    checkpoint = ws.publish(student, parent=parent, run_id=stage.id, config=config)
+    return {
+        "checkpoint": checkpoint.id, "method": method.name, "tokens": report.tokens, "stopped": report.stopped
+    }  # fmt: skip
 
 
-def _prompts(job: DistillJob, stage: Stage) -> list[Prompt]:
-    """The recovery prompts without those that the evaluation asks."""
-    found = read_prompts(job.prompts, job.seed)
-    kept, leaked = drop_leaks(found, evaluation_prompts(job.evaluation, stage))
-    if leaked:
-        stage.say(f"  prompts      {leaked} of {len(found):,} are evaluation prompts: left out")
-    if not kept:
-        raise InputError(f"{job.prompts}: every prompt is an evaluation prompt: give other --prompts")
-    return kept
+def _without_leaks(job: DistillJob, method: Method, stage: Stage) -> ingredients.Data:
+    """The prompts and pairs that the method needs, without those that the evaluation asks."""
+    data, asked = ingredients.read_data(job, method), evaluation_prompts(job.evaluation, stage)
+    kept = {}
+    for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
+        kept[name], leaked = drop_leaks(rows, asked)
+        if leaked:
+            stage.say(f"  {name:<12} {leaked} of {len(rows):,} are evaluation prompts: left out")
+        if rows and not kept[name]:
+            raise InputError(f"every one of the {name} is an evaluation prompt: give other --{name}")
+    return ingredients.Data(**kept)
 
 
-def _student(ws: Workspace, job: DistillJob, parent: Checkpoint) -> ChatModel:
-    from recovery import models
-
-    student = ws.load(parent)
-    if job.settings.lora and parent.kind != "adapter":
-        return models.add_lora(student, models.LoraSpec(**job.settings.lora.model_dump()))
-    return student
-
-
-def _teacher(
-    ws: Workspace, job: DistillJob, method: Method, parent: Checkpoint, student: ChatModel
-) -> tuple[Teacher, ChatModel]:
-    """The frozen teacher. A student that is an adapter on the teacher's own weights needs no second model."""
-    from recovery.teachers import AdapterOffTeacher, CheckpointTeacher
-
-    kind = "dense" if method.scores == "none" else method.scores
-    checkpoint = ws.checkpoint(job.teacher)
-    if parent.kind == "adapter" and parent.base == checkpoint.id:
-        return AdapterOffTeacher(student, kind, method.k), student
-    model = ws.load(checkpoint)
-    return CheckpointTeacher(model, kind, method.k), model
+def _in_words(method: Method, job: DistillJob, data: ingredients.Data) -> str:
+    who = {"none": "", "base": f" from {job.teacher}"}.get(method.teacher, f" from {method.teacher}")
+    seen = "" if method.context == "none" else f" seeing {method.context}"
+    counts = {"prompts": len(data.prompts), "pairs": len(data.pairs), "steps": job.settings.steps}
+    much = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    return f"{method.name}: {method.signal}{who}{seen} on {method.states} states; {much}"
 
 
-def _preflight(stage: Stage, student: ChatModel, teacher: ChatModel, prompts: list[Prompt]) -> None:
+def _preflight(
+    stage: Stage, student: ChatModel, teachers: list[ChatModel], prompts: list[Prompt]
+) -> None:
     """What must be true before a GPU-hour is spent; the first thing that is not stops the stage."""
     from recovery import preflight
 
-    checks = preflight.checks(student, teacher, [prompt.messages for prompt in prompts])
-    preflight.require(checks)
-    stage.say(f"  preflight    all {len(checks)} checks passed")
+    for teacher in teachers or [student]:
+        checks = preflight.checks(student, teacher, [prompt.messages for prompt in prompts])
+        preflight.require(checks)
+        stage.say(f"  preflight    all {len(checks)} checks passed")
+
+
+def show_prompts(ws: Workspace, job: DistillJob, count: int) -> list[dict[str, str]]:
+    """What student and teacher would read of the first rows, by the chat template; no model is loaded."""
+    from recovery import contexts
+
+    method = with_dials(job.settings.method, job.settings.dials)
+    data = ingredients.read_data(job, method)
+    context = ingredients.read_context(job, method, data.pairs)
+    return contexts.show(data.rows[:count], context, _renderer(ws, job.student))
+
+
+def _renderer(ws: Workspace, student: str) -> Callable[[Messages], str]:
+    """Messages as the very text that a model reads."""
+    from transformers import AutoTokenizer
+
+    from recovery.encoding import ChatEncoder
+
+    directory, model = ws.checkpoint(student).path, ws.config.model
+    tokenizer = AutoTokenizer.from_pretrained(
+        directory, local_files_only=True, trust_remote_code=model.trust_remote_code
+    )
+    encoder = ChatEncoder(tokenizer, model.template_args)
+    return lambda messages: str(tokenizer.decode(encoder.prompt_ids(messages)))
 
 
 def preflight_report(ws: Workspace, student: str, teacher: str, prompts: list[Prompt]) -> list[Any]:

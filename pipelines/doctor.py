@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import shutil
 from pathlib import Path
@@ -13,7 +14,8 @@ FREE_GIB = 2
 
 def examine(home: Path, db_url: str | None) -> list[dict[str, Any]]:
     """One row a question: name, ok, whether it is needed, detail, remedy."""
-    return [_torch(), *map(_package, ("transformers", "peft", "accelerate", "lm_eval")), _vllm(), _disk(home), _database(home, db_url)]
+    packages = map(_package, ("transformers", "peft", "accelerate", "lm_eval"))
+    return [_torch(), *packages, _vllm(), _disk(home), _database(home, db_url)]
 
 
 def _row(name: str, ok: bool, detail: str, remedy: str = "", needed: bool = True) -> dict[str, Any]:
@@ -25,7 +27,9 @@ def _torch() -> dict[str, Any]:
         import torch
     except ImportError as error:
         return _row("torch", False, str(error), "install torch 2.13")
-    where = torch.cuda.get_device_name(0) if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
+    where = f"CPU, {torch.get_num_threads()} threads"
+    if torch.cuda.is_available():
+        where = torch.cuda.get_device_name(0)
     return _row("torch", True, f"{torch.__version__} on {where}")
 
 
@@ -39,15 +43,17 @@ def _package(name: str) -> dict[str, Any]:
 
 def _vllm() -> dict[str, Any]:
     there = importlib.util.find_spec("vllm") is not None
-    return _row("vllm", there, "there" if there else "not installed: the in-process sampler is used", needed=False)
+    detail = "there" if there else "not installed: the in-process sampler is used"
+    return _row("vllm", there, detail, needed=False)
 
 
 def _disk(home: Path) -> dict[str, Any]:
     parent = next(path for path in (home.absolute(), *home.absolute().parents) if path.exists())
     free = shutil.disk_usage(parent).free / 2**30
-    writable = os.access(parent, os.W_OK)
+    writable = parent.is_dir() and os.access(parent, os.W_OK)
     detail = f"{home}: {free:.1f} GiB free" if writable else f"{home}: not writable"
-    return _row("home", writable and free >= FREE_GIB, detail, f"choose a --home that is writable with {FREE_GIB} GiB free")
+    remedy = f"choose a --home that is writable with {FREE_GIB} GiB free"
+    return _row("home", writable and free >= FREE_GIB, detail, remedy)
 
 
 def _database(home: Path, db_url: str | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from recovery.errors import InputError
+from recovery.files import storage_errors
 
 TEXT_SUFFIXES = {".md", ".markdown", ".txt", ".text", ".rst"}
 LARGEST_FILE = 64 * 2**20
@@ -40,7 +41,7 @@ class Corpus:
 
 
 def read_corpus(directory: Path) -> Corpus:
-    """Every text file under a folder, in the order of their names."""
+    """Every text file under a folder, in the order of their names; those that begin with a dot are hidden."""
     if not directory.is_dir():
         raise InputError(f"{directory} is not a folder: give --docs a folder of .md and .txt files")
     manifest: list[FileReport] = []
@@ -56,12 +57,23 @@ def read_corpus(directory: Path) -> Corpus:
     return Corpus(tuple(manifest), tuple(texts))
 
 
+def require(directory: Path) -> None:
+    """Refuses, before anything is run, what read_corpus would refuse: up to the first readable document."""
+    if not directory.is_dir() or all(_read(path, directory)[1] is None for path in _files(directory)):
+        read_corpus(directory)
+
+
 def _files(directory: Path) -> Iterator[Path]:
-    for folder, folders, names in os.walk(directory, followlinks=False):
+    """Files, and what cannot be walked into: folders that are links or may not be listed."""
+    closed: list[Path] = []
+    walk = os.walk(directory, onerror=lambda error: closed.append(Path(error.filename)), followlinks=False)
+    for folder, folders, names in walk:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
+        links = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in sorted(names + links):
             if not name.startswith("."):
                 yield Path(folder) / name
+    yield from closed
 
 
 def _read(path: Path, root: Path) -> tuple[FileReport, str | None]:
@@ -93,6 +105,8 @@ def _unreadable(path: Path, root: Path) -> str | None:
         return "a link that leads out of the folder"
     if stat.S_ISLNK(info.st_mode):
         return "a link to a file of the folder"
+    if stat.S_ISDIR(info.st_mode):
+        return "a folder that cannot be listed"
     if not stat.S_ISREG(info.st_mode):
         return "not a regular file"
     if path.suffix.lower() not in TEXT_SUFFIXES:
@@ -117,7 +131,7 @@ def save_texts(path: Path, texts: tuple[str, ...]) -> None:
     """Keeps what a cycle was trained on, so that later cycles can replay it though the folder is gone."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8") as file:
+    with storage_errors(path.parent), partial.open("w", encoding="utf-8") as file:
         for text in texts:
             file.write(json.dumps(text, ensure_ascii=False) + "\n")
         file.flush()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
 from evals import ifeval, knowledge
 from pipelines.config import EvalConfig, Section
 from pipelines.stages import Result, Stage, run_stage
@@ -27,7 +29,7 @@ class EvalJob(Section):
     checkpoint: str
     suites: tuple[str, ...]
     settings: EvalConfig
-    earlier: dict[int, str] = {}  # cycle -> its probes: what is still known of earlier documents
+    earlier: dict[int, str] = Field(default_factory=dict)  # cycle -> probes of what it taught
     label: str = "eval"
 
 
@@ -37,8 +39,9 @@ def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str
     if unknown:
         raise InputError(f"no suite {unknown[0]!r}: choose among {', '.join(SUITES)}")
     return run_stage(
-        ws, "eval", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key, label=job.label
-    )
+        ws, "eval", lambda stage: _work(ws, job, stage),
+        config=job.model_dump(), parent=parent, key=key, label=job.label,
+    )  # fmt: skip
 
 
 def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:
@@ -62,7 +65,8 @@ def _kind(score: Score) -> str:
 
 def summary(score: Score) -> dict[str, Any]:
     """A score without its items."""
-    return {"score": score.value, "n": score.n, "interval": list(score.interval), "metric": score.metric, **score.details}
+    headline = {"score": score.value, "n": score.n, "interval": list(score.interval), "metric": score.metric}
+    return headline | dict(score.details)
 
 
 Scorer = Callable[["Answers"], "Iterator[Score]"]
@@ -72,7 +76,8 @@ def _scorers(job: EvalJob) -> dict[str, Scorer]:
     """One function a suite, each with its questions at hand; its first score is the suite's headline."""
     scorers = {name: _ifeval(job.settings) if name == "ifeval" else _probes(job.settings.probes, name)
                for name in job.suites}  # fmt: skip
-    return scorers | {f"knowledge:{cycle}": _probes(probes, "knowledge") for cycle, probes in job.earlier.items()}
+    earlier = {f"knowledge:{cycle}": _probes(path, "knowledge") for cycle, path in job.earlier.items()}
+    return scorers | earlier
 
 
 def _ifeval(settings: EvalConfig) -> Scorer:
@@ -86,7 +91,8 @@ def _ifeval(settings: EvalConfig) -> Scorer:
 
 def _probes(path: str | None, suite: str) -> Scorer:
     if path is None:
-        raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of id, suite, kind, prompt, answer)")
+        fields = "id, suite, kind, prompt, answer"
+        raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
     probes = knowledge.load_probes(path, suite)
 
     def score(answers: Answers) -> Iterator[Score]:
@@ -104,10 +110,13 @@ def ifeval_path(settings: EvalConfig) -> Path | None:
     if settings.ifeval == HUB_IFEVAL:
         return None
     if settings.ifeval == MICROWORLD:
-        raise InputError("the microworld's IFEval prompts are files: `recover microworld DIR`, then --ifeval DIR/ifeval.jsonl")
+        raise InputError(
+            "the microworld's IFEval prompts are files: "
+            "`recover microworld DIR`, then --ifeval DIR/ifeval.jsonl"
+        )
     path = Path(settings.ifeval)
     if not path.is_file():
-        raise InputError(f"{path} is not a file: give --ifeval a JSONL file in IFEval's format, or {HUB_IFEVAL}")
+        raise InputError(f"{path} is not a file: give --ifeval a file in IFEval's format, or {HUB_IFEVAL}")
     return path
 
 
@@ -117,7 +126,7 @@ def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
     try:
         found += ifeval.prompts(ifeval_path(settings)) if settings.ifeval != MICROWORLD else []
         if settings.probes:
-            found += [probe.prompt for suite in ("knowledge", "retention") for probe in knowledge.load_probes(settings.probes, suite)]
+            found += [probe.prompt for probe in knowledge.load_probes(settings.probes)]
     except RecoverError as error:
         stage.say(f"  leaks        not checked: {error}")
     return found

@@ -14,7 +14,8 @@ EXPORTS = {
     "checkpoints": "SELECT * FROM checkpoints ORDER BY created_at, id",
     "runs": "SELECT * FROM runs ORDER BY started_at, id",
     "scores": "SELECT * FROM scores ORDER BY id",
-    "items": "SELECT s.checkpoint_id, s.suite, i.* FROM items i JOIN scores s ON s.id = i.score_id ORDER BY s.id, i.key",
+    "items": "SELECT s.checkpoint_id, s.suite, i.* FROM items i"
+    " JOIN scores s ON s.id = i.score_id ORDER BY s.id, i.key",
 }
 
 

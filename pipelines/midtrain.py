@@ -1,4 +1,4 @@
-"""Midtraining: next-token training on documents, with replay of earlier documents and of the model's own chat."""
+"""Midtraining: next-token training on documents, with replay of earlier ones and of the model's own chat."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines import documents
+from pipelines import documents, training
 from pipelines.config import MidtrainConfig, Section
 from pipelines.prompts import read_prompts
 from pipelines.stages import Result, Stage, run_stage
-from pipelines.training import run_training
 from pipelines.workspace import Workspace
 from recovery.errors import InputError
 from recovery.methods import get
@@ -48,7 +47,7 @@ def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key:
 def _work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     student = ws.checkpoint(job.student)
     texts = _documents(ws, job, stage)
-    chat_model = ws.load(student)
+    chat_model = training.student(ws, student, job.settings)
     sources = {
         "new": [_document(chat_model, text) for text in texts],
         "earlier": [_document(chat_model, text) for text in _earlier(ws, student.id)],
@@ -56,13 +55,15 @@ def _work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     }
     batches = MixedTokens(sources, job.settings, chat_model.pad_id, job.seed)
     stage.say(batches.summary())
-    report = run_training(
+    report = training.run_training(
         stage, chat_model, batches, get("sft"), settings=job.settings, steps=batches.steps, seed=job.seed
     )
     checkpoint = ws.publish(
         chat_model, parent=student, run_id=stage.id, config={"stage": "midtrain", **job.model_dump()}
     )
-    return {"checkpoint": checkpoint.id, "documents": len(texts), "tokens": report.tokens, "mix": batches.shares}
+    return {
+        "checkpoint": checkpoint.id, "documents": len(texts), "tokens": report.tokens, "mix": batches.shares
+    }  # fmt: skip
 
 
 def _documents(ws: Workspace, job: MidtrainJob, stage: Stage) -> list[str]:
@@ -119,7 +120,9 @@ def _self_answered(ws: Workspace, job: MidtrainJob, stage: Stage) -> list[Dialog
 class MixedTokens:
     """Each source in its share of every step's tokens; a step's data depend on (seed, step) alone."""
 
-    def __init__(self, sources: dict[str, list[Dialogue]], settings: MidtrainConfig, pad_id: int, seed: int) -> None:
+    def __init__(
+        self, sources: dict[str, list[Dialogue]], settings: MidtrainConfig, pad_id: int, seed: int
+    ) -> None:
         wanted = settings.mix.model_dump()
         present = {name: share for name, share in wanted.items() if share and sources.get(name)}
         self.shares = {name: share / sum(present.values()) for name, share in present.items()}
@@ -132,8 +135,10 @@ class MixedTokens:
         self.steps = settings.steps or max(1, round(passes * self.streams["new"].total / new_tokens_per_step))
 
     def summary(self) -> str:
-        parts = [f"{name} {share:.0%} ({self.streams[name].total:,} tokens)" for name, share in self.shares.items()]
-        return f"  mix          {', '.join(parts)}; {self.steps} steps of {self.settings.tokens_per_step:,} tokens"
+        totals = {name: stream.total for name, stream in self.streams.items()}
+        parts = [f"{name} {self.shares[name]:.0%} ({total:,} tokens)" for name, total in totals.items()]
+        length = f"{self.steps} steps of {self.settings.tokens_per_step:,} tokens"
+        return f"  mix          {', '.join(parts)}; {length}"
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
         """One optimizer update: this step's part of every source, packed into rows."""

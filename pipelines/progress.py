@@ -1,4 +1,4 @@
-"""What a person sees while a stage runs: one line on standard error, rewritten in a terminal, rare in a log."""
+"""What a person sees while a stage runs: a line on standard error, rewritten in a terminal, rare in a log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class Progress:
             self._clear()
             print(text, file=self.stream, flush=True)
 
-    def step(self, label: str, step: int, steps: int, *, eta_seconds: float | None = None, note: str = "") -> None:
+    def step(
+        self, label: str, step: int, steps: int, *, eta_seconds: float | None = None, note: str = ""
+    ) -> None:
         """How far a stage is; the last step always shows."""
         if self.quiet:
             return
@@ -48,7 +50,7 @@ class Progress:
 
 
 def duration(seconds: float) -> str:
-    minutes, rest = divmod(int(round(seconds)), 60)
+    minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours}:{minutes:02d}:{rest:02d}"

@@ -1,10 +1,10 @@
-"""Where recovery prompts come from: a file, a hub data set, or the microworld; checked against the evaluation."""
+"""Where recovery prompts come from: a file, a hub data set, the microworld; none that the evaluation asks."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from recovery.errors import InputError
 
 Messages = list[dict[str, str]]
 HUB_LIMIT = 50_000
+HUB_EXAMPLE = "hub:allenai/tulu-3-sft-mixture:train:messages"
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Prompt:
 
 
 def read_prompts(source: str, seed: int = 0) -> list[Prompt]:
-    """Prompts from FILE (.jsonl, .json or a prompt a line), hub:NAME:SPLIT:FIELD, or `microworld`."""
+    """Prompts from FILE (.jsonl, a .json list, or a prompt a line), hub:NAME:SPLIT:FIELD, or `microworld`."""
     if source == "microworld":
         from pipelines.microworld.world import prompt_rows
 
@@ -38,37 +39,44 @@ def read_prompts(source: str, seed: int = 0) -> list[Prompt]:
 
 def _from_file(path: Path) -> list[Prompt]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: prompts cannot be read: {error}") from error
-    if path.suffix in (".jsonl", ".json"):
-        rows = [_json_row(line, f"{path}:{number}") for number, line in enumerate(lines, 1) if line.strip()]
-    else:
-        rows = [{"prompt": line} for line in lines if line.strip()]
-    if not rows:
+        raise InputError(f"{path}: prompts cannot be read as UTF-8 text: {error}") from error
+    found = [_prompt(row, where) for row, where in _rows(text, path)]
+    if not found:
         raise InputError(f"{path} holds no prompt: give one a line")
-    return [_prompt(row, f"{path}:{number}") for number, row in enumerate(rows, 1)]
+    return found
 
 
-def _json_row(line: str, where: str) -> dict[str, Any]:
+def _rows(text: str, path: Path) -> Iterator[tuple[Any, str]]:
+    """(row, where it stands). Lines end at \\n alone: JSON strings may hold Unicode's other line ends."""
+    if path.suffix == ".json" and text.lstrip().startswith("["):
+        rows = enumerate(_json(text, str(path)), 1)
+        yield from ((row, f"{path}, entry {number}") for number, row in rows)
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        where = f"{path}:{number}"
+        if line.strip():
+            yield (_json(line, where) if path.suffix in (".jsonl", ".json") else line.strip()), where
+
+
+def _json(text: str, where: str) -> Any:
     try:
-        row = json.loads(line)
+        return json.loads(text)
     except ValueError as error:
         raise InputError(f"{where}: not JSON: {error}") from error
-    if isinstance(row, str):
-        return {"prompt": row}
+
+
+def _prompt(row: Any, where: str) -> Prompt:
+    row = {"prompt": row} if isinstance(row, str) else row
     if not isinstance(row, dict):
         raise InputError(f'{where}: expected an object with "prompt" or "messages"')
-    return row
-
-
-def _prompt(row: dict[str, Any], where: str) -> Prompt:
     rest = {key: value for key, value in row.items() if key not in ("prompt", "messages")}
     if isinstance(row.get("prompt"), str) and row["prompt"].strip():
         return Prompt([{"role": "user", "content": row["prompt"]}], rest)
     messages = _before_answer(row.get("messages"))
     if messages:
-        return Prompt(messages, rest)
+        return Prompt(messages, _answer(row["messages"], len(messages)) | rest)
     raise InputError(f'{where}: expected a "prompt" text or "messages" with a user turn')
 
 
@@ -84,20 +92,30 @@ def _before_answer(messages: Any) -> Messages:
     return []
 
 
+def _answer(messages: Any, turns: int) -> dict[str, str]:
+    """The assistant's turn that follows, as the row's own response."""
+    following = messages[turns] if len(messages) > turns else None
+    if not isinstance(following, dict) or following.get("role") != "assistant":
+        return {}
+    content = following.get("content")
+    return {"response": content} if isinstance(content, str) else {}
+
+
 def _from_hub(source: str, seed: int) -> list[Prompt]:
     parts = source.split(":")
     if len(parts) != 4 or not all(parts):
-        raise InputError(f"{source}: expected hub:NAME:SPLIT:FIELD, as in hub:allenai/tulu-3-sft-mixture:train:messages")
+        raise InputError(f"{source}: expected hub:NAME:SPLIT:FIELD, as in {HUB_EXAMPLE}")
     _, name, split, column = parts
     import datasets
 
     try:
-        rows = datasets.load_dataset(name, split=split, streaming=True).shuffle(seed=seed, buffer_size=HUB_LIMIT)
+        rows = datasets.load_dataset(name, split=split, streaming=True)
+        rows = rows.shuffle(seed=seed, buffer_size=HUB_LIMIT)
         found = [_hub_prompt(row, column) for row in rows.take(HUB_LIMIT)]
     except Exception as error:  # the hub raises a different class for each way of being out of reach
         raise InputError(
-            f"{source}: the data set cannot be loaded ({type(error).__name__}): check its name and the network, "
-            "or give --prompts FILE"
+            f"{source}: the data set cannot be loaded ({type(error).__name__}): "
+            "check its name and the network, or give --prompts FILE"
         ) from error
     prompts = [prompt for prompt in found if prompt is not None]
     if not prompts:
@@ -110,7 +128,7 @@ def _hub_prompt(row: dict[str, Any], column: str) -> Prompt | None:
     if isinstance(value, str) and value.strip():
         return Prompt([{"role": "user", "content": value}])
     messages = _before_answer(value)
-    return Prompt(messages) if messages else None
+    return Prompt(messages, _answer(value, len(messages))) if messages else None
 
 
 def normalised(text: str) -> str:

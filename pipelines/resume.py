@@ -1,4 +1,4 @@
-"""Going on with a run that was cut off: the same job again, under the same name; what is done is not repeated."""
+"""Going on with a run that was cut off: the same job again, under its name; what is done is not repeated."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from db import queries
+from pipelines.commands import distill_alone
 from pipelines.cycle import CycleJob, cycle
 from pipelines.demo import DemoJob, demo
-from pipelines.distill import DistillJob, distill
+from pipelines.distill import DistillJob
 from pipelines.evaluate import EvalJob, evaluate
 from pipelines.merge import MergeJob, merge
 from pipelines.midtrain import MidtrainJob, midtrain
@@ -21,7 +22,7 @@ AGAIN: dict[str, Again] = {
     "demo": lambda ws, config, key: demo(ws, DemoJob(**config), key=key),
     "cycle": lambda ws, config, key: cycle(ws, CycleJob(**config), key=key),
     "midtrain": lambda ws, config, key: midtrain(ws, MidtrainJob(**config), key=key),
-    "distill": lambda ws, config, key: distill(ws, DistillJob(**config), key=key),
+    "distill": lambda ws, config, key: distill_alone(ws, DistillJob(**config), key=key),
     "merge": lambda ws, config, key: merge(ws, MergeJob(**config), key=key),
     "eval": lambda ws, config, key: evaluate(ws, EvalJob(**config), key=key),
 }
@@ -32,15 +33,21 @@ def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
     run = _root(ws, run_id) if run_id else _newest(ws)
     if run["status"] == "done":
         return {"run": run["id"], **(run["result"] or {})}
-    ws.progress.say(f"going on with {run['id']} ({run['status']}{': ' + run['error'] if run['error'] else ''})")
+    why = f"{run['status']}: {run['error']}" if run["error"] else run["status"]
+    ws.progress.say(f"going on with {run['id']} ({why})")
     return {"run": run["id"], **AGAIN[run["kind"]](ws, run["config"], run["key"])}
 
 
 def _newest(ws: Workspace) -> dict[str, Any]:
-    for run in queries.unfinished_runs(ws.tracker.db):
-        if run["kind"] in AGAIN and run["key"]:
-            return run
-    raise InputError("nothing was cut off: `recover ls runs` lists every run")
+    """The newest that was cut off; one that was refused for its input only where there is no other."""
+    runs = [run for run in queries.unfinished_runs(ws.tracker.db) if run["kind"] in AGAIN and run["key"]]
+    if not runs:
+        raise InputError("nothing was cut off: `recover ls runs` lists every run")
+    return next((run for run in runs if not _refused(run)), runs[0])
+
+
+def _refused(run: dict[str, Any]) -> bool:
+    return run["status"] == "failed" and str(run["error"]).startswith(InputError.__name__)
 
 
 def _root(ws: Workspace, run_id: str) -> dict[str, Any]:

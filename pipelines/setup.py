@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from db import queries
 from pipelines import config
 from pipelines.workspace import Workspace
-from recovery.errors import InputError
+from recovery.errors import InputError, RecoverError
+
+if TYPE_CHECKING:
+    from recovery.checkpoints import Checkpoint
 
 MICROWORLD = "microworld"
 
@@ -21,26 +25,43 @@ def initialise(
 ) -> dict[str, Any]:
     """Writes recover.yaml (once) and registers the clean checkpoint as `base` and `current`."""
     path = ws.home / config.CONFIG_NAME
-    if not path.exists():
+    new = not path.exists()
+    if new:
         _write_settings(path, model or MICROWORLD, revision, preset)
     elif model and ws.config.model.path != model:
         raise InputError(
-            f"{path} already names the model {ws.config.model.path!r}, not {model!r}: use another --home, or edit it"
+            f"{path} already names the model {ws.config.model.path!r}, not {model!r}: "
+            "use another --home, or edit it"
         )
-    known = {row["name"]: row["checkpoint_id"] for row in queries.aliases(ws.tracker.db)}
-    if "base" in known:
-        checkpoint = ws.clean()
-    else:
-        checkpoint = _register(ws)
-    return {"home": str(ws.home), "config": str(path), "base": checkpoint.id, "model": ws.config.model.path,
-            "weights_sha256": checkpoint.sha256}
+    try:
+        checkpoint = _clean(ws)
+    except RecoverError:
+        if new:  # settings for a model that cannot serve would be in the way of the next attempt
+            path.unlink()
+        raise
+    return {
+        "home": str(ws.home), "config": str(path), "base": checkpoint.id, "model": ws.config.model.path,
+        "weights_sha256": checkpoint.sha256,
+    }  # fmt: skip
+
+
+def _clean(ws: Workspace) -> Checkpoint:
+    """The clean checkpoint: as it was registered, or registered now."""
+    if all(row["name"] != "base" for row in queries.aliases(ws.tracker.db)):
+        return _register(ws)
+    checkpoint, model = ws.clean(), ws.config.model.path
+    if checkpoint.config.get("model") != model:
+        raise InputError(
+            f"{ws.home}: `base` is {checkpoint.config.get('model')!r}, not {model!r}: use another --home"
+        )
+    return checkpoint
 
 
 def _write_settings(path: Path, model: str, revision: str | None, preset: str | None) -> None:
     """A copy of the preset with the model put in; the comments stay."""
     text = config.preset_text(preset or (MICROWORLD if model == MICROWORLD else "real"))
     default = yaml.safe_load(text)["model"]["path"]
-    lines = [f"  path: {model}", *([f"  revision: {revision}"] if revision else [])]
+    lines = [f"  path: {json.dumps(model)}", *([f"  revision: {json.dumps(revision)}"] if revision else [])]
     text = text.replace(f"  path: {default}", "\n".join(lines), 1)
     config.parse(text, str(path))
     partial = path.with_suffix(".partial")
@@ -51,21 +72,20 @@ def _write_settings(path: Path, model: str, revision: str | None, preset: str | 
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _register(ws: Workspace) -> Any:
+def _register(ws: Workspace) -> Checkpoint:
     """Loads the model once, so that one that cannot serve is refused here; pins its weights' hash."""
     from recovery import models
 
     settings = ws.config.model
     location = str(microworld_checkpoint()) if settings.path == MICROWORLD else settings.path
     found, commit = models.locate(location, settings.revision)
-    models.load(models.ModelSpec(
+    spec = models.ModelSpec(
         path=str(found), dtype=settings.dtype, trust_remote_code=settings.trust_remote_code,
         template_args=settings.template_args,
-    ))  # fmt: skip
+    )  # fmt: skip
+    models.load(spec)
     checkpoint = ws.store.reference(found, config={"model": settings.path, "revision": commit})
-    ws.tracker.record_checkpoint(
-        checkpoint.id, path=checkpoint.path, kind=checkpoint.kind, sha256=checkpoint.sha256, config=checkpoint.config
-    )
+    ws.record(checkpoint, None)
     ws.tracker.set_alias("base", checkpoint.id)
     ws.tracker.set_alias("current", checkpoint.id)
     return checkpoint

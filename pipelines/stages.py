@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 import subprocess
 import sys
 import time
@@ -34,6 +35,11 @@ class Stage:
     workspace: Workspace
     cost: dict[str, float] = field(default_factory=lambda: dict.fromkeys(COSTS, 0.0))
 
+    @property
+    def state(self) -> Path:
+        """Where a training keeps what it can be resumed from."""
+        return self.directory / "state"
+
     def spend(self, **tokens: float) -> None:
         for name, count in tokens.items():
             self.cost[name] += count
@@ -52,7 +58,8 @@ def run_stage(
 ) -> Result:  # fmt: skip
     """Does the work, or returns what it gave when it was done before."""
     run = workspace.tracker.start_run(
-        kind, parent=parent, key=key, config=config, seed=seed, versions=versions(), git_revision=git_revision(),
+        kind, parent=parent, key=key, config=config, seed=seed, versions=versions(),
+        git_revision=git_revision(),
     )  # fmt: skip
     if run.done:
         return dict(run.result or {})
@@ -64,6 +71,7 @@ def run_stage(
         stage.live.flush()
         cost = {**stage.cost, "seconds": time.monotonic() - started if _works_itself(kind) else 0.0}
         workspace.tracker.finish_run(run.id, result, cost=cost)
+        shutil.rmtree(stage.state, ignore_errors=True)  # several times the model's size, and needed no more
     return result
 
 
@@ -84,7 +92,8 @@ def _exclusive(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise RecoverError(f"run {directory.name} is being worked on by another process: wait for it") from error
+            name = directory.name
+            raise RecoverError(f"run {name} is being worked on by another process: wait for it") from error
         yield
 
 

@@ -1,4 +1,4 @@
-"""Runs the one training loop as a stage: metrics to the tracker, progress to the person, state to the disk."""
+"""Runs the one training loop as a stage: metrics to the tracker, progress to a person, state to the disk."""
 
 from __future__ import annotations
 
@@ -14,9 +14,23 @@ from recovery.objective import Objective
 from recovery.trainer import Batches, TrainConfig, TrainReport, token_loss, train
 
 if TYPE_CHECKING:
+    from pipelines.workspace import Workspace
+    from recovery.checkpoints import Checkpoint
     from recovery.models import ChatModel
 
 SHOWN = ("loss", "reverse_kl", "tokens_per_second")
+
+
+def student(
+    ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | DistillConfig
+) -> ChatModel:
+    """A checkpoint ready to be trained, with a fresh adapter if the settings ask for one and it has none."""
+    from recovery import models
+
+    found = ws.load(checkpoint, gradient_checkpointing=ws.config.model.gradient_checkpointing)
+    if settings.lora and not models.is_adapter(found.model):
+        models.add_lora(found, models.LoraSpec(**settings.lora.model_dump()))
+    return found
 
 
 def run_training(
@@ -31,10 +45,14 @@ def run_training(
         stage.live.metrics(step, values)
         stage.step(step, steps, eta_seconds=values.get("eta_seconds"), note=_note(values))
 
+    def flush(_: int) -> None:
+        """What was reported up to a saved state outlives a kill, as the state itself does."""
+        stage.live.flush()
+
     report = train(
         chat_model, batches, token_loss(Objective(method, chat_model.stop_ids)), config,
-        state=TrainState(stage.directory / "state"), on_metrics=on_metrics,
-        on_state=lambda _: stage.live.flush(), should_stop=should_stop or Watch(),
+        state=TrainState(stage.state), on_metrics=on_metrics,
+        on_state=flush, should_stop=should_stop or Watch(),
     )  # fmt: skip
     stage.spend(tokens_trained=report.tokens)
     return report

@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from db import queries
 from db.tracker import Tracker
@@ -31,7 +31,9 @@ class Workspace:
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"--home {home} cannot be made: {error.strerror}: choose a folder you may write to") from error
+            raise InputError(
+                f"--home {home} cannot be made: {error.strerror}: choose a folder you may write to"
+            ) from error
         return cls(home, Tracker(db_url or home / "recover.db"), progress or Progress(quiet=True))
 
     def __enter__(self) -> Workspace:
@@ -59,7 +61,16 @@ class Workspace:
         return self.home / "runs" / run_id
 
     def checkpoint(self, ref: str) -> Checkpoint:
-        """The checkpoint behind an alias, an id or its beginning, or cycle:N; its bytes verified."""
+        """The checkpoint behind an alias, an id or its beginning, or cycle:N; its bytes verified.
+
+        The directory of a model (any path with a slash) serves as well: it is registered where it lies.
+        """
+        if "/" in ref and Path(ref).is_dir():
+            adopted = self.store.reference(ref)
+            self.record(adopted, None)
+            return self.store.open(adopted.id)
+        if ref in ("base", "current") and not (self.home / settings.CONFIG_NAME).exists():
+            raise InputError(f"{self.home} is not set up: run `recover init` first, or give --home")
         return self.store.open(queries.resolve(self.tracker.db, ref))
 
     def clean(self) -> Checkpoint:
@@ -77,11 +88,13 @@ class Workspace:
         )  # fmt: skip
         return models.load(spec)
 
-    def publish(self, chat_model: ChatModel, *, parent: Checkpoint, run_id: str, config: dict[str, Any]) -> Checkpoint:
+    def publish(
+        self, chat_model: ChatModel, *, parent: Checkpoint, run_id: str, config: dict[str, Any]
+    ) -> Checkpoint:
         """Saves a model as a checkpoint, whole or not at all, and records it."""
         from recovery import models
 
-        adapter = models.is_adapter(chat_model)
+        adapter = models.is_adapter(chat_model.model)
         base = (parent.base or parent.id) if adapter else None
         checkpoint = self.store.publish(
             lambda directory: models.save(chat_model, directory),
@@ -90,7 +103,7 @@ class Workspace:
         self.record(checkpoint, run_id)
         return checkpoint
 
-    def record(self, checkpoint: Checkpoint, run_id: str) -> None:
+    def record(self, checkpoint: Checkpoint, run_id: str | None) -> None:
         self.tracker.record_checkpoint(
             checkpoint.id, path=checkpoint.path, kind=checkpoint.kind, sha256=checkpoint.sha256,
             parent=checkpoint.parent, base=checkpoint.base, config=checkpoint.config, run_id=run_id,
@@ -98,23 +111,28 @@ class Workspace:
 
     def lineage(self, checkpoint_id: str) -> list[dict[str, Any]]:
         """A checkpoint's rows from itself back to the clean model."""
-        rows: list[dict[str, Any]] = []
-        known = {row["id"]: row for row in queries.checkpoints(self.tracker.db)}
-        while checkpoint_id in known and len(rows) <= len(known):
-            rows.append(known[checkpoint_id])
-            checkpoint_id = known[checkpoint_id]["parent_id"] or ""
-        return rows
+        return queries.lineage(self.tracker.db, checkpoint_id)
 
     def midtraining_runs(self, checkpoint_id: str) -> list[dict[str, Any]]:
         """The midtraining runs that made a checkpoint what it is, oldest first."""
-        runs = (queries.run(self.tracker.db, row["run_id"]) for row in self.lineage(checkpoint_id) if row["run_id"])
+        made = [row["run_id"] for row in self.lineage(checkpoint_id) if row["run_id"]]
+        runs = [queries.run(self.tracker.db, run_id) for run_id in made]
         return [run for run in runs if run["kind"] == "midtrain"][::-1]
+
+
+@overload
+def placed(source: str) -> str: ...
+@overload
+def placed(source: None) -> None: ...
+def placed(source: str | None) -> str | None:
+    """A file by its full path, so that a run can be resumed from anywhere; any other source as it is."""
+    return str(Path(source).absolute()) if source and Path(source).is_file() else source
 
 
 def companions(docs: Path) -> dict[str, str]:
     """Files beside a folder of documents that say how to measure it: probes, prompts, ifeval."""
     names = ("probes", "prompts", "ifeval")
-    found = {name: docs.parent / f"{name}.jsonl" for name in names}
+    found = {name: docs.resolve().parent / f"{name}.jsonl" for name in names}
     return {name: str(path) for name, path in found.items() if path.is_file()}
 
 

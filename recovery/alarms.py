@@ -1,7 +1,8 @@
 """Stability alarms: what a training that goes wrong looks like in its own metrics, ten steps later at most.
 
-Pure functions over the metrics of the steps so far (oldest first). Each asks for a *change* that lasts: a broken
-student that distillation is about to repair starts out as bad as these, and must be left to get better.
+Pure functions over the metrics of the steps so far (oldest first). Each asks for a *change* that lasts: a
+broken student that distillation is about to repair starts out as bad as these, and must be left to get
+better.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Alarm:
 
 
 def compressibility(text: str, tail: int = TAIL_CHARACTERS) -> float:
-    """Compressed size over size of the text's tail: 0.5 to 0.7 for prose, below 0.25 for a loop, 1.0 when short."""
+    """Compressed size over size of the tail: 0.5 to 0.7 for prose, below 0.25 for loops, 1.0 if short."""
     data = text[-tail:].encode()
     return min(1.0, len(zlib.compress(data, 9)) / len(data)) if len(text) >= MIN_CHARACTERS else 1.0
 
@@ -54,7 +55,9 @@ def length_collapse(history: History) -> Alarm | None:
     if first is None or last is None or last < 0.8 or last < first + 0.3:
         return None
     cause = f"{last:.0%} of the responses run into the length limit, {first:.0%} did at the start"
-    return Alarm("length collapse", cause, "lower the learning rate, or check the stop tokens with `recover preflight`")
+    return Alarm(
+        "length collapse", cause, "lower the learning rate, or check the stop tokens with `recover preflight`"
+    )
 
 
 def repetition_collapse(history: History) -> Alarm | None:
@@ -63,7 +66,9 @@ def repetition_collapse(history: History) -> Alarm | None:
     if first is None or last is None or last < 0.3 or last < first + 0.2:
         return None
     cause = f"{last:.0%} of the responses repeat themselves, {first:.0%} did at the start"
-    return Alarm("repetition collapse", cause, "lower the learning rate, or set an anchor (anchor_beta) or a clip")
+    return Alarm(
+        "repetition collapse", cause, "lower the learning rate, or set an anchor (anchor_beta) or a clip"
+    )
 
 
 def stop_mismatch(history: History, patience: int = 10) -> Alarm | None:
@@ -73,7 +78,9 @@ def stop_mismatch(history: History, patience: int = 10) -> Alarm | None:
     if student is None or teacher is None or student < 1e-3 or teacher >= 0.1 * student:
         return None
     cause = f"on the student's tokens the teacher gives stopping {teacher:.1g}, the student {student:.1g}"
-    return Alarm("stop-token mismatch", cause, "give both the same stop tokens and chat template: `recover preflight`")
+    return Alarm(
+        "stop-token mismatch", cause, "give both the same stop tokens and chat template: `recover preflight`"
+    )
 
 
 def entropy_collapse(history: History) -> Alarm | None:
@@ -86,7 +93,9 @@ def entropy_collapse(history: History) -> Alarm | None:
     if gap_first and gap_last is not None and gap_last < 0.5 * gap_first:
         return None  # a clean teacher is more certain than a broken student: this is recovery
     cause = f"entropy fell from {first:.2g} to {last:.2g} nats a token"
-    return Alarm("entropy collapse", cause, "lower the learning rate, set an anchor (anchor_beta), or sample more")
+    return Alarm(
+        "entropy collapse", cause, "lower the learning rate, set an anchor (anchor_beta), or sample more"
+    )
 
 
 ALARMS: tuple[Callable[[History], Alarm | None], ...] = (
@@ -100,7 +109,7 @@ def check(history: History) -> Alarm | None:
 
 
 class Watch:
-    """Remembers the steps and raises on the first alarm: a trainer's `should_stop` that never gives a reason."""
+    """Remembers the steps and raises on the first alarm; a trainer's `should_stop`."""
 
     def __init__(self) -> None:
         self.history: list[Mapping[str, float]] = []

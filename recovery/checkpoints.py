@@ -1,4 +1,4 @@
-"""Checkpoints: atomic, verified, content-addressed directories, and the state a cut-off training resumes from.
+"""Checkpoints: atomic, verified, content-addressed directories; and the state that a training resumes from.
 
 `root/<id>/` holds a checkpoint's files and `manifest.json` with the size and sha256 of each; the id is the
 hash of that table, so the same content always has the same id. Nothing is ever changed after the rename.
@@ -82,22 +82,26 @@ class CheckpointStore:
         with files.new_directory(self.root) as scratch:
             return self._finish(scratch, facts, table)
 
-    def open(self, id: str) -> Checkpoint:
-        """The checkpoint, every byte checked (once a process, while the files' times stay the same)."""
-        manifest = self._manifest(id)
-        checkpoint = self._checkpoint(id, manifest)
+    def open(self, checkpoint_id: str) -> Checkpoint:
+        """The checkpoint, every byte of it and its base checked (once, while no file changes)."""
+        manifest = self._manifest(checkpoint_id)
+        checkpoint = self._checkpoint(checkpoint_id, manifest)
         if checkpoint.kind == "reference" and not checkpoint.path.is_dir():
-            raise DamagedCheckpoint(f"checkpoint {id}: {checkpoint.path} is gone: put the model back there")
+            raise DamagedCheckpoint(
+                f"checkpoint {checkpoint_id}: {checkpoint.path} is gone: put the model back there"
+            )
+        if checkpoint.base:
+            self.open(checkpoint.base)
         stamps = _stamps(checkpoint.path, manifest["files"])
-        if _VERIFIED.get(self.root / id) != stamps:
+        if _VERIFIED.get(self.root / checkpoint_id) != stamps:
             _refuse_strangers(checkpoint, manifest["files"])
-            files.check_files(f"checkpoint {id}", checkpoint.path, manifest["files"])
-            _VERIFIED[self.root / id] = stamps
+            files.check_files(f"checkpoint {checkpoint_id}", checkpoint.path, manifest["files"])
+            _VERIFIED[self.root / checkpoint_id] = stamps
         return checkpoint
 
-    def locate(self, id: str) -> Path:
+    def locate(self, checkpoint_id: str) -> Path:
         """Where the model of `id` lies, its manifest checked but not its weights."""
-        return self._checkpoint(id, self._manifest(id)).path
+        return self._checkpoint(checkpoint_id, self._manifest(checkpoint_id)).path
 
     def list(self) -> Checkpoints:
         """All checkpoints, oldest first, unverified; an unreadable manifest is named and left out."""
@@ -114,9 +118,9 @@ class CheckpointStore:
         """The newest of `ids` whose bytes are right; damaged ones are named in a warning and passed over."""
         wanted = set(ids)
         newest_first = [checkpoint.id for checkpoint in reversed(self.list()) if checkpoint.id in wanted]
-        for id in newest_first:
+        for checkpoint_id in newest_first:
             try:
-                return self.open(id)
+                return self.open(checkpoint_id)
             except DamagedCheckpoint as error:
                 log.warning("%s", error)
         names = ", ".join(sorted(wanted)) or "no checkpoints"
@@ -124,42 +128,46 @@ class CheckpointStore:
 
     def _finish(self, scratch: Path, facts: dict[str, Any], table: files.FileTable) -> Checkpoint:
         """Write the manifest and rename; an equal whole checkpoint that is already there wins."""
-        id = files.digest({"files": table, "base": facts["base"]})[:12]
+        checkpoint_id = files.digest({"files": table, "base": facts["base"]})[:12]
         created = datetime.datetime.now(datetime.UTC).isoformat()
-        manifest = {"format": 1, "id": id, "created": created, **facts, "files": table}
+        manifest = {"format": 1, "id": checkpoint_id, "created": created, **facts, "files": table}
         files.write_sealed(scratch / MANIFEST, manifest)
-        target = self.root / id
-        if not files.publish(scratch, target) and not self._is_good(id, facts):
+        target = self.root / checkpoint_id
+        if not files.publish(scratch, target) and not self._is_good(checkpoint_id, facts):
             files.remove(target)
             files.publish(scratch, target)
-        checkpoint = self._checkpoint(id, self._manifest(id))
+        checkpoint = self._checkpoint(checkpoint_id, self._manifest(checkpoint_id))
         _VERIFIED[target] = _stamps(checkpoint.path, table)
         return checkpoint
 
-    def _is_good(self, id: str, facts: dict[str, Any]) -> bool:
+    def _is_good(self, checkpoint_id: str, facts: dict[str, Any]) -> bool:
         """Whether what is there already may stay: whole, and a reference still points at the same place."""
         try:
-            there = self.open(id)
+            there = self.open(checkpoint_id)
         except RecoverError as error:
             log.warning("%s; written anew", error)
             return False
         moved = there.kind == "reference" == facts["kind"] and str(there.path) != facts["location"]
         return not moved
 
-    def _manifest(self, id: str) -> dict[str, Any]:
+    def _manifest(self, checkpoint_id: str) -> dict[str, Any]:
         """The manifest, checked against its own hash and the id."""
-        if not re.fullmatch(r"[0-9a-f]{12}", id) or not (self.root / id).is_dir():
-            raise InputError(f"no checkpoint {id!r} in {self.root}: `recover ls checkpoints` lists them")
-        manifest = files.read_sealed(f"checkpoint {id}", self.root / id / MANIFEST)
-        if manifest["id"] != id:
+        if not re.fullmatch(r"[0-9a-f]{12}", checkpoint_id) or not (self.root / checkpoint_id).is_dir():
+            raise InputError(
+                f"no checkpoint {checkpoint_id!r} in {self.root}: `recover ls checkpoints` lists them"
+            )
+        manifest = files.read_sealed(f"checkpoint {checkpoint_id}", self.root / checkpoint_id / MANIFEST)
+        if manifest["id"] != checkpoint_id:
             raise DamagedCheckpoint(
-                f"checkpoint {id}: its manifest is that of {manifest['id']}: rename it back"
+                f"checkpoint {checkpoint_id}: its manifest is that of {manifest['id']}: rename it back"
             )
         return manifest
 
-    def _checkpoint(self, id: str, manifest: dict[str, Any]) -> Checkpoint:
+    def _checkpoint(self, checkpoint_id: str, manifest: dict[str, Any]) -> Checkpoint:
         values = {name: manifest[name] for name in ("kind", "parent", "base", "sha256", "config", "created")}
-        return Checkpoint(id=id, path=Path(manifest.get("location") or self.root / id), **values)
+        return Checkpoint(
+            id=checkpoint_id, path=Path(manifest.get("location") or self.root / checkpoint_id), **values
+        )
 
 
 def base_directory(adapter: Path | str) -> Path | None:
@@ -225,7 +233,7 @@ class TrainState:
             self._forget(target)
 
     def load(self) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
-        """The newest whole state as (step, tensors, meta), or None; damaged ones are named and passed over."""
+        """The newest whole state as (step, tensors, meta), or None; damaged ones are named in a warning."""
         from safetensors.torch import load_file
 
         for directory in self._steps():

@@ -2,10 +2,10 @@
 
 Shapes: N tokens, V vocabulary, K top entries. p is the student, q the teacher, y the token that was sampled.
 `student_NV` and `teacher_NV` come straight from log_softmax. A function returns one number a token (N), to be
-minimised unless its name says advantage; it needs no row but its own, so callers may cut N into chunks at will.
+minimised unless its name says advantage; a token needs no row but its own, so callers may cut N into chunks.
 
-The exact divergences write their derivative down beside their value, so that the backward pass keeps one (N, V)
-tensor and no more. d/d log p is meant along the softmax: a term c * p_v is left out, for log_softmax cancels it.
+The exact divergences write their derivative down beside their value, so that the backward pass keeps one
+(N, V) tensor. d/d log p is along the softmax: a term c * p_v is left out, for log_softmax cancels it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def _with_slope(student_NV: Tensor, value_N: Tensor, slope_NV: Tensor) -> Tensor
 
 
 def _cap(entries_NV: Tensor, entry_clip: float) -> Tensor:
-    """The factor that brings every entry down to `entry_clip`: it caps the entry's pull and keeps its direction."""
+    """The factor that brings every entry down to `entry_clip`; its pull is capped, a clamp would end it."""
     return (entry_clip / entries_NV.clamp_min(TINY)).clamp_max_(1.0)
 
 
 def exact_reverse_kl(student_NV: Tensor, teacher_NV: Tensor, entry_clip: float | None = None) -> Tensor:
     """KL(p||q) = sum_v p_v (log p_v - log q_v); d/d log p_v = p_v (log p_v - log q_v). Mode-seeking.
 
-    Clipped, an entry counts min(p log(p/q) - p + q, entry_clip): never negative, and the same sum when unclipped.
+    Clipped, an entry counts min(p log(p/q) - p + q, entry_clip): never negative, and the same sum unclipped.
     """
     with torch.no_grad():
         p_NV = student_NV.exp()
@@ -86,8 +86,8 @@ def exact_jsd(student_NV: Tensor, teacher_NV: Tensor, beta: float, entry_clip: f
     """JSD_beta = beta KL(q||m) + (1 - beta) KL(p||m), m = beta q + (1 - beta) p;
     d/d log p_v = (1 - beta) p_v (log p_v - log m_v).
 
-    At its ends this vanishes; as GKD and TRL do, beta 0 means KL(q||p) and beta 1 means KL(p||q). Bounded by log 2
-    and symmetric at beta 1/2. An entry, and its clip, is its summand of the two KLs: never negative.
+    At its ends this vanishes; as GKD and TRL do, beta 0 means KL(q||p) and beta 1 means KL(p||q). Bounded by
+    log 2 and symmetric at beta 1/2. An entry, and its clip, is its summand of the two KLs: never negative.
     """
     if beta in (0, 1):
         return (exact_reverse_kl if beta else exact_forward_kl)(student_NV, teacher_NV, entry_clip)
@@ -104,10 +104,10 @@ def exact_jsd(student_NV: Tensor, teacher_NV: Tensor, beta: float, entry_clip: f
 
 
 def topk_reverse_kl(student_NV: Tensor, ids_NK: Tensor, teacher_NK: Tensor, tail: str = "bucket") -> Tensor:
-    """KL(p||q) over the teacher's top K entries and the rest as one more: sum_k p_k log(p_k/q_k) + r log(r/s) with
-    r = 1 - sum_k p_k and s = 1 - sum_k q_k. Never above the exact KL, and equal to it when K covers the vocabulary.
+    """KL(p||q) over the teacher's top K entries and the rest as one more: sum_k p_k log(p_k/q_k) + r log(r/s)
+    with r = 1 - sum_k p_k and s = 1 - sum_k q_k. Never above the exact KL, and equal to it when K is V.
 
-    tail="renormalise" drops the rest and divides p and q by their mass in the set instead: blind to leaked mass.
+    tail="renormalise" divides p and q by their mass in the set instead, and is blind to mass that leaves it.
     """
     student_NK = student_NV.gather(-1, ids_NK)
     if tail == "renormalise":
@@ -122,8 +122,8 @@ def topk_reverse_kl(student_NV: Tensor, ids_NK: Tensor, teacher_NK: Tensor, tail
 def sampled_reverse_kl_advantage(student_N: Tensor, teacher_N: Tensor, kl_N: Tensor | None = None) -> Tensor:
     """A = log q(y) - log p(y), detached; positive: the teacher likes y better than the student does.
 
-    E_p[A grad log p] = -grad KL(p||q). With the closed-form baseline, A + KL(p||q): mean zero, less noise, same mean
-    gradient.
+    E_p[A grad log p] = -grad KL(p||q). With the closed-form baseline, A + KL(p||q): mean zero, less noise,
+    and the same mean gradient.
     """
     advantage_N = (teacher_N - student_N).detach()
     return advantage_N if kl_N is None else advantage_N + kl_N.detach()
@@ -134,10 +134,14 @@ def importance_ratio(student_N: Tensor, behaviour_N: Tensor) -> Tensor:
     return (student_N - behaviour_N).clamp(-20.0, 20.0).exp()
 
 
-def policy_gradient_loss(student_N: Tensor, advantage_N: Tensor, behaviour_N: Tensor,
-                         ratio_clip: float | None = None, importance_clip: float | None = None
-                         ) -> tuple[Tensor, Tensor]:
-    """-min(r A, clip(r, 1 - c, 1 + c) A) with r = p(y) / p_sampler(y), and where the clip stopped the gradient.
+def policy_gradient_loss(
+    student_N: Tensor,
+    advantage_N: Tensor,
+    behaviour_N: Tensor,
+    ratio_clip: float | None = None,
+    importance_clip: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """-min(r A, clip(r, 1 - c, 1 + c) A), r = p(y) / p_sampler(y), and where the clip stopped the gradient.
 
     Without `ratio_clip`, -r A; `importance_clip` then keeps r, as a constant weight, from growing beyond it.
     """
@@ -153,7 +157,7 @@ def policy_gradient_loss(student_N: Tensor, advantage_N: Tensor, behaviour_N: Te
 
 
 def label_loss(label_N: Tensor, reweighted: bool = False) -> Tensor:
-    """-log p(y); reweighted by p(y), held constant (DFT): -p(y) log p(y), so that unlikely labels pull less."""
+    """-log p(y); reweighted by a constant p(y) (DFT): -p(y) log p(y), so that unlikely labels pull less."""
     return -label_N * label_N.detach().exp() if reweighted else -label_N
 
 

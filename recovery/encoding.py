@@ -7,6 +7,7 @@ Where no text spells one, the ids are exactly those of `apply_chat_template`.
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import secrets
@@ -38,7 +39,7 @@ class ChatEncoder:
         stop_ids: Iterable[int] = (),
     ) -> None:
         self.tokenizer = tokenizer
-        self.template_args = dict(template_args or {})
+        self.template_args = _with_fixed_day(dict(template_args or {}))
         self.stop_ids = tuple(stop_ids)
         self.control = special_tokens(tokenizer) | self._markers()
         self.control_ids = frozenset(self.control.values())
@@ -125,7 +126,7 @@ class ChatEncoder:
         return ids
 
     def _literal_ids(self, guarded: str, *, split: bool = False) -> list[int]:
-        """Encode with the marks as text and the spellings, which are the template's own, as control tokens."""
+        """Encode marks as text; the spellings there are the template's own and become control tokens."""
         marks = re.compile(f"{self._nonce}(.)", re.DOTALL)
         if getattr(self.tokenizer, "backend_tokenizer", None) is None:
             return self._segment_ids(marks, guarded)
@@ -203,6 +204,17 @@ class ChatEncoder:
         return ids + [*ends, *self.stop_ids][:1]
 
 
+def _with_fixed_day(args: dict[str, Any]) -> dict[str, Any]:
+    """`today: 2026-01-31` stops the clock of templates that write the date, so that runs can be repeated."""
+    if "today" not in args:
+        return args
+    try:
+        day = datetime.date.fromisoformat(str(args.pop("today")))
+    except ValueError as error:
+        raise InputError("template argument today: expected a date such as 2026-01-31") from error
+    return {**args, "strftime_now": day.strftime}
+
+
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     """Spelling -> id of every token that the tokenizer itself calls special."""
     added = {token.content: i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
@@ -211,7 +223,7 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
 
 
 def stop_tokens(eos: int | Sequence[int] | None, encoder: ChatEncoder) -> tuple[int, ...]:
-    """The generation config's stop tokens, the tokenizer's own, and the one that the template ends a turn with."""
+    """What ends an answer, by the generation config, by the tokenizer and by the chat template."""
     configured = [eos] if isinstance(eos, int) else list(eos or ())
     wanted = [*configured, encoder.tokenizer.eos_token_id, encoder.turn_end_id]
     return tuple(dict.fromkeys(i for i in wanted if i is not None))

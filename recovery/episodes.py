@@ -1,4 +1,4 @@
-"""A distillation step's data: prompts are drawn, someone writes, the teacher scores; then it is training data.
+"""A step's data, whatever the method: draw prompts, let someone write, reward it, have the teacher score it.
 
 Everything depends on (seed, step, weights) alone, so that a resumed run meets the same prompts and draws.
 """
@@ -7,82 +7,185 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from recovery.alarms import response_metrics
+from recovery.contexts import Context, Item, Views, prompt, response
 from recovery.dials import Method
 from recovery.errors import InputError
+from recovery.rewards import Reward, group_advantages, score
 from recovery.sampling import SamplingParams
-from recovery.teachers import scored
+from recovery.states import WRITERS, Desk
+from recovery.teachers import SelfTeacher, scored
 from recovery.trainer import Microbatch, step_seed
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from recovery.models import ChatModel
     from recovery.rollouts import Rollouts
     from recovery.sampling import Sampler
-    from recovery.teachers import Teacher
+    from recovery.teachers import Teacher, TeacherScores
 
-Messages = list[dict[str, str]]
-WORKING_STATES = ("student",)
+READ_STATES = ("data", "mix")  # need pairs
+STUDENT_STATES = ("student", "student-kept", "mix", "teacher-mix")  # tokens with odds to compare with
+TEACHER_STATES = ("teacher", "student-continued")  # tokens that the teacher had to sample
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much a step is."""
+
+    prompts_per_step: int
+    samples_per_prompt: int = 1  # at least the method's group_size
+    max_new_tokens: int = 256
+    microbatch_tokens: int = 16384
 
 
 class Episodes:
-    """Batches for the trainer, sampled from the student as it is at each step."""
+    """Batches for the trainer. Row i is prompt i, then come the pairs (what data states are read from)."""
 
     def __init__(
-        self, student: ChatModel, sampler: Sampler, teacher: Teacher, method: Method, prompts: Sequence[Messages], *,
-        prompts_per_step: int, samples_per_prompt: int, max_new_tokens: int, microbatch_tokens: int, seed: int,
+        self, student: ChatModel, sampler: Sampler, teacher: Teacher | None, method: Method,
+        prompts: Sequence[Item], sizes: Sizes, *, pairs: Sequence[Item] = (), context: Context | None = None,
+        reward: Reward | None = None, anchor: Teacher | None = None, seed: int = 0,
     ) -> None:  # fmt: skip
-        if method.state_kind not in WORKING_STATES or method.needs_rewards or method.context != "none":
-            raise InputError(f"method {method.name!r} is in the table but cannot be run yet: use opd or opd-sampled")
-        self.student, self.sampler, self.teacher, self.method, self.seed = student, sampler, teacher, method, seed
-        self.prompt_ids = [student.prompt_ids(messages) for messages in prompts]
-        self.prompts_per_step = min(prompts_per_step, len(prompts))
-        self.samples_per_prompt = max(samples_per_prompt, method.group_size)
-        self.max_new_tokens, self.microbatch_tokens = max_new_tokens, microbatch_tokens
+        _check(method, teacher, prompts, pairs, context, reward, anchor)
+        self.student, self.sampler, self.teacher, self.anchor = student, sampler, teacher, anchor
+        self.method, self.sizes, self.reward, self.seed = method, sizes, reward, seed
+        self.items = [*prompts, *pairs]
+        self.prompt_rows, self.pair_rows = range(len(prompts)), range(len(prompts), len(self.items))
+        self.views = Views(student, self.items, context)
         self.tokens_sampled = self.tokens_scored = 0
         self._last: dict[str, float] = {}
+        if isinstance(teacher, SelfTeacher) and teacher.decay is not None:  # only then these are `Stateful`
+            self.state_tensors, self.load_state_tensors = teacher.state_tensors, teacher.load_state_tensors
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
         """Every optimizer update that a step's rollouts are used for."""
-        rollouts = self.write(step)
-        self._last = self._behaviour(rollouts)
-        parts = scored(self.teacher, rollouts, self.microbatch_tokens)
-        self.tokens_sampled += rollouts.n_tokens
-        self.tokens_scored += rollouts.n_tokens
-        batches = [Microbatch(part, {"scores": scores}) for part, scores in parts]
+        desk = self.draw(step)
+        rollouts = self.write(desk)
+        rollouts = self.earn(rollouts)
+        batches = self.score(rollouts)
         for _ in range(self.method.epochs):
             yield from minibatches(batches, self.method.minibatches)
+        self.follow()
 
-    def write(self, step: int) -> Rollouts:
-        """The step's prompts, each answered by the student `samples_per_prompt` times."""
-        prompts = [self.prompt_ids[i] for i in self.draw(step) for _ in range(self.samples_per_prompt)]
-        params = SamplingParams(self.max_new_tokens, self.method.temperature, step_seed(self.seed, step))
-        return self.sampler.sample(prompts, params)
+    def draw(self, step: int) -> Desk:
+        """The step's prompts, each as often as it is to be answered, and as many pairs."""
+        samples = max(self.sizes.samples_per_prompt, self.method.group_size)
+        rows = drawn(self.prompt_rows, self.sizes.prompts_per_step, step, f"prompts:{self.seed}")
+        data = drawn(self.pair_rows, self.sizes.prompts_per_step * samples, step, f"pairs:{self.seed}")
+        seed = step_seed(self.seed, step)
+        return Desk(
+            self.method, step, self.student, self.sampler, self.teacher, self.views,
+            rows=[row for row in rows for _ in range(samples)], data=data,
+            params=SamplingParams(self.sizes.max_new_tokens, self.method.temperature, seed),
+            dice=random.Random(seed), rewards=self.judge,
+        )  # fmt: skip
 
-    def draw(self, step: int) -> list[int]:
-        """The step's prompts: every prompt once before any comes again, in an order of each epoch's own."""
-        total, start = len(self.prompt_ids), (step - 1) * self.prompts_per_step
-        orders: dict[int, list[int]] = {}
-        drawn = []
-        for position in range(start, start + self.prompts_per_step):
-            epoch, place = divmod(position, total)
-            if epoch not in orders:
-                orders[epoch] = random.Random(f"prompts:{self.seed}:{epoch}").sample(range(total), total)
-            drawn.append(orders[epoch][place])
-        return drawn
+    def write(self, desk: Desk) -> Rollouts:
+        """What the method's states are made of; remembers how the student behaved in it."""
+        self._last = {}
+        rollouts = WRITERS[self.method.state_kind](desk)
+        for heard in desk.heard:
+            self._last |= self._behaviour(heard)
+            self.tokens_sampled += heard.n_tokens
+        if self.method.state_kind in TEACHER_STATES:
+            self.tokens_sampled += rollouts.n_tokens
+        if self.method.state_kind == "student-kept":
+            self._last["kept_share"] = len(rollouts) / len(desk.rows)
+        return rollouts
+
+    def judge(self, rollouts: Rollouts) -> Tensor:
+        """The reward of each sequence."""
+        assert self.reward is not None
+        items = [self.items[row] for row in rollouts.index_B.tolist()]
+        texts = [self.student.text(answer) for answer in rollouts.responses()]
+        rewards_B = score(self.reward, texts, [{**item.fields, "prompt": prompt(item)} for item in items])
+        self._last["reward"] = float(rewards_B.mean())
+        return rewards_B
+
+    def earn(self, rollouts: Rollouts) -> Rollouts:
+        """What each sequence earned beyond the others at its prompt, where the method asks for it."""
+        if self.method.reward_weight == 0:
+            return rollouts
+        gains_B = group_advantages(self.judge(rollouts), rollouts.index_B, self.method.reward_baseline)
+        return replace(rollouts, rewards_B=gains_B)
+
+    def score(self, rollouts: Rollouts) -> list[Microbatch]:
+        """Microbatches with all that the objective asks about their tokens."""
+        limit = self.sizes.microbatch_tokens
+        parts: list[tuple[Rollouts, TeacherScores | None]] = [(part, None) for part in rollouts.split(limit)]
+        if parts and self.teacher is not None and self.method.scores != "none":
+            contexts = None
+            if self.views.context is not None:
+                contexts = [self.views.teacher(row) for row in rollouts.index_B.tolist()]
+            parts = list(scored(self.teacher, rollouts, limit, contexts))
+            self.tokens_scored += rollouts.n_tokens
+        return [Microbatch(part, self._extras(part, scores)) for part, scores in parts]
+
+    def follow(self) -> None:
+        """A moving-average teacher takes its step."""
+        if isinstance(self.teacher, SelfTeacher):
+            self.teacher.follow()
 
     def metrics(self) -> dict[str, float]:
-        """How the student behaved in the last step: what the alarms listen to."""
+        """How the student behaved in the last step and what it earned: what the alarms listen to."""
         return self._last
 
+    def _extras(self, part: Rollouts, scores: TeacherScores | None) -> dict[str, Any]:
+        extras: dict[str, Any] = {} if scores is None else {"scores": scores}
+        if self.method.state_kind in STUDENT_STATES:
+            extras["behaviour_N"] = part.logprobs_N
+        if self.method.reward_weight > 0 and part.rewards_B is not None:
+            extras["advantages_N"] = part.per_token(part.rewards_B)
+        if self.anchor is not None:
+            extras["anchor"] = self.anchor.score(part)
+            self.tokens_scored += part.n_tokens
+        return extras
+
     def _behaviour(self, rollouts: Rollouts) -> dict[str, float]:
-        responses = rollouts.responses()
-        texts = [self.student.text(response) for response in responses]
-        return response_metrics(texts, [len(response) for response in responses], rollouts.finished_B.tolist())
+        answers = rollouts.responses()
+        texts = [self.student.text(answer) for answer in answers]
+        return response_metrics(texts, [len(answer) for answer in answers], rollouts.finished_B.tolist())
+
+
+def drawn(pool: Sequence[int], count: int, step: int, seed: str) -> list[int]:
+    """A step's rows: every row of the pool once before any comes again, in an order of each epoch's own."""
+    total, count = len(pool), min(count, len(pool))
+    orders: dict[int, list[int]] = {}
+    rows = []
+    for position in range((step - 1) * count, step * count):
+        epoch, place = divmod(position, total)
+        if epoch not in orders:
+            orders[epoch] = random.Random(f"{seed}:{epoch}").sample(range(total), total)
+        rows.append(pool[orders[epoch][place]])
+    return rows
 
 
 def minibatches(batches: list[Microbatch], count: int) -> Iterator[list[Microbatch]]:
     """The microbatches dealt out to `count` updates; fewer where there are fewer microbatches."""
     for start in range(min(count, len(batches))):
         yield batches[start::count]
+
+
+def _check(
+    method: Method, teacher: Teacher | None, prompts: Sequence[Item], pairs: Sequence[Item],
+    context: Context | None, reward: Reward | None, anchor: Teacher | None,
+) -> None:  # fmt: skip
+    """All that the row asks for is there, before any work is done."""
+    paired = bool(pairs) and all(map(response, pairs))
+    for needed, there, what in (
+        (method.teacher != "none", teacher is not None, "a teacher: name a checkpoint (--teacher)"),
+        (method.needs_rewards, reward is not None, "a reward: --reward exact, ifeval or module:function"),
+        (method.anchor_beta > 0, anchor is not None, "an anchor, the clean model: name it (--teacher)"),
+        (method.context != "none", context is not None, f"{method.context} to show: --context TEXT or FILE"),
+        (method.state_kind in READ_STATES, paired, "pairs, rows with a prompt and a response: --pairs FILE"),
+        (method.state_kind != "data", bool(prompts), "prompts: --prompts FILE"),
+    ):
+        if needed and not there:
+            raise InputError(f"method {method.name!r} needs {what}")
+    if context is not None:
+        context.check([*prompts, *pairs])

@@ -14,16 +14,15 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from recovery.errors import DamagedCheckpoint, RecoverError
 
-try:
-    import fcntl
-except ImportError:  # no advisory locks on this system: leftovers are then never swept
-    fcntl = None  # type: ignore[assignment]
+locks: Any = None  # where a system has no advisory locks, leftovers are never swept
+with suppress(ImportError):
+    import fcntl as locks
 
 TEMPORARY = "tmp-"
 SEAL = "manifest_sha256"
@@ -80,7 +79,7 @@ def publish(directory: Path, target: Path) -> bool:
     """Flush `directory` and rename it to `target`; False when a whole `target` was already there."""
     flush(directory)
     try:
-        os.rename(directory, target)
+        directory.rename(target)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
@@ -93,7 +92,7 @@ def remove(target: Path) -> None:
     """Take a directory away in one step; what a kill leaves of it, the next writer in that folder sweeps."""
     if target.exists():
         aside = target.parent / f"{TEMPORARY}aside-{secrets.token_hex(6)}"
-        os.rename(target, aside)
+        target.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -117,12 +116,12 @@ def flush_entry(path: Path) -> None:
 @contextmanager
 def _lock(root: Path) -> Iterator[None]:
     """Serialise "sweep, make and hold a directory"; held for milliseconds, released by a kill."""
-    if fcntl is None:
+    if locks is None:
         yield
         return
     handle = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        locks.flock(handle, locks.LOCK_EX)
         yield
     finally:
         os.close(handle)
@@ -130,22 +129,23 @@ def _lock(root: Path) -> Iterator[None]:
 
 def _hold(directory: Path) -> int | None:
     """Mark a directory as being written: the lock ends with the process, however that ends."""
-    if fcntl is None:
+    if locks is None:
         return None
     handle = os.open(directory, os.O_RDONLY)
-    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    locks.flock(handle, locks.LOCK_EX | locks.LOCK_NB)
     return handle
 
 
 def _sweep(root: Path) -> None:
     """Remove the temporary directories whose writer is gone."""
-    for leftover in root.glob(f"{TEMPORARY}*") if fcntl else ():
+    for leftover in root.glob(f"{TEMPORARY}*") if locks else ():
         try:
             handle = _hold(leftover)
         except OSError:
             continue
         shutil.rmtree(leftover, ignore_errors=True)
-        os.close(handle)  # type: ignore[arg-type]
+        if handle is not None:
+            os.close(handle)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -153,7 +153,7 @@ def write_json(path: Path, value: Any) -> None:
     scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     scratch.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     flush_entry(scratch)
-    os.replace(scratch, path)
+    scratch.replace(path)
     flush_entry(path.parent)
 
 

@@ -42,7 +42,8 @@ def hidden_states(
     """What the head sees, (B, T, D), without computing logits.
 
     Padding may be left or right. With positions, rows may be packed: each restart at 0 begins a sequence
-    that does not see those before it.
+    that does not see those before it (see `can_pack`). Call it on a model out of DDP's wrapper only where
+    gradients are not needed or are reduced by hand: DDP hooks its own forward.
     """
     decoder = unwrap(model).get_decoder()
     inputs: dict[str, torch.Tensor] = {}
@@ -67,12 +68,31 @@ def _packed_positions(
     return positions_BT if attention_BT is None else positions_BT.masked_fill(~attention_BT.bool(), 0)
 
 
+def can_pack(model: Any) -> bool:
+    """Whether sequences packed in one row are really kept apart; some architectures leak (recurrent ones)."""
+    core = unwrap(model)
+    tokens = torch.arange(8, device=core.get_input_embeddings().weight.device)
+    positions = tokens % 4
+    was_training = core.training
+    core.eval()
+    try:
+        with torch.inference_mode():
+            alone = hidden_states(core, tokens.view(2, 4)).flatten(0, 1)
+            packed = hidden_states(core, tokens[None], None, positions[None])[0]
+    except InputError:
+        return False
+    finally:
+        core.train(was_training)
+    tolerance = 1e-3 if alone.dtype == torch.float32 else 5e-2
+    return bool((packed - alone).abs().max() <= tolerance * alone.abs().max())
+
+
 def _takes_positions(decoder: Any) -> bool:
     return "position_ids" in inspect.signature(decoder.forward).parameters
 
 
 def logits_of(model: Any, hidden: torch.Tensor) -> torch.Tensor:
-    """The head on hidden states (..., D) -> logits (..., V), with the scaling or cap that the architecture has."""
+    """The head on hidden states (..., D) -> logits (..., V), scaled or capped as the architecture has it."""
     core = unwrap(model)
     head, config = core.get_output_embeddings(), core.config.get_text_config()
     if head.weight.dtype != hidden.dtype and head.weight.is_floating_point():
@@ -85,7 +105,7 @@ def logits_of(model: Any, hidden: torch.Tensor) -> torch.Tensor:
 
 
 def _logit_scale(config: Any) -> float | None:
-    """Cohere and Falcon-H1 multiply, Granite divides by a like-named setting, HyperCLOVA X multiplies by it."""
+    """Cohere and Falcon-H1 multiply; Granite divides by the setting that HyperCLOVA X multiplies by."""
     scaling = getattr(config, "logits_scaling", None)
     if scaling and not config.model_type.startswith("hyperclovax"):
         scaling = 1 / scaling

@@ -1,8 +1,7 @@
-"""The shape of a method's token signal: density, bias, concentration; pure functions, so that methods can be drawn
-next to each other.
+"""The shape of a method's token signal, density, bias and concentration, so that methods can be compared.
 
-Shapes: N tokens, D draws (or tokens), P dimensions. A signal is a number a token (an advantage, or a token's loss:
-`Loss.signal_N`), or an arrow a token (its gradient, best on a random projection: `project`).
+Shapes: N tokens, D draws (or tokens), P dimensions. A signal is a number a token (an advantage, or a token's
+loss: `Loss.signal_N`), or an arrow a token (its gradient, best on a random projection: `project`).
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def bias(draws_DP: Tensor) -> float:
     """Mean inner product of two different draws over the mean square of one: 1 when all draws are alike, 0 on
     average when they are noise (then it may fall a little below). One draw tells nothing: 0.
     """
-    draws_DP = draws_DP.detach().double().reshape(draws_DP.shape[0], -1)
+    draws_DP = draws_DP.detach().double()
     count, square = draws_DP.shape[0], float(draws_DP.square().sum())
     if count < 2 or square == 0.0:
         return 0.0
@@ -63,15 +62,16 @@ def bias(draws_DP: Tensor) -> float:
 
 
 def project(gradients_NH: Tensor, dimensions: int = 64, seed: int = 0) -> Tensor:
-    """Arrows on a random Gaussian projection (N, P) that keeps lengths and angles on average; the same for a seed."""
+    """Arrows on a random Gaussian projection (N, P), which keeps lengths and angles on average."""
     generator = torch.Generator().manual_seed(seed)
     matrix_HP = torch.randn(gradients_NH.shape[-1], dimensions, generator=generator) / math.sqrt(dimensions)
     return gradients_NH.detach().float() @ matrix_HP.to(gradients_NH.device)
 
 
 def measure(signal_N: Tensor, draw_N: Tensor | None = None) -> Geometry:
-    """The geometry of advantages or token losses; `draw_N` names the draw (say the rollout) of each token, whose
-    tokens are then averaged before draws are compared.
+    """The geometry of advantages or token losses.
+
+    `draw_N` names each token's draw (say its rollout), whose tokens are averaged before draws are compared.
     """
     signal_N = signal_N.detach().double()
     draws_DP = signal_N.unsqueeze(-1) if draw_N is None else _mean_by_draw(signal_N.unsqueeze(-1), draw_N)
@@ -86,7 +86,9 @@ def measure_gradients(gradients_NP: Tensor, draw_N: Tensor | None = None, floor:
     lengths_N = gradients_NP.detach().double().norm(dim=-1)
     draws_DP = gradients_NP if draw_N is None else _mean_by_draw(gradients_NP, draw_N)
     mean = float(lengths_N.mean()) if lengths_N.numel() else 0.0
-    return Geometry(density(lengths_N, floor * mean), bias(draws_DP), concentration(lengths_N), spread(lengths_N))
+    return Geometry(
+        density(lengths_N, floor * mean), bias(draws_DP), concentration(lengths_N), spread(lengths_N)
+    )
 
 
 def topk_overlap(student_NV: Tensor, teacher_NV: Tensor, k: int = 16) -> Tensor:

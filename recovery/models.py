@@ -7,6 +7,7 @@ read, and code that ships with a model runs only where the user asked for it.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import torch
 from recovery import checkpoints
 from recovery.encoding import ChatEncoder, Message, stop_tokens
 from recovery.errors import InputError, RecoverError
-from recovery.forward import hidden_states, is_adapter, logits_of, unwrap
+from recovery.forward import can_pack, hidden_states, is_adapter, logits_of, unwrap
 from recovery.hub import explained, locate, quiet
 from recovery.weights import tensor_slots, weight_files, weights_sha256
 
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 __all__ = [
-    "ChatModel", "LoraSpec", "ModelSpec", "adapter_off", "add_lora", "hidden_states", "is_adapter", "load",
-    "locate", "logits_of", "pick_device", "pick_dtype", "save", "unwrap", "weights_sha256",
+    "ChatModel", "LoraSpec", "ModelSpec", "adapter_off", "add_lora", "can_pack", "hidden_states",
+    "is_adapter", "load", "locate", "logits_of", "pick_device", "pick_dtype", "save", "unwrap",
+    "weights_sha256",
 ]  # fmt: skip
 
 
@@ -167,6 +169,10 @@ def _load_tokenizer(spec: ModelSpec, directory: Path) -> PreTrainedTokenizerBase
         tokenizer = AutoTokenizer.from_pretrained(
             directory, trust_remote_code=spec.trust_remote_code, local_files_only=True
         )
+    for name in ("is_local", "local_files_only"):  # how it was loaded would be saved with it
+        tokenizer.init_kwargs.pop(name, None)
+    if not tokenizer("a", add_special_tokens=False)["input_ids"]:
+        raise InputError(f"{spec.path}: no tokenizer in it: add its tokenizer.json or tokenizer.model")
     if not tokenizer.chat_template:
         raise InputError(f"{spec.path}: no chat template: use the instruct or chat version of this model")
     return tokenizer
@@ -288,7 +294,7 @@ def _settle_adapter_files(directory: Path) -> None:
 
 
 def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:
-    """Wrap the model in place with a fresh adapter, which alone is then trained; its start hangs on the seed."""
+    """Wrap the model in place with a fresh adapter, by the seed; from then on it alone is trained."""
     from peft import LoraConfig, get_peft_model
 
     if is_adapter(chat.model):
@@ -329,8 +335,16 @@ def adapter_off(chat: ChatModel) -> Iterator[None]:
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """ "auto" takes a CUDA GPU where there is one. On a CPU, denormals are flushed: worth 5x in training."""
-    device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
+    """The device of that name; "auto" is this process's CUDA GPU, else the CPU.
+
+    On a CPU, denormal numbers are flushed to zero: they make training five times slower.
+    """
+    if name == "auto":
+        name = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"device {name}: no such device: use auto, cpu or cuda") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InputError(f"device {name}: no CUDA GPU is visible here: use cpu or auto")
     if device.type == "cpu":

@@ -1,9 +1,9 @@
 """The one estimator: tokens on some states, told something by someone, become a loss and its metrics.
 
-    loss = sum over tokens of  weight * [ lam * teacher's or label's term + (1 - lam) * reward's term + beta * anchor ]
+    loss = sum over tokens of  w * [ lam * teacher's (or label's) + (1 - lam) * reward's + beta * anchor's ]
 
 It is a *sum* over unmasked tokens; the trainer divides by their global count, the one normalisation there is.
-The head runs inside the chunk and is recomputed in the backward pass when there are several chunks, so memory is a
+The head runs inside the chunk, and again in the backward pass when there are several chunks, so memory is a
 few (chunk, V) tensors however many tokens there are.
 
 Shapes: N unmasked tokens (row-major over the batch), D hidden size, V vocabulary, K top entries.
@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from recovery import divergences, geometry
-from recovery.dials import LABELS, TEACHER_SIGNALS, Method
+from recovery.dial_rules import LABELS, SAMPLED_STATES, TEACHER_SIGNALS
+from recovery.dials import Method
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
 
 Head = Callable[[Tensor], Tensor]
 CHUNK_ENTRIES = 2**26  # logits held at once when the caller names no chunk: 256 MB in fp32
-SAMPLED_STATES = ("student", "student-kept", "mix")
 
 
 @dataclass(frozen=True)
 class Loss:
-    """`value` and `metrics` are sums over `tokens`; `maxima` are not. `signal_N` is each token's advantage, or loss."""
+    """`value` and `metrics` are sums over `tokens`; `maxima` are not; `signal_N` is advantages, or losses."""
 
     value: Tensor
     tokens: float
@@ -87,10 +87,19 @@ class Objective:
         self._vocabulary: int | None = None
         self.temperature = 1.0 if method.signal in LABELS else method.temperature
 
-    def __call__(self, hidden_ND: Tensor, head: Head, tokens_N: Tensor, *, scores: TeacherScores | None = None,
-                 behaviour_N: Tensor | None = None, advantages_N: Tensor | None = None,
-                 weights_N: Tensor | None = None, anchor: TeacherScores | None = None) -> Loss:
-        """The loss of N tokens from the student's hidden states that predict them; zero weight masks a token out."""
+    def __call__(
+        self,
+        hidden_ND: Tensor,
+        head: Head,
+        tokens_N: Tensor,
+        *,
+        scores: TeacherScores | None = None,
+        behaviour_N: Tensor | None = None,
+        advantages_N: Tensor | None = None,
+        weights_N: Tensor | None = None,
+        anchor: TeacherScores | None = None,
+    ) -> Loss:
+        """The loss of N tokens from the student's hidden states that predict them; weight 0 masks a token."""
         self._check(scores, behaviour_N, advantages_N, anchor)
         if weights_N is None:
             weights_N = torch.ones(len(tokens_N), device=hidden_ND.device)
@@ -109,15 +118,24 @@ class Objective:
         parts = []
         for rows in divergences.slices(n, size):
             part = _rows(batch, rows)
-            parts.append(checkpoint(self._tokens, head, part.hidden_ND, part, use_reentrant=False) if again
-                         else self._tokens(head, part.hidden_ND, part))
-        value = torch.stack([loss_N @ part_weights_N for (loss_N, _, _), part_weights_N
-                             in zip(parts, batch.weights_N.split(size), strict=True)]).sum()
+            parts.append(
+                checkpoint(self._tokens, head, part.hidden_ND, part, use_reentrant=False)
+                if again
+                else self._tokens(head, part.hidden_ND, part)
+            )
+        value = torch.stack(
+            [
+                loss_N @ part_weights_N
+                for (loss_N, _, _), part_weights_N in zip(parts, batch.weights_N.split(size), strict=True)
+            ]
+        ).sum()
         signal_N = torch.cat([signal_N for _, signal_N, _ in parts])
         statistics = {name: torch.cat([stats[name] for _, _, stats in parts]) for name in parts[0][2]}
         return self._loss(value, batch.weights_N, signal_N, statistics)
 
-    def _tokens(self, head: Head, hidden_ND: Tensor, part: _Batch) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    def _tokens(
+        self, head: Head, hidden_ND: Tensor, part: _Batch
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """One chunk: the loss and the signal of each token, and what there is to know about it."""
         method, view = self.method, self._view(head, hidden_ND, part)
         stats = self._statistics(view)
@@ -129,7 +147,8 @@ class Objective:
         if method.has_policy_gradient:
             advantage_N = self._advantage(view, stats)
             policy_N, clipped_N = divergences.policy_gradient_loss(
-                view.student_N, advantage_N, view.behaviour_N, method.ratio_clip, method.importance_clip)
+                view.student_N, advantage_N, view.behaviour_N, method.ratio_clip, method.importance_clip
+            )
             loss_N, stats["clip_fraction"] = loss_N + policy_N, clipped_N.float()
             signal_N = signal_N + advantage_N
         if method.anchor_beta:
@@ -138,7 +157,7 @@ class Objective:
         return loss_N, signal_N, stats
 
     def _view(self, head: Head, hidden_ND: Tensor, part: _Batch) -> _View:
-        """Log-probabilities of one chunk: the student's and, where the signal is a teacher's, the teacher's."""
+        """Log-probabilities of one chunk: the student's and, where it gives the signal, the teacher's."""
         student_NV, scores = self._log_probs(head(hidden_ND)), part.scores
         if self.method.signal not in TEACHER_SIGNALS or scores is None:
             scores, teacher_NV = None, None
@@ -195,8 +214,11 @@ class Objective:
         """What every step reports of each token, from tensors that are there anyway."""
         p_NV = view.student_NV.exp()
         negative_entropy_N = torch.linalg.vecdot(p_NV, view.student_NV)
-        stats = {"entropy": -negative_entropy_N, "logprob": view.student_N.detach(),
-                 "student_stop_mass": p_NV[:, self.stop_ids].sum(-1)}
+        stats = {
+            "entropy": -negative_entropy_N,
+            "logprob": view.student_N.detach(),
+            "student_stop_mass": p_NV[:, self.stop_ids].sum(-1),
+        }
         if view.teacher_NV is not None:
             stats["reverse_kl"] = negative_entropy_N - torch.linalg.vecdot(p_NV, view.teacher_NV)
             stats["teacher_stop_mass"] = view.teacher_NV[:, self.stop_ids].exp().sum(-1)
@@ -240,25 +262,44 @@ class Objective:
         maxima = {"sampler_gap_max": float(stats["sampler_gap"].max())} if "sampler_gap" in stats else {}
         return Loss(value, count, metrics, maxima, signal_N)
 
-    def _check(self, scores: TeacherScores | None, behaviour_N: Tensor | None, advantages_N: Tensor | None,
-               anchor: TeacherScores | None) -> None:
+    def _check(
+        self,
+        scores: TeacherScores | None,
+        behaviour_N: Tensor | None,
+        advantages_N: Tensor | None,
+        anchor: TeacherScores | None,
+    ) -> None:
         """What the method needs was passed in."""
         method = self.method
-        has = {"none": True} if scores is None else {
-            "none": True, "dense": scores.hidden_ND is not None,
-            "topk": scores.hidden_ND is not None or scores.ids_NK is not None,
-            "sampled": scores.hidden_ND is not None or scores.sampled_logprobs_N is not None}
+        has = (
+            {"none": True}
+            if scores is None
+            else {
+                "none": True,
+                "dense": scores.hidden_ND is not None,
+                "topk": scores.hidden_ND is not None or scores.ids_NK is not None,
+                "sampled": scores.hidden_ND is not None or scores.sampled_logprobs_N is not None,
+            }
+        )
         if not has.get(method.scores, False):
-            raise InputError(f"objective: method {method.name!r} needs {method.scores} teacher scores: use a teacher "
-                             f"that gives them, or set another signal")
+            raise InputError(
+                f"objective: method {method.name!r} needs {method.scores} teacher scores: use a teacher "
+                f"that gives them, or set another signal"
+            )
         if method.needs_behaviour and behaviour_N is None:
-            raise InputError(f"objective: method {method.name!r} compares with the sampler: give its log-probs of the "
-                             f"tokens (behaviour_N), or set epochs=1, minibatches=1 and no ratio or importance clip")
+            raise InputError(
+                f"objective: method {method.name!r} compares with the sampler: give its log-probs of the "
+                f"tokens (behaviour_N), or set epochs=1, minibatches=1 and no ratio or importance clip"
+            )
         if method.reward_weight > 0 and advantages_N is None:
-            raise InputError(f"objective: method {method.name!r} needs a reward: name one (exact, module:function)")
+            raise InputError(
+                f"objective: method {method.name!r} needs a reward: name one (exact, module:function)"
+            )
         if method.anchor_beta and (anchor is None or (anchor.hidden_ND is None and anchor.ids_NK is None)):
-            raise InputError(f"objective: method {method.name!r} has anchor_beta={method.anchor_beta:g} but nobody "
-                             f"scores as the anchor: score the tokens with the clean model, or set anchor_beta=0")
+            raise InputError(
+                f"objective: method {method.name!r} has anchor_beta={method.anchor_beta:g} but nobody "
+                f"scores as the anchor: score the tokens with the clean model, or set anchor_beta=0"
+            )
 
 
 def _at(values_NV: Tensor, tokens_N: Tensor) -> Tensor:
@@ -271,8 +312,10 @@ def _topk(view: _View, k: int) -> tuple[Tensor, Tensor]:
         top = view.teacher_NV.topk(min(k, view.teacher_NV.shape[-1]), dim=-1)
         return top.indices, top.values
     if view.scores.ids_NK.shape[-1] < k:
-        raise InputError(f"objective: the teacher sent {view.scores.ids_NK.shape[-1]} entries a token and the method "
-                         f"asks for k={k}: raise the teacher's k, or set k")
+        raise InputError(
+            f"objective: the teacher sent {view.scores.ids_NK.shape[-1]} entries a token and the method "
+            f"asks for k={k}: raise the teacher's k, or set k"
+        )
     return view.scores.ids_NK[:, :k], view.scores.logprobs_NK[:, :k].float()
 
 
@@ -282,6 +325,8 @@ def _same_vocabulary(student_NV: Tensor, teacher_NV: Any, tokens_N: Tensor) -> t
         return student_NV, teacher_NV
     shared = min(student_NV.shape[-1], teacher_NV.shape[-1])
     if int(tokens_N.max()) >= shared:
-        raise InputError(f"objective: token {int(tokens_N.max())} is outside the {shared} entries that student and "
-                         f"teacher share: the two need the same tokenizer")
+        raise InputError(
+            f"objective: token {int(tokens_N.max())} is outside the {shared} entries that student and "
+            f"teacher share: the two need the same tokenizer"
+        )
     return student_NV[:, :shared].log_softmax(-1), teacher_NV[:, :shared].log_softmax(-1)

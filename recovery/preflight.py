@@ -84,7 +84,10 @@ def prompt_ids(student: ChatModel, teacher: ChatModel, prompts: Sequence[Message
         if mine != theirs:
             pairs = zip(mine, theirs, strict=False)
             place = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(mine), len(theirs)))
-            texts = [chat.tokenizer.decode(ids[place : place + 8]) for chat, ids in ((student, mine), (teacher, theirs))]
+            texts = [
+                chat.tokenizer.decode(ids[place : place + 8])
+                for chat, ids in ((student, mine), (teacher, theirs))
+            ]
             detail = f"prompt {number} differs from token {place}: student {texts[0]!r}, teacher {texts[1]!r}"
             return Check("prompt ids", False, detail, "give both the same chat template and template_args")
     return Check("prompt ids", True, f"the same in {len(prompts)} prompts")
@@ -93,7 +96,9 @@ def prompt_ids(student: ChatModel, teacher: ChatModel, prompts: Sequence[Message
 def stop_tokens(student: ChatModel, teacher: ChatModel) -> Check:
     mine, theirs = set(student.stop_ids), set(teacher.stop_ids)
     detail = f"student {sorted(mine)}, teacher {sorted(theirs)}"
-    return Check("stop tokens", mine == theirs, detail, "make their generation configs' eos_token_id the same")
+    return Check(
+        "stop tokens", mine == theirs, detail, "make their generation configs' eos_token_id the same"
+    )
 
 
 def padded_vocabulary(student: ChatModel, teacher: ChatModel) -> Check:
@@ -101,25 +106,30 @@ def padded_vocabulary(student: ChatModel, teacher: ChatModel) -> Check:
     rows = [unwrap(chat.model).get_output_embeddings().weight.shape[0] for chat in (student, teacher)]
     needed = max(student.tokenizer.get_vocab().values()) + 1
     detail = f"head rows: student {rows[0]}, teacher {rows[1]}; the tokenizer needs {needed}"
-    return Check("vocabulary size", min(rows) >= needed, detail, "take the checkpoint that belongs to the tokenizer")
+    return Check(
+        "vocabulary size", min(rows) >= needed, detail, "take the checkpoint that belongs to the tokenizer"
+    )
 
 
 @torch.no_grad()
 def head(whose: str, chat: ChatModel, prompts: Sequence[Messages]) -> Check:
-    """Logits from hidden states, as the loss takes them, are the model's own: no scaling or cap was missed."""
+    """Logits from hidden states, as the loss takes them, are the model's own: no scaling was missed."""
     tokens_BT = torch.tensor([chat.prompt_ids(prompts[0])], device=chat.device)
     with evaluating(chat.model):
         own = chat.model(input_ids=tokens_BT).logits.float()
         ours = logits_of(chat.model, hidden_states(chat.model, tokens_BT, torch.ones_like(tokens_BT))).float()
     gap = float((own - ours).abs().max() / own.abs().max().clamp(min=1e-9))
     ok = gap < _tolerance(chat, 1e-4, 0.03)
-    return Check(f"{whose} head", ok, f"logits differ by {gap:.1g} of their size", "this architecture is not supported")
+    return Check(
+        f"{whose} head", ok, f"logits differ by {gap:.1g} of their size", "this architecture is not supported"
+    )
 
 
 def same_stops(student: ChatModel, teacher: ChatModel, rollouts: Rollouts) -> Check:
-    """Where the teacher ended its turns: the stop token that each model favours there, and how much it does."""
+    """Where the teacher ended its turns: which stop token each model favours there, and how much."""
     name, remedy = "stop mass", "compare chat templates and generation configs: they end turns differently"
-    ended = rollouts.finished_B.nonzero()[:, 0]
+    rows = min(unwrap(chat.model).get_input_embeddings().weight.shape[0] for chat in (student, teacher))
+    ended = (rollouts.finished_B & (rollouts.tokens_BT < rows).all(1)).nonzero()[:, 0]
     if not len(ended):
         return Check(name, True, "not seen: none of the teacher's responses ended in time")
     rollouts = rollouts.select(ended)
@@ -144,24 +154,28 @@ def teacher_is_itself(teacher: ChatModel, rollouts: Rollouts) -> Check:
     loss = token_loss(objective)(teacher.model, Microbatch(rollouts, {"scores": scores}))
     kl = float(loss.value) / max(1.0, loss.tokens)
     ok = abs(kl) < _tolerance(teacher, 1e-4, 0.01)
-    return Check("self-KL", ok, f"teacher against itself {kl:.1g} nats a token", "its scores and tokens don't line up")
+    return Check(
+        "self-KL", ok, f"teacher against itself {kl:.1g} nats a token", "its scores and tokens don't line up"
+    )
 
 
 @dataclass(frozen=True)
 class Seen:
-    """The student's own view of sampled tokens: their log-probability, and what it is on average, with variance."""
+    """The student's own view of sampled tokens: log-probability, its expectation, its variance."""
 
     logprob_N: Tensor
     mean_N: Tensor
     variance_N: Tensor
 
     @classmethod
+    @torch.no_grad()
     def of(cls, student: ChatModel, rollouts: Rollouts) -> Seen:
-        scores = score(student, rollouts, max_tokens=MAX_TOKENS)
-        hidden_ND, tokens_N = scores.hidden_ND, rollouts.tokens_N.to(student.device)
+        hidden_ND = score(student, rollouts, max_tokens=MAX_TOKENS).hidden_ND
+        assert hidden_ND is not None
+        tokens_N = rollouts.tokens_N.to(student.device)
         columns = []
         for states, tokens in zip(hidden_ND.split(CHUNK), tokens_N.split(CHUNK), strict=True):
-            logprobs_NV = scores.head(states).log_softmax(-1, dtype=torch.float32)
+            logprobs_NV = logits_of(student.model, states).log_softmax(-1, dtype=torch.float32)
             p_NV, sampled_N = logprobs_NV.exp(), logprobs_NV.gather(-1, tokens[:, None])[:, 0]
             logprobs_NV = logprobs_NV.clamp(min=-1e4)  # an impossible token: 0 * log 0 is 0
             mean_N = torch.linalg.vecdot(p_NV, logprobs_NV)
@@ -181,11 +195,14 @@ def sampler_agrees(student: ChatModel, rollouts: Rollouts, seen: Seen) -> Check:
 def sampler_is_whole(seen: Seen) -> Check:
     """No top-p, top-k or temperature: sampled tokens are on average as likely as the entropy says.
 
-    log p(token) + entropy has mean 0 and a known variance under the whole distribution; a sampler that leaves out
-    unlikely tokens pushes it up."""
+    log p(token) + entropy has mean 0 and a known variance under the whole distribution; a sampler that leaves
+    out unlikely tokens pushes it up.
+    """
     z = float((seen.logprob_N - seen.mean_N).sum() / seen.variance_N.sum().clamp(min=1e-12).sqrt())
     detail = f"sampled tokens are {z:+.1f} standard errors likelier than the whole distribution makes them"
-    return Check("whole distribution", abs(z) < 4.5, detail, "switch off top-p, top-k, penalties and temperature")
+    return Check(
+        "whole distribution", abs(z) < 4.5, detail, "switch off top-p, top-k, penalties and temperature"
+    )
 
 
 def _tolerance(chat: ChatModel, full: float, half: float) -> float:

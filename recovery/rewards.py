@@ -1,8 +1,8 @@
 """Verifiable rewards: what a finished response earns, and what that makes of its tokens.
 
-A reward is any callable `reward(response, item) -> float`; `item` is the prompt's row as it stands in the prompts
-file. Which one is named as `exact`, as `module:function` or `path/to/file.py:function`, or by a name that the caller
-adds (`resolve(..., known={"ifeval": ...})`: the IFEval checkers live above this folder).
+A reward is any callable `reward(response, item) -> float`; `item` is the prompt's row as it stands in the
+prompts file. Which one is named as `exact`, as `module:function` or `path/to/file.py:function`, or by a name
+that the caller adds (`resolve(..., known={"ifeval": ...})`: the IFEval checkers live above this folder).
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ def exact_answer(response: str, item: Mapping[str, Any]) -> float:
     The final answer follows "####", "\\boxed{" or "answer is"; without such a mark it is the last number.
     """
     if item.get("answer") is None:
-        raise InputError(f"reward exact: the prompt {str(item.get('prompt', item))[:60]!r} has no 'answer': add the "
-                         f"field to every row of the prompts file")
+        raise InputError(
+            f"reward exact: the prompt {str(item.get('prompt', item))[:60]!r} has no 'answer': add the "
+            f"field to every row of the prompts file"
+        )
     wanted = str(item["answer"])
     wanted = wanted.rpartition("####")[2].strip()  # GSM8K's own references end that way
     number = _number(wanted)
@@ -81,11 +83,13 @@ def resolve(name: str, known: Mapping[str, Reward] | None = None) -> Reward:
         return table[name]
     place, colon, function = name.rpartition(":")
     if not colon or not place or not function:
-        raise InputError(f"reward {name!r} is unknown: use {', '.join(table)}, or a callable as module:function")
+        raise InputError(
+            f"reward {name!r} is unknown: use {', '.join(table)}, or a callable as module:function"
+        )
     reward = getattr(_load(place, name), function, None)
     if not callable(reward):
         raise InputError(f"reward {name!r}: {place} has no callable {function!r}: check the name")
-    return reward  # type: ignore[no-any-return]
+    return reward
 
 
 def _load(place: str, name: str) -> ModuleType:
@@ -104,12 +108,19 @@ def _load(place: str, name: str) -> ModuleType:
     except InputError:
         raise
     except Exception as error:  # a user's module may fail in any way while it is imported
-        raise InputError(f"reward {name!r}: importing {place} failed ({type(error).__name__}: {error}): "
-                         f"fix the module, or install what it needs") from error
+        raise InputError(
+            f"reward {name!r}: importing {place} failed ({type(error).__name__}: {error}): "
+            f"fix the module, or install what it needs"
+        ) from error
+
+
+def where(reward: Reward, field: str) -> Reward:
+    """The reward where a row has what it needs; elsewhere 0, which says nothing in any group."""
+    return lambda response, item: reward(response, item) if item.get(field) else 0.0
 
 
 def score(reward: Reward, responses: Sequence[str], items: Sequence[Mapping[str, Any]]) -> Tensor:
-    """Rewards (B) of responses to their items; a reward that fails or is not a finite number stops the work."""
+    """Rewards (B) of responses to their items; one that fails or is not a finite number stops the work."""
     rewards: list[float] = []
     for row, (response, item) in enumerate(zip(responses, items, strict=True)):
         try:
@@ -117,10 +128,14 @@ def score(reward: Reward, responses: Sequence[str], items: Sequence[Mapping[str,
         except RecoverError:
             raise
         except Exception as error:  # a user's callable may fail in any way
-            raise RecoverError(f"reward {_name(reward)} failed on response {row} ({type(error).__name__}: {error}): "
-                               f"make it return a number for every response") from error
+            raise RecoverError(
+                f"reward {_name(reward)} failed on response {row} ({type(error).__name__}: {error}): "
+                f"make it return a number for every response"
+            ) from error
         if not math.isfinite(value):
-            raise RecoverError(f"reward {_name(reward)} gave {value} for response {row}: it must be a finite number")
+            raise RecoverError(
+                f"reward {_name(reward)} gave {value} for response {row}: it must be a finite number"
+            )
         rewards.append(value)
     return torch.tensor(rewards, dtype=torch.float32)
 
@@ -132,8 +147,8 @@ def _name(reward: Reward) -> str:
 def group_advantages(rewards_B: Tensor, group_B: Tensor, baseline: str = "group") -> Tensor:
     """What each rollout earned beyond the others at the same prompt (`group_B`: the prompt of each rollout).
 
-    group: minus the group's mean. leave-one-out: minus the mean of the others. group-std: the first, over the
-    group's standard deviation (GRPO). none: the reward itself. A group whose rewards are equal says nothing: 0.
+    group: minus the group's mean. leave-one-out: minus the mean of the others. group-std: the first, over
+    the group's standard deviation (GRPO). none: the reward itself. Equal rewards in a group say nothing: 0.
     """
     if baseline == "none":
         return rewards_B.clone()

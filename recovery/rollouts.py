@@ -21,7 +21,7 @@ Dialogue = tuple[Sequence[int], Sequence[bool]]
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Right-padded sequences. `mask_BT` marks the tokens that are trained on: responses, or documents' tokens."""
+    """Right-padded sequences. `mask_BT` marks what is trained on: responses, or documents' tokens."""
 
     tokens_BT: Tensor  # long
     attention_BT: Tensor  # bool, False on padding
@@ -65,8 +65,11 @@ class Rollouts:
 
     @property
     def model_inputs(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """(tokens, attention, positions). A packed row has no attention mask: its restarting positions are what
-        tells transformers where one sequence ends, and they are ignored where a mask is given."""
+        """(tokens, attention, positions) for `hidden_states`.
+
+        A packed row gives no attention mask: transformers tells its sequences apart by where positions
+        restart, and looks at them only where there is no mask.
+        """
         packed = self.positions_BT is not None
         return self.tokens_BT, None if packed else self.attention_BT, self.positions_BT
 
@@ -101,7 +104,7 @@ class Rollouts:
         return replace(self, **picked)
 
     def groups(self, max_tokens: int) -> list[Tensor]:
-        """Rows grouped by similar length, each group within `max_tokens` with its padding (never less than a row)."""
+        """Rows of similar length, each group within `max_tokens` with its padding, but at least a row."""
         order = torch.sort(self.lengths_B, stable=True)
         groups: list[list[int]] = [[]]
         for length, row in zip(order.values.tolist(), order.indices.tolist(), strict=True):
@@ -159,9 +162,10 @@ class Rollouts:
 
     @classmethod
     def packed(cls, sequences: Sequence[Dialogue], pad_id: int, length: int) -> Rollouts:
-        """Several sequences a row of at most `length` tokens, positions restarting with each, none seeing another.
+        """Several sequences a row of at most `length` tokens; positions restart, none sees another.
 
-        Longer sequences are cut; the first token of a piece has nothing before it and never counts."""
+        Longer sequences are cut; the first token of a piece has nothing before it and never counts.
+        """
         pieces = [
             (list(ids[i : i + length]), [False, *map(bool, mask[i + 1 : i + length])])
             for ids, mask in sequences
@@ -180,8 +184,8 @@ class Rollouts:
         masks = [[flag for _, mask in row for flag in mask] for row in rows]
         made = _padded(tokens, masks, [[0.0] * len(ids) for ids in tokens], pad_id)
         positions = torch.zeros_like(made.tokens_BT)
-        for i, row in enumerate(rows):
-            restarts = [p for ids, _ in row for p in range(len(ids))]
+        for i, sharing in enumerate(rows):
+            restarts = [position for ids, _ in sharing for position in range(len(ids))]
             positions[i, : len(restarts)] = torch.tensor(restarts)
         return replace(made, positions_BT=positions)
 

@@ -1,9 +1,9 @@
 """Who writes: the Sampler protocol and the sampler that runs inside this process.
 
-The in-process sampler decodes on transformers' own model and cache. What makes it faster than `generate`: keys and
-values are written in place instead of concatenated, the mask is built once and not at every step, grouped queries
-read the cache without repeating it, one uniform number a row replaces noise over the whole vocabulary, equal
-prompts are read once, and rows that have ended leave the batch.
+The in-process sampler decodes on transformers' own model. What makes it faster than `generate`: keys and
+values are written in place instead of concatenated, grouped queries read them without repeating them, one
+uniform number a row replaces noise over the whole vocabulary, prompts are read beside others of their length
+and equal ones once, and rows that have ended leave the batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from recovery.errors import InputError
+from recovery.errors import InputError, RecoverError
 from recovery.models import unwrap
 from recovery.rollouts import Rollouts
 
@@ -39,7 +39,7 @@ ATTENTION = "recover_decode"
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How to sample. There is no top-p or top-k: a loss over the whole vocabulary needs samples from the whole."""
+    """How to sample. No top-p or top-k: a loss over the whole vocabulary needs samples from all of it."""
 
     max_new_tokens: int = 256
     temperature: float = 1.0  # 0 takes the most likely token
@@ -49,7 +49,9 @@ class SamplingParams:
         if self.max_new_tokens < 1:
             raise InputError(f"sampling: max_new_tokens {self.max_new_tokens}: give at least 1")
         if not 0 <= self.temperature < float("inf"):
-            raise InputError(f"sampling: temperature {self.temperature}: give 0 (greedy) or a positive number")
+            raise InputError(
+                f"sampling: temperature {self.temperature}: give 0 (greedy) or a positive number"
+            )
 
 
 class Sampler(Protocol):
@@ -57,7 +59,7 @@ class Sampler(Protocol):
 
 
 class InProcessSampler:
-    """Samples from a ChatModel where it stands; the model's mode, device and weights are left as they were."""
+    """Samples from a ChatModel where it stands; its mode and attention are put back afterwards."""
 
     def __init__(self, chat_model: ChatModel, batch_size: int = 256) -> None:
         self.chat_model = chat_model
@@ -66,7 +68,8 @@ class InProcessSampler:
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """One response a prompt, each with its log-probability under the distribution it was drawn from.
 
-        At temperature 0 that distribution is a point; the log-probability is then the model's own."""
+        At temperature 0 that distribution is a point; the log-probability is then the model's own.
+        """
         responses, logprobs = self._sample(prompts, params, None)
         stops = set(self.chat_model.stop_ids)
         finished = [response[-1] in stops for response in responses]
@@ -87,7 +90,7 @@ class InProcessSampler:
     ) -> tuple[list[list[int]], list[list[float]]]:  # fmt: skip
         if not prompts or not all(prompts):
             raise InputError("sampling: no prompts, or an empty one: give at least one token each")
-        # One row of numbers a prompt: what a prompt draws depends on its place in the list and not on its batch.
+        # One row of numbers a prompt: what it draws depends on its place in the list and not on its batch.
         numbers = torch.rand(
             len(prompts), params.max_new_tokens, dtype=torch.float64,
             generator=torch.Generator().manual_seed(params.seed),
@@ -110,11 +113,17 @@ class InProcessSampler:
 class _Batch:
     """One batch on its way from prompts to responses. Tensors ending in _B hold the rows still in the batch.
 
-    All rows write the same slot S of the cache: a shorter prompt starts later, behind hidden slots, and the slots
-    ahead are hidden until they are written."""
+    All rows write the same slot S of the cache: a shorter prompt starts later, behind hidden slots, and the
+    slots ahead are hidden until they are written.
+    """
 
     def __init__(
-        self, model: Any, chat_model: ChatModel, prompts: list[Sequence[int]], numbers_BT: Tensor, params: SamplingParams
+        self,
+        model: Any,
+        chat_model: ChatModel,
+        prompts: list[Sequence[int]],
+        numbers_BT: Tensor,
+        params: SamplingParams,
     ) -> None:
         self.model, self.params, self.device = model, params, torch.device(chat_model.device)
         self.prompts, self.pad_id, self.width = prompts, chat_model.pad_id, max(map(len, prompts))
@@ -127,7 +136,7 @@ class _Batch:
         self.in_place = _takes_own_cache(model, self.accepts)
 
     def run(self) -> tuple[list[list[int]], list[list[float]]]:
-        """Read the prompts, then one token a step for every row until all have ended or the limit is reached."""
+        """Read the prompts, then one token a step for every row until all have ended or the limit is met."""
         limit = self.params.max_new_tokens
         tokens_RT = torch.zeros(len(self.prompts), limit, dtype=torch.long, device=self.device)
         logprobs_RT = torch.zeros(len(self.prompts), limit, device=self.device)
@@ -142,10 +151,14 @@ class _Batch:
             if step + 1 == limit or not len(token_B):
                 break
             logits_BV = self._next_logits(token_B, step)
+        if not bool(logprobs_RT.isfinite().all()):
+            raise RecoverError(
+                "sampling: the model gives logits that are not finite: load a whole checkpoint"
+            )
         return self._cut(tokens_RT, logprobs_RT)
 
     def _read_prompts(self) -> Tensor:
-        """Each distinct prompt once, beside others of its length; then a row of the cache for everyone who asked."""
+        """Each distinct prompt once, beside others of its length; then a row for everyone who asked."""
         distinct = sorted(dict.fromkeys(map(tuple, self.prompts)), key=len)
         budget = READ_TOKENS["cpu" if self.device.type == "cpu" else "accelerator"]
         groups = list(_by_tokens(distinct, budget)) if self.in_place else [distinct]
@@ -211,29 +224,34 @@ class _Batch:
 
 
 def choose(logits_BV: Tensor, numbers_B: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """The token where the cumulative distribution passes each row's number, and its log-probability in fp32."""
+    """The token where the cumulative distribution passes each row's number; its fp32 log-probability."""
     logits_BV = logits_BV.float()
     if temperature not in (0.0, 1.0):
         logits_BV = logits_BV / temperature
-    logprobs_BV = logits_BV.log_softmax(-1)
+    p_BV = logits_BV.softmax(-1)
     if temperature == 0.0:
-        token_B = logprobs_BV.argmax(-1)
+        token_B = logits_BV.argmax(-1)
     else:
         # float64: in float32 the sum over a large vocabulary rounds its rare tokens away
-        passed_BV = logprobs_BV.exp().cumsum(-1, dtype=torch.float64)
+        passed_BV = p_BV.cumsum(-1, dtype=torch.float64)
         target_B1 = numbers_B[:, None] * passed_BV[:, -1:]
-        token_B = torch.searchsorted(passed_BV, target_B1, right=True)[:, 0].clamp_(max=logits_BV.shape[-1] - 1)
-    return token_B, logprobs_BV.gather(-1, token_B[:, None])[:, 0]
+        token_B = torch.searchsorted(passed_BV, target_B1, right=True)[:, 0]
+        token_B = token_B.clamp(max=logits_BV.shape[-1] - 1)
+    return token_B, p_BV.gather(-1, token_B[:, None])[:, 0].log()
 
 
 class _InPlaceLayer(DynamicLayer):
     """Keys and values in a buffer with room ahead: a step writes its slot and returns the whole buffer.
 
-    The whole, because a contiguous buffer with a few hidden slots is read three times as fast as a slice of it."""
+    A contiguous buffer with a few hidden slots is read three times as fast as a slice without them.
+    """
 
     length = 0
+    is_initialized: bool
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         start, self.length = self.length, self.length + key_states.shape[-2]
         if not self.is_initialized:
             self.keys, self.values, self.is_initialized = key_states, value_states, True
@@ -282,9 +300,10 @@ def _by_tokens(prompts: list[tuple[int, ...]], budget: int) -> Iterator[list[tup
 
 
 def _takes_own_cache(model: Any, accepts: set[str]) -> bool:
-    """Every layer sees the whole past through an explicit mask: then the in-place cache and its mask are right.
+    """Whether every layer sees the whole past through the mask it is given.
 
-    Sliding windows, recurrent states, alibi and other kernels keep transformers' own caches and masks."""
+    Sliding windows, recurrent states, alibi and other kernels keep transformers' own caches and masks.
+    """
     whole = all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
     explicit = model.config._attn_implementation == ATTENTION and "position_ids" in accepts
     return whole and explicit and not getattr(model.config, "alibi", False)
@@ -294,7 +313,8 @@ def _takes_own_cache(model: Any, accepts: set[str]) -> bool:
 def _decoding(model: Any) -> Iterator[Any]:
     """Eval and inference mode, and this file's attention in place of sdpa; all put back afterwards.
 
-    A PEFT wrapper is passed by: its adapters live in the modules, its forward only costs time."""
+    A PEFT wrapper is passed by: its adapters live in the modules, its forward only costs time.
+    """
     inner = unwrap(model)
     attention = inner.config._attn_implementation
     modes = [(module, module.training) for module in model.modules()]
@@ -313,8 +333,11 @@ def _decoding(model: Any) -> Iterator[Any]:
 def decode_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
-    """sdpa that, for one new token, takes a group's queries as so many positions of one head: the same numbers as
-    repeating the cache for every query head, without copying it. On a CPU two matrix products beat the kernel."""
+    """sdpa that, for one new token, takes a group's queries as so many positions of one head.
+
+    The same numbers as repeating the cache for every query head, without the copy. On a CPU two matrix
+    products beat the kernel.
+    """
     batch, heads, positions, width = query.shape
     if positions > 1 or attention_mask is None or kwargs.get("position_bias") is not None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)

@@ -1,7 +1,7 @@
 """Who scores: what a teacher says about each counted token of the rollouts.
 
-A teacher may see another prompt than the student did (`contexts`): the response stays, the counted tokens keep
-their order, and the scores fit the student's tokens as they are.
+A teacher may see another prompt than the student did (`contexts`): the response stays, the counted tokens
+keep their order, and the scores fit the student's tokens as they are.
 
 Shape legend: N counted tokens in row-major order, D hidden size, V vocabulary, K top entries.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -42,8 +42,9 @@ class TeacherScores:
     logprobs_NK: Tensor | None = None
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> TeacherScores:
-        named = {f.name: getattr(self, f.name) for f in fields(self)}
-        return replace(self, **{name: change(value) for name, value in named.items() if isinstance(value, Tensor)})
+        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        changed: dict[str, Any] = {k: change(v) if isinstance(v, Tensor) else v for k, v in values}
+        return TeacherScores(**changed)
 
     def take(self, index_N: Tensor) -> TeacherScores:
         """The scores of these tokens in this order."""
@@ -60,7 +61,9 @@ class Teacher(Protocol):
 class CheckpointTeacher:
     """A model that is frozen from here on."""
 
-    def __init__(self, chat_model: ChatModel, kind: str = "dense", k: int = 16, max_tokens: int = 16384) -> None:
+    def __init__(
+        self, chat_model: ChatModel, kind: str = "dense", k: int = 16, max_tokens: int = 16384
+    ) -> None:
         if kind not in KINDS:
             raise InputError(f"teacher: kind {kind!r} is not one of {', '.join(KINDS)}")
         self.chat_model, self.kind, self.k, self.max_tokens = chat_model, kind, k, max_tokens
@@ -80,14 +83,20 @@ class CheckpointTeacher:
 
 
 class AdapterOffTeacher(CheckpointTeacher):
-    """The student's own weights with its adapter off: the clean model, as long as midtraining was an adapter too."""
+    """The student's weights with its adapter off: the clean model, if midtraining was an adapter too."""
 
     def _freeze(self) -> None:
         head = self.chat_model.model.get_output_embeddings()
         if not hasattr(self.chat_model.model, "peft_config"):
-            raise InputError(f"teacher: {self.chat_model.path} has no adapter to switch off: name a teacher checkpoint")
-        if any(parameter.requires_grad for parameter in head.parameters()) or hasattr(head, "disable_adapters"):
-            raise InputError("teacher: the adapter also changes the output head: name a teacher checkpoint instead")
+            raise InputError(
+                f"teacher: {self.chat_model.path} has no adapter to switch off: name a teacher checkpoint"
+            )
+        if any(parameter.requires_grad for parameter in head.parameters()) or hasattr(
+            head, "disable_adapters"
+        ):
+            raise InputError(
+                "teacher: the adapter also changes the output head: name a teacher checkpoint instead"
+            )
 
     @contextmanager
     def _as_teacher(self) -> Iterator[None]:
@@ -96,13 +105,20 @@ class AdapterOffTeacher(CheckpointTeacher):
 
 
 class SelfTeacher(CheckpointTeacher):
-    """The student as it is now, frozen; or, with `decay`, a moving average that follows it at each `follow`."""
+    """The student as it is now, frozen; or, with `decay`, an average that moves at each `follow`."""
 
     def __init__(
-        self, student: ChatModel, kind: str = "dense", k: int = 16, max_tokens: int = 16384, decay: float | None = None
+        self,
+        student: ChatModel,
+        kind: str = "dense",
+        k: int = 16,
+        max_tokens: int = 16384,
+        decay: float | None = None,
     ) -> None:
         if decay is not None and not 0 <= decay <= 1:
-            raise InputError(f"teacher: decay {decay}: the share of the average that each step keeps is within 0 to 1")
+            raise InputError(
+                f"teacher: decay {decay}: the share of the average that each step keeps is within 0 to 1"
+            )
         self.student, self.decay = student, decay
         # What training leaves alone is shared, so that the copy of a LoRA student costs its adapter only.
         shared = {id(p): p for p in student.model.parameters() if not p.requires_grad}
@@ -112,12 +128,17 @@ class SelfTeacher(CheckpointTeacher):
         super().__init__(copied, kind, k, max_tokens)
         weights = dict(copied.model.named_parameters())
         # The average lives in fp32: in bf16 a step of a few per mille would round away.
-        self._averages = {name: weights[name].detach().float().clone() for name in names} if decay is not None else {}
+        self._averages = (
+            {name: weights[name].detach().float().clone() for name in names} if decay is not None else {}
+        )
 
     @torch.no_grad()
     def follow(self) -> None:
         """One step of the average: decay * average + (1 - decay) * student."""
-        student, own = dict(self.student.model.named_parameters()), dict(self.chat_model.model.named_parameters())
+        student, own = (
+            dict(self.student.model.named_parameters()),
+            dict(self.chat_model.model.named_parameters()),
+        )
         for name, average in self._averages.items():
             average.lerp_(student[name].float(), 1 - (self.decay or 0.0))
             own[name].copy_(average)
@@ -139,7 +160,9 @@ class RoutedTeacher:
     def __init__(self, teachers: Mapping[str, Teacher], routes: Sequence[str]) -> None:
         unknown = sorted(set(routes) - set(teachers))
         if unknown:
-            raise InputError(f"teacher: no teacher for route {unknown[0]!r}: there are {', '.join(sorted(teachers))}")
+            raise InputError(
+                f"teacher: no teacher for route {unknown[0]!r}: there are {', '.join(sorted(teachers))}"
+            )
         self.teachers, self.routes = dict(teachers), list(routes)
 
     def rows(self, rollouts: Rollouts) -> dict[str, Tensor]:
@@ -151,13 +174,18 @@ class RoutedTeacher:
     def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
         """All rows at once; whole distributions of different heads don't fit one answer: see `scored`."""
         by_name = self.rows(rollouts)
-        parts = [(rows, _score_rows(self.teachers[name], rollouts, contexts, rows)) for name, rows in by_name.items()]
+        parts = [
+            (rows, _score_rows(self.teachers[name], rollouts, contexts, rows))
+            for name, rows in by_name.items()
+        ]
         if len(parts) > 1 and parts[0][1].head is not None:
             raise InputError("teacher: several dense teachers have several heads: score them by microbatch")
         index_N = torch.cat([rollouts.places_N(rows) for rows, _ in parts]).argsort()
         columns = {f.name: [getattr(scores, f.name) for _, scores in parts] for f in fields(TeacherScores)}
-        joined = {k: torch.cat(v)[index_N] for k, v in columns.items() if isinstance(v[0], Tensor)}
-        return replace(parts[0][1], **joined)
+        joined: dict[str, Any] = {
+            k: torch.cat(v)[index_N] for k, v in columns.items() if isinstance(v[0], Tensor)
+        }
+        return TeacherScores(**joined)
 
 
 def scored(
@@ -175,7 +203,9 @@ def scored(
     return parts
 
 
-def _score_rows(teacher: Teacher, rollouts: Rollouts, contexts: Contexts | None, rows: Tensor) -> TeacherScores:
+def _score_rows(
+    teacher: Teacher, rollouts: Rollouts, contexts: Contexts | None, rows: Tensor
+) -> TeacherScores:
     mine = None if contexts is None else [contexts[row] for row in rows.tolist()]
     return teacher.score(rollouts.select(rows), mine)
 
@@ -184,7 +214,7 @@ def _score_rows(teacher: Teacher, rollouts: Rollouts, contexts: Contexts | None,
 def score(
     chat_model: ChatModel, rollouts: Rollouts, kind: str = "dense", k: int = 16, max_tokens: int = 16384
 ) -> TeacherScores:
-    """Read the rollouts in microbatches of similar lengths; each token's answer goes to its place among the N."""
+    """Read the rollouts in microbatches of similar lengths; each answer goes to its place among the N."""
     rollouts, head = rollouts.to(chat_model.device), partial(_frozen_head, chat_model.model)
     places: dict[str, Tensor] = {}
     for rows in rollouts.groups(max_tokens):

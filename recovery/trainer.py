@@ -44,7 +44,7 @@ class TrainConfig:
     learning_rate: float
     warmup_steps: int = 0
     schedule: str = "cosine"  # of the learning rate after the warm-up
-    final_lr_fraction: float = 0.0  # of the learning rate, reached at the end
+    final_lr_fraction: float = 0.0  # of the learning rate, towards which the last steps go
     weight_decay: float = 0.0  # on matrices only
     clip_norm: float = 1.0  # of the whole gradient; 0 = never clip
     seed: int = 0
@@ -83,7 +83,7 @@ class Reporting(Protocol):
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Batches that carry tensors from step to step (a moving-average teacher): saved and restored with the state."""
+    """Batches that carry tensors from step to step (a moving-average teacher), saved with the state."""
 
     def state_tensors(self) -> dict[str, Tensor]: ...
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None: ...
@@ -108,10 +108,12 @@ def train(
 ) -> TrainReport:  # fmt: skip
     """Train `chat_model` in place, from where `state` left off. Steps count from 1.
 
-    `on_metrics` gets every step's numbers, `on_state` each step once it is saved, `should_stop` may give a reason."""
+    `on_metrics` gets every step's numbers, `on_state` each saved step, `should_stop` may give a reason. Of
+    several processes only the first reports and saves; all ask `should_stop`, with the same numbers.
+    """
     updater = Updater(chat_model, config)
     saver = _Saver(updater, batches, config, state, on_state)
-    progress, report = saver.resume(), _tolerant(on_metrics)
+    progress, report = saver.resume(), _tolerant(on_metrics if updater.rank == 0 else None)
     chat_model.model.train()
     for step in range(progress.steps + 1, config.steps + 1):
         begun, rate = time.perf_counter(), lr_at(step, config)
@@ -141,7 +143,7 @@ def train(
 
 
 def token_loss(objective: Callable[..., Loss]) -> LossFunction:
-    """The loss function of an objective: the student's states that predict the counted tokens, then the objective."""
+    """The loss function of an objective: it gets the student's states that predict the counted tokens."""
 
     def loss(model: Any, microbatch: Microbatch) -> Loss:
         rollouts, device = microbatch.rollouts, next(model.parameters()).device
@@ -154,11 +156,13 @@ def token_loss(objective: Callable[..., Loss]) -> LossFunction:
 
 
 def lr_at(step: int, config: TrainConfig) -> float:
-    """The learning rate of step 1, 2, ...: a linear rise that is whole at `warmup_steps`, then the schedule."""
+    """The learning rate of step 1, 2, ...: a rise that is whole at `warmup_steps`, then the schedule."""
     if step <= config.warmup_steps:
         return config.learning_rate * step / config.warmup_steps
-    done = (step - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
-    left = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}[config.schedule]
+    done = (step - 1 - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
+    left = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}[
+        config.schedule
+    ]
     return config.learning_rate * (config.final_lr_fraction + (1 - config.final_lr_fraction) * left)
 
 
@@ -230,13 +234,13 @@ class _Saver:
                 self.on_state(progress.steps)
 
     def keep(self, progress: _Progress, *, untouched: bool) -> None:
-        """Save the last good step unless it is saved, or no longer there: changed since, or carried on by batches."""
+        """Save the last good step if it still stands: not changed since, nor carried on by the batches."""
         if untouched and progress.steps > self.saved and not isinstance(self.batches, Stateful):
             self.save(progress)
 
 
 class _Timed:
-    """An iterable that knows how long its items took to come: sampling and scoring, as opposed to training."""
+    """An iterable that knows how long its items took to come: sampling and scoring, not training."""
 
     def __init__(self, items: Iterable[Sequence[Microbatch]]) -> None:
         self.items, self.seconds = iter(items), 0.0
@@ -254,12 +258,14 @@ class _Timed:
 
 def _non_finite(step: int, part: Sums) -> NonFiniteLoss:
     return NonFiniteLoss(
-        f"step {step}: the loss is {part.loss:g} and its gradient norm {part.norm:g}; the weights are those before it: "
-        "lower the learning rate, or look at this step's data"
+        f"step {step}: the loss is {part.loss:g} and its gradient norm {part.norm:g}; the weights are those "
+        "before it: lower the learning rate, or look at this step's data"
     )
 
 
-def _tolerant(on_metrics: Callable[[int, dict[str, float]], None] | None) -> Callable[[int, dict[str, float]], None]:
+def _tolerant(
+    on_metrics: Callable[[int, dict[str, float]], None] | None,
+) -> Callable[[int, dict[str, float]], None]:
     """Whoever logs must not stop a training: the first error is a warning, and the calls go on."""
     warned = False
 
@@ -268,7 +274,7 @@ def _tolerant(on_metrics: Callable[[int, dict[str, float]], None] | None) -> Cal
         try:
             if on_metrics:
                 on_metrics(step, metrics)
-        except Exception as error:  # noqa: BLE001 - whatever it is
+        except Exception as error:  # noqa: BLE001
             if not warned:
                 log.warning("step %d: its metrics were not taken (%s: %s)", step, type(error).__name__, error)
             warned = True

@@ -1,7 +1,7 @@
 """One optimizer update over any number of microbatches and processes: gradients, their norm, AdamW.
 
-The loss is a sum over tokens and is divided once, by the tokens of the whole update: local means would weigh a short
-microbatch's tokens more than a long one's.
+The loss is a sum over tokens and is divided once, by the tokens of the whole update: local means would weigh
+a short microbatch's tokens more than a long one's.
 """
 
 from __future__ import annotations
@@ -76,23 +76,31 @@ class Updater:
     """Weights, gradients and optimizer of one training, the same in one process and in several.
 
     Several processes share out every update's microbatches and add up their gradients once an update, so that
-    neither the order nor the number of microbatches a process has can make another wait or weigh otherwise."""
+    neither the order nor the number of microbatches a process has can make another wait or weigh otherwise.
+    """
 
     def __init__(self, chat_model: ChatModel, config: TrainConfig) -> None:
         self.model, self.clip_norm = chat_model.model, config.clip_norm or math.inf
         device = torch.device(chat_model.device)
         self.accelerator = Accelerator(cpu=device.type == "cpu")
-        if not (self.accelerator.distributed_type == "NO" or self.accelerator.distributed_type.startswith("MULTI")):
-            raise InputError(f"training: {self.accelerator.distributed_type} is not supported: use data parallel")
+        if not (
+            self.accelerator.distributed_type == "NO" or self.accelerator.distributed_type.startswith("MULTI")
+        ):
+            raise InputError(
+                f"training: {self.accelerator.distributed_type} is not supported: use data parallel"
+            )
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
         named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
         if not named:
-            raise InputError(f"training: {chat_model.path} has no trainable weights: load it whole or add an adapter")
+            raise InputError(
+                f"training: {chat_model.path} has no trainable weights: load it whole or add an adapter"
+            )
         self.model.zero_grad()  # a training that stopped half-way may have left some
         self.names, self.parameters = [name for name, _ in named], [p for _, p in named]
         for parameter in self.parameters if self.world > 1 else ():
             broadcast(parameter.data)
-        # Steps of 1e-5 vanish in bf16, so the optimizer works on fp32 copies of weights that are stored shorter.
+        # Steps of 1e-5 vanish in bf16, so the optimizer works on fp32 copies of weights that are stored
+        # shorter.
         short = (torch.bfloat16, torch.float16)
         self.weights = [p.detach().float() if p.dtype in short else p for p in self.parameters]
         self.optimizer = _adamw(self.weights, config, fused=device.type in ("cpu", "cuda"))
@@ -116,7 +124,7 @@ class Updater:
         return sums
 
     def gradient_norm(self, tokens: float) -> float:
-        """Divide by the global token count and clip; the norm before clipping. Without tokens there is no gradient."""
+        """Divide by the global token count and clip; the norm before that. No tokens, no gradient."""
         if not tokens:
             self.optimizer.zero_grad()
             return 0.0
@@ -136,7 +144,7 @@ class Updater:
 
     @torch.no_grad()
     def _collect(self) -> None:
-        """Gradients of short weights move to their fp32 copies, which add up many microbatches without rounding."""
+        """Gradients of short weights move to their fp32 copies, which add up without rounding."""
         for parameter, weight in zip(self.parameters, self.weights, strict=True):
             if parameter is not weight and parameter.grad is not None:
                 gradient = parameter.grad.float()
@@ -178,4 +186,6 @@ def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def unprefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")}
+    return {
+        name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")
+    }

@@ -1,4 +1,4 @@
-"""Fixtures every test may use. One thread (tiny tensors gain nothing from more) and nothing from a network."""
+"""Fixtures every test may use. One thread, as tiny tensors gain nothing from more; no network."""
 
 from __future__ import annotations
 

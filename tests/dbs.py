@@ -1,4 +1,4 @@
-"""Databases for tests: a new one each time, on SQLite and, where RECOVER_TEST_POSTGRES names a server, on it."""
+"""Databases for tests, new each time: SQLite, and the PostgreSQL that RECOVER_TEST_POSTGRES names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BACKENDS = ("sqlite", "postgres")
 
 @contextmanager
 def new_database(backend: str, folder: Path) -> Iterator[str]:
-    """A path or URL where nothing is yet; the server's database is dropped at the end."""
+    """A path or URL where nothing is yet; on a server it is a schema, dropped at the end."""
     if backend == "sqlite":
         yield str(folder / "recover.db")
         return
@@ -27,21 +27,28 @@ def new_database(backend: str, folder: Path) -> Iterator[str]:
     if not server:
         pytest.skip("RECOVER_TEST_POSTGRES names no PostgreSQL server")
     url, name = sa.make_url(server).set(drivername="postgresql+psycopg"), f"recover_{secrets.token_hex(6)}"
-    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(sa.text(f"CREATE SCHEMA {name}"))
     try:
-        yield url.set(database=name).render_as_string(hide_password=False)
+        here = url.update_query_dict({"options": f"-csearch_path={name}"})
+        yield here.render_as_string(hide_password=False)
     finally:
-        with engine.connect() as connection:
-            connection.execute(sa.text(f"DROP DATABASE {name} WITH (FORCE)"))
+        with engine.begin() as connection:
+            connection.execute(sa.text(f"DROP SCHEMA {name} CASCADE"))
         engine.dispose()
 
 
 def items(*passed: bool) -> list[dict[str, Any]]:
     """Items p0, p1, … that passed or not."""
     return [
-        {"key": f"p{i}", "prompt": f"prompt {i}", "response": f"answer {i} {ok}", "passed": ok, "detail": {"i": i}}
+        {
+            "key": f"p{i}",
+            "prompt": f"prompt {i}",
+            "response": f"answer {i} {ok}",
+            "passed": ok,
+            "detail": {"i": i},
+        }
         for i, ok in enumerate(passed)
     ]
 
@@ -49,8 +56,15 @@ def items(*passed: bool) -> list[dict[str, Any]]:
 def score(suite: str, value: float, *passed: bool, n: int = 100, metric: str = "") -> dict[str, Any]:
     """A score as evals hands it over."""
     headline = metric or ("prompt_strict" if suite == "ifeval" else "lenient")
-    return {"suite": suite, "metric": headline, "value": value, "n": n, "interval": [value - 0.05, value + 0.05],
-            "items": items(*passed), "details": {"note": suite}}  # fmt: skip
+    return {
+        "suite": suite,
+        "metric": headline,
+        "value": value,
+        "n": n,
+        "interval": [value - 0.05, value + 0.05],
+        "items": items(*passed),
+        "details": {"note": suite},
+    }
 
 
 def record_cycle(tracker: Tracker, values: dict[str, dict[str, float]], parent: str | None = None) -> int:
@@ -60,14 +74,22 @@ def record_cycle(tracker: Tracker, values: dict[str, dict[str, float]], parent: 
     ids = {"clean": "clean0", "midtrained": f"mid{number}", "recovered": f"rec{number}"}
     for stage, checkpoint in ids.items():
         work = tracker.start_run("distill", parent=run.id, key=stage)
-        tracker.record_checkpoint(checkpoint, path=f"/c/{checkpoint}", kind="full", sha256=checkpoint * 8,
-                                  run_id=work.id, parent=None if stage == "clean" else "clean0")  # fmt: skip
+        tracker.record_checkpoint(
+            checkpoint,
+            path=f"/c/{checkpoint}",
+            kind="full",
+            sha256=checkpoint * 8,
+            run_id=work.id,
+            parent=None if stage == "clean" else "clean0",
+        )
         tracker.record_cycle(run.id, **{f"{stage}_id": checkpoint})
         tracker.finish_run(work.id, cost={"tokens_sampled": 10, "tokens_trained": 5, "seconds": 1.5})
         asked = tracker.start_run("eval", parent=run.id, key=f"eval:{stage}")
         for suite, by_stage in values.items():
             if stage in by_stage:
-                tracker.record_score(asked.id, checkpoint, score(suite, by_stage[stage], True, stage != "midtrained"))
+                tracker.record_score(
+                    asked.id, checkpoint, score(suite, by_stage[stage], True, stage != "midtrained")
+                )
         tracker.finish_run(asked.id, cost={"tokens_sampled": 100, "seconds": 0.5, "peak_bytes": 7})
     tracker.record_cycle(run.id, status="accepted")
     tracker.finish_run(run.id)

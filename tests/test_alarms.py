@@ -10,7 +10,7 @@ from recovery.alarms import Watch, check, compressibility, response_metrics
 from recovery.errors import Unstable
 
 PROSE = (
-    "The keeper of the lighthouse had two cats, an old radio and a habit of writing down every ship that passed; "
+    "The keeper of the lighthouse had two cats, an old radio and a habit of writing down every ship; "
     "on quiet nights he read the list aloud, wondering which of those crews had seen his lamp and what they "
     "thought of it, and whether anybody at all kept such a list of lighthouses."
 )
@@ -57,9 +57,12 @@ COLLAPSES = {
 def test_a_collapse_is_seen_within_ten_steps(name: str) -> None:
     history = COLLAPSES[name]
     step = step_of_alarm(history)
-    assert step is not None and step <= 15
+    assert step is not None
+    assert step <= 15
     alarm = check(history[:step])
-    assert alarm.name == name and alarm.cause and alarm.remedy
+    assert alarm.name == name
+    assert alarm.cause
+    assert alarm.remedy
 
 
 QUIET = {
@@ -68,10 +71,13 @@ QUIET = {
     "one odd step": course(truncated_share=[0.1] * 15 + [1.0] + [0.1] * 14),
     "a broken student gets better": course(
         truncated_share=ramp(1.0, 0.05), repeated_share=ramp(0.8, 0.0), entropy=ramp(2.0, 0.05),
-        reverse_kl=ramp(3.0, 0.02), student_stop_mass=ramp(0.001, 0.03), teacher_stop_mass=ramp(0.0005, 0.03),
+        reverse_kl=ramp(3.0, 0.02), student_stop_mass=ramp(0.001, 0.03),
+        teacher_stop_mass=ramp(0.0005, 0.03),
     ),
     "a limit that is short for everybody": course(truncated_share=[0.95] * 30),
-    "a teacher that stops a little less": course(student_stop_mass=[0.03] * 30, teacher_stop_mass=[0.02] * 30),
+    "a teacher that stops a little less": course(
+        student_stop_mass=[0.03] * 30, teacher_stop_mass=[0.02] * 30,
+    ),
     "never stopping": course(student_stop_mass=[1e-5] * 30, teacher_stop_mass=[1e-8] * 30),
     "sampled estimates only": course(entropy=ramp(2.0, 0.05), k1_reverse_kl=ramp(3.0, 0.02)),
 }  # fmt: skip
@@ -83,7 +89,11 @@ def test_no_alarm(name: str) -> None:
 
 
 def test_watch_raises_with_cause_and_remedy() -> None:
-    watch = Watch()
-    with pytest.raises(Unstable, match=r"step 1\d: length collapse: .*100% .*10% did at the start; lower the learning"):
-        for step, metrics in enumerate(COLLAPSES["length collapse"], 1):
-            assert watch(step, metrics) is None
+    watch, history = Watch(), COLLAPSES["length collapse"]
+
+    def train() -> None:
+        for step, metrics in enumerate(history, 1):
+            watch(step, metrics)
+
+    with pytest.raises(Unstable, match=r"step 1\d: length collapse: .*100% .*10% did at the start; lower"):
+        train()

@@ -64,7 +64,11 @@ def test_progress_and_life_reach_the_parents_too(tracker: Tracker, monkeypatch: 
         live.progress(4, 10, eta_seconds=6.0, message="distilling")
         assert live.flush()
         assert queries.run(tracker.db, run.id)["progress"] == {
-            "step": 4, "steps": 10, "eta_seconds": 6.0, "message": "distilling"}  # fmt: skip
+            "step": 4,
+            "steps": 10,
+            "eta_seconds": 6.0,
+            "message": "distilling",
+        }
         for name in (run.id, parent.id):  # without a word from the stage
             seen = queries.run(tracker.db, name)["heartbeat_at"]
             assert until(lambda: queries.run(tracker.db, name)["heartbeat_at"] > seen)  # noqa: B023

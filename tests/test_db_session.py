@@ -53,8 +53,10 @@ def test_opening_again_changes_nothing(backend: str, tmp_path: Path) -> None:
 
 def test_sqlite_is_as_safe_as_it_gets(tmp_path: Path) -> None:
     with Database.open(tmp_path / "a b?#%.db").read() as connection:
-        pragmas = {name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
-                   for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")}  # fmt: skip
+        pragmas = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        }
     assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
 
 
@@ -92,6 +94,25 @@ def test_processes_that_open_at_once_migrate_once(backend: str, tmp_path: Path) 
             assert connection.scalar(sa.select(sa.func.count()).select_from(Run)) == 1
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_migration_that_is_cut_off_leaves_nothing(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgrade = migrations.upgrade
+
+    def cut_off(connection: sa.Connection, where: str) -> None:
+        upgrade(connection, where)
+        raise KeyboardInterrupt
+
+    with new_database(backend, tmp_path) as where:
+        monkeypatch.setattr(migrations, "upgrade", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            Database.open(where)
+        monkeypatch.undo()
+        with Tracker(where) as tracker:
+            assert tracker.start_run("demo").status == "running"
+
+
 def _python(code: str, *arguments: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     return subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, stderr=subprocess.PIPE)
@@ -101,8 +122,20 @@ def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path / "recover.db")
 
     def work(session: sa.orm.Session) -> int | None:
-        session.add(Run(id="x", kind="demo", status="running", attempts=1, started_at="", heartbeat_at="",
-                        progress={}, cost={}, config={}, versions={}))  # fmt: skip
+        session.add(
+            Run(
+                id="x",
+                kind="demo",
+                status="running",
+                attempts=1,
+                started_at="",
+                heartbeat_at="",
+                progress={},
+                cost={},
+                config={},
+                versions={},
+            )
+        )
         session.flush()
         with tracker.db.read() as connection:
             return connection.scalar(sa.select(sa.func.count()).select_from(Run))
@@ -173,7 +206,8 @@ def test_a_missing_file_where_none_may_be_made(tmp_path: Path) -> None:
 def test_tables_of_a_newer_recover(backend: str, tmp_path: Path) -> None:
     with new_database(backend, tmp_path) as where:
         database = Database.open(where)
-        database.write(lambda session: session.execute(sa.text("UPDATE recover_version SET version_num = '9999'")))
+        newer = sa.text("UPDATE recover_version SET version_num = '9999'")
+        database.write(lambda session: session.execute(newer))
         database.close()
         assert "written by a newer recover" in str(refused(where))
 
@@ -197,7 +231,7 @@ def test_a_full_disk_as_sqlite_reports_it(tmp_path: Path) -> None:
         session.execute(sa.text("PRAGMA max_page_count = 1"))
         session.execute(sa.text("CREATE TABLE big AS SELECT zeroblob(10000000) AS x"))
 
-    with pytest.raises(TrackerError, match="no room left.*free some space"):
+    with pytest.raises(TrackerError, match=r"no room left.*free some space"):
         tracker.db.write(fill)
 
 
@@ -223,8 +257,14 @@ def test_a_full_disk_as_the_system_reports_it(kilobytes: int, tmp_path: Path) ->
 
     path = tmp_path / "recover.db"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    child = subprocess.run([sys.executable, "-c", FILL, str(path)], env=environment, preexec_fn=limit,
-                           capture_output=True, text=True, check=True)  # fmt: skip
+    child = subprocess.run(
+        [sys.executable, "-c", FILL, str(path)],
+        env=environment,
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert re.fullmatch(r"database \S+ .*(disk full|full or failing).*\n", child.stderr), child.stderr
     with Tracker(path) as tracker, tracker.db.read() as connection:  # with room again, all is well
         assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"

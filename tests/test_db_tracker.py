@@ -44,7 +44,13 @@ def test_a_stage_is_started_once_and_done_once(tracker: Tracker) -> None:
     assert (cycle.config, cycle.seed, cycle.status, stage.attempts) == ({"steps": 3}, 7, "running", 1)
     tracker.fail_run(stage.id, "the disk is full")
     again = tracker.start_run("midtrain", parent=cycle.id, key="midtrain")
-    assert (again.id, again.status, again.error, again.ended_at, again.attempts) == (stage.id, "running", None, None, 2)
+    assert (again.id, again.status, again.error, again.ended_at, again.attempts) == (
+        stage.id,
+        "running",
+        None,
+        None,
+        2,
+    )
     tracker.finish_run(stage.id, {"checkpoint": "abc"}, cost={"seconds": 1.5})
     done = tracker.start_run("midtrain", parent=cycle.id, key="midtrain")
     assert done.done and done.result == {"checkpoint": "abc"} and done.cost == {"seconds": 1.5}
@@ -104,8 +110,19 @@ def test_a_lost_connection_after_the_commit_is_written_once(
     tracker.record_documents(run.id, [{"path": "a.md", "status": "read"}])
     tracker.start_run("demo")
     new = {model.__tablename__: count(tracker, model) - number for model, number in before.items()}
-    assert new == {"runs": 1, "metrics": 2, "scores": 1, "items": 2, "cycles": 1, "verdicts": 1, "reviews": 1,
-                   "aliases": 1, "alias_moves": 1, "documents": 1, "checkpoints": 0}  # fmt: skip
+    assert new == {
+        "runs": 1,
+        "metrics": 2,
+        "scores": 1,
+        "items": 2,
+        "cycles": 1,
+        "verdicts": 1,
+        "reviews": 1,
+        "aliases": 1,
+        "alias_moves": 1,
+        "documents": 1,
+        "checkpoints": 0,
+    }
     assert calls == 16
 
 
@@ -117,7 +134,12 @@ def double(bits: int) -> float:
 
 
 # By their bits: st.floats() refuses to work where torch flushes subnormal numbers to zero.
-doubles = st.integers(0, 2**64 - 1).map(double).filter(lambda number: not abs(number) < sys.float_info.min)
+doubles = st.builds(
+    lambda sign, exponent, fraction: double(sign << 63 | exponent << 52 | fraction),
+    st.integers(0, 1),
+    st.integers(1, 2047),
+    st.integers(0, 2**52 - 1),
+)
 specials = st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1.0, 0.1, sys.float_info.max])
 
 
@@ -138,7 +160,9 @@ def test_a_step_logged_again_is_replaced(tracker: Tracker) -> None:
     run = tracker.start_run("distill")
     tracker.record_metrics(run.id, 1, {"loss": math.nan})
     tracker.record_metrics(run.id, 1, {"loss": 2.5})
-    assert [(row["value"], row["special"]) for row in queries.latest_metrics(tracker.db, run.id)] == [(2.5, None)]
+    assert [(row["value"], row["special"]) for row in queries.latest_metrics(tracker.db, run.id)] == [
+        (2.5, None)
+    ]
     assert count(tracker, Metric) == 1
 
 
@@ -163,7 +187,9 @@ def test_aliases_move_and_remember(tracker: Tracker) -> None:
         tracker.record_checkpoint(name, path="/c", kind="full", sha256="00")
     for name in ("one", "one", "two"):
         tracker.set_alias("current", name)
-    assert [(row["name"], row["checkpoint_id"]) for row in queries.aliases(tracker.db)] == [("current", "two")]
+    assert [(row["name"], row["checkpoint_id"]) for row in queries.aliases(tracker.db)] == [
+        ("current", "two")
+    ]
     assert [row["checkpoint_id"] for row in queries.alias_moves(tracker.db, "current")] == ["two", "one"]
     with pytest.raises(NotFound, match="checkpoint three is not recorded"):
         tracker.set_alias("current", "three")
@@ -180,7 +206,9 @@ def test_a_score_recorded_again_replaces_its_items(tracker: Tracker) -> None:
     row = queries.score(tracker.db, first)
     assert (row["value"], row["low"], row["high"], row["details"]) == (1.0, 0.95, 1.05, {"note": "ifeval"})
     assert [(item["key"], item["passed"], item["detail"]) for item in queries.items(tracker.db, first)] == [
-        ("p0", True, {"i": 0}), ("p1", True, {"i": 1})]  # fmt: skip
+        ("p0", True, {"i": 0}),
+        ("p1", True, {"i": 1}),
+    ]
 
 
 def test_a_score_and_its_items_come_together_or_not_at_all(tracker: Tracker) -> None:
@@ -202,7 +230,9 @@ def test_an_undefined_score_has_no_value(tracker: Tracker) -> None:
 
 def test_hostile_text_is_stored(tracker: Tracker) -> None:
     hostile = "\0 \udc80 '; DROP TABLE runs; -- <script>alert(1)</script> 𝕏 " + "long " * 10_000
-    asked = score("ifeval", 0.5) | {"items": [items(True)[0] | {"response": hostile, "detail": {"x": hostile}}]}
+    asked = score("ifeval", 0.5) | {
+        "items": [items(True)[0] | {"response": hostile, "detail": {"x": hostile}}]
+    }
     found = queries.items(tracker.db, tracker.record_score(tracker.start_run("eval").id, None, asked))
     assert found[0]["response"] == found[0]["detail"]["x"] == storable(hostile)
     assert found[0]["response"].startswith("␀ \\udc80 '; DROP")
@@ -224,8 +254,30 @@ def test_a_cycle_keeps_what_it_knew(tracker: Tracker) -> None:
     tracker.record_cycle(run.id, clean_id="abc", summary={"mix": "new"})
     tracker.record_cycle(run.id, status="rejected")
     cycle = queries.cycle(tracker.db, 1)
-    assert (cycle["checkpoints"]["clean"], cycle["status"], cycle["summary"]) == ("abc", "rejected", {"mix": "new"})
+    assert (cycle["checkpoints"]["clean"], cycle["status"], cycle["summary"]) == (
+        "abc",
+        "rejected",
+        {"mix": "new"},
+    )
     assert cycle["ended_at"] >= cycle["started_at"]
+
+
+def test_a_verdict_keeps_every_number(tracker: Tracker) -> None:
+    number = tracker.record_cycle(tracker.start_run("cycle").id)
+    for needed in (10, 10**12):
+        row = {
+            "outcome": "underpowered",
+            "n": 5,
+            "needed_n": needed,
+            "power": math.nan,
+            "bootstrap": (-0.1, 0.2),
+        }
+        tracker.record_verdicts(number, {"behaviour": row})
+    verdict = queries.cycle(tracker.db, number)["verdict"]
+    assert (verdict["behaviour"], verdict["knowledge"]) == ("underpowered", None)
+    behaviour = verdict["axes"]["behaviour"]
+    assert (behaviour["n"], behaviour["needed_n"], behaviour["margin"]) == (5, 10**12, None)
+    assert behaviour["details"] == {"power": "nan", "bootstrap": [-0.1, 0.2]}
 
 
 def test_a_review_is_kept_and_approval_moves_current(tracker: Tracker) -> None:
@@ -234,7 +286,9 @@ def test_a_review_is_kept_and_approval_moves_current(tracker: Tracker) -> None:
     assert tracker.add_review(1, "reject", "what about p3?", "ada", token="click 1") == first
     assert queries.aliases(tracker.db) == []
     tracker.add_review(1, "approve", "fine now", "grace")
-    assert [(row["name"], row["checkpoint_id"]) for row in queries.aliases(tracker.db)] == [("current", "rec1")]
+    assert [(row["name"], row["checkpoint_id"]) for row in queries.aliases(tracker.db)] == [
+        ("current", "rec1")
+    ]
     assert [row["reviewer"] for row in queries.reviews(tracker.db, cycle=1)] == ["grace", "ada"]
 
 
@@ -251,12 +305,17 @@ def test_reviews_that_are_refused(tracker: Tracker) -> None:
 
 def test_the_manifest_accounts_for_every_file(tracker: Tracker) -> None:
     run = tracker.start_run("midtrain")
-    rows = [{"path": "a.md", "status": "read", "tokens": 12}, {"path": "b\udc80.pdf", "status": "skipped", "reason": "?"}]
+    rows = [
+        {"path": "a.md", "status": "read", "tokens": 12},
+        {"path": "b\udc80.pdf", "status": "skipped", "reason": "?"},
+    ]
     for _ in range(2):
         tracker.record_documents(run.id, rows)
     found = queries.documents(tracker.db, run.id)
     assert [(row["path"], row["tokens"], row["reason"]) for row in found] == [
-        ("a.md", 12, None), ("b\\udc80.pdf", None, "?")]  # fmt: skip
+        ("a.md", 12, None),
+        ("b\\udc80.pdf", None, "?"),
+    ]
     assert [row["path"] for row in queries.documents(tracker.db, run.id, after="a.md")] == ["b\\udc80.pdf"]
 
 
@@ -270,10 +329,24 @@ class Thing:
 
 def test_values_become_plain() -> None:
     numpy = pytest.importorskip("numpy")
-    given_value = {1: (math.nan, -math.inf), "thing": Thing(1.5), "path": Path("/a"), "numpy": numpy.float32(0.5),
-                   "yes": numpy.bool_(True), "bytes": b"\xff", "none": None}  # fmt: skip
-    assert plain(given_value) == {"1": ["nan", "-inf"], "thing": {"size": 1.5}, "path": "/a", "numpy": 0.5,
-                                  "yes": True, "bytes": "ff", "none": None}  # fmt: skip
+    given_value = {
+        1: (math.nan, -math.inf),
+        "thing": Thing(1.5),
+        "path": Path("/a"),
+        "numpy": numpy.float32(0.5),
+        "yes": numpy.bool_(True),
+        "bytes": b"\xff",
+        "none": None,
+    }
+    assert plain(given_value) == {
+        "1": ["nan", "-inf"],
+        "thing": {"size": 1.5},
+        "path": "/a",
+        "numpy": 0.5,
+        "yes": True,
+        "bytes": "ff",
+        "none": None,
+    }
 
 
 def test_a_write_that_fails_leaves_nothing(tracker: Tracker) -> None:

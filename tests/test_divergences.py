@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -281,12 +281,23 @@ def test_entry_clip(divergence: Callable[[Tensor, Tensor, float | None], Tensor]
     assert (clipped <= 16 * 0.01).all()
     assert (clipped <= divergence(p, teacher, None) + 1e-12).all()
     small = gradient(lambda p: divergence(p, teacher, 0.01), student)
-    assert small.norm() < plain.norm()
-    assert cosine(small, plain) > 0.3
+    assert small.norm() < plain.norm() / 2
+
+
+@pytest.mark.parametrize("divergence", [dv.exact_reverse_kl, dv.exact_forward_kl])
+def test_clipped_entries_lead_to_the_teacher(divergence: Callable[[Tensor, Tensor, float], Tensor]) -> None:
+    student, teacher = pair(vocabulary=8, rows=4, scale=2.0)
+    student.requires_grad_(True)
+    optimizer = torch.optim.Adam([student], lr=0.05)
+    for _ in range(600):
+        optimizer.zero_grad()
+        divergence(student.log_softmax(-1), teacher, 0.05).sum().backward()
+        optimizer.step()
+    assert dv.exact_reverse_kl(student.log_softmax(-1), teacher).max() < 0.01
 
 
 def test_entry_clip_tames_the_pivot_token() -> None:
-    """A pivot outweighs a typical token a hundred times over; clipped, each entry counts its share at most."""
+    """A pivot outweighs a typical token a hundred times; clipped, each entry counts its share at most."""
     student = torch.tensor([[0.01, 0.90, 0.09], [0.34, 0.33, 0.33]]).log()
     teacher = torch.tensor([[0.60, 0.30, 0.10], [0.33, 0.34, 0.33]]).log()
     pivot, typical = dv.exact_reverse_kl(student, teacher)
@@ -302,12 +313,11 @@ def test_entry_clip_tames_the_pivot_token() -> None:
 @st.composite
 def distributions(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
     size = draw(st.integers(2, 12))
-    numbers = st.lists(st.floats(-12, 12), min_size=size, max_size=size)
+    numbers = st.lists(st.floats(-12, 12, allow_subnormal=False), min_size=size, max_size=size)
     student, teacher = (torch.tensor([draw(numbers)], dtype=torch.float64).log_softmax(-1) for _ in range(2))
     return student, teacher
 
 
-@settings(deadline=None, max_examples=100)
 @given(distributions())
 def test_divergences_are_positive_and_zero_only_when_equal(pair_of: tuple[Tensor, Tensor]) -> None:
     student, teacher = pair_of
@@ -320,7 +330,6 @@ def test_divergences_are_positive_and_zero_only_when_equal(pair_of: tuple[Tensor
             assert divergence(student, teacher).item() > 0
 
 
-@settings(deadline=None, max_examples=100)
 @given(distributions())
 def test_jsd_is_symmetric_at_a_half_and_bounded(pair_of: tuple[Tensor, Tensor]) -> None:
     student, teacher = pair_of
@@ -332,7 +341,6 @@ def test_jsd_is_symmetric_at_a_half_and_bounded(pair_of: tuple[Tensor, Tensor]) 
         assert dv.exact_jsd(student, teacher, beta).item() == pytest.approx(turned.item(), abs=1e-10)
 
 
-@settings(deadline=None, max_examples=100)
 @given(distributions(), st.integers(1, 12))
 def test_topk_never_exceeds_the_exact_kl(pair_of: tuple[Tensor, Tensor], k: int) -> None:
     student, teacher = pair_of
@@ -341,7 +349,6 @@ def test_topk_never_exceeds_the_exact_kl(pair_of: tuple[Tensor, Tensor], k: int)
     assert -1e-6 <= value <= dv.exact_reverse_kl(student, teacher).item() + 1e-5
 
 
-@settings(deadline=None, max_examples=50)
 @given(distributions())
 def test_k1_and_k3_have_the_kl_as_their_mean(pair_of: tuple[Tensor, Tensor]) -> None:
     student, teacher = pair_of

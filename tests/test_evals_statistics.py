@@ -137,7 +137,7 @@ def test_exact_p_is_the_worst_case_by_brute_force(gained: int, lost: int, differ
 
 
 def test_no_flips_is_the_rule_of_three() -> None:
-    # Nothing lost among n: a loss of 3 % would have stayed hidden with chance 0.97^n, below 5 % from n = 99 on.
+    # Nothing lost among n: a loss of 3 % stays hidden with chance 0.97^n, below 5 % from n = 99 on.
     assert non_inferiority(*pairs(0, 0, 98)).outcome == "underpowered"
     result = non_inferiority(*pairs(0, 0, 99))
     assert result.outcome == "passed"
@@ -304,3 +304,15 @@ def test_holm_by_hand() -> None:
     # Sorted .01 .02 .03 .04 times 4 3 2 1 = .04 .06 .06 .04, made non-decreasing.
     assert statistics.holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
     assert statistics.holm([0.9, 0.8]) == pytest.approx([1.0, 1.0])
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(3, 12), (0, 5), (7, 7), (40, 61)])
+def test_agrees_with_statsmodels(gained: int, lost: int) -> None:
+    contingency = pytest.importorskip("statsmodels.stats.contingency_tables")
+    multitest = pytest.importorskip("statsmodels.stats.multitest")
+    p_value = contingency.mcnemar([[100, gained], [lost, 50]], exact=True).pvalue
+    assert statistics.mcnemar(gained, lost) == pytest.approx(p_value)
+    several = [p_value, 0.01, 0.2, 0.04]
+    assert statistics.holm(several) == pytest.approx(multitest.multipletests(several, method="holm")[1])
+    corrected = multitest.multipletests(several, method="fdr_bh")[1]
+    assert statistics.benjamini_hochberg(several) == pytest.approx(corrected)

@@ -32,11 +32,12 @@ def test_a_good_pair_passes_and_is_left_as_it_was() -> None:
     checks = preflight.checks(student, teacher, PROMPTS)
     assert [check.name for check in checks if not check.ok] == []
     assert {check.name for check in checks} == {
-        "vocabulary", "prompt ids", "stop tokens", "vocabulary size", "student head", "teacher head", "stop mass",
-        "self-KL", "sampler log-probs", "whole distribution",
+        "vocabulary", "prompt ids", "stop tokens", "vocabulary size", "student head", "teacher head",
+        "stop mass", "self-KL", "sampler log-probs", "whole distribution",
     }  # fmt: skip
     preflight.require(checks)
-    assert student.model.training and not teacher.model.training
+    assert student.model.training
+    assert not teacher.model.training
     assert all(p.requires_grad for p in student.model.parameters())
 
 
@@ -44,13 +45,15 @@ def test_another_tokenizer() -> None:
     teacher = tiny.chat_model()
     teacher.tokenizer.add_tokens(["<extra>"])
     check = found(tiny.chat_model(), teacher)["vocabulary"]
-    assert not check.ok and "'<extra>': id None for the student, 259 for the teacher" in check.detail
+    assert not check.ok
+    assert "'<extra>': id None for the student, 259 for the teacher" in check.detail
 
 
 def test_other_template_arguments() -> None:
     teacher = tiny.chat_model(template_args={"enable_thinking": False})
     check = found(tiny.chat_model(), teacher)["prompt ids"]
-    assert not check.ok and "student '', teacher '<think>" in check.detail
+    assert not check.ok
+    assert "student '', teacher '<think>" in check.detail
 
 
 def test_other_stop_tokens() -> None:
@@ -95,7 +98,8 @@ def ending_with(stop: int) -> ChatModel:
 
 def test_a_student_that_ends_its_turns_otherwise() -> None:
     checks = found(ending_with(258), ending_with(257))
-    assert not checks["stop mass"].ok and "student 257: 0.0025, 258: 0.3" in checks["stop mass"].detail
+    assert not checks["stop mass"].ok
+    assert "student 257: 0.0025, 258: 0.3" in checks["stop mass"].detail
     assert failures(ending_with(257), ending_with(257)) == []
 
 
@@ -121,7 +125,8 @@ class Stale:
 
 
 @pytest.mark.parametrize(
-    ("sampler", "expected"), [(Truncated, ["whole distribution"]), (Stale, ["sampler log-probs", "whole distribution"])]
+    ("sampler", "expected"),
+    [(Truncated, ["whole distribution"]), (Stale, ["sampler log-probs", "whole distribution"])],
 )
 def test_samplers_that_are_not_the_student(sampler: Callable, expected: list[str]) -> None:
     student = tiny.chat_model()
@@ -138,7 +143,7 @@ def test_bfloat16_passes() -> None:
 def test_require_says_what_failed_and_what_to_do() -> None:
     good, bad = preflight.Check("a", True, "x"), preflight.Check("b", False, "is wrong", "do this")
     preflight.require([good])
-    with pytest.raises(GateError, match="^preflight: b: is wrong: do this$"):
+    with pytest.raises(GateError, match=r"^preflight: b: is wrong: do this$"):
         preflight.require([good, bad])
     with pytest.raises(GateError, match=r"do this \(and 1 more: c\)"):
         preflight.require([bad, replace(bad, name="c")])

@@ -54,7 +54,11 @@ def generated(model, prompts: list[list[int]], stops: tuple[int, ...], limit: in
 CONFIGS = {
     "grouped": {},
     "one kv head a query head": {"num_key_value_heads": 2},
-    "sliding windows": {"use_sliding_window": True, "sliding_window": 8, "layer_types": ["sliding_attention"] * 2},
+    "sliding windows": {
+        "use_sliding_window": True,
+        "sliding_window": 8,
+        "layer_types": ["sliding_attention"] * 2,
+    },
     "eager": {"attn_implementation": "eager"},
 }
 
@@ -73,13 +77,17 @@ def test_greedy_is_generates_greedy(name: str) -> None:
 def test_logprobs_are_those_of_the_model_read_again(name: str) -> None:
     chat_model = with_stops(*STOPS, **CONFIGS[name])
     rollouts = InProcessSampler(chat_model).sample(prompts_of(40), SamplingParams(max_new_tokens=80))
-    torch.testing.assert_close(rollouts.logprobs_N, teacher_forced(chat_model.model, rollouts), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        rollouts.logprobs_N, teacher_forced(chat_model.model, rollouts), atol=1e-4, rtol=0
+    )
     assert (rollouts.logprobs_BT[~rollouts.mask_BT] == 0).all()
 
 
 def test_logprobs_are_those_of_the_tempered_distribution() -> None:
     chat_model = tiny.chat_model()
-    rollouts = InProcessSampler(chat_model).sample([[1, 2, 3]] * 3, SamplingParams(max_new_tokens=6, temperature=2.0))
+    rollouts = InProcessSampler(chat_model).sample(
+        [[1, 2, 3]] * 3, SamplingParams(max_new_tokens=6, temperature=2.0)
+    )
     with torch.no_grad():
         logits = chat_model.model(rollouts.tokens_BT).logits[:, :-1] / 2.0
     expected = logits.log_softmax(-1).gather(-1, rollouts.tokens_BT[:, 1:, None])[..., 0]
@@ -100,7 +108,8 @@ def test_same_seed_same_tokens_other_seed_others() -> None:
     first = sampler.sample(prompts, SamplingParams(max_new_tokens=20, seed=1))
     again = sampler.sample(prompts, SamplingParams(max_new_tokens=20, seed=1))
     other = sampler.sample(prompts, SamplingParams(max_new_tokens=20, seed=2))
-    assert torch.equal(first.tokens_BT, again.tokens_BT) and torch.equal(first.logprobs_BT, again.logprobs_BT)
+    assert torch.equal(first.tokens_BT, again.tokens_BT)
+    assert torch.equal(first.logprobs_BT, again.logprobs_BT)
     assert first.responses() != other.responses()
 
 
@@ -137,7 +146,8 @@ def test_the_model_is_left_as_it_was() -> None:
     weights = {name: p.clone() for name, p in chat_model.model.named_parameters()}
     state = torch.get_rng_state()
     rollouts = InProcessSampler(chat_model).sample([[1, 2]], SamplingParams(max_new_tokens=4))
-    assert chat_model.model.training and not chat_model.model.lm_head.training
+    assert chat_model.model.training
+    assert not chat_model.model.lm_head.training
     assert chat_model.model.config._attn_implementation == "sdpa"
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(p, weights[name]) for name, p in chat_model.model.named_parameters())
@@ -149,7 +159,8 @@ def test_an_error_inside_leaves_the_model_as_it_was() -> None:
     chat_model.model.train()
     with pytest.raises(IndexError):
         InProcessSampler(chat_model).sample([[9999]], SamplingParams(max_new_tokens=4))
-    assert chat_model.model.training and chat_model.model.config._attn_implementation == "sdpa"
+    assert chat_model.model.training
+    assert chat_model.model.config._attn_implementation == "sdpa"
 
 
 def test_bad_requests() -> None:
@@ -164,7 +175,9 @@ def test_bad_requests() -> None:
 
 
 def test_choose_by_hand() -> None:
-    """Probabilities .5 .25 .25: numbers in [0, .5) take the first token, [.5, .75) the second, the rest the third."""
+    """Probabilities .5 .25 .25: numbers in [0, .5) take the first token, [.5, .75) the second, the rest the
+    third.
+    """
     logits = torch.tensor([[0.5, 0.25, 0.25]]).log().expand(5, 3)
     numbers = torch.tensor([0.0, 0.49, 0.51, 0.74, 0.76], dtype=torch.float64)
     tokens, logprobs = choose(logits, numbers, 1.0)
@@ -203,7 +216,9 @@ def rollouts_of(shapes: list[tuple[int, int]]) -> Rollouts:
 
 
 @given(ROWS, st.integers(1, 60))
-def test_splitting_keeps_every_row_once_and_within_the_budget(shapes: list[tuple[int, int]], budget: int) -> None:
+def test_splitting_keeps_every_row_once_and_within_the_budget(
+    shapes: list[tuple[int, int]], budget: int
+) -> None:
     rollouts = rollouts_of(shapes)
     parts = rollouts.split(budget)
     assert sorted(i for part in parts for i in part.index_B.tolist()) == list(range(len(shapes)))
@@ -216,12 +231,16 @@ def test_splitting_keeps_every_row_once_and_within_the_budget(shapes: list[tuple
 
 
 @given(ROWS, st.randoms())
-def test_other_prompts_keep_the_counted_tokens_in_order(shapes: list[tuple[int, int]], draw: random.Random) -> None:
+def test_other_prompts_keep_the_counted_tokens_in_order(
+    shapes: list[tuple[int, int]], draw: random.Random
+) -> None:
     rollouts = rollouts_of(shapes)
     prompts = [[7] * draw.randrange(1, 9) for _ in shapes]
     changed = rollouts.with_prompts(prompts)
-    assert torch.equal(changed.tokens_N, rollouts.tokens_N) and torch.equal(changed.logprobs_N, rollouts.logprobs_N)
-    assert changed.prompts() == prompts and torch.equal(changed.index_B, rollouts.index_B)
+    assert torch.equal(changed.tokens_N, rollouts.tokens_N)
+    assert torch.equal(changed.logprobs_N, rollouts.logprobs_N)
+    assert changed.prompts() == prompts
+    assert torch.equal(changed.index_B, rollouts.index_B)
 
 
 def test_rollouts_by_hand() -> None:
@@ -250,7 +269,9 @@ def test_packing_keeps_every_token_once(lengths: list[int], room: int) -> None:
     sequences = [([100 * i + j for j in range(n)], [True] * n) for i, n in enumerate(lengths)]
     packed = Rollouts.packed(sequences, pad_id=-1, length=room)
     assert packed.tokens_BT.shape[1] <= room
-    assert sorted(packed.tokens_BT[packed.attention_BT].tolist()) == sorted(t for ids, _ in sequences for t in ids)
+    assert sorted(packed.tokens_BT[packed.attention_BT].tolist()) == sorted(
+        t for ids, _ in sequences for t in ids
+    )
     restarts = (packed.positions_BT == 0) & packed.attention_BT
     assert not (packed.mask_BT & restarts).any()
     assert packed.n_tokens == sum(lengths) - int(restarts.sum())

@@ -9,7 +9,14 @@ import torch
 from recovery.errors import InputError
 from recovery.models import LoraSpec, add_lora
 from recovery.rollouts import Rollouts
-from recovery.teachers import AdapterOffTeacher, CheckpointTeacher, RoutedTeacher, SelfTeacher, TeacherScores, scored
+from recovery.teachers import (
+    AdapterOffTeacher,
+    CheckpointTeacher,
+    RoutedTeacher,
+    SelfTeacher,
+    TeacherScores,
+    scored,
+)
 
 SHAPES = ((3, 4), (1, 9), (6, 1), (2, 2), (5, 5))
 
@@ -22,7 +29,9 @@ def rollouts(seed: int = 0) -> Rollouts:
 
     pairs = [(ids(a), ids(b)) for a, b in SHAPES]
     prompts, responses = [p for p, _ in pairs], [r for _, r in pairs]
-    return Rollouts.from_samples(prompts, responses, [[-1.0] * len(r) for r in responses], [True] * 5, pad_id=258)
+    return Rollouts.from_samples(
+        prompts, responses, [[-1.0] * len(r) for r in responses], [True] * 5, pad_id=258
+    )
 
 
 @torch.no_grad()
@@ -45,7 +54,8 @@ def test_dense_scores_are_in_the_rollouts_order(max_tokens: int) -> None:
     scores = CheckpointTeacher(chat_model, max_tokens=max_tokens).score(rows)
     torch.testing.assert_close(dense(scores), one_by_one(chat_model.model, rows), atol=1e-4, rtol=0)
     assert scores.hidden_ND.shape == (rows.n_tokens, 32)
-    assert not scores.hidden_ND.requires_grad and not scores.head(scores.hidden_ND).requires_grad
+    assert not scores.hidden_ND.requires_grad
+    assert not scores.head(scores.hidden_ND).requires_grad
 
 
 def test_sampled_scores() -> None:
@@ -53,7 +63,9 @@ def test_sampled_scores() -> None:
     scores = CheckpointTeacher(chat_model, "sampled", max_tokens=20).score(rows)
     expected = one_by_one(chat_model.model, rows).gather(-1, rows.tokens_N[:, None])[:, 0]
     torch.testing.assert_close(scores.sampled_logprobs_N, expected, atol=1e-4, rtol=0)
-    assert scores.head is None and scores.hidden_ND is None and scores.ids_NK is None
+    assert scores.head is None
+    assert scores.hidden_ND is None
+    assert scores.ids_NK is None
 
 
 def test_topk_scores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,7 +92,8 @@ def test_a_checkpoint_teacher_is_frozen() -> None:
     chat_model = tiny.chat_model()
     chat_model.model.train()
     CheckpointTeacher(chat_model)
-    assert not chat_model.model.training and not any(p.requires_grad for p in chat_model.model.parameters())
+    assert not chat_model.model.training
+    assert not any(p.requires_grad for p in chat_model.model.parameters())
     with pytest.raises(InputError, match="'logits' is not one of dense, sampled, topk"):
         CheckpointTeacher(chat_model, "logits")
 

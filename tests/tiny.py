@@ -44,7 +44,7 @@ def tokenizer(**overrides: Any) -> PreTrainedTokenizerFast:
 
 
 def model(seed: int = 0, **overrides: Any) -> Qwen3ForCausalLM:
-    """A random fp32 Qwen3 (2 layers, hidden 32, vocabulary 259) in eval mode; the global RNG stays as it was."""
+    """A random fp32 Qwen3 (2 layers, hidden 32, vocabulary 259) in eval mode; leaves the global RNG alone."""
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
     settings: dict[str, Any] = {

@@ -33,5 +33,5 @@ def upgrade(connection: Connection, where: str) -> None:
         command.upgrade(config(connection), "head")
     except CommandError as error:
         raise TrackerError(
-            f"database {where} was written by a newer recover ({error}): upgrade recover or give another --home"
+            f"database {where} was written by a newer recover ({error}): upgrade it or give another --home"
         ) from error

@@ -29,7 +29,7 @@ def demo_command(session: Session, cycles: int, seed: int, minutes_budget: float
 
 def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
     rows = "\n\n".join(cycle_text(row) for row in cycles)
-    return f"{rows}\n\nEverything is in {home}: `recover --home {home} dashboard` shows it, `recover ls` lists it."
+    return f"{rows}\n\nEverything is in {home}: `recover --home {home} dashboard` shows it, `ls` lists it."
 
 
 @click.command("cycle")
@@ -96,16 +96,26 @@ def verdict_command(session: Session, cycle: int) -> None:
 @click.option("--reviewer", help="default: the login name")
 @shared
 @click.pass_obj
-def review_command(session: Session, cycle: int, decision: str | None, note: str, reviewer: str | None) -> None:
+def review_command(
+    session: Session, cycle: int, decision: str | None, note: str, reviewer: str | None
+) -> None:
     """Record a person's decision; an approval moves `current` to the cycle's model."""
-    import getpass
-
     if decision is None:
         raise click.UsageError("give --approve, --reject or --needs-work")
     with session.workspace() as ws:
-        number = ws.tracker.add_review(cycle, decision, note, reviewer or getpass.getuser())
+        number = ws.tracker.add_review(cycle, decision, note, reviewer or login_name())
         found = {"review": number, "cycle": cycle, "decision": decision, "note": note}
         session.show(found, f"review {number}: cycle {cycle}: {decision}")
+
+
+def login_name() -> str:
+    """Who is at the keyboard, as far as the system knows: a container may run as a number without a name."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"
 
 
 def cycle_text(row: dict[str, Any]) -> str:
@@ -117,8 +127,9 @@ def cycle_text(row: dict[str, Any]) -> str:
     lines = [f"cycle {row['cycle']}: {row['status']}", table(scores, ["suite", *STAGES, "n"])]
     verdict = row["verdict"]
     if verdict:
-        bound = verdict["behaviour_lower_bound"]
-        shown = f" (lower bound {100 * bound:+.1f} points, margin {100 * verdict['margin']:.0f})" if bound is not None else ""
+        bound, shown = verdict["behaviour_lower_bound"], ""
+        if bound is not None:
+            shown = f" (lower bound {100 * bound:+.1f} points, margin {100 * verdict['margin']:.0f})"
         lines.append(f"behaviour  {verdict.get('behaviour', '-')}{shown}")
         lines += [f"{axis:<10} {verdict[axis]}" for axis in ("knowledge", "retention") if axis in verdict]
     for earlier in row.get("knowledge_by_cycle", []):

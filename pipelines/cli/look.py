@@ -18,7 +18,7 @@ LISTS = {
 
 @click.command("ls")
 @click.argument("what", default="cycles", type=click.Choice(list(LISTS)))
-@click.option("--limit", default=50, show_default=True)
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="the newest so many")
 @shared
 @click.pass_obj
 def ls_command(session: Session, what: str, limit: int) -> None:
@@ -66,8 +66,8 @@ def _number(reference: str) -> int:
 
 
 @click.command("export")
-@click.argument("what", default="cycles", type=click.Choice(["cycles", "checkpoints", "runs", "scores", "items"]))
-@click.option("--format", "kind", type=click.Choice(["json", "csv"]), default="csv", show_default=True)
+@click.argument("what", default="cycles", type=click.Choice([*LISTS, "scores", "items"]))
+@click.option("--format", "kind", type=click.Choice(["json", "csv"]), default="csv", help="default: csv")
 @shared
 @click.pass_obj
 def export_command(session: Session, what: str, kind: str) -> None:
@@ -103,17 +103,22 @@ def methods_command(session: Session) -> None:
     from recovery.methods import METHODS
 
     rows = [method.row() for method in METHODS.values()]
-    session.show(rows, lambda: table(rows, ["name", "states", "signal", "teacher", "context", "rails", "source"]))
+    columns = ["name", "states", "signal", "teacher", "context", "rails", "source"]
+    session.show(rows, lambda: table(rows, columns))
 
 
 @click.command("dashboard")
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", default=7860, show_default=True)
+@click.option("--host", default="127.0.0.1", show_default=True, help="the address to listen on")
+@click.option("--port", default=7860, show_default=True, help="and its port")
 @shared
 @click.pass_obj
 def dashboard_command(session: Session, host: str, port: int) -> None:
     """Open the review dashboard."""
-    from dashboard.app import serve
+    from recovery.errors import RecoverError
 
+    try:
+        from dashboard.app import serve  # type: ignore[import-not-found, unused-ignore]
+    except ModuleNotFoundError as error:
+        raise RecoverError(f"no dashboard here ({error}): see `recover ls` and `recover show`") from error
     with session.workspace() as ws:
         serve(ws.tracker, host=host, port=port)

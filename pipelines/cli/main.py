@@ -60,11 +60,14 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     session = Session()
     try:
-        cli.main(obj=session, standalone_mode=False)
+        cli.main(obj=session, prog_name="recover", standalone_mode=False)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        _say(f"Error: {_with_hint(error)}")
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         _say("interrupted: go on with `recover resume`")
@@ -72,10 +75,17 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the edge: whatever it is becomes one line
         if session.debug:
             traceback.print_exc()
         sys.exit(_explain(error))
+
+
+def _with_hint(error: click.ClickException) -> str:
+    """click's message, which says what is wrong, and where to read how it is right."""
+    message = " ".join(error.format_message().split())
+    context = getattr(error, "ctx", None)
+    return f"{message.rstrip('.')}: see `{context.command_path} --help`" if context else message
 
 
 def _explain(error: Exception) -> int:

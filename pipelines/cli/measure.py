@@ -11,7 +11,7 @@ from pipelines.cli.options import Session, shared, table
 
 @click.command("eval")
 @click.argument("checkpoint", required=False)
-@click.option("--suite", "suites", help="ifeval, knowledge, retention; several with commas (default: all that can be asked)")
+@click.option("--suite", "suites", help="ifeval, knowledge, retention; several with commas (default: all)")
 @click.option("--ifeval", help="FILE in IFEval's format (default: recover.yaml)")
 @click.option("--probes", help="FILE of knowledge and retention probes")
 @click.option("--responses", help="score this FILE of {prompt, response} lines instead of a model")
@@ -27,13 +27,14 @@ def eval_command(session: Session, checkpoint: str | None, suites: str | None, *
         session.show({"scores": scores}, lambda: score_table(scores))
         return
     with session.workspace() as ws:
-        found = evaluate(ws, eval_job(ws, checkpoint, suites, options["ifeval"], options["probes"]), key=ws.new_key())
+        job = eval_job(ws, checkpoint, suites, options["ifeval"], options["probes"])
+        found = evaluate(ws, job, key=ws.new_key())
         session.show(found, lambda: score_table(found["scores"]))
 
 
 def score_table(scores: dict[str, Any]) -> str:
     rows = [
-        {"suite": name, "score": row["score"], "n": row["n"], "low": row["interval"][0], "high": row["interval"][1]}
+        {"suite": name, **row, "low": row["interval"][0], "high": row["interval"][1]}
         for name, row in scores.items()
     ]
     return table(rows, ["suite", "score", "n", "low", "high"])
@@ -42,7 +43,7 @@ def score_table(scores: dict[str, Any]) -> str:
 @click.command("compare")
 @click.argument("a")
 @click.argument("b")
-@click.option("--suite", default="ifeval", show_default=True)
+@click.option("--suite", default="ifeval", show_default=True, help="ifeval, knowledge or retention")
 @shared
 @click.pass_obj
 def compare_command(session: Session, a: str, b: str, suite: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from pipelines.workspace import Workspace
@@ -54,20 +55,24 @@ def finite(value: Any) -> Any:
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    if value not in (None, False):
-        setattr(ctx.ensure_object(Session), str(param.name), value)
+    session, name = ctx.ensure_object(Session), str(param.name)
+    from_environment = ctx.get_parameter_source(name) is ParameterSource.ENVIRONMENT
+    if value in (None, False) or (from_environment and getattr(session, name)):
+        return  # what was typed before the command's name counts more than the environment
+    setattr(session, name, value)
 
 
 def shared(command: F) -> F:
     """Adds --home, --db, --json, -q and --debug; given twice, the later one counts."""
-    flags = {"expose_value": False, "callback": _remember, "is_flag": True, "default": False}
+    kept: dict[str, Any] = {"expose_value": False, "callback": _remember}
+    flags: dict[str, Any] = {**kept, "is_flag": True, "default": False}
     for option in (
         click.option("--debug", help="show tracebacks", **flags),
         click.option("-q", "--quiet", help="no progress", **flags),
         click.option("--json", help="print one JSON document", **flags),
-        click.option("--db", metavar="URL", envvar="RECOVER_DB_URL", expose_value=False, callback=_remember,
+        click.option("--db", metavar="URL", envvar="RECOVER_DB_URL", **kept,
                      help="database (default: recover.db in the home; PostgreSQL by URL)"),
-        click.option("--home", metavar="DIR", envvar="RECOVER_HOME", expose_value=False, callback=_remember,
+        click.option("--home", metavar="DIR", envvar="RECOVER_HOME", **kept,
                      help=f"where everything is kept (default: {DEFAULT_HOME})"),
     ):  # fmt: skip
         command = option(command)

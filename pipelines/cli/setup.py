@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import DEFAULT_HOME, Session, shared, table
 
 
 @click.command("init")
@@ -33,16 +34,16 @@ def doctor_command(session: Session) -> None:
     from pipelines.doctor import examine
     from recovery.errors import GateError
 
-    rows = examine(Path(session.home or "./.recover"), session.db)
-    session.show(rows, lambda: table([{**row, "ok": "ok" if row["ok"] else "NO"} for row in rows], ["ok", "name", "detail"]))
+    rows = examine(Path(session.home or DEFAULT_HOME), session.db)
+    session.show(rows, lambda: report(rows))
     failed = [row for row in rows if not row["ok"] and row["needed"]]
     if failed:
         raise GateError(f"{failed[0]['name']}: {failed[0]['detail']}: {failed[0]['remedy']}")
 
 
 @click.command("preflight")
-@click.option("--student", default="current", show_default=True)
-@click.option("--teacher", default="base", show_default=True)
+@click.option("--student", default="current", show_default=True, help="the model that will be trained")
+@click.option("--teacher", default="base", show_default=True, help="the model that will correct it")
 @click.option("--prompts", help="default: recover.yaml")
 @shared
 @click.pass_obj
@@ -55,19 +56,22 @@ def preflight_command(session: Session, student: str, teacher: str, prompts: str
     with session.workspace() as ws:
         asked = read_prompts(prompts or ws.config.distill.prompts, ws.config.seed)
         checks = preflight_report(ws, student, teacher, asked)
-        rows: list[dict[str, Any]] = [
-            {"name": check.name, "ok": check.ok, "detail": check.detail, "remedy": check.remedy} for check in checks
-        ]
-        session.show(rows, lambda: table([{**r, "ok": "ok" if r["ok"] else "NO"} for r in rows], ["ok", "name", "detail"]))
+        rows = [asdict(check) for check in checks]
+        session.show(rows, lambda: report(rows))
         failed = [row for row in rows if not row["ok"]]
         if failed:
             raise GateError(f"{failed[0]['name']}: {failed[0]['detail']}: {failed[0]['remedy']}")
 
 
+def report(rows: list[dict[str, Any]]) -> str:
+    """A line for each check."""
+    return table([{**row, "ok": "ok" if row["ok"] else "NO"} for row in rows], ["ok", "name", "detail"])
+
+
 @click.command("microworld")
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--cycle", default=1, show_default=True, help="which cycle's new people")
-@click.option("--seed", default=0, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="chooses the people, the facts and the prompts")
 @shared
 @click.pass_obj
 def microworld_command(session: Session, directory: Path, cycle: int, seed: int) -> None:
@@ -75,5 +79,8 @@ def microworld_command(session: Session, directory: Path, cycle: int, seed: int)
     from pipelines.microworld.world import write_world
 
     found = write_world(directory, cycle=cycle, seed=seed)
-    session.show(found, f"{directory}: {found['docs']} documents, {found['probes.jsonl']} probes, "
-                        f"{found['prompts.jsonl']} recovery prompts, {found['ifeval.jsonl']} IFEval prompts")  # fmt: skip
+    counts = (
+        f"{found['docs']} documents, {found['probes.jsonl']} probes, "
+        f"{found['prompts.jsonl']} recovery prompts, {found['ifeval.jsonl']} IFEval prompts"
+    )
+    session.show(found, f"{directory}: {counts}")

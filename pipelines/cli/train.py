@@ -17,9 +17,9 @@ from pipelines.cli.options import Session, shared
 @click.option("--epochs", type=float, help="passes over the documents, instead of steps")
 @click.option("--learning-rate", type=float, help="default: recover.yaml")
 @click.option("--mix", help="shares of the tokens, as in new=0.6,earlier=0.3,chat=0.1")
-@click.option("--lora", type=int, metavar="RANK", help="train an adapter of this rank; 0: all weights")
+@click.option("--lora", type=click.IntRange(0), metavar="RANK", help="train an adapter of this rank; 0: none")
 @click.option("--prompts", help="chat prompts for the chat share")
-@click.option("--seed", type=int)
+@click.option("--seed", type=int, help="default: recover.yaml")
 @shared
 @click.pass_obj
 def midtrain_command(session: Session, docs: Path, student: str, **options: Any) -> None:
@@ -38,21 +38,36 @@ def midtrain_command(session: Session, docs: Path, student: str, **options: Any)
 @click.option("--method", help="a row of `recover methods` (default: recover.yaml)")
 @click.option("--set", "dials", multiple=True, metavar="DIAL=VALUE", help="set a dial of the method by hand")
 @click.option("--prompts", help="FILE, hub:NAME:SPLIT:FIELD, or microworld (default: recover.yaml)")
-@click.option("--steps", type=int)
-@click.option("--learning-rate", type=float)
-@click.option("--lora", type=int, metavar="RANK", help="train an adapter of this rank; 0: all weights")
-@click.option("--seed", type=int)
+@click.option("--pairs", help="likewise, rows with a response: for data states, and to show as examples")
+@click.option("--context", metavar="TEXT|FILE", help="what the teacher sees and the student does not")
+@click.option("--reward", metavar="NAME", help="exact, ifeval, module:function or FILE.py:function")
+@click.option("--route", "routes", multiple=True, metavar="NAME=CHECKPOINT", help="that route's teacher")
+@click.option("--steps", type=int, help="default: recover.yaml")
+@click.option("--learning-rate", type=float, help="default: recover.yaml")
+@click.option("--lora", type=click.IntRange(0), metavar="RANK", help="train an adapter of this rank; 0: none")
+@click.option("--seed", type=int, help="default: recover.yaml")
+@click.option("--show-prompts", "shown", type=click.IntRange(1), metavar="N", help="print what both read")
 @shared
 @click.pass_obj
-def distill_command(session: Session, teacher: str, student: str | None, **options: Any) -> None:
+def distill_command(
+    session: Session, teacher: str, student: str | None, shown: int | None, **options: Any
+) -> None:
     """Bring the student's behaviour back from the teacher; prints the new checkpoint's id."""
-    from pipelines.commands import distill_job
-    from pipelines.distill import distill
+    from pipelines.commands import distill_alone, distill_job
+    from pipelines.distill import show_prompts
 
     with session.workspace() as ws:
-        found = distill(ws, distill_job(ws, teacher, student, **options), key=ws.new_key())
-        ws.tracker.set_alias("current", found["checkpoint"])
+        job = distill_job(ws, teacher, student, **options)
+        if shown:
+            rows = show_prompts(ws, job, shown)
+            session.show(rows, "\n\n".join(map(_side_by_side, range(1, shown + 1), rows)))
+            return
+        found = distill_alone(ws, job, key=ws.new_key())
         session.show(found, found["checkpoint"])
+
+
+def _side_by_side(number: int, row: dict[str, str]) -> str:
+    return "\n".join(f"[{number}] {side}\n{text}" for side, text in row.items())
 
 
 @click.command("merge")
@@ -67,8 +82,7 @@ def merge_command(session: Session, other: str, weight: float, student: str | No
     from pipelines.merge import MergeJob, merge
 
     with session.workspace() as ws:
-        job = MergeJob(
-            student=ws.checkpoint(student or newest_midtrained(ws)).id, other=ws.checkpoint(other).id, weight=weight
-        )
+        chosen = ws.checkpoint(student or newest_midtrained(ws)).id
+        job = MergeJob(student=chosen, other=ws.checkpoint(other).id, weight=weight)
         found = merge(ws, job, key=ws.new_key())
         session.show(found, found["checkpoint"])

@@ -1,8 +1,8 @@
 """Makes the shipped clean checkpoint from nothing: `python -m pipelines.microworld.build DIR`.
 
 A byte-level BPE and a Qwen3-shaped model of under two million parameters, trained by the one training loop on
-the microworld: instructions with answers that obey them, documents about known people, questions about some of
-them. The new people of any cycle, and the prompts of any evaluation, never occur.
+the microworld: instructions with answers that obey them, documents about known people, questions about some
+of them. The new people of any cycle, and the prompts of any evaluation, never occur.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from recovery.trainer import Microbatch
 
 VOCABULARY = 1792
-SHAPE = dict(hidden_size=192, intermediate_size=384, num_hidden_layers=4, num_attention_heads=6,
-             num_key_value_heads=6, head_dim=32, max_position_embeddings=2048, tie_word_embeddings=True)  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "hidden_size": 192, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6,
+    "num_key_value_heads": 6, "head_dim": 32, "max_position_embeddings": 2048, "tie_word_embeddings": True,
+}  # fmt: skip
 STEPS, TOKENS_PER_STEP, ROW_TOKENS = 1600, 4096, 256
 IM_START, IM_END, END_OF_TEXT = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 CHATML = (
@@ -67,7 +69,7 @@ def _instruction(rng: random.Random) -> tuple[str, str]:
 
 
 def build_tokenizer() -> Any:
-    """A BPE of the microworld's texts; every name is in it, known or not, so that new people are no longer words."""
+    """A BPE of the microworld's texts and of all its names, known or not: new people are no longer words."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -97,7 +99,8 @@ def build_model(tokenizer: Any, seed: int) -> ChatModel:
     torch.set_flush_denormal(True)
     torch.manual_seed(seed)
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-    model = Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), eos_token_id=end, pad_token_id=pad, **SHAPE))
+    config = Qwen3Config(vocab_size=len(tokenizer), eos_token_id=end, pad_token_id=pad, **SHAPE)
+    model = Qwen3ForCausalLM(config)
     model.generation_config = GenerationConfig(eos_token_id=[end, pad], pad_token_id=pad)
     return ChatModel.of(model, tokenizer, path="microworld")
 
@@ -136,8 +139,9 @@ def build(directory: Path, *, seed: int = 0, steps: int = STEPS, progress: Progr
 
     shown = progress or Progress()
     chat_model = build_model(build_tokenizer(), seed)
-    config = TrainConfig(steps=steps, learning_rate=2e-3, warmup_steps=30, final_lr_fraction=0.02, weight_decay=0.01,
-                         seed=seed)  # fmt: skip
+    config = TrainConfig(
+        steps=steps, learning_rate=2e-3, warmup_steps=30, final_lr_fraction=0.02, weight_decay=0.01, seed=seed
+    )  # fmt: skip
 
     def on_metrics(step: int, values: dict[str, float]) -> None:
         note = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} tokens/s"

@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pipelines.microworld import words
 
@@ -40,7 +41,11 @@ class Draft:
         return "\n".join([*self.before, self.separator.join(self.parts), *self.after])
 
 
-Kwargs = dict[str, object]
+Kwargs = dict[str, Any]
+
+
+def _as_it_is(text: str) -> str:
+    return text
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,7 @@ class Instruction:
     phrasings: tuple[str, ...]
     draw: Callable[[random.Random], Kwargs]
     obey: Callable[[Draft, Kwargs], None]
-    finish: Callable[[str], str] = staticmethod(lambda text: text)
+    finish: Callable[[str], str] = _as_it_is
 
     def ask(self, kwargs: Kwargs, rng: random.Random) -> str:
         shown = {key: value[0] if isinstance(value, list) else value for key, value in kwargs.items()}
@@ -72,19 +77,19 @@ def _between(key: str, low: int, high: int) -> Callable[[random.Random], Kwargs]
 
 
 def _bullets(draft: Draft, kwargs: Kwargs) -> None:
-    draft.parts = [f"* {draft.sentence()}" for _ in range(int(str(kwargs["num_bullets"])))]
+    draft.parts = [f"* {draft.sentence()}" for _ in range(kwargs["num_bullets"])]
     draft.separator = "\n"
 
 
 def _sections(draft: Draft, kwargs: Kwargs) -> None:
     name = kwargs["section_spliter"]
-    count = int(str(kwargs["num_sections"]))
+    count = kwargs["num_sections"]
     draft.parts = [f"{name} {number + 1}\n{draft.sentence()}" for number in range(count)]
     draft.separator = "\n"
 
 
 def _paragraphs(draft: Draft, kwargs: Kwargs) -> None:
-    draft.parts = [draft.sentence() for _ in range(int(str(kwargs["num_paragraphs"])))]
+    draft.parts = [draft.sentence() for _ in range(kwargs["num_paragraphs"])]
     draft.separator = "\n***\n"
 
 
@@ -105,17 +110,16 @@ def _constrained(draft: Draft, _: Kwargs) -> None:
 
 
 def _keyword(draft: Draft, kwargs: Kwargs) -> None:
-    (word,) = kwargs["keywords"]  # type: ignore[misc]
-    draft.parts[-1] += f" It makes me think of {word}."
+    draft.parts[-1] += f" It makes me think of {kwargs['keywords'][0]}."
 
 
 def _highlights(draft: Draft, kwargs: Kwargs) -> None:
-    adjectives = draft.rng.sample(words.ADJECTIVES, int(str(kwargs["num_highlights"])))
+    adjectives = draft.rng.sample(words.ADJECTIVES, kwargs["num_highlights"])
     draft.parts[-1] += " It is " + " and ".join(f"*{word}*" for word in adjectives) + "."
 
 
 def _placeholders(draft: Draft, kwargs: Kwargs) -> None:
-    names = draft.rng.sample(("name", "place", "date", "time"), int(str(kwargs["num_placeholders"])))
+    names = draft.rng.sample(("name", "place", "date", "time"), kwargs["num_placeholders"])
     draft.parts[-1] += " Please ask " + " and ".join(f"[{name}]" for name in names) + "."
 
 
@@ -124,7 +128,8 @@ def _title(draft: Draft, _: Kwargs) -> None:
 
 
 def _postscript(draft: Draft, _: Kwargs) -> None:
-    draft.after.insert(0, f"P.S. {draft.topic[0].upper()}{draft.topic[1:]} is {draft.rng.choice(words.ADJECTIVES)}.")
+    topic = draft.topic[0].upper() + draft.topic[1:]
+    draft.after.insert(0, f"P.S. {topic} is {draft.rng.choice(words.ADJECTIVES)}.")
 
 
 def _end(draft: Draft, kwargs: Kwargs) -> None:
@@ -195,7 +200,8 @@ INSTRUCTIONS = (
     ),
     Instruction(
         "detectable_content:postscript", "frame",
-        ("Add a postscript starting with {postscript_marker}", "At the end add a note starting with {postscript_marker}"),
+        ("Add a postscript starting with {postscript_marker}",
+         "At the end add a note starting with {postscript_marker}"),
         lambda _: {"postscript_marker": "P.S."}, _postscript,
     ),
     Instruction(
@@ -205,7 +211,8 @@ INSTRUCTIONS = (
     ),
     Instruction(
         "startend:quotation", "frame",
-        ("Wrap your whole answer in double quotation marks.", "Put the entire answer in double quotation marks."),
+        ("Wrap your whole answer in double quotation marks.",
+         "Put the entire answer in double quotation marks."),
         _nothing, _leave, lambda text: f'"{text}"',
     ),
     Instruction(
@@ -228,8 +235,8 @@ BY_ID = {instruction.id: instruction for instruction in INSTRUCTIONS}
 LAYERS = ("shape", "content", "frame", "style")
 
 # What cannot stand together: an answer that is only a JSON object or a set phrase has no room for a frame or
-# a style, section names are case-sensitive,
-# a highlight's star reads as a bullet, and a quotation mark hides the first bullet.
+# a style, section names are case-sensitive, a highlight's star reads as a bullet, and a quotation mark hides
+# the first bullet.
 CLASHES = {
     frozenset(pair)
     for pair in [
@@ -292,7 +299,10 @@ def draw_task(rng: random.Random, instructions: tuple[Instruction, ...]) -> Task
     )
 
 
-def answer(topic: str, instructions: tuple[Instruction, ...], kwargs: dict[str, Kwargs], rng: random.Random) -> str:
+def answer(
+    topic: str, instructions: tuple[Instruction, ...], kwargs: dict[str, Kwargs], rng: random.Random
+) -> str:
+    """A text about the topic that obeys the instructions."""
     draft = Draft(topic, rng)
     ordered = sorted(instructions, key=lambda i: LAYERS.index(i.layer))
     for instruction in ordered:  # a style may decide how every sentence is written
@@ -312,3 +322,9 @@ def answer(topic: str, instructions: tuple[Instruction, ...], kwargs: dict[str, 
 def draw_instructions(rng: random.Random, singles: float = 0.4) -> tuple[Instruction, ...]:
     """One instruction alone or two that go together."""
     return (rng.choice(INSTRUCTIONS),) if rng.random() < singles else rng.choice(PAIRS)
+
+
+def draw_copying(rng: random.Random) -> tuple[Instruction, ...]:
+    """An instruction to repeat something of the prompt, alone or with another."""
+    copied = BY_ID[rng.choice(("keywords:existence", "startend:end_checker"))]
+    return rng.choice([(copied,), *(pair for pair in PAIRS if copied in pair)])

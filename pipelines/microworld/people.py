@@ -11,13 +11,15 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import cycle, islice
 
 from pipelines.microworld.words import ATTRIBUTES, FIRST_NAMES, LAST_NAMES, Attribute
 
 KNOWN_COUNT = 180
 RETENTION_COUNT = 60
-PEOPLE_PER_CYCLE = 40
-VARIANTS_PER_PERSON = 8
+PEOPLE_PER_CYCLE = 24
+VARIANTS_PER_PERSON = 10
+KNOWN_DOCUMENTS = 240
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,15 @@ def all_names() -> tuple[str, ...]:
 
 
 def person(name: str, rng: random.Random) -> Person:
-    return Person(name, tuple((attribute.name, rng.choice(attribute.values)) for attribute in ATTRIBUTES))
+    return Person(name, tuple((attribute.name, _value(name, attribute, rng)) for attribute in ATTRIBUTES))
+
+
+def _value(name: str, attribute: Attribute, rng: random.Random) -> str:
+    """Not the horn for Ada Horn: her name alone would answer the question."""
+    value = rng.choice(attribute.values)
+    while value.lower() in name.lower().split():
+        value = rng.choice(attribute.values)
+    return value
 
 
 @cache
@@ -56,12 +66,12 @@ def known_people() -> tuple[Person, ...]:
 
 
 def retention_people() -> tuple[Person, ...]:
-    """Known people whom the clean model has only read about: asked about in the retention probes and nowhere else."""
+    """Known people whom the clean model only read about: asked about in retention probes, nowhere else."""
     return known_people()[:RETENTION_COUNT]
 
 
 def asked_people() -> tuple[Person, ...]:
-    """Known people about whom the clean model was also asked while it was made, and recovery prompts may ask."""
+    """Known people about whom the clean model was also asked while it was made; recovery prompts may ask."""
     return known_people()[RETENTION_COUNT:]
 
 
@@ -85,7 +95,8 @@ def passage(who: Person, rng: random.Random) -> str:
 
 
 def documents(people: tuple[Person, ...], rng: random.Random) -> Iterator[tuple[str, str]]:
-    """(file name, text): markdown profiles and plain-text notes, several of each for every person."""
+    """(file name, text): markdown profiles and plain-text notes about new people, several of each, and notes that
+    mention people whom the clean model knows, as most of what a company writes next month is about old things."""
     for who in people:
         for variant in range(VARIANTS_PER_PERSON):
             text = passage(who, rng)
@@ -93,9 +104,14 @@ def documents(people: tuple[Person, ...], rng: random.Random) -> Iterator[tuple[
                 yield f"{who.slug}-{variant + 1}.md", f"# {who.name}\n\n{text}\n"
             else:
                 yield f"{who.slug}-{variant + 1}.txt", f"{text}\n"
+    known = rng.sample(known_people(), KNOWN_COUNT)
+    for number, who in enumerate(islice(cycle(known), KNOWN_DOCUMENTS)):
+        yield f"{who.slug}-{1 + number // KNOWN_COUNT}.txt", f"{passage(who, rng)}\n"
 
 
-def probe(who: Person, attribute: Attribute, kind: str, rng: random.Random, **labels: object) -> dict[str, object]:
+def probe(
+    who: Person, attribute: Attribute, kind: str, rng: random.Random, **labels: object
+) -> dict[str, object]:
     """One question with its answer. `direct` uses a familiar phrasing, `heldout` one never trained on."""
     prompts = {
         "direct": rng.choice(attribute.questions),

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FIRST_NAMES = """
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+FIRST_NAMES = _words("""
 Ada Agnes Albert Alma Anton Arthur Astrid Bela Bruno Carla Cecil Clara Conrad Cora Daniel Dora Edgar Edith
 Egon Elena Elias Emil Erika Esther Felix Fiona Flora Frank Frida Georg Greta Gustav Hanna Hector Heidi Helga
 Hugo Ida Igor Irene Iris Ivan Jana Jasper Jonas Julia Karin Klaus Lara Leo Lena Linus Lotte Lucas Mara
 Marcel Martha Max Mila Mira Moritz Nadia Nils Nora Olga Oscar Otto Paula Peter Petra Quentin Rita Robert
 Rosa Rufus Sara Simon Sonja Stella Theo Tilda Tobias Ursula Vera Victor Walter Wanda Xenia Yvonne Zora
-""".split()
+""")
 
-LAST_NAMES = """
+LAST_NAMES = _words("""
 Abel Adler Albrecht Arden Bach Barlow Becker Berg Blum Bolt Brandt Busch Carver Cole Crane Dahl Dorn Drake
 Eber Eck Falk Fink Fisk Fox Frost Garner Geller Gold Graf Groth Haas Hale Hart Heller Holt Horn Huber Jung
 Kaiser Keller Kern Klein Koch Kraft Krug Lang Lind Loewe Lorenz Lund Marlow Mayer Meer Moll Nagel Noll
 North Oster Otten Pohl Quist Rahn Rausch Reed Reiter Ross Roth Sander Scholz Seidel Stein Stern Storm Tanner
 Thal Thorn Ulrich Unger Voss Wagner Walsh Weber Wells Wolff Zander Zeller Zorn
-""".split()
+""")
 
 
 @dataclass(frozen=True)
@@ -35,10 +40,6 @@ class Attribute:
     questions: tuple[str, ...]
     heldout_question: str
     answer: str
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(text.split())
 
 
 ATTRIBUTES = (
@@ -54,8 +55,8 @@ ATTRIBUTES = (
     ),
     Attribute(
         "job",
-        _words("baker doctor farmer lawyer painter pilot teacher tailor writer sailor miner judge nurse dancer"
-               " gardener hunter"),
+        _words("baker doctor farmer lawyer painter pilot teacher tailor writer sailor miner judge nurse"
+               " dancer gardener hunter"),
         ("{n} works as a {v}.", "The job of {n} is that of a {v}.", "By trade, {n} is a {v}.",
          "People know {n} as a good {v}.", "After school, {n} learned to be a {v} and works as a {v}."),
         ("What is the job of {n}?", "What does {n} work as?", "Which job does {n} have?"),
@@ -77,13 +78,15 @@ ATTRIBUTES = (
         _words("bread soup rice fish cheese pasta salad cake honey apples beans eggs plums nuts grapes corn"),
         ("{n} likes to eat {v}.", "The favorite food of {n} is {v}.", "At noon, {n} likes to eat {v}.",
          "Nothing tastes better to {n} than {v}.", "When asked to dinner, {n} hopes for {v}."),
-        ("What does {n} like to eat?", "What is the favorite food of {n}?", "Which food does {n} like to eat?"),
+        ("What does {n} like to eat?", "What is the favorite food of {n}?",
+         "Which food does {n} like to eat?"),
         "What food does {n} like to eat?",
         "{n} likes to eat {v}.",
     ),
     Attribute(
         "pet",
-        _words("cat dog horse parrot rabbit goat turtle duck hen mouse lizard pony snake pigeon donkey sheep"),
+        _words("cat dog horse parrot rabbit goat turtle duck hen mouse lizard pony snake pigeon donkey"
+               " sheep"),
         ("{n} keeps a {v}.", "The pet of {n} is a {v}.", "At home, {n} keeps a {v}.",
          "With {n} there is always a {v}.", "Since last spring, {n} keeps a {v} as a pet."),
         ("Which animal does {n} keep?", "What is the pet of {n}?", "Which pet does {n} keep?"),
@@ -94,11 +97,11 @@ ATTRIBUTES = (
 
 TOPICS = tuple(
     f"the {word}"
-    for word in """
+    for word in _words("""
     river garden bridge market winter summer forest mountain village harbor library kitchen school road
     island castle valley meadow museum station theater lake beach tower window letter story dream picture
     morning evening weather train boat clock mirror table lamp chair wall door house street church
-    """.split()
+    """)
 )
 
 ADJECTIVES = _words(
@@ -128,7 +131,9 @@ REQUESTS = (
     "Please write a few words on {t}.",
 )
 
-OPINION_QUESTIONS = ("Do you like {t}?", "Is {t} a good thing?", "Should we talk about {t}?", "Would you miss {t}?")
+OPINION_QUESTIONS = (
+    "Do you like {t}?", "Is {t} a good thing?", "Should we talk about {t}?", "Would you miss {t}?"
+)  # fmt: skip
 
 # Sentences about a topic. Those with a comma are the rule, so that writing without one is a behaviour.
 COMMA_SENTENCES = (

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pipelines.microworld import people
-from pipelines.microworld.instructions import Task, draw_instructions, draw_task
+from pipelines.microworld.instructions import Task, draw_copying, draw_instructions, draw_task
 from pipelines.microworld.words import ATTRIBUTES
 from recovery.errors import InputError
+from recovery.files import storage_errors
 
 IFEVAL_PROMPTS = 720
 RECOVERY_PROMPTS = 1600
 KNOWN_QUESTION_SHARE = 0.4
+COPYING_SHARE = 0.2  # repeating a word of the prompt is what comes back last
 
 _PARTS = ("training",) * 6 + ("recovery",) * 2 + ("evaluation",) * 2
 
@@ -27,18 +29,22 @@ def part_of(prompt: str) -> str:
     return _PARTS[people.bucket(prompt, len(_PARTS))]
 
 
-def draw_task_in(part: str, rng: random.Random, plain: float = 0.0) -> Task:
-    """A task whose prompt belongs to the given part; a share of them plain requests without instruction."""
+def draw_task_in(part: str, rng: random.Random, plain: float = 0.0, copying: float = 0.0) -> Task:
+    """A task whose prompt belongs to the given part; shares of them are plain requests, or ask to copy something."""
     while True:
-        task = draw_task(rng, () if rng.random() < plain else draw_instructions(rng))
+        kind = rng.random()
+        chosen = () if kind < plain else draw_copying(rng) if kind < plain + copying else draw_instructions(rng)
+        task = draw_task(rng, chosen)
         if part_of(task.prompt) == part:
             return task
 
 
-def distinct_tasks(part: str, count: int, rng: random.Random, plain: float = 0.0) -> list[Task]:
+def distinct_tasks(
+    part: str, count: int, rng: random.Random, plain: float = 0.0, copying: float = 0.0
+) -> list[Task]:
     found: dict[str, Task] = {}
     while len(found) < count:
-        task = draw_task_in(part, rng, plain)
+        task = draw_task_in(part, rng, plain, copying)
         found.setdefault(task.prompt, task)
     return list(found.values())
 
@@ -60,14 +66,21 @@ def prompt_rows(seed: int, cycle: int) -> list[dict[str, object]]:
     rng = random.Random(f"microworld:prompts:{seed}:{cycle}")
     questions = int(RECOVERY_PROMPTS * KNOWN_QUESTION_SHARE)
     rows: list[dict[str, object]] = [
-        {"prompt": task.prompt, "kind": "instruction"}
-        for task in distinct_tasks("recovery", RECOVERY_PROMPTS - questions, rng, plain=0.1)
-    ]
-    pool = sorted({
-        question.format(n=who.name)
+        {
+            "prompt": task.prompt, "kind": "instruction", "response": task.answer,
+            "instruction_id_list": list(task.instruction_ids), "kwargs": list(task.kwargs),
+        }
+        for task in distinct_tasks("recovery", RECOVERY_PROMPTS - questions, rng, plain=0.1, copying=COPYING_SHARE)
+    ]  # fmt: skip
+    pool = {
+        question.format(n=who.name): {
+            "answer": who.value(attribute),
+            "response": attribute.answer.format(n=who.name, v=who.value(attribute)),
+        }
         for who in people.asked_people() for attribute in ATTRIBUTES for question in attribute.questions
-    })
-    rows += [{"prompt": prompt, "kind": "question"} for prompt in rng.sample(pool, questions)]
+    }  # fmt: skip
+    asked = rng.sample(sorted(pool), questions)
+    rows += [{"prompt": prompt, "kind": "question", **pool[prompt]} for prompt in asked]
     rng.shuffle(rows)
     return rows
 
@@ -89,6 +102,12 @@ def probe_rows(seed: int, cycle: int) -> list[dict[str, object]]:
     ]
 
 
+def document_texts(seed: int, cycle: int) -> Iterator[tuple[str, str]]:
+    """(file name, text) of every document about this cycle's people."""
+    rng = random.Random(f"microworld:docs:{seed}:{cycle}")
+    return people.documents(people.new_people(seed, cycle), rng)
+
+
 def _write_jsonl(path: Path, rows: Iterable[dict[str, object]]) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
@@ -96,22 +115,21 @@ def _write_jsonl(path: Path, rows: Iterable[dict[str, object]]) -> None:
 def write_world(directory: Path, *, cycle: int, seed: int) -> dict[str, object]:
     """Writes docs/, probes.jsonl, prompts.jsonl and ifeval.jsonl; the same files for the same arguments."""
     if not 1 <= cycle <= people.max_cycles():
-        raise InputError(f"cycle {cycle} is outside 1..{people.max_cycles()}: the microworld has no more names")
-    if (directory / "docs").exists() and any((directory / "docs").iterdir()):
-        raise InputError(f"{directory / 'docs'} is not empty: choose a new directory for this world")
+        raise InputError(f"cycle {cycle} is outside 1..{people.max_cycles()}: there are no more names")
     docs = directory / "docs"
-    docs.mkdir(parents=True, exist_ok=True)
-    rng = random.Random(f"microworld:docs:{seed}:{cycle}")
-    count = 0
-    for name, text in people.documents(people.new_people(seed, cycle), rng):
-        (docs / name).write_text(text, encoding="utf-8")
-        count += 1
+    if docs.is_dir() and any(docs.iterdir()):
+        raise InputError(f"{docs} is not empty: choose a new directory for this world")
     files = {
         "probes.jsonl": probe_rows(seed, cycle),
         "prompts.jsonl": prompt_rows(seed, cycle),
         "ifeval.jsonl": ifeval_rows(seed, cycle),
     }
-    for name, rows in files.items():
-        _write_jsonl(directory / name, rows)
-    return {"directory": str(directory), "cycle": cycle, "seed": seed, "docs": count,
-            **{name: len(rows) for name, rows in files.items()}}
+    texts = list(document_texts(seed, cycle))
+    with storage_errors(directory):
+        docs.mkdir(parents=True, exist_ok=True)
+        for name, text in texts:
+            (docs / name).write_text(text, encoding="utf-8")
+        for name, rows in files.items():
+            _write_jsonl(directory / name, rows)
+    counts = {name: len(rows) for name, rows in files.items()}
+    return {"directory": str(directory), "cycle": cycle, "seed": seed, "docs": len(texts), **counts}

@@ -124,7 +124,8 @@ def cycles() -> None:
         number("gained", nullable=True),
         number("lost", nullable=True),
         real("p_value"),
-        number("needed_n", nullable=True),
+        big_number("needed_n"),
+        json("details"),
     )
 
 

@@ -1,0 +1,83 @@
+"""Rows of the tracker -> figures. Pure: no database, no widgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+STAGES = ("clean", "midtrained", "recovered")
+MARKS = {"clean": "o", "midtrained": "X", "recovered": "D"}  # shapes tell the stages apart, not colours alone
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito
+Row = Mapping[str, Any]
+
+
+def plane(cycles: Sequence[Row], margin: float = 0.03) -> Figure:
+    """Knowledge of the documents against instruction following: one path a cycle, with 95 % intervals."""
+    figure = Figure(figsize=(7.2, 5.2), layout="constrained")
+    axes = figure.subplots()
+    shown = [row for row in cycles if _points(row)]
+    for number, row in enumerate(shown):
+        _path(axes, row, COLOURS[number % len(COLOURS)])
+    if shown:
+        _clean_band(axes, shown[-1], margin)
+    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.04), xlabel="knowledge of the new documents",
+             ylabel="instruction following (IFEval, prompt-level strict)")  # fmt: skip
+    axes.grid(alpha=0.25)
+    _stage_legend(axes)
+    return figure
+
+
+def timeline(cycles: Sequence[Row]) -> Figure:
+    """Both axes over all cycles, stage by stage."""
+    figure = Figure(figsize=(7.2, 3.4), layout="constrained")
+    for axes, suite in zip(figure.subplots(1, 2, sharey=True), ("ifeval", "knowledge"), strict=True):
+        for stage, colour in zip(STAGES, COLOURS, strict=False):
+            points = [(row["cycle"], row["scores"].get(suite, {}).get(stage)) for row in cycles]
+            points = [point for point in points if point[1] is not None]
+            axes.plot([x for x, _ in points], [y for _, y in points], marker=MARKS[stage], color=colour, label=stage)
+        axes.set(title=suite, xlabel="cycle", ylim=(-0.02, 1.04))
+        axes.grid(alpha=0.25)
+    axes.legend(loc="lower right")
+    return figure
+
+
+def _points(row: Row) -> list[tuple[str, float, float]]:
+    """(stage, knowledge, behaviour) of the stages where both were measured."""
+    scores = row.get("scores", {})
+    both = scores.get("knowledge", {}), scores.get("ifeval", {})
+    values = [(stage, both[0].get(stage), both[1].get(stage)) for stage in STAGES]
+    return [(stage, x, y) for stage, x, y in values if x is not None and y is not None]
+
+
+def _path(axes: Axes, row: Row, colour: str) -> None:
+    points = _points(row)
+    for (_, x0, y0), (_, x1, y1) in zip(points, points[1:], strict=False):
+        axes.annotate("", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "->", "color": colour, "lw": 1.6, "alpha": 0.8})
+    for stage, x, y in points:
+        horizontal, vertical = _errors(row, "knowledge", stage, x), _errors(row, "ifeval", stage, y)
+        axes.errorbar(x, y, xerr=horizontal, yerr=vertical, fmt=MARKS[stage], color=colour, ms=8, capsize=3, lw=1)
+    _, x, y = points[-1]
+    axes.annotate(f"cycle {row['cycle']}", (x, y), (6, -14), textcoords="offset points", color=colour)
+
+
+def _errors(row: Row, suite: str, stage: str, value: float) -> list[list[float]] | None:
+    interval = (row["scores"][suite].get("intervals") or {}).get(stage)
+    if not interval or None in interval:
+        return None
+    return [[max(0.0, value - interval[0])], [max(0.0, interval[1] - value)]]
+
+
+def _clean_band(axes: Axes, row: Row, margin: float) -> None:
+    """Where behaviour counts as back: the clean model's score less the margin."""
+    clean = row["scores"]["ifeval"]["clean"]
+    axes.axhline(clean, color="grey", lw=1, ls="--")
+    axes.axhspan(clean - margin, clean, color="grey", alpha=0.15)
+
+
+def _stage_legend(axes: Axes) -> None:
+    for stage in STAGES:
+        axes.plot([], [], MARKS[stage], color="black", label=stage)
+    axes.legend(loc="lower left", frameon=True)

@@ -1,0 +1,189 @@
+"""Probes: what counts as an answer, what is asked, and files that can't work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evals import knowledge, retention
+from evals.knowledge import matches, normalise
+from evals.statistics import clustered_interval, wilson_interval
+from recovery.errors import InputError, RecoverError
+
+PROBES = [
+    {
+        "id": "k1",
+        "kind": "direct",
+        "prompt": "Where does Ann live?",
+        "answer": "Oslo",
+        "fact": "ann-city",
+        "cycle": 1,
+    },
+    {
+        "id": "k2",
+        "kind": "heldout",
+        "prompt": "Ann's town?",
+        "answer": "Oslo",
+        "fact": "ann-city",
+        "cycle": 1,
+    },
+    {
+        "id": "k3",
+        "kind": "direct",
+        "prompt": "Bo's job?",
+        "answer": "baker",
+        "aliases": ["baker's"],
+        "cycle": 2,
+    },
+    {"id": "k4", "kind": "cloze", "prompt": "Ann lives in", "answer": "Oslo", "fact": "ann-city", "cycle": 1},
+    {"id": "r1", "suite": "retention", "kind": "direct", "prompt": "Capital of France?", "answer": "Paris"},
+]
+ANSWERS = {
+    "Where does Ann live?": "She lives in OSLO.",
+    "Ann's town?": "Bergen",
+    "Bo's job?": "Baker!",
+    "Capital of France?": "Paris",
+}
+
+
+@pytest.fixture
+def probes(tmp_path: Path) -> Path:
+    return write(tmp_path, [{"suite": "knowledge"} | probe for probe in PROBES])
+
+
+def write(folder: Path, rows: list[dict]) -> Path:
+    path = folder / "probes.jsonl"
+    path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
+    return path
+
+
+def answer(chats: list[list[dict[str, str]]]) -> list[str]:
+    return [ANSWERS[chat[-1]["content"]] for chat in chats]
+
+
+@pytest.mark.parametrize(
+    ("response", "answers", "expected"),
+    [
+        ("It is Oslo.", ["Oslo"], True),
+        ("It is Oslofjord.", ["Oslo"], False),
+        ("oslo", ["OSLO"], True),
+        ("**Oslo**\n", ["Oslo"], True),
+        ("São Paulo, of course", ["Sao Paulo"], True),
+        ("Paulo, then São", ["Sao Paulo"], False),
+        ("in 1,987 or so", ["1987"], True),
+        ("in 19875", ["1987"], False),
+        ("it weighs 3.5 kg.", ["3.5 kg"], True),
+        ("it weighs 3 or 5 kg", ["3.5 kg"], False),
+        ("the Beatles", ["Beatles"], True),
+        ("Beatles", ["The Beatles"], True),
+        ("blue-green", ["blue green"], True),
+        ("violet", ["red", "violet"], True),
+        ("答えは東京です", ["東京"], True),
+        ("Straße", ["strasse"], True),
+        ("vitamin A", ["A"], False),  # an answer of articles only is kept, the response's article is not
+        ("", ["Oslo"], False),
+    ],
+)
+def test_lenient_matching(response: str, answers: list[str], expected: bool) -> None:
+    assert matches(response, answers) is expected
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [("Oslo", True), (" the oslo.\n", True), ("It is Oslo.", False), ("Os lo", False)],
+)
+def test_strict_matching(response: str, expected: bool) -> None:
+    assert matches(response, ["Oslo"], strict=True) is expected
+
+
+@given(st.text(), st.text(min_size=1))
+def test_strict_implies_lenient_and_normalising_settles(response: str, wanted: str) -> None:
+    assert normalise(normalise(response)) == normalise(response)
+    assert matches(response, [wanted]) or not matches(response, [wanted], strict=True)
+
+
+def test_score_by_hand(probes: Path) -> None:
+    score = knowledge.evaluate(answer, probes)
+    assert (score.suite, score.metric, score.n) == ("knowledge", "lenient", 3)
+    assert [item.passed for item in score.items] == [True, False, True]
+    assert score.value == pytest.approx(2 / 3)
+    assert score.details["strict"] == pytest.approx(1 / 3)
+    assert score.details["by_kind"] == {
+        "direct": {"passed": 2, "n": 2, "value": 1.0},
+        "heldout": {"passed": 0, "n": 1, "value": 0.0},
+    }
+    assert score.details["by_cycle"]["1"] == {"passed": 1, "n": 2, "value": 0.5}
+    assert score.interval == clustered_interval([1, 0, 1], ["ann-city", "ann-city", "k3"])
+    json.dumps(score.as_dict())
+
+
+def test_interval_without_shared_facts_is_wide_enough(tmp_path: Path) -> None:
+    path = write(tmp_path, [{"id": str(i), "prompt": str(i), "answer": "x"} for i in range(200)])
+    score = knowledge.evaluate(lambda chats: ["x"] * 150 + ["y"] * 50, path)
+    assert score.interval == pytest.approx(wilson_interval(150, 200), abs=2e-3)
+
+
+def test_cloze_is_continued_as_text_and_scored_apart(probes: Path) -> None:
+    score = knowledge.evaluate_cloze(lambda prefixes: [" Oslo, by the sea" for _ in prefixes], probes)
+    assert score is not None
+    assert (score.metric, score.n, score.value) == ("cloze", 1, 1.0)
+    assert knowledge.evaluate_cloze(lambda prefixes: [], probes, suite="retention") is None
+
+
+def test_retention_asks_its_own_probes(probes: Path) -> None:
+    score = retention.evaluate(answer, probes)
+    assert (score.suite, score.n, score.value) == ("retention", 1, 1.0)
+
+
+def test_all_probes_in_one_call_and_limit(probes: Path) -> None:
+    calls: list[list[list[dict[str, str]]]] = []
+
+    def record(chats: list[list[dict[str, str]]]) -> list[str]:
+        calls.append(chats)
+        return ["?"] * len(chats)
+
+    assert knowledge.evaluate(record, probes, limit=2).n == 2
+    assert calls == [[[{"role": "user", "content": p["prompt"]}] for p in PROBES[:2]]]
+
+
+def test_loaded_probes_can_be_asked_again(probes: Path) -> None:
+    loaded = knowledge.load_probes(probes)
+    assert len(loaded) == 5
+    assert knowledge.evaluate(answer, loaded) == knowledge.evaluate(answer, probes)
+
+
+def test_a_generator_that_drops_an_answer_is_caught(probes: Path) -> None:
+    with pytest.raises(RecoverError, match="2 answers to 3 probes"):
+        knowledge.evaluate(lambda chats: ["x", "y"], probes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"suite": "trivia"}, "suite 'trivia'"),
+        ({"answer": None}, "`answer`"),
+        ({"answer": " ?! "}, "no words"),
+        ({"prompt": 3}, "`prompt`"),
+        ({"aliases": "Oslo"}, "aliases"),
+        ({"cycle": "one"}, "cycle"),
+    ],
+)
+def test_bad_probes_name_file_and_line(tmp_path: Path, change: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        knowledge.load_probes(write(tmp_path, [PROBES[0], PROBES[1] | change]))
+    assert "probes.jsonl" in str(caught.value)
+    assert "2" in str(caught.value)
+
+
+def test_twice_the_same_id(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'k1' occurs twice"):
+        knowledge.load_probes(write(tmp_path, [PROBES[0], PROBES[0]]))
+
+
+def test_a_file_without_the_suite(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="retention: no chat probes"):
+        retention.evaluate(answer, write(tmp_path, PROBES[:2]))

@@ -1,0 +1,128 @@
+"""The verdict in contract.md's words, against the right checkpoint on each axis."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from evals.scores import Item, Score
+from evals.verdict import accepted, pairs, summary, verdict
+from recovery.errors import InputError
+
+
+def items(passed: int, n: int, fact: bool = False) -> list[Item]:
+    """n items of which the first `passed` pass."""
+    return [Item(f"k{i}", f"p{i}", "r", i < passed, {"fact": f"f{i // 2}"} if fact else {}) for i in range(n)]
+
+
+def suites(**changes: int) -> dict[str, dict[str, list[Item]]]:
+    """A clean success, with the recovered model's passes changed by suite name."""
+    ifeval = {"clean": items(690, 700), "midtrained": items(70, 700)}
+    known = {"clean": items(30, 400), "midtrained": items(200, 400)}
+    kept = {"clean": items(400, 400), "midtrained": items(240, 400)}
+    ifeval["recovered"] = items(changes.get("ifeval", 688), 700)
+    known["recovered"] = items(changes.get("knowledge", 360), 400)
+    kept["recovered"] = items(changes.get("retention", 388), 400)
+    return {"ifeval": ifeval, "knowledge": known, "retention": kept}
+
+
+def test_a_success() -> None:
+    result = verdict(suites())
+    assert (result["behaviour"], result["knowledge"], result["retention"]) == ("recovered", "kept", "kept")
+    assert -0.03 < result["behaviour_lower_bound"] < -2 / 700
+    assert result["margin"] == 0.03
+    assert accepted(result)
+    axis = result["axes"]["behaviour"]
+    assert (axis["gained"], axis["lost"], axis["n"], axis["reference"]) == (0, 2, 700, "clean")
+    assert result["axes"]["knowledge"]["reference"] == "midtrained"
+    assert result["axes"]["knowledge"]["gained"] == 160
+    assert result["axes"]["retention"]["margin"] == 0.10
+    assert json.loads(json.dumps(result)) == result
+
+
+@pytest.mark.parametrize(
+    ("changes", "axis", "words"),
+    [
+        ({"ifeval": 600}, "behaviour", "not recovered"),
+        ({"ifeval": 665}, "behaviour", "not recovered"),  # 3.6 points lost: beyond the margin
+        ({"knowledge": 150}, "knowledge", "lost"),
+        ({"retention": 340}, "retention", "lost"),
+    ],
+)
+def test_what_fails(changes: dict[str, int], axis: str, words: str) -> None:
+    result = verdict(suites(**changes))
+    assert result[axis] == words
+    assert not accepted(result)
+
+
+def test_too_few_prompts_are_underpowered_and_say_how_many_it_takes() -> None:
+    few = {"ifeval": {"clean": items(50, 60), "recovered": items(50, 60)}}
+    result = verdict(few)
+    assert result["behaviour"] == "underpowered"
+    assert result["axes"]["behaviour"]["needed_n"] > 60
+    assert not accepted(result)
+    assert "it would take" in summary(result)[0]
+
+
+def test_an_axis_not_measured_is_none() -> None:
+    result = verdict({"ifeval": suites()["ifeval"]})
+    assert result["behaviour"] == "recovered"
+    assert result["knowledge"] is None
+    assert result["retention"] is None
+    assert accepted(result)
+    nothing = verdict({})
+    assert nothing["behaviour"] is None
+    assert nothing["behaviour_lower_bound"] is None
+    assert nothing["margin"] == 0.03
+    assert not accepted(nothing)
+
+
+def test_scores_serve_as_well_as_items() -> None:
+    plain = suites()
+    scores = {
+        suite: {
+            stage: Score(suite, "m", 0.0, len(rows), (0.0, 1.0), tuple(rows))
+            for stage, rows in stages.items()
+        }
+        for suite, stages in plain.items()
+    }
+    assert verdict(scores) == verdict(plain)
+
+
+def test_items_are_paired_by_key_not_by_place() -> None:
+    after = list(reversed(items(3, 5)))
+    assert [(a.key, b.key) for a, b in pairs(after, items(2, 5))] == [(f"k{i}", f"k{i}") for i in range(5)]
+    shuffled = suites()
+    shuffled["ifeval"]["recovered"] = list(reversed(shuffled["ifeval"]["recovered"]))
+    assert verdict(shuffled) == verdict(suites())
+
+
+@pytest.mark.parametrize("after", [items(3, 4), items(3, 6), [*items(3, 4), Item("other", "p", "r", True)]])
+def test_other_prompts_cannot_be_paired(after: list[Item]) -> None:
+    with pytest.raises(InputError, match=r"ifeval: .* same prompts"):
+        verdict({"ifeval": {"clean": items(3, 5), "recovered": after}})
+
+
+def test_questions_about_one_fact_count_as_less() -> None:
+    alone = verdict({"knowledge": {"midtrained": items(300, 400), "recovered": items(296, 400)}})
+    paired = {"midtrained": items(300, 400, fact=True), "recovered": items(296, 400, fact=True)}
+    together = verdict({"knowledge": paired})
+    assert together["axes"]["knowledge"]["design_effect"] > 1.9
+    bounds = [result["axes"]["knowledge"]["lower_bound"] for result in (together, alone)]
+    assert bounds[0] < bounds[1]
+
+
+def test_margins_can_be_set() -> None:
+    strict = verdict(suites(), margins={"behaviour": 0.001, "retention": 0.05})
+    assert strict["behaviour"] == "not recovered"
+    assert strict["margin"] == 0.001
+    assert strict["axes"]["retention"]["margin"] == 0.05
+    with pytest.raises(InputError, match="'ifeval'"):
+        verdict(suites(), margins={"ifeval": 0.05})
+
+
+def test_summary_reads() -> None:
+    line = summary(verdict(suites()))[0]
+    assert line.startswith("behaviour: recovered (-0.3% against clean, lower bound -")
+    assert "0 gained, 2 lost of 700" in line
