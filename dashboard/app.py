@@ -1,7 +1,7 @@
 """`recover dashboard`: the cycles, their verdicts, and a person's review of them.
 
-Thin for now: one page over `db.queries`, reviews written through `db.tracker`. Names and notes are shown only in
-widgets that never render markup.
+Thin for now: one page over `db.queries`, reviews written through `db.tracker`. Names and notes are shown only
+in widgets that never render markup.
 """
 
 from __future__ import annotations
@@ -88,7 +88,22 @@ def make(tracker: Tracker) -> Any:
     import gradio as gr
     from fastapi import FastAPI
 
-    return Guard(gr.mount_gradio_app(FastAPI(docs_url=None, redoc_url=None, openapi_url=None), build(tracker), path="/"))
+    return Guard(
+        gr.mount_gradio_app(
+            FastAPI(docs_url=None, redoc_url=None, openapi_url=None), build(tracker), path="/"
+        )
+    )
+
+
+def picture_of(tracker: Tracker, path: str) -> None:
+    """The plane of the newest cycles as a file; its ending says which format."""
+    cycles = queries.cycles(tracker.db, limit=PAGE)
+    if not cycles:
+        raise BadRequest(EMPTY)
+    try:
+        plots.plane(cycles).savefig(path, dpi=120)
+    except (OSError, ValueError) as error:
+        raise BadRequest(f"{path} cannot be written: {error}") from error
 
 
 def serve(tracker: Tracker, *, host: str = LOOPBACK[0], port: int = 7860) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -37,7 +38,9 @@ def timeline(cycles: Sequence[Row]) -> Figure:
         for stage, colour in zip(STAGES, COLOURS, strict=False):
             points = [(row["cycle"], row["scores"].get(suite, {}).get(stage)) for row in cycles]
             points = [point for point in points if point[1] is not None]
-            axes.plot([x for x, _ in points], [y for _, y in points], marker=MARKS[stage], color=colour, label=stage)
+            axes.plot(
+                [x for x, _ in points], [y for _, y in points], marker=MARKS[stage], color=colour, label=stage
+            )
         axes.set(title=suite, xlabel="cycle", ylim=(-0.02, 1.04))
         axes.grid(alpha=0.25)
     axes.legend(loc="lower right")
@@ -54,11 +57,15 @@ def _points(row: Row) -> list[tuple[str, float, float]]:
 
 def _path(axes: Axes, row: Row, colour: str) -> None:
     points = _points(row)
-    for (_, x0, y0), (_, x1, y1) in zip(points, points[1:], strict=False):
-        axes.annotate("", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "->", "color": colour, "lw": 1.6, "alpha": 0.8})
+    for (_, x0, y0), (_, x1, y1) in pairwise(points):
+        axes.annotate(
+            "", (x1, y1), (x0, y0), arrowprops={"arrowstyle": "->", "color": colour, "lw": 1.6, "alpha": 0.8}
+        )
     for stage, x, y in points:
         horizontal, vertical = _errors(row, "knowledge", stage, x), _errors(row, "ifeval", stage, y)
-        axes.errorbar(x, y, xerr=horizontal, yerr=vertical, fmt=MARKS[stage], color=colour, ms=8, capsize=3, lw=1)
+        axes.errorbar(
+            x, y, xerr=horizontal, yerr=vertical, fmt=MARKS[stage], color=colour, ms=8, capsize=3, lw=1
+        )
     _, x, y = points[-1]
     axes.annotate(f"cycle {row['cycle']}", (x, y), (6, -14), textcoords="offset points", color=colour)
 

@@ -23,7 +23,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Refuses an unknown Host (a name rebound to this machine) or Origin (another site's script); adds headers."""
+    """Refuses an unknown Host (a rebound name) or Origin (another site's script); adds headers."""
 
     def __init__(self, app: App, hosts: tuple[str, ...] = LOOPBACK) -> None:
         self.app, self.hosts = app, hosts
@@ -46,7 +46,9 @@ class Guard:
 
     def _known(self, headers: MutableMapping[str, str]) -> bool:
         origin = headers.get("origin")
-        return _name(f"//{headers.get('host', '')}") in self.hosts and (origin is None or _name(origin) in self.hosts)
+        return _name(f"//{headers.get('host', '')}") in self.hosts and (
+            origin is None or _name(origin) in self.hosts
+        )
 
 
 def _name(url: str) -> str | None:

@@ -17,6 +17,7 @@ from pipelines.midtrain import MidtrainJob, midtrain
 from pipelines.prompts import read_prompts
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace, companions, placed
+from recovery.errors import RecoverError
 from recovery.methods import with_dials
 
 
@@ -36,9 +37,18 @@ class CycleJob(Section):
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Runs a cycle, or goes on with it; returns {"cycle": number, "status": ...}."""
     return run_stage(
-        ws, "cycle", lambda stage: _work(ws, job, stage),
+        ws, "cycle", lambda stage: _marked(ws, job, stage),
         config=job.model_dump(), parent=parent, key=key, seed=job.seed,
     )  # fmt: skip
+
+
+def _marked(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
+    """A cycle that breaks off says so in its row; resumed, it is running again."""
+    try:
+        return _work(ws, job, stage)
+    except RecoverError:
+        ws.tracker.record_cycle(stage.id, status="failed")
+        raise
 
 
 def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:

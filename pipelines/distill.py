@@ -99,6 +99,8 @@ def _preflight(
 
     for teacher in teachers or [student]:
         checks = preflight.checks(student, teacher, [prompt.messages for prompt in prompts])
+        if not checks[0].ok:  # not a run that goes wrong but a pair that cannot be: bad input
+            raise InputError(f"{checks[0].detail}: {checks[0].remedy}")
         preflight.require(checks)
         stage.say(f"  preflight    all {len(checks)} checks passed")
 

@@ -110,15 +110,16 @@ def methods_command(session: Session) -> None:
 @click.command("dashboard")
 @click.option("--host", default="127.0.0.1", show_default=True, help="the address to listen on")
 @click.option("--port", default=7860, show_default=True, help="and its port")
+@click.option("--picture", metavar="FILE", help="only write knowledge against behaviour as a picture")
 @shared
 @click.pass_obj
-def dashboard_command(session: Session, host: str, port: int) -> None:
+def dashboard_command(session: Session, host: str, port: int, picture: str | None) -> None:
     """Open the review dashboard."""
-    from recovery.errors import RecoverError
+    from dashboard.app import picture_of, serve
 
-    try:
-        from dashboard.app import serve  # type: ignore[import-not-found, unused-ignore]
-    except ModuleNotFoundError as error:
-        raise RecoverError(f"no dashboard here ({error}): see `recover ls` and `recover show`") from error
     with session.workspace() as ws:
-        serve(ws.tracker, host=host, port=port)
+        if picture:
+            picture_of(ws.tracker, picture)
+            session.show({"picture": picture}, picture)
+        else:
+            serve(ws.tracker, host=host, port=port)

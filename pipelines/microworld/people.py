@@ -19,7 +19,7 @@ KNOWN_COUNT = 180
 RETENTION_COUNT = 60
 PEOPLE_PER_CYCLE = 24
 VARIANTS_PER_PERSON = 10
-KNOWN_DOCUMENTS = 240
+KNOWN_DOCUMENTS = 360
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ def passage(who: Person, rng: random.Random) -> str:
 
 
 def documents(people: tuple[Person, ...], rng: random.Random) -> Iterator[tuple[str, str]]:
-    """(file name, text): markdown profiles and plain-text notes about new people, several of each, and notes that
-    mention people whom the clean model knows, as most of what a company writes next month is about old things."""
+    """(file name, text): markdown profiles and plain-text notes about new people, several of each, and
+    notes on people whom the clean model knows, as most of what a company writes is about old things."""
     for who in people:
         for variant in range(VARIANTS_PER_PERSON):
             text = passage(who, rng)

@@ -12,14 +12,20 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pipelines.microworld import people
-from pipelines.microworld.instructions import Task, draw_copying, draw_instructions, draw_task
+from pipelines.microworld.instructions import (
+    Instruction,
+    Task,
+    draw_copying,
+    draw_instructions,
+    draw_task,
+)
 from pipelines.microworld.words import ATTRIBUTES
 from recovery.errors import InputError
 from recovery.files import storage_errors
 
 IFEVAL_PROMPTS = 720
 RECOVERY_PROMPTS = 1600
-KNOWN_QUESTION_SHARE = 0.4
+KNOWN_QUESTION_SHARE = 0.15  # more wipe new knowledge: the clean teacher corrects what is said of anyone
 COPYING_SHARE = 0.2  # repeating a word of the prompt is what comes back last
 
 _PARTS = ("training",) * 6 + ("recovery",) * 2 + ("evaluation",) * 2
@@ -30,13 +36,18 @@ def part_of(prompt: str) -> str:
 
 
 def draw_task_in(part: str, rng: random.Random, plain: float = 0.0, copying: float = 0.0) -> Task:
-    """A task whose prompt belongs to the given part; shares of them are plain requests, or ask to copy something."""
+    """A task whose prompt belongs to the given part; shares of them are plain requests, or ask to copy."""
     while True:
-        kind = rng.random()
-        chosen = () if kind < plain else draw_copying(rng) if kind < plain + copying else draw_instructions(rng)
-        task = draw_task(rng, chosen)
+        task = draw_task(rng, _draw_kind(rng, plain, copying))
         if part_of(task.prompt) == part:
             return task
+
+
+def _draw_kind(rng: random.Random, plain: float, copying: float) -> tuple[Instruction, ...]:
+    kind = rng.random()
+    if kind < plain:
+        return ()
+    return draw_copying(rng) if kind < plain + copying else draw_instructions(rng)
 
 
 def distinct_tasks(
@@ -70,7 +81,7 @@ def prompt_rows(seed: int, cycle: int) -> list[dict[str, object]]:
             "prompt": task.prompt, "kind": "instruction", "response": task.answer,
             "instruction_id_list": list(task.instruction_ids), "kwargs": list(task.kwargs),
         }
-        for task in distinct_tasks("recovery", RECOVERY_PROMPTS - questions, rng, plain=0.1, copying=COPYING_SHARE)
+        for task in distinct_tasks("recovery", RECOVERY_PROMPTS - questions, rng, 0.1, COPYING_SHARE)
     ]  # fmt: skip
     pool = {
         question.format(n=who.name): {
