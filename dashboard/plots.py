@@ -67,7 +67,9 @@ def _path(axes: Axes, row: Row, colour: str) -> None:
             x, y, xerr=horizontal, yerr=vertical, fmt=MARKS[stage], color=colour, ms=8, capsize=3, lw=1
         )
     _, x, y = points[-1]
-    axes.annotate(f"cycle {row['cycle']}", (x, y), (6, -14), textcoords="offset points", color=colour)
+    axes.annotate(
+        f"cycle {row['cycle']}", (x, y), (-8, -16), textcoords="offset points", color=colour, ha="right"
+    )
 
 
 def _errors(row: Row, suite: str, stage: str, value: float) -> list[list[float]] | None:
