@@ -14,11 +14,25 @@ from recovery.objective import Objective
 from recovery.trainer import Batches, TrainConfig, TrainReport, token_loss, train
 
 if TYPE_CHECKING:
+    import torch
+
     from pipelines.workspace import Workspace
     from recovery.checkpoints import Checkpoint
     from recovery.models import ChatModel
 
 SHOWN = ("loss", "reverse_kl", "tokens_per_second")
+
+
+class LoggedState(TrainState):
+    """What was reported is stored before the state is: a kill in between reports steps again and loses none."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.state)
+        self._live = stage.live
+
+    def save(self, step: int, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
+        self._live.flush()
+        super().save(step, tensors, meta)
 
 
 def student(
@@ -45,14 +59,9 @@ def run_training(
         stage.live.metrics(step, values)
         stage.step(step, steps, eta_seconds=values.get("eta_seconds"), note=_note(values))
 
-    def flush(_: int) -> None:
-        """What was reported up to a saved state outlives a kill, as the state itself does."""
-        stage.live.flush()
-
     report = train(
         chat_model, batches, token_loss(Objective(method, chat_model.stop_ids)), config,
-        state=TrainState(stage.state), on_metrics=on_metrics,
-        on_state=flush, should_stop=should_stop or Watch(),
+        state=LoggedState(stage), on_metrics=on_metrics, should_stop=should_stop or Watch(),
     )  # fmt: skip
     stage.spend(tokens_trained=report.tokens)
     return report

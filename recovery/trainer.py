@@ -108,7 +108,7 @@ def train(
 ) -> TrainReport:  # fmt: skip
     """Train `chat_model` in place, from where `state` left off. Steps count from 1.
 
-    `on_metrics` gets every step's numbers, `on_state` each step about to be saved, `should_stop` may give
+    `on_metrics` gets every step's numbers, `on_state` each saved step, `should_stop` may give
     a reason. Of several processes only the first reports and saves; all ask `should_stop` the same.
     """
     updater = Updater(chat_model, config)
@@ -228,10 +228,10 @@ class _Saver:
             if isinstance(self.batches, Stateful):
                 tensors |= prefixed("batches", self.batches.state_tensors())
             meta = {"config": self.config, "tokens": progress.tokens, "seconds": progress.seconds}
-            if self.on_state:  # first: a run killed in between logs these steps again and loses none
-                self.on_state(progress.steps)
             self.state.save(progress.steps, tensors, meta)
             self.saved = progress.steps
+            if self.on_state:
+                self.on_state(progress.steps)
 
     def keep(self, progress: _Progress, *, untouched: bool) -> None:
         """Save the last good step if it still stands: not changed since, nor carried on by the batches."""
