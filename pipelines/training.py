@@ -24,7 +24,7 @@ SHOWN = ("loss", "reverse_kl", "tokens_per_second")
 
 
 class LoggedState(TrainState):
-    """What was reported is stored before the state is: a kill in between reports steps again and loses none."""
+    """What was reported is stored before the state: a kill in between reports steps again and loses none."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage.state)
