@@ -133,9 +133,7 @@ class DistillConfig(Section):
         "examples (.jsonl); default: each prompt's own field",
     )
     context_examples: int = Field(default=1, ge=1, description="examples that the teacher sees at once")
-    reward: str | None = Field(
-        default=None, description="exact, ifeval, module:function or FILE.py:function"
-    )
+    reward: str | None = Field(default=None, description="exact, ifeval, module:function or FILE.py:function")
     routes: dict[str, str] = Field(
         default_factory=dict, description="checkpoint of each teacher that the prompts name in `route`"
     )

@@ -91,9 +91,7 @@ def _in_words(method: Method, job: DistillJob, data: ingredients.Data) -> str:
     return f"{method.name}: {method.signal}{who}{seen} on {method.states} states; {much}"
 
 
-def _preflight(
-    stage: Stage, student: ChatModel, teachers: list[ChatModel], prompts: list[Prompt]
-) -> None:
+def _preflight(stage: Stage, student: ChatModel, teachers: list[ChatModel], prompts: list[Prompt]) -> None:
     """What must be true before a GPU-hour is spent; the first thing that is not stops the stage."""
     from recovery import preflight
 

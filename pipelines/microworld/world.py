@@ -65,8 +65,11 @@ def ifeval_rows(seed: int, cycle: int) -> list[dict[str, object]]:
     tasks = distinct_tasks("evaluation", IFEVAL_PROMPTS, rng)
     return [
         {
-            "key": number, "prompt": task.prompt, "instruction_id_list": list(task.instruction_ids),
-            "kwargs": list(task.kwargs), "reference": task.answer,
+            "key": number,
+            "prompt": task.prompt,
+            "instruction_id_list": list(task.instruction_ids),
+            "kwargs": list(task.kwargs),
+            "reference": task.answer,
         }
         for number, task in enumerate(tasks)
     ]
