@@ -42,13 +42,14 @@ def build(tracker: Tracker) -> Any:
     """The page."""
     import gradio as gr
 
-    def look() -> tuple[Any, Any, Any, str]:
+    def look() -> tuple[Any, Any, Any, Any]:
         cycles = queries.cycles(tracker.db, limit=PAGE)
-        return plots.plane(cycles), plots.timeline(cycles), table(cycles), "" if cycles else EMPTY
+        hint = gr.update(value=EMPTY, visible=not cycles)
+        return plots.plane(cycles), plots.timeline(cycles), table(cycles), hint
 
-    def review(number: float | None, decision: str, note: str, reviewer: str) -> str:
-        if number is None or not reviewer.strip():
-            return "Give the cycle's number and your name."
+    def review(number: float | None, decision: str | None, note: str, reviewer: str) -> str:
+        if not number or not decision or not reviewer.strip():
+            return "Give the cycle's number, a decision and your name."
         try:
             tracker.add_review(int(number), decision, note, reviewer.strip())
         except TrackerError as error:
@@ -57,13 +58,13 @@ def build(tracker: Tracker) -> Any:
 
     with gr.Blocks(title="recover", analytics_enabled=False) as page:
         gr.Markdown("# recover\nDid it learn, did it keep its manners, may it ship?")
-        empty = gr.Textbox(show_label=False, interactive=False, container=False)
+        empty = gr.Textbox(show_label=False, interactive=False, container=False, visible=False)
         with gr.Row():
-            plane, line = gr.Plot(label="knowledge against behaviour"), gr.Plot(label="over the cycles")
+            plane, line = gr.Plot(show_label=False), gr.Plot(show_label=False)
         rows = gr.Dataframe(headers=list(COLUMNS), datatype="str", interactive=False, label="cycles")
         with gr.Row():
             number = gr.Number(label="cycle", precision=0)
-            decision = gr.Radio(list(DECISIONS), value=DECISIONS[0], label="decision")
+            decision = gr.Radio(list(DECISIONS), label="decision")
             reviewer = gr.Textbox(label="your name", value=_login())
         note = gr.Textbox(label="note")
         said = gr.Textbox(label="review", interactive=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 STAGES = ("clean", "midtrained", "recovered")
 MARKS = {"clean": "o", "midtrained": "X", "recovered": "D"}  # shapes tell the stages apart, not colours alone
@@ -42,8 +43,9 @@ def timeline(cycles: Sequence[Row]) -> Figure:
                 [x for x, _ in points], [y for _, y in points], marker=MARKS[stage], color=colour, label=stage
             )
         axes.set(title=suite, xlabel="cycle", ylim=(-0.02, 1.04))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.25)
-    axes.legend(loc="lower right")
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(STAGES))
     return figure
 
 
