@@ -33,7 +33,7 @@ def small(home: Path) -> Path:
     """A home whose demo trains for a few steps only: the story's shape, not its result."""
     home.mkdir()
     text = config.preset_text("microworld")
-    text = text.replace("steps: 265", "steps: 6").replace("steps: 44", "steps: 4")
+    text = text.replace("steps: 250", "steps: 6").replace("steps: 38", "steps: 4")
     text = text.replace("save_every: 30", "save_every: 2").replace("save_every: 10", "save_every: 2")
     (home / config.CONFIG_NAME).write_text(text, encoding="utf-8")
     return home
