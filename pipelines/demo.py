@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -66,13 +67,7 @@ def _world(worlds: Path, turn: int, seed: int) -> Path:
     directory = worlds / f"cycle-{turn}"
     if not directory.exists():
         partial = worlds / f"cycle-{turn}.partial"
-        _remove(partial)
+        shutil.rmtree(partial, ignore_errors=True)
         write_world(partial, cycle=turn, seed=seed)
         partial.rename(directory)
     return directory / "docs"
-
-
-def _remove(directory: Path) -> None:
-    import shutil
-
-    shutil.rmtree(directory, ignore_errors=True)

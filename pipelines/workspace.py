@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +12,7 @@ from db import queries
 from db.tracker import Tracker
 from pipelines import config as settings
 from pipelines.progress import Progress
-from recovery.errors import InputError, RecoverError
+from recovery.errors import InputError
 
 if TYPE_CHECKING:
     from recovery.checkpoints import Checkpoint, CheckpointStore
@@ -134,10 +133,3 @@ def companions(docs: Path) -> dict[str, str]:
     names = ("probes", "prompts", "ifeval")
     found = {name: docs.resolve().parent / f"{name}.jsonl" for name in names}
     return {name: str(path) for name, path in found.items() if path.is_file()}
-
-
-def read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RecoverError(f"{path} cannot be read: {error}") from error
