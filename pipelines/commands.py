@@ -11,7 +11,9 @@ from pipelines.config import EvalConfig, LoraConfig, override
 from pipelines.distill import DistillJob, distill
 from pipelines.evaluate import SUITES, EvalJob
 from pipelines.ingredients import check_read, is_file
+from pipelines.merge import Kind, MergeJob
 from pipelines.midtrain import MidtrainJob
+from pipelines.sweep import SweepJob, parse_weights
 from pipelines.workspace import Workspace, companions, placed
 from recovery.errors import InputError
 from recovery.methods import with_dials
@@ -103,6 +105,31 @@ def _trained(settings: Any, learning_rate: float | None, lora: int | None) -> An
     if lora is not None:
         settings = settings.model_copy(update={"lora": LoraConfig(rank=lora) if lora else None})
     return settings
+
+
+def merge_job(
+    ws: Workspace, weight: float, other: str, student: str | None, kind: Kind, origin: str | None,
+    **sweep: str | None,
+) -> MergeJob:  # fmt: skip
+    for name, value in sweep.items():
+        if value is not None:
+            raise InputError(f"--{name.removesuffix('s')} has no effect with --weight: it belongs to --sweep")
+    return MergeJob(
+        student=ws.checkpoint(student or newest_midtrained(ws)).id, other=ws.checkpoint(other).id,
+        weight=weight, kind=kind, origin=ws.checkpoint(origin).id if origin else None,
+    )  # fmt: skip
+
+
+def sweep_job(
+    ws: Workspace, weights: str, other: str, student: str | None, kind: Kind, origin: str | None,
+    **asked: str | None,
+) -> SweepJob:  # fmt: skip
+    merged = merge_job(ws, 0.0, other, student, kind, origin)
+    measured = eval_job(ws, merged.student, asked["suites"], asked["ifeval"], asked["probes"])
+    return SweepJob(
+        student=merged.student, other=merged.other, weights=parse_weights(weights), kind=kind,
+        origin=merged.origin, suites=measured.suites, settings=measured.settings,
+    )  # fmt: skip
 
 
 def newest_midtrained(ws: Workspace) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Literal
 
 from pydantic import Field
 
@@ -11,51 +11,47 @@ from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace
 from recovery.errors import InputError
 
-if TYPE_CHECKING:
-    from recovery.models import ChatModel
+Kind = Literal["linear", "slerp", "residual"]
 
 
 class MergeJob(Section):
-    """Whose weights to mix, and in which share."""
+    """Whose weights to mix, how, and in which share."""
 
     student: str
     other: str
-    weight: float = Field(allow_inf_nan=True)  # so that merge() can say what is wrong with it
+    weight: float = Field(allow_inf_nan=True)  # so that require() can say what is wrong with it
+    kind: Kind = "linear"
+    origin: str | None = None  # residual: what `other` was tuned from
 
 
 def merge(ws: Workspace, job: MergeJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """(1 - weight) of the student and weight of the other; returns {"checkpoint": id}."""
-    if not 0 <= job.weight <= 1:
-        raise InputError(f"--weight {job.weight:g} is outside 0 to 1: give the share of the other checkpoint")
+    """A checkpoint of the student with `weight` of the other; returns {"checkpoint": id, "weight": ...}."""
+    require(job.weight, job.kind, job.origin)
     return run_stage(
         ws, "merge", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
     )  # fmt: skip
 
 
+def require(weight: float, kind: Kind = "linear", origin: str | None = None) -> None:
+    """Refuses what cannot be merged before anything is recorded."""
+    if not 0 <= weight <= 1:
+        raise InputError(f"--weight {weight:g} is outside 0 to 1: give the share of the other checkpoint")
+    if kind == "residual" and origin is None:
+        raise InputError("--method residual adds (with - origin): give --origin, what --with was tuned from")
+    if kind != "residual" and origin is not None:
+        raise InputError(f"--origin has no effect with --method {kind}: it belongs to residual")
+
+
 def _work(ws: Workspace, job: MergeJob, stage: Stage) -> Result:
-    parent = ws.checkpoint(job.student)
-    student, other = ws.load(parent), ws.load(ws.checkpoint(job.other))
-    student.model, other.model = _plain(student), _plain(other)
-    interpolate(student.model, other.model, job.weight)
-    made_by = {"stage": "merge", **job.model_dump()}
-    checkpoint = ws.publish(student, parent=parent, run_id=stage.id, config=made_by)
+    from recovery.merging import merge_weights
+
+    student, other = ws.checkpoint(job.student), ws.checkpoint(job.other)
+    origin = ws.checkpoint(job.origin).path if job.origin else None
+    checkpoint = ws.store.publish(
+        lambda target: merge_weights(
+            student.path, other.path, target, job.weight, job.kind, origin=origin, on_tensor=stage.step
+        ),
+        kind="full", parent=student.id, config={"stage": "merge", **job.model_dump()},
+    )  # fmt: skip
+    ws.record(checkpoint, stage.id)
     return {"checkpoint": checkpoint.id, "weight": job.weight}
-
-
-def _plain(chat_model: ChatModel) -> Any:
-    """The model with its adapter, if it has one, added into its weights."""
-    model = chat_model.model
-    return model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
-
-
-def interpolate(model: Any, other: Any, weight: float) -> None:
-    """model <- (1 - weight) * model + weight * other, in place, tensor by tensor."""
-    import torch
-
-    theirs = dict(other.named_parameters())
-    mine = dict(model.named_parameters())
-    if mine.keys() != theirs.keys() or any(mine[name].shape != theirs[name].shape for name in mine):
-        raise InputError("merge: the models have different tensors: merge checkpoints of one architecture")
-    with torch.no_grad():
-        for name, parameter in mine.items():
-            parameter.lerp_(theirs[name].to(parameter), weight)

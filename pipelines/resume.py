@@ -13,6 +13,7 @@ from pipelines.distill import DistillJob
 from pipelines.evaluate import EvalJob, evaluate
 from pipelines.merge import MergeJob, merge
 from pipelines.midtrain import MidtrainJob, midtrain
+from pipelines.sweep import SweepJob, sweep
 from pipelines.workspace import Workspace
 from recovery.errors import InputError
 
@@ -24,6 +25,7 @@ AGAIN: dict[str, Again] = {
     "midtrain": lambda ws, config, key: midtrain(ws, MidtrainJob(**config), key=key),
     "distill": lambda ws, config, key: distill_alone(ws, DistillJob(**config), key=key),
     "merge": lambda ws, config, key: merge(ws, MergeJob(**config), key=key),
+    "sweep": lambda ws, config, key: sweep(ws, SweepJob(**config), key=key),
     "eval": lambda ws, config, key: evaluate(ws, EvalJob(**config), key=key),
 }
 

@@ -76,8 +76,8 @@ def run_stage(
 
 
 def _works_itself(kind: str) -> bool:
-    """Whether a run's time is its own; a cycle's or a demo's is that of its stages."""
-    return kind not in ("cycle", "demo")
+    """Whether a run's time is its own; a cycle's, a demo's or a sweep's is that of its stages."""
+    return kind not in ("cycle", "demo", "sweep")
 
 
 @contextmanager

@@ -76,7 +76,7 @@ class CheckpointStore:
         location = Path(path).resolve()
         if not location.is_dir():
             raise InputError(f"{path}: no such directory: give the model's own directory")
-        table = files.file_table(location, _model_files(location))
+        table = files.file_table(location, model_files(location))
         facts = {"kind": "reference", "parent": None, "base": None, "config": config or {}}
         facts |= {"sha256": weights_sha256(location), "location": str(location)}
         with files.new_directory(self.root) as scratch:
@@ -190,7 +190,7 @@ def _refuse_strangers(checkpoint: Checkpoint, table: files.FileTable) -> None:
             raise DamagedCheckpoint(f"checkpoint {checkpoint.id}: {name} was added later: remove that file")
 
 
-def _model_files(directory: Path) -> list[str]:
+def model_files(directory: Path) -> list[str]:
     """The top-level files that decide what a load gives; a README or a second weight format does not."""
     weights = {path.name for path in weight_files(directory)}
     names = (path.name for path in directory.iterdir() if path.is_file() and path.suffix in MODEL_SUFFIXES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.options import Session, shared
+from pipelines.cli.options import Session, shared, table
 
 
 @click.command("midtrain")
@@ -72,17 +72,29 @@ def _side_by_side(number: int, row: dict[str, str]) -> str:
 
 @click.command("merge")
 @click.option("--with", "other", default="base", show_default=True, help="the checkpoint to mix in")
-@click.option("--weight", required=True, type=float, help="its share, from 0 to 1")
+@click.option("--weight", type=float, help="its share, from 0 to 1")
+@click.option("--sweep", "weights", metavar="W,W,...", help="merge and measure each of these shares")
 @click.option("--student", help="default: the newest midtrained checkpoint")
+@click.option("--method", "kind", type=click.Choice(["linear", "slerp", "residual"]), default="linear",
+              show_default=True, help="residual adds share * (with - origin)")
+@click.option("--origin", help="residual: the checkpoint that --with was tuned from")
+@click.option("--suite", "suites", help="of the sweep: ifeval, knowledge, retention (default: all)")
+@click.option("--ifeval", help="of the sweep: FILE in IFEval's format (default: recover.yaml)")
+@click.option("--probes", help="of the sweep: FILE of knowledge and retention probes")
 @shared
 @click.pass_obj
-def merge_command(session: Session, other: str, weight: float, student: str | None) -> None:
+def merge_command(session: Session, weight: float | None, weights: str | None, **options: Any) -> None:
     """Mix the weights of two checkpoints: the training-free baseline."""
-    from pipelines.commands import newest_midtrained
-    from pipelines.merge import MergeJob, merge
+    from pipelines.commands import merge_job, sweep_job
+    from pipelines.merge import merge
+    from pipelines.sweep import sweep
 
+    if (weight is None) == (weights is None):
+        raise click.UsageError("give one of --weight W and --sweep W,W,...")
     with session.workspace() as ws:
-        chosen = ws.checkpoint(student or newest_midtrained(ws)).id
-        job = MergeJob(student=chosen, other=ws.checkpoint(other).id, weight=weight)
-        found = merge(ws, job, key=ws.new_key())
+        if weight is None:
+            found = sweep(ws, sweep_job(ws, str(weights), **options), key=ws.new_key())
+            session.show(found, lambda: table(found["points"], list(found["points"][0])))
+            return
+        found = merge(ws, merge_job(ws, weight, **options), key=ws.new_key())
         session.show(found, found["checkpoint"])

@@ -1,0 +1,91 @@
+"""A sweep over the merge weight: every share is merged, measured, and compared on what it gives and costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import Field
+
+from pipelines.config import EvalConfig, Section
+from pipelines.evaluate import EvalJob, evaluate
+from pipelines.merge import Kind, MergeJob, merge, require
+from pipelines.stages import Result, Stage, run_stage
+from pipelines.workspace import Workspace
+from recovery.errors import InputError
+
+AXES = {"ifeval": "behaviour", "knowledge": "knowledge", "retention": "retention"}
+JUDGED = ("behaviour", "knowledge")  # what a point must be better in to stay on the front
+
+
+class SweepJob(Section):
+    """Which two checkpoints to merge in which shares, and how to measure what comes out."""
+
+    student: str
+    other: str
+    weights: tuple[float, ...] = Field(min_length=1)
+    kind: Kind = "linear"
+    origin: str | None = None
+    suites: tuple[str, ...]
+    settings: EvalConfig
+
+
+def sweep(ws: Workspace, job: SweepJob, *, parent: str | None = None, key: str | None = None) -> Result:
+    """Returns {"points": [{"weight", "checkpoint", "behaviour", "knowledge", ..., "pareto"}]} by weight.
+
+    The ends are measured too, unmerged: the student as it is (weight 0) and the other (weight 1).
+    """
+    for weight in job.weights:
+        require(weight, job.kind, job.origin)
+    return run_stage(
+        ws, "sweep", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
+    )  # fmt: skip
+
+
+def _work(ws: Workspace, job: SweepJob, stage: Stage) -> Result:
+    ends = {0.0, 1.0} if job.kind != "residual" else {0.0}
+    weights = sorted(ends | set(job.weights))
+    points = []
+    for number, weight in enumerate(weights, 1):
+        points.append(_point(ws, job, stage, weight))
+        stage.live.progress(number, len(weights))
+    best = pareto([[point.get(axis) for axis in JUDGED] for point in points])
+    return {"points": [point | {"pareto": front} for point, front in zip(points, best, strict=True)]}
+
+
+def _point(ws: Workspace, job: SweepJob, stage: Stage, weight: float) -> dict[str, Any]:
+    """One share, merged (the ends need none) and measured."""
+    checkpoint = {0.0: job.student, 1.0: job.other}.get(weight)
+    if checkpoint is None or (weight == 1 and job.kind == "residual"):
+        made = MergeJob(
+            student=job.student, other=job.other, weight=weight, kind=job.kind, origin=job.origin
+        )
+        checkpoint = str(merge(ws, made, parent=stage.id, key=f"merge:{weight:g}")["checkpoint"])
+    asked = EvalJob(
+        checkpoint=checkpoint, suites=job.suites, settings=job.settings, label=f"weight {weight:g}"
+    )
+    scores = evaluate(ws, asked, parent=stage.id, key=f"eval:{weight:g}")["scores"]
+    axes = {name: scores[suite]["score"] for suite, name in AXES.items() if suite in scores}
+    return {"weight": weight, "checkpoint": checkpoint, **axes}
+
+
+def pareto(points: Sequence[Sequence[float | None]]) -> list[bool]:
+    """Which points no other beats: as good in all that was measured, and better in some of it."""
+    values = [[value for value in point if value is not None] for point in points]
+
+    def beaten(one: list[float]) -> bool:
+        pairs = [list(zip(other, one, strict=True)) for other in values]
+        return any(all(a >= b for a, b in pair) and any(a > b for a, b in pair) for pair in pairs)
+
+    return [not beaten(one) for one in values]
+
+
+def parse_weights(text: str) -> tuple[float, ...]:
+    """`0.1,0.3` as numbers."""
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"--sweep {text}: write weights with commas, as in 0.1,0.3,0.5") from error
+    for weight in found:
+        require(weight)
+    return found
