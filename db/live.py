@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 from sqlalchemy import select, update
@@ -13,9 +13,10 @@ from sqlalchemy.orm import Session
 
 from db.errors import BadRequest
 from db.points import Point, store
-from db.schema import Run
+from db.schema import Run, Trace
 from db.session import Database
-from db.values import now
+from db.upsert import upsert
+from db.values import now, plain
 
 log = logging.getLogger(__name__)
 
@@ -30,9 +31,12 @@ class Batch(NamedTuple):
 
     points: dict[tuple[str, int], Point]
     progress: dict[str, Any]
+    traces: dict[tuple[int, int], dict[str, Any]] = {}
 
     def then(self, newer: Batch) -> Batch:
-        return Batch(self.points | newer.points, newer.progress or self.progress)
+        return Batch(
+            self.points | newer.points, newer.progress or self.progress, self.traces | newer.traces
+        )
 
 
 class LiveRun:
@@ -74,6 +78,11 @@ class LiveRun:
         """How far the stage is; only the newest is kept."""
         self._add(Batch({}, {"step": step, "steps": steps, "eta_seconds": eta_seconds, "message": message}))
 
+    def traces(self, step: int, traces: Iterable[Mapping[str, Any]]) -> None:
+        """Rollouts of one step, token by token: rows of prompt, estimator, mean and the lists of `tokens`."""
+        rows = {(step, place): plain(trace) for place, trace in enumerate(traces)}
+        self._add(Batch({}, {}, rows))
+
     def flush(self, timeout: float = 60.0) -> bool:
         """Wait until all that was logged before is stored; False when that failed or took too long."""
         with self._state:
@@ -96,7 +105,11 @@ class LiveRun:
     def _add(self, batch: Batch) -> None:
         with self._state:
             self._waiting.points.update(batch.points)
-            self._waiting = Batch(self._waiting.points, batch.progress or self._waiting.progress)
+            self._waiting = Batch(
+                self._waiting.points,
+                batch.progress or self._waiting.progress,
+                self._waiting.traces | batch.traces,
+            )
             self._logged += 1
             while len(self._waiting.points) > MOST_POINTS:
                 self._waiting.points.pop(next(iter(self._waiting.points)))
@@ -143,6 +156,10 @@ class LiveRun:
         def work(session: Session) -> None:
             self._lineage = self._lineage or _lineage(session, self._run_id)
             store(session, batch.points.values())
+            keys = ({"run_id": self._run_id, "step": step, "place": place} for step, place in batch.traces)
+            upsert(
+                session, Trace, [key | row for key, row in zip(keys, batch.traces.values(), strict=True)]
+            )
             session.execute(update(Run).where(Run.id.in_(self._lineage)).values(heartbeat_at=now()))
             if batch.progress:
                 session.execute(update(Run).where(Run.id == self._run_id).values(progress=batch.progress))

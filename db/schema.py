@@ -12,7 +12,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from db.values import SafeText
 
-REVISION = "0001"  # the newest revision in migrations/versions
+REVISION = "0002"  # the newest revision in migrations/versions
 VERSION_TABLE = (
     "recover_version"  # our own name: a PostgreSQL database may be shared with another Alembic user
 )
@@ -126,6 +126,21 @@ class Metric(Base):
     value: Mapped[float | None]
     special: Mapped[str | None]
     at: Mapped[float]
+
+
+class Trace(Base):
+    """One rollout of a training step, token by token, as student and teacher saw it."""
+
+    __tablename__ = "traces"
+
+    run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    step: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    place: Mapped[int] = mapped_column(primary_key=True)  # among the rollouts of the step
+    prompt: Mapped[str]
+    estimator: Mapped[str]  # exact, top-k, sampled, none: what the divergence is
+    mean: Mapped[float | None]  # divergence a token
+    n: Mapped[int]
+    tokens: Mapped[JSONObject]  # lists with an entry a token
 
 
 class Score(Base):

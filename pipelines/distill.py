@@ -19,6 +19,7 @@ from recovery.methods import with_dials
 if TYPE_CHECKING:
     from recovery.contexts import Messages
     from recovery.models import ChatModel
+    from recovery.traces import Tracer
 
 
 class DistillJob(Section):
@@ -55,6 +56,7 @@ def _work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
         student, InProcessSampler(student), teachers.teacher(data.rows), method, data.prompts,
         Sizes(**settings.model_dump(include={field.name for field in fields(Sizes)})),
         pairs=data.pairs, context=context, reward=reward, anchor=teachers.anchor(), seed=job.seed,
+        on_scored=_tracer(stage, student, method, settings.steps),
     )  # fmt: skip
     if settings.preflight and (data.prompts or method.teacher != "none"):
         _preflight(stage, student, list(teachers.models.values()), data.prompts or data.pairs)
@@ -68,6 +70,17 @@ def _work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
     return {
         "checkpoint": checkpoint.id, "method": method.name, "tokens": report.tokens, "stopped": report.stopped
     }  # fmt: skip
+
+
+def _tracer(stage: Stage, student: ChatModel, method: Method, steps: int) -> Tracer:
+    """Keeps a few rollouts of some steps, token by token, for a person to look at."""
+    from recovery.objective import Objective
+    from recovery.traces import Tracer
+
+    return Tracer(
+        student, Objective(method), steps,
+        lambda step, traces: stage.live.traces(step, [trace.row() for trace in traces]),
+    )  # fmt: skip
 
 
 def _without_leaks(job: DistillJob, method: Method, stage: Stage) -> ingredients.Data:

@@ -6,7 +6,7 @@ Everything depends on (seed, step, weights) alone, so that a resumed run meets t
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +50,12 @@ class Episodes:
         self, student: ChatModel, sampler: Sampler, teacher: Teacher | None, method: Method,
         prompts: Sequence[Item], sizes: Sizes, *, pairs: Sequence[Item] = (), context: Context | None = None,
         reward: Reward | None = None, anchor: Teacher | None = None, seed: int = 0,
+        on_scored: Callable[[int, list[Microbatch]], None] | None = None,
     ) -> None:  # fmt: skip
         _check(method, teacher, prompts, pairs, context, reward, anchor)
         self.student, self.sampler, self.teacher, self.anchor = student, sampler, teacher, anchor
         self.method, self.sizes, self.reward, self.seed = method, sizes, reward, seed
+        self.on_scored = on_scored
         self.items = [*prompts, *pairs]
         self.prompt_rows, self.pair_rows = range(len(prompts)), range(len(prompts), len(self.items))
         self.views = Views(student, self.items, context)
@@ -68,6 +70,8 @@ class Episodes:
         rollouts = self.write(desk)
         rollouts = self.earn(rollouts)
         batches = self.score(rollouts)
+        if self.on_scored is not None:
+            self.on_scored(step, batches)
         for _ in range(self.method.epochs):
             yield from minibatches(batches, self.method.minibatches)
         self.follow()

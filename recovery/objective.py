@@ -56,7 +56,7 @@ class _Batch:
 
 
 @dataclass(frozen=True)
-class _View:
+class View:
     """One chunk's log-probabilities."""
 
     part: _Batch
@@ -111,6 +111,14 @@ class Objective:
             return Loss(hidden_ND[:0].float().sum(), 0.0, signal_N=weights_N.new_zeros(0))
         return self._sum(head, batch)
 
+    @torch.no_grad()
+    def view(
+        self, hidden_ND: Tensor, head: Head, tokens_N: Tensor, scores: TeacherScores | None = None
+    ) -> View:
+        """The log-probabilities that a loss would be made of, to be looked at."""
+        weights_N = torch.ones(len(tokens_N), device=hidden_ND.device)
+        return self._view(head, hidden_ND, _Batch(hidden_ND, tokens_N, weights_N, scores))
+
     def _sum(self, head: Head, batch: _Batch) -> Loss:
         """Chunks in, one loss out."""
         n, size = len(batch.tokens_N), self.chunk or self._chunk_size(head, batch.hidden_ND)
@@ -156,7 +164,7 @@ class Objective:
             loss_N, stats["anchor_kl"] = loss_N + method.anchor_beta * anchor_N, anchor_N.detach()
         return loss_N, signal_N, stats
 
-    def _view(self, head: Head, hidden_ND: Tensor, part: _Batch) -> _View:
+    def _view(self, head: Head, hidden_ND: Tensor, part: _Batch) -> View:
         """Log-probabilities of one chunk: the student's and, where it gives the signal, the teacher's."""
         student_NV, scores = self._log_probs(head(hidden_ND)), part.scores
         if self.method.signal not in TEACHER_SIGNALS or scores is None:
@@ -170,9 +178,9 @@ class Objective:
         behaviour_N = student_N.detach()
         if part.behaviour_N is not None:  # exactly 0 means that no sampler wrote the token: data
             behaviour_N = torch.where(part.behaviour_N != 0, part.behaviour_N.float(), behaviour_N)
-        return _View(part, scores, student_NV, student_N, teacher_NV, teacher_N, behaviour_N)
+        return View(part, scores, student_NV, student_N, teacher_NV, teacher_N, behaviour_N)
 
-    def _direct(self, view: _View) -> Tensor:
+    def _direct(self, view: View) -> Tensor:
         """The part of the loss that is differentiated as it stands: a label, or a divergence over entries."""
         method, student_NV, teacher_NV = self.method, view.student_NV, view.teacher_NV
         if method.signal in LABELS:
@@ -190,7 +198,7 @@ class Objective:
             value_N = divergences.exact_reverse_kl(student_NV, teacher_NV, method.entry_clip)
         return method.lam * value_N
 
-    def _advantage(self, view: _View, stats: dict[str, Tensor]) -> Tensor:
+    def _advantage(self, view: View, stats: dict[str, Tensor]) -> Tensor:
         """lam * [log q - log p (+ KL)] + (1 - lam) * reward's advantage, as far as the signal is one."""
         method, advantage_N = self.method, torch.zeros_like(view.student_N)
         if method.signal == "sampled_reverse_kl":
@@ -201,7 +209,7 @@ class Objective:
             advantage_N = advantage_N + method.reward_weight * view.part.advantages_N
         return advantage_N.detach()
 
-    def _anchor(self, view: _View) -> Tensor:
+    def _anchor(self, view: View) -> Tensor:
         """KL(p||anchor) of each token."""
         anchor: Any = view.part.anchor
         if anchor.hidden_ND is None:
@@ -210,7 +218,7 @@ class Objective:
         return divergences.exact_reverse_kl(student_NV, anchor_NV)
 
     @torch.no_grad()
-    def _statistics(self, view: _View) -> dict[str, Tensor]:
+    def _statistics(self, view: View) -> dict[str, Tensor]:
         """What every step reports of each token, from tensors that are there anyway."""
         p_NV = view.student_NV.exp()
         negative_entropy_N = torch.linalg.vecdot(p_NV, view.student_NV)
@@ -306,7 +314,7 @@ def _at(values_NV: Tensor, tokens_N: Tensor) -> Tensor:
     return values_NV.gather(-1, tokens_N.unsqueeze(-1)).squeeze(-1)
 
 
-def _topk(view: _View, k: int) -> tuple[Tensor, Tensor]:
+def _topk(view: View, k: int) -> tuple[Tensor, Tensor]:
     """The teacher's k likeliest entries: as sent (likeliest first), or out of all."""
     if view.scores.ids_NK is None:
         top = view.teacher_NV.topk(min(k, view.teacher_NV.shape[-1]), dim=-1)

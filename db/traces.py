@@ -1,0 +1,45 @@
+"""Reads of token traces: which runs have any, which rollouts there are, and one of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import select
+
+from db.errors import NotFound
+from db.schema import Cycle, Run, Trace
+from db.session import Database
+
+Row = dict[str, Any]
+LISTED = (Trace.step, Trace.place, Trace.estimator, Trace.mean, Trace.n, Trace.prompt)
+
+
+def traced_runs(database: Database, *, limit: int = 100) -> list[Row]:
+    """Runs with traces, newest first: id, kind, status, started_at, config and the cycle they belong to."""
+    there = select(Trace.run_id).where(Trace.run_id == Run.id).exists()
+    query = (
+        select(Run.id, Run.kind, Run.status, Run.started_at, Run.config, Cycle.number.label("cycle"))
+        .join(Cycle, Cycle.run_id == Run.parent_id, isouter=True)
+        .where(there)
+        .order_by(Run.started_at.desc(), Run.id.desc())
+        .limit(limit)
+    )
+    with database.read() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def traces(database: Database, run_id: str) -> list[Row]:
+    """A run's rollouts in the order of their steps, without their tokens."""
+    query = select(*LISTED).where(Trace.run_id == run_id).order_by(Trace.step, Trace.place)
+    with database.read() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def trace(database: Database, run_id: str, step: int, place: int) -> Row:
+    """One rollout with its tokens."""
+    here = Trace.run_id == run_id, Trace.step == step, Trace.place == place
+    with database.read() as connection:
+        row = connection.execute(select(Trace.__table__).where(*here)).mappings().first()
+    if row is None:
+        raise NotFound(f"run {run_id} has no rollout {place} at step {step}: choose another")
+    return dict(row)
