@@ -11,6 +11,7 @@ from recovery.alarms import Watch
 from recovery.checkpoints import TrainState
 from recovery.dials import Method
 from recovery.objective import Objective
+from recovery.survey import Survey
 from recovery.trainer import Batches, TrainConfig, TrainReport, token_loss, train
 
 if TYPE_CHECKING:
@@ -59,9 +60,10 @@ def run_training(
         stage.live.metrics(step, values)
         stage.step(step, steps, eta_seconds=values.get("eta_seconds"), note=_note(values))
 
+    survey = Survey()
     report = train(
-        chat_model, batches, token_loss(Objective(method, chat_model.stop_ids)), config,
-        state=LoggedState(stage), on_metrics=on_metrics, should_stop=should_stop or Watch(),
+        chat_model, batches, token_loss(Objective(method, chat_model.stop_ids), survey), config,
+        state=LoggedState(stage), on_metrics=on_metrics, should_stop=should_stop or Watch(), survey=survey,
     )  # fmt: skip
     stage.spend(tokens_trained=report.tokens)
     return report

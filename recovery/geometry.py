@@ -7,7 +7,7 @@ loss: `Loss.signal_N`), or an arrow a token (its gradient, best on a random proj
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,9 +23,6 @@ class Geometry:
     bias: float  # agreement of the draws: 1 all alike, 0 noise that cancels
     concentration: float  # share of the absolute signal on the top 1 % of tokens
     spread: float  # share of the tokens that the signal amounts to: 1 when even, 1/N when on one
-
-    def metrics(self, prefix: str = "geometry_") -> dict[str, float]:
-        return {prefix + name: value for name, value in asdict(self).items()}
 
 
 def density(signal_N: Tensor, floor: float = FLOOR) -> float:

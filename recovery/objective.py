@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from recovery import divergences, geometry
+from recovery import divergences
 from recovery.dial_rules import LABELS, SAMPLED_STATES, TEACHER_SIGNALS
 from recovery.dials import Method
 from recovery.errors import InputError
@@ -266,7 +266,6 @@ class Objective:
         sums = torch.stack([column_N.double() @ weights_N.double() for column_N in stats.values()] + [tokens])
         *values, count = sums.tolist()
         metrics = dict(zip(stats, values, strict=True))
-        metrics["top1_share"] = geometry.concentration(signal_N * weights_N) * count
         maxima = {"sampler_gap_max": float(stats["sampler_gap"].max())} if "sampler_gap" in stats else {}
         return Loss(value, count, metrics, maxima, signal_N)
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from recovery.errors import InputError, NonFiniteLoss
 from recovery.models import hidden_states, logits_of
 from recovery.objective import Loss
+from recovery.survey import Survey
 from recovery.updater import LossFunction, Microbatch, Sums, Updater, prefixed, unprefixed
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ def train(
     on_metrics: Callable[[int, dict[str, float]], None] | None = None,
     on_state: Callable[[int], None] | None = None,
     should_stop: Callable[[int, dict[str, float]], str | None] | None = None,
+    survey: Survey | None = None,
 ) -> TrainReport:  # fmt: skip
     """Train `chat_model` in place, from where `state` left off. Steps count from 1.
 
@@ -119,6 +121,8 @@ def train(
         begun, rate = time.perf_counter(), lr_at(step, config)
         updater.prepare(rate, step_seed(config.seed, step))
         updates, sums = _Timed(batches.updates(step)), Sums()
+        if survey:
+            survey.begin(step)
 
         for microbatches in updates:
             part = updater.accumulate(microbatches, loss_fn)
@@ -132,6 +136,7 @@ def train(
         progress = progress.plus(sums.tokens, time.perf_counter() - begun)
         metrics = sums.means() | {"lr": rate, "batch_seconds": updates.seconds} | progress.rates(config.steps)
         metrics |= batches.metrics() if isinstance(batches, Reporting) else {}
+        metrics |= survey.metrics() if survey else {}
         report(step, metrics)
 
         reason = should_stop(step, metrics) if should_stop else None
@@ -142,15 +147,18 @@ def train(
     return progress.report(None)
 
 
-def token_loss(objective: Callable[..., Loss]) -> LossFunction:
+def token_loss(objective: Callable[..., Loss], survey: Survey | None = None) -> LossFunction:
     """The loss function of an objective: it gets the student's states that predict the counted tokens."""
 
     def loss(model: Any, microbatch: Microbatch) -> Loss:
-        rollouts, device = microbatch.rollouts, next(model.parameters()).device
-        rollouts = rollouts.to(device)
+        device = next(model.parameters()).device
+        rollouts = microbatch.rollouts.to(device)
         extras = {k: v.to(device) if hasattr(v, "to") else v for k, v in microbatch.extras.items()}
         states_ND = rollouts.predictors(hidden_states(model, *rollouts.model_inputs))
-        return objective(states_ND, partial(logits_of, model), rollouts.tokens_N, **extras)
+        found = objective(states_ND, partial(logits_of, model), rollouts.tokens_N, **extras)
+        if survey:
+            survey.see(microbatch.rollouts, states_ND, found)
+        return found
 
     return loss
 

@@ -92,12 +92,6 @@ def test_gradients_are_measured_by_length_and_direction() -> None:
     assert geo.measure_gradients(torch.zeros(0, 3)).density == 0.0
 
 
-def test_metrics_are_named() -> None:
-    shape = {"density": 1.0, "bias": 1.0, "concentration": 0.25, "spread": 1.0}
-    named = {f"geometry_{name}": value for name, value in shape.items()}
-    assert geo.measure(torch.ones(4)).metrics() == pytest.approx(named)
-
-
 def test_overlap_of_the_likeliest_entries() -> None:
     student, teacher = torch.tensor([[4.0, 3.0, 2.0, 1.0]]), torch.tensor([[1.0, 4.0, 3.0, 2.0]])
     assert geo.topk_overlap(student, teacher, 2).item() == 0.5

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from recovery import divergences as dv
+from recovery import geometry
 from recovery.dials import Method
 from recovery.errors import InputError
 from recovery.methods import METHODS, get, with_dials
@@ -108,7 +109,7 @@ def test_worked_metrics() -> None:
     entropy = -(0.5 * math.log(0.5) + 0.4 * math.log(0.4) + 0.1 * math.log(0.1))
     expected = {"entropy": entropy, "logprob": math.log(0.4), "teacher_logprob": math.log(0.2),
                 "reverse_kl": 0.1090228, "k1_reverse_kl": math.log(2), "k3_reverse_kl": 0.5 - 1 + math.log(2),
-                "student_stop_mass": 0.1, "teacher_stop_mass": 0.1, "top1_share": 1.0}
+                "student_stop_mass": 0.1, "teacher_stop_mass": 0.1}
     assert loss.metrics == pytest.approx(expected, abs=1e-6)
 
 
@@ -123,7 +124,7 @@ def test_every_row_gives_a_loss_and_gradients(world: World, name: str) -> None:
     assert loss.signal_N is not None
     assert loss.signal_N.shape == (N,)
     assert all(torch.isfinite(gradient).all() and gradient.abs().max() > 0 for gradient in gradients)
-    assert {"entropy", "logprob", "student_stop_mass", "top1_share"} <= set(loss.metrics)
+    assert {"entropy", "logprob", "student_stop_mass"} <= set(loss.metrics)
     assert all(math.isfinite(value) for value in loss.metrics.values())
 
 
@@ -377,7 +378,7 @@ def test_the_clip_makes_a_self_teacher_less_concentrated() -> None:
         tokens_N = torch.zeros(201, dtype=torch.long)
         loss = Objective(method)(hidden_ND, torch.nn.Identity(), tokens_N, scores=scores)
         loss.value.backward()
-        return loss.metrics["top1_share"] / loss.tokens, float(hidden_ND.grad[100].norm())
+        return geometry.concentration(loss.signal_N), float(hidden_ND.grad[100].norm())
 
     (clipped, pull), (free, free_pull) = share(get("opsd")), share(with_dials("opsd", {"entry_clip": "off"}))
     assert free > 0.9
