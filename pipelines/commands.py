@@ -7,7 +7,7 @@ from typing import Any
 
 from db import queries
 from pipelines import documents
-from pipelines.config import EvalConfig, LoraConfig, override
+from pipelines.config import EvalConfig, LoraConfig, StopConfig, override
 from pipelines.distill import DistillJob, distill
 from pipelines.evaluate import SUITES, EvalJob
 from pipelines.ingredients import check_read, is_file
@@ -43,7 +43,7 @@ def distill_job(
     dials: tuple[str, ...] = (), prompts: str | None = None, pairs: str | None = None,
     context: str | None = None, reward: str | None = None, routes: tuple[str, ...] = (),
     steps: int | None = None, learning_rate: float | None = None, lora: int | None = None,
-    seed: int | None = None,
+    stop_when_recovered: bool = False, seed: int | None = None,
 ) -> DistillJob:  # fmt: skip
     by_hand = {**ws.config.distill.dials, **parse_pairs(",".join(dials))} if dials else None
     by_name = {**ws.config.distill.routes, **parse_pairs(",".join(routes))}
@@ -53,6 +53,8 @@ def distill_job(
         "method": method, "steps": steps, "dials": by_hand, "pairs": placed(pairs), "context": context,
         "reward": reward, "routes": {name: ws.checkpoint(place).id for name, place in by_name.items()},
     })  # fmt: skip
+    if stop_when_recovered and settings.stop is None:
+        settings = settings.model_copy(update={"stop": StopConfig()})
     row = with_dials(settings.method, settings.dials)
     check_read(row, pairs=pairs, context=context, reward=reward, route=routes)
     settings = _trained(settings, learning_rate, lora)
@@ -113,7 +115,8 @@ def merge_job(
 ) -> MergeJob:  # fmt: skip
     for name, value in sweep.items():
         if value is not None:
-            raise InputError(f"--{name.removesuffix('s')} has no effect with --weight: it belongs to --sweep")
+            option = "suite" if name == "suites" else name
+            raise InputError(f"--{option} has no effect with --weight: it belongs to --sweep")
     return MergeJob(
         student=ws.checkpoint(student or newest_midtrained(ws)).id, other=ws.checkpoint(other).id,
         weight=weight, kind=kind, origin=ws.checkpoint(origin).id if origin else None,

@@ -117,6 +117,19 @@ class MidtrainConfig(Section):
         return self
 
 
+class StopConfig(Section):
+    """Stop a distillation early once behaviour is back: twice in a row, on prompts used for nothing else."""
+
+    every: int = Field(default=10, ge=1, description="steps from look to look")
+    prompts: int = Field(default=200, ge=1, description="how many prompts a look asks")
+    margin: float = Field(default=0.05, gt=0, lt=1, description="how much worse than clean counts as back")
+    probe: str | None = Field(
+        default=None,
+        description="FILE in IFEval's format, other than the evaluation's; default: recovery prompts that "
+        "name their instructions, then held out of training",
+    )
+
+
 class DistillConfig(Section):
     """The student writes, the teacher scores, the objective corrects."""
 
@@ -150,6 +163,9 @@ class DistillConfig(Section):
         default=20, ge=0, description="steps between resumable states; 0: only at the end"
     )
     preflight: bool = Field(default=True, description="check student and teacher before the first step")
+    stop: StopConfig | None = Field(
+        default=None, description="stop when behaviour is back; default: all steps are taken"
+    )
 
 
 class EvalConfig(Section):

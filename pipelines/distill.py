@@ -19,6 +19,7 @@ from recovery.methods import with_dials
 if TYPE_CHECKING:
     from recovery.contexts import Messages
     from recovery.models import ChatModel
+    from recovery.sampling import Sampler
     from recovery.traces import Tracer
 
 
@@ -43,17 +44,21 @@ def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: s
 
 
 def _work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
+    from pipelines import early_stop
     from recovery.episodes import Episodes, Sizes
     from recovery.sampling import InProcessSampler
 
     method, settings = with_dials(job.settings.method, job.settings.dials), job.settings
-    reward, data = ingredients.read_reward(job, method, _without_leaks(job, method, stage))
+    asked = evaluation_prompts(job.evaluation, stage)
+    data, probe = early_stop.hold_out(job, _without_leaks(job, method, stage, asked), asked)
+    reward, data = ingredients.read_reward(job, method, data)
     context = ingredients.read_context(job, method, data.pairs)
     parent = ws.checkpoint(job.student)
     student = training.student(ws, parent, settings)
     teachers = ingredients.Teachers(ws, job, method, parent, student)
+    sampler = InProcessSampler(student)
     episodes = Episodes(
-        student, InProcessSampler(student), teachers.teacher(data.rows), method, data.prompts,
+        student, sampler, teachers.teacher(data.rows), method, data.prompts,
         Sizes(**settings.model_dump(include={field.name for field in fields(Sizes)})),
         pairs=data.pairs, context=context, reward=reward, anchor=teachers.anchor(), seed=job.seed,
         on_scored=_tracer(stage, student, method, settings.steps),
@@ -61,9 +66,11 @@ def _work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
     if settings.preflight and (data.prompts or method.teacher != "none"):
         _preflight(stage, student, list(teachers.models.values()), data.prompts or data.pairs)
     stage.say(f"  method       {_in_words(method, job, data)}")
+    checks = _checks(ws, job, stage, student, sampler, teachers, probe)
     report = training.run_training(
-        stage, student, episodes, method, settings=settings, steps=settings.steps, seed=job.seed
-    )
+        stage, student, episodes, method, settings=settings, steps=settings.steps, seed=job.seed,
+        checks=checks,
+    )  # fmt: skip
     stage.spend(tokens_sampled=episodes.tokens_sampled, tokens_scored=episodes.tokens_scored)
     config = {"stage": "distill", **job.model_dump()}
     checkpoint = ws.publish(student, parent=parent, run_id=stage.id, config=config)
@@ -83,9 +90,23 @@ def _tracer(stage: Stage, student: ChatModel, method: Method, steps: int) -> Tra
     )  # fmt: skip
 
 
-def _without_leaks(job: DistillJob, method: Method, stage: Stage) -> ingredients.Data:
+def _checks(
+    ws: Workspace, job: DistillJob, stage: Stage, student: ChatModel, sampler: Sampler,
+    teachers: ingredients.Teachers, probe: list[Prompt],
+) -> list[training.Check]:  # fmt: skip
+    """What may end the training before its last step."""
+    if job.settings.stop is None:
+        return []
+    from pipelines import early_stop
+
+    clean = teachers.frozen(ws.clean().id, "dense")
+    limit = job.settings.max_new_tokens
+    return [early_stop.BehaviourBack(job.settings.stop, probe, student, sampler, clean, stage, limit)]
+
+
+def _without_leaks(job: DistillJob, method: Method, stage: Stage, asked: list[str]) -> ingredients.Data:
     """The prompts and pairs that the method needs, without those that the evaluation asks."""
-    data, asked = ingredients.read_data(job, method), evaluation_prompts(job.evaluation, stage)
+    data = ingredients.read_data(job, method)
     kept = {}
     for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
         kept[name], leaked = drop_leaks(rows, asked)

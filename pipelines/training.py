@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import DistillConfig, MidtrainConfig
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from recovery.checkpoints import Checkpoint
     from recovery.models import ChatModel
 
+Check = Callable[[int, dict[str, float]], str | None]  # a trainer's `should_stop`
 SHOWN = ("loss", "reverse_kl", "tokens_per_second")
 
 
@@ -51,8 +52,9 @@ def student(
 def run_training(
     stage: Stage, chat_model: ChatModel, batches: Batches, method: Method, *,
     settings: MidtrainConfig | DistillConfig, steps: int, seed: int,
-    should_stop: Callable[[int, dict[str, float]], str | None] | None = None,
+    checks: Sequence[Check] = (),
 ) -> TrainReport:  # fmt: skip
+    """Trains until the last step, an alarm, or the first of the checks that gives a reason to stop."""
     optimizer = settings.optimizer.model_dump()
     config = TrainConfig(steps=steps, seed=seed, save_every=settings.save_every, **optimizer)
 
@@ -63,10 +65,21 @@ def run_training(
     survey = Survey()
     report = train(
         chat_model, batches, token_loss(Objective(method, chat_model.stop_ids), survey), config,
-        state=LoggedState(stage), on_metrics=on_metrics, should_stop=should_stop or Watch(), survey=survey,
+        state=LoggedState(stage), on_metrics=on_metrics, should_stop=any_of(Watch(), *checks),
+        survey=survey,
     )  # fmt: skip
     stage.spend(tokens_trained=report.tokens)
     return report
+
+
+def any_of(*checks: Check) -> Check:
+    """Asks every check at every step; the first reason counts."""
+
+    def ask(step: int, metrics: dict[str, float]) -> str | None:
+        reasons = [check(step, metrics) for check in checks]
+        return next((reason for reason in reasons if reason), None)
+
+    return ask
 
 
 def _note(values: dict[str, Any]) -> str:

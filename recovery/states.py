@@ -79,7 +79,7 @@ def student_kept(desk: Desk) -> Rollouts:
 def teacher(desk: Desk) -> Rollouts:
     """The teacher's answers to what it sees, as answers to what the student sees."""
     prompts = [desk.views.teacher(row) for row in desk.rows]
-    written = _by_teacher(desk, lambda one, at: _writes(one, _pick(prompts, at), desk.params))
+    written = _by_teacher(desk, lambda one, at: writes(one, _pick(prompts, at), desk.params))
     return written.with_prompts([desk.views.student(row) for row in desk.rows], desk.student.pad_id)
 
 
@@ -88,7 +88,7 @@ def student_continued(desk: Desk) -> Rollouts:
     starts = [answer[: desk.dice.randrange(len(answer))] for answer in student(desk).responses()]
     params = replace(desk.params, max_new_tokens=desk.method.continuation, seed=desk.params.seed ^ 1)
     prompts = [desk.views.teacher(row) + start for row, start in zip(desk.rows, starts, strict=True)]
-    written = _by_teacher(desk, lambda one, at: _writes(one, _pick(prompts, at), params))
+    written = _by_teacher(desk, lambda one, at: writes(one, _pick(prompts, at), params))
     own = [desk.views.student(row) for row in desk.rows]
     written = written.with_prompts([a + b for a, b in zip(own, starts, strict=True)], desk.student.pad_id)
     return replace(written, prompt_lengths_B=torch.tensor([len(prompt) for prompt in own]))
@@ -140,7 +140,7 @@ def _by_teacher(desk: Desk, write: Callable[[Teacher, list[int]], Rollouts]) -> 
     return _indexed(joined(parts, desk.student.pad_id).select(order), desk.rows)
 
 
-def _writes(one: Teacher, prompts: list[list[int]], params: SamplingParams) -> Rollouts:
+def writes(one: Teacher, prompts: list[list[int]], params: SamplingParams) -> Rollouts:
     """A teacher's own answers: by a model in this process, or by whoever can sample."""
     if isinstance(one, CheckpointTeacher):
         with one._as_teacher():

@@ -116,6 +116,8 @@ def train(
     updater = Updater(chat_model, config)
     saver = _Saver(updater, batches, config, state, on_state)
     progress, report = saver.resume(), _tolerant(on_metrics if updater.rank == 0 else None)
+    if progress.stopped:
+        return progress.report(progress.stopped)
     chat_model.model.train()
     for step in range(progress.steps + 1, config.steps + 1):
         begun, rate = time.perf_counter(), lr_at(step, config)
@@ -140,6 +142,7 @@ def train(
         report(step, metrics)
 
         reason = should_stop(step, metrics) if should_stop else None
+        progress = replace(progress, stopped=reason)
         if reason or step == config.steps or (config.save_every and step % config.save_every == 0):
             saver.save(progress)
         if reason:
@@ -187,6 +190,7 @@ class _Progress:
     tokens: float = 0.0
     seconds: float = 0.0
     recent: tuple[tuple[float, float], ...] = ()  # (tokens, seconds) of the last steps
+    stopped: str | None = None  # why it ended early: a state saved then is not trained on
 
     def plus(self, tokens: float, seconds: float) -> _Progress:
         recent = (*self.recent, (tokens, seconds))[-ETA_STEPS:]
@@ -228,14 +232,15 @@ class _Saver:
         self.updater.load_state_tensors(tensors)
         if isinstance(self.batches, Stateful):
             self.batches.load_state_tensors(unprefixed("batches", tensors))
-        return _Progress(self.saved, meta["tokens"], meta["seconds"])
+        return _Progress(self.saved, meta["tokens"], meta["seconds"], stopped=meta.get("stopped"))
 
     def save(self, progress: _Progress) -> None:
         if self.state and self.updater.rank == 0:
             tensors = self.updater.state_tensors()
             if isinstance(self.batches, Stateful):
                 tensors |= prefixed("batches", self.batches.state_tensors())
-            meta = {"config": self.config, "tokens": progress.tokens, "seconds": progress.seconds}
+            meta = {"config": self.config, "tokens": progress.tokens, "seconds": progress.seconds,
+                    "stopped": progress.stopped}  # fmt: skip
             self.state.save(progress.steps, tensors, meta)
             self.saved = progress.steps
             if self.on_state:

@@ -289,6 +289,8 @@ def test_stopping_saves_and_says_why(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (report.steps, report.stopped, saved) == (2, "good enough", [2])
     assert state.load()[0] == 2
+    again = train(tiny.chat_model(), Texts(), LABELS, replace(CONFIG, save_every=0), state=state)
+    assert (again.steps, again.stopped) == (2, "good enough")  # killed before it was published: no further
 
 
 def test_states_are_saved_when_asked(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ def midtrain_command(session: Session, docs: Path, student: str, **options: Any)
 @click.option("--steps", type=int, help="default: recover.yaml")
 @click.option("--learning-rate", type=float, help="default: recover.yaml")
 @click.option("--lora", type=click.IntRange(0), metavar="RANK", help="train an adapter of this rank; 0: none")
+@click.option("--stop-when-recovered", is_flag=True, help="stop once behaviour is back on a probe set")
 @click.option("--seed", type=int, help="default: recover.yaml")
 @click.option("--show-prompts", "shown", type=click.IntRange(1), metavar="N", help="print what both read")
 @shared
