@@ -158,7 +158,7 @@ def _earlier_suites(scores: Measured) -> dict[int, str]:
 # Rows of a range of cycles ----------------------------------------------------------------------------------
 
 
-def _runs(first: int, last: int) -> CTE:
+def runs_of_cycles(first: int, last: int) -> CTE:
     """(cycle, run_id): each cycle's own run and everything below it."""
     own = select(Cycle.number.label("cycle"), Cycle.run_id).where(Cycle.number.between(first, last))
     tree = own.cte("tree", recursive=True)
@@ -167,7 +167,7 @@ def _runs(first: int, last: int) -> CTE:
 
 def _scores(connection: Connection, first: int, last: int, suite: str | None = None) -> dict[int, Measured]:
     """Per cycle, suite and checkpoint the headline score; of one measured twice in a cycle the newer."""
-    tree = _runs(first, last)
+    tree = runs_of_cycles(first, last)
     columns = (Score.checkpoint_id, Score.suite, Score.metric, Score.value, Score.n, Score.low, Score.high)
     query = select(tree.c.cycle, *columns).join(tree, Score.run_id == tree.c.run_id).order_by(Score.id)
     if suite is not None:
@@ -202,7 +202,7 @@ def _verdicts(connection: Connection, first: int, last: int) -> defaultdict[int,
 
 def _costs(connection: Connection, first: int, last: int) -> defaultdict[int, JSONObject]:
     """Per cycle the sum over its runs; a peak (memory) is the highest of its runs."""
-    tree = _runs(first, last)
+    tree = runs_of_cycles(first, last)
     query = select(tree.c.cycle, Run.cost).join(tree, Run.id == tree.c.run_id)
     found: defaultdict[int, JSONObject] = defaultdict(lambda: dict(NO_COST))
     for number, cost in connection.execute(query).all():

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.orm import aliased
 
 from db.curves import latest_metrics, metric_names, metric_series
 from db.cycles import cycle, cycles, knowledge_kept, recovered_fraction
 from db.errors import BadRequest, NotFound
+from db.flips import compared, flips, ledger, ledger_items, pairs
 from db.readonly import select
 from db.schema import Alias, AliasMove, Base, Checkpoint, Cycle, Document, Item, Review, Run, Score
 from db.session import Database
@@ -24,6 +24,7 @@ __all__ = [
     "aliases",
     "checkpoint",
     "checkpoints",
+    "compared",
     "cycle",
     "cycles",
     "documents",
@@ -31,6 +32,8 @@ __all__ = [
     "items",
     "knowledge_kept",
     "latest_metrics",
+    "ledger",
+    "ledger_items",
     "lineage",
     "metric_names",
     "metric_series",
@@ -198,43 +201,6 @@ def items(
         wanted = [column.icontains(search, autoescape=True) for column in (Item.prompt, Item.response)]
         query = query.where(sa.or_(*wanted))
     return _rows(database, query)
-
-
-def pairs(database: Database, a: str, b: str, suite: str) -> list[Row]:
-    """key, passed_a, passed_b of two checkpoints on the same prompts, as their newest scores have it."""
-    one, other = aliased(Item), aliased(Item)
-    columns = (one.key, one.passed.label("passed_a"), other.passed.label("passed_b"))
-    return _rows(database, _paired(database, a, b, suite, one, other).with_only_columns(*columns))
-
-
-def flips(database: Database, a: str, b: str, suite: str, *, after: str = "", limit: int = 100) -> list[Row]:
-    """The prompts that one of two checkpoints passes and the other does not, with both responses."""
-    one, other = aliased(Item), aliased(Item)
-    columns = [one.key, one.prompt]
-    for name in ("passed", "response", "detail"):
-        columns += [getattr(one, name).label(f"{name}_a"), getattr(other, name).label(f"{name}_b")]
-    query = _paired(database, a, b, suite, one, other).with_only_columns(*columns)
-    return _rows(database, query.where(one.passed != other.passed, one.key > after).limit(limit))
-
-
-def _paired(database: Database, a: str, b: str, suite: str, one: Any, other: Any) -> sa.Select[Any]:
-    """Items of both, by key. Keys alone could pair different prompts, so the sets of items must be equal."""
-    score_a, score_b = aliased(Score), aliased(Score)
-    same = [getattr(score_a, name) == getattr(score_b, name) for name in ("suite", "metric", "item_set")]
-    newest = (
-        sa.select(score_a.id, score_b.id)
-        .join(score_b, sa.and_(*same))
-        .where(score_a.checkpoint_id == a, score_b.checkpoint_id == b, score_a.suite == suite)
-        .order_by(score_b.id.desc(), score_a.id.desc())
-    )
-    with database.read() as connection:
-        found = connection.execute(newest).first()
-    if found is None:
-        raise NotFound(
-            f"{a} and {b} were never scored on the same {suite} prompts: run `recover eval` on both"
-        )
-    joined = sa.select(one.key).join(other, sa.and_(one.key == other.key, other.score_id == found[1]))
-    return joined.where(one.score_id == found[0]).order_by(one.key)
 
 
 # Reviews ---------------------------------------------------------------------------------------------------

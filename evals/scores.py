@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -38,6 +38,11 @@ class Score:
         """Plain dicts and lists all the way down, for JSON and for the database."""
         row = asdict(self)
         return row | {"interval": list(self.interval), "items": list(row["items"])}
+
+
+def cluster(key: str, detail: Mapping[str, Any]) -> str:
+    """What an item stands or falls with: several samples of one prompt, several questions about one fact."""
+    return str(detail.get("cluster") or detail.get("fact") or key)
 
 
 def chat(prompt: str) -> list[Message]:

@@ -14,7 +14,7 @@ from math import ceil, sqrt
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
+from scipy import optimize, special
 
 from evals.exact import exact_p, needed_pairs, paired_lower_bound, power
 from recovery.errors import InputError
@@ -51,7 +51,11 @@ class NonInferiority:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two checkpoints on the same items: two-sided, "better", "worse" or "not distinguishable"."""
+    """Two checkpoints on the same items: two-sided, "better", "worse" or "not distinguishable".
+
+    `detectable` is the smallest true difference that so many items with so many flips would show four times
+    in five: what "not distinguishable" cannot rule out.
+    """
 
     words: str
     difference: float
@@ -60,6 +64,8 @@ class Comparison:
     lost: int
     n: int
     p_mcnemar: float
+    detectable: float
+    design_effect: float
 
 
 def non_inferiority(
@@ -106,13 +112,24 @@ def non_inferiority(
     )
 
 
-def compare(after: ArrayLike, before: ArrayLike, alpha: float = 0.05) -> Comparison:
-    """Is there a difference at all? McNemar's exact test decides, the interval is the exact paired one."""
-    gained, lost, n = _counts(_changes(after, before))
-    p_mcnemar = mcnemar(gained, lost)
+def compare(
+    after: ArrayLike, before: ArrayLike, alpha: float = 0.05, clusters: Sequence[object] | None = None
+) -> Comparison:
+    """Is there a difference at all? McNemar's exact test decides, the interval is the exact paired one.
+
+    Items of one cluster count as less, as in non_inferiority; the counts are rounded towards no difference.
+    """
+    change = _changes(after, before)
+    gained, lost, n = _counts(change)
+    effect = design_effect(change, clusters)
+    up, down, size = _shrink(gained, lost, n, effect)
+    if gained < lost:
+        down, up, size = _shrink(lost, gained, n, effect)
+    p_mcnemar = mcnemar(up, down)
     words = "not distinguishable" if p_mcnemar > alpha else "better" if gained > lost else "worse"
-    interval = paired_lower_bound(gained, lost, n, alpha / 2), -paired_lower_bound(lost, gained, n, alpha / 2)
-    return Comparison(words, (gained - lost) / n, interval, gained, lost, n, p_mcnemar)
+    interval = paired_lower_bound(up, down, size, alpha / 2), -paired_lower_bound(down, up, size, alpha / 2)
+    found = detectable(size, (gained + lost) / n, alpha)
+    return Comparison(words, (gained - lost) / n, interval, gained, lost, n, p_mcnemar, found, effect)
 
 
 # --- shares ----------------------------------------------------------------------------------------------
@@ -174,6 +191,29 @@ def mcnemar(gained: int, lost: int) -> float:
     """McNemar's exact test: two-sided p-value that gains and losses are equally likely."""
     n = gained + lost
     return float(min(1.0, 2 * special.bdtr(min(gained, lost), n, 0.5))) if n else 1.0
+
+
+def mcnemar_power(n: int, gain: float, loss: float, alpha: float = 0.05) -> float:
+    """Chance that McNemar's exact test tells n pairs apart, given the true shares of gains and losses."""
+    flips = np.arange(n + 1)
+    log_mass = special.gammaln(n + 1) - special.gammaln(flips + 1) - special.gammaln(n - flips + 1)
+    rate = gain + loss
+    mass = np.exp(log_mass + special.xlogy(flips, rate) + special.xlog1py(n - flips, -rate))
+    edge = np.floor(np.nan_to_num(special.bdtrik(alpha / 2, flips, 0.5), nan=-1.0) + 1e-9)
+    edge = np.where(special.bdtr(np.maximum(edge, 0), flips, 0.5) <= alpha / 2, edge, -1.0)
+    part, told = gain / rate if rate else 0.5, edge >= 0
+    tails = sum(special.bdtr(np.maximum(edge, 0), flips, share) for share in (part, 1 - part))
+    return float((mass * np.where(told, tails, 0.0)).sum())
+
+
+def detectable(n: int, discordance: float, alpha: float = 0.05, target: float = 0.8) -> float:
+    """The smallest true difference that n pairs of that discordance show with the wanted chance; 1: none."""
+
+    def lacking(difference: float) -> float:
+        flips = max(discordance, difference)
+        return target - mcnemar_power(n, (flips - difference) / 2, (flips + difference) / 2, alpha)
+
+    return float(optimize.brentq(lacking, 0.0, 1.0, xtol=1e-4)) if lacking(1.0) < 0 else 1.0
 
 
 def paired_bootstrap(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from evals.scores import Item, Score
+from evals.scores import Item, Score, cluster
 from evals.statistics import NonInferiority, non_inferiority
 from recovery.errors import InputError
 
@@ -93,7 +93,7 @@ def _judge(axis: Axis, stages: Stages, margin: float, alpha: float) -> NonInferi
         [before.passed for _, before in both],
         margin=margin,
         alpha=alpha,
-        clusters=[before.detail.get("fact", before.key) for _, before in both],
+        clusters=[cluster(before.key, before.detail) for _, before in both],
     )
 
 

@@ -222,7 +222,13 @@ def test_compare_pairs_two_checkpoints_on_the_same_prompts(recover, home, world)
     assert said.code == 0
     assert {"a_score", "b_score", "difference", "interval", "gained", "lost", "p_mcnemar"} <= set(said.json)
     assert said.json["n"] == 4
+    assert said.json["suites"][0]["suite"] == "ifeval"
     assert "same 4 prompts" in recover("--home", home, "compare", "base", "current").out
+    counts = recover("--home", home, "flips", "base", "current", "--suite", "ifeval", "--json").json["counts"]
+    assert [(row["n"], row["gained"], row["lost"]) for row in counts] == [
+        (4, said.json["gained"], said.json["lost"])
+    ]
+    assert recover("--home", home, "flips").out == "nothing yet\n"
 
 
 def test_show_finds_runs_aliases_and_the_beginning_of_an_id(recover, home):

@@ -17,7 +17,7 @@ COMMANDS = {
     "demo": "cycles", "cycle": "cycles", "resume": "cycles", "verdict": "cycles", "review": "cycles",
     "init": "setup", "doctor": "setup", "preflight": "setup", "microworld": "setup",
     "midtrain": "train", "distill": "train", "merge": "train",
-    "eval": "measure", "compare": "measure",
+    "eval": "measure", "compare": "measure", "flips": "measure",
     "ls": "look", "show": "look", "export": "look", "query": "look", "methods": "look",
     "dashboard": "look",
 }  # fmt: skip

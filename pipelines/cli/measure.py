@@ -1,4 +1,4 @@
-"""eval, compare: what a checkpoint can do, and how two differ."""
+"""eval, compare, flips: what a checkpoint can do, and how two differ."""
 
 from __future__ import annotations
 
@@ -43,13 +43,46 @@ def score_table(scores: dict[str, Any]) -> str:
 @click.command("compare")
 @click.argument("a")
 @click.argument("b")
-@click.option("--suite", default="ifeval", show_default=True, help="ifeval, knowledge or retention")
+@click.option("--suite", help="only this one (default: every suite that both were asked)")
 @shared
 @click.pass_obj
-def compare_command(session: Session, a: str, b: str, suite: str) -> None:
-    """Two checkpoints on the same prompts: difference, flips, and whether it can be told."""
+def compare_command(session: Session, a: str, b: str, suite: str | None) -> None:
+    """Two checkpoints on the same prompts: differences, flips, and whether they can be told apart."""
     from pipelines.compare import compare, compare_text
 
     with session.workspace() as ws:
         found = compare(ws, a, b, suite)
         session.show(found, lambda: compare_text(found))
+
+
+@click.command("flips")
+@click.argument("references", nargs=-1, metavar="[cycle:N | A B]")
+@click.option("--suite", help="only this one")
+@click.option("--gained", "direction", flag_value="gained", help="only items that pass now")
+@click.option("--lost", "direction", flag_value="lost", help="only items that fail now")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="so many items")
+@shared
+@click.pass_obj
+def flips_command(session: Session, references: tuple[str, ...], **options: Any) -> None:
+    """Which items pass -> fail and fail -> pass: over all cycles, in one, or between two checkpoints."""
+    from pipelines.flips import flips
+
+    with session.workspace() as ws:
+        found = flips(ws, references, **options)
+        session.show(found, lambda: flips_text(found))
+
+
+def flips_text(found: dict[str, Any]) -> str:
+    where = ["cycle", "before", "after"] if "a" not in found else []
+    text = table(found["counts"], [*where, "suite", "metric", "n", "gained", "lost"])
+    shown = [row | {name: _short(row[name]) for name in ("prompt", "response_a", "response_b")}
+             for row in found["flips"]]  # fmt: skip
+    if not shown:
+        return text
+    columns = [*where, "suite", "key", "direction", "prompt", "response_a", "response_b"]
+    return f"{text}\n\n{table(shown, columns)}"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 40 else line[:39] + "…"

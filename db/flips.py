@@ -1,0 +1,208 @@
+"""The flips ledger: which items one checkpoint passes and another does not, within and across cycles.
+
+Items are paired by key where both checkpoints answered the very same set of prompts (scores.item_set); of a
+checkpoint scored twice the newest score counts, or inside a cycle the newest of that cycle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.orm import aliased
+
+from db.cycles import runs_of_cycles
+from db.errors import NotFound
+from db.schema import Cycle, Item, Score
+from db.session import Database
+
+Row = dict[str, Any]
+
+# What a cycle's items are compared over. The last one reaches back into the cycle before.
+TRANSITIONS = (
+    ("clean", "midtrained", 0),
+    ("midtrained", "recovered", 0),
+    ("clean", "recovered", 0),
+    ("recovered", "recovered", 1),
+)
+PREVIOUS = "previous"  # how the earlier cycle's recovered model is called in a transition
+
+
+# Two checkpoints -------------------------------------------------------------------------------------------
+
+
+def compared(database: Database, a: str, b: str, *, suite: str | None = None) -> list[Row]:
+    """One row per suite and metric on which both were scored: suite, metric, score_a, score_b, value_a,
+    value_b, n, gained (fail -> pass), lost (pass -> fail). In order of suite, each suite's headline first."""
+    one, other = aliased(Item), aliased(Item)
+    found = []
+    for pair in _paired_scores(database, a, b, suite):
+        joined = _join_items(pair["score_a"], pair["score_b"], one, other)
+        columns = (sa.func.count(), _sum(other.passed & ~one.passed), _sum(one.passed & ~other.passed))
+        with database.read() as connection:
+            n, gained, lost = connection.execute(joined.with_only_columns(*columns)).one()
+        found.append(pair | {"n": n, "gained": gained, "lost": lost})
+    return found
+
+
+def pairs(database: Database, a: str, b: str, suite: str, *, metric: str | None = None) -> list[Row]:
+    """key, passed_a, passed_b, detail_b of two checkpoints on the same prompts, by key."""
+    one, other = aliased(Item), aliased(Item)
+    columns = (one.key, one.passed.label("passed_a"), other.passed.label("passed_b"))
+    query = _paired(database, a, b, suite, one, other, metric)
+    return _rows(database, query.with_only_columns(*columns, other.detail.label("detail_b")))
+
+
+def flips(
+    database: Database,
+    a: str,
+    b: str,
+    suite: str,
+    *,
+    direction: str | None = None,
+    after: str = "",
+    limit: int = 100,
+) -> list[Row]:
+    """The prompts that one of two checkpoints passes and the other does not, with both responses.
+    `direction`: "gained" (only b passes) or "lost" (only a does); `after` is the last key of a page."""
+    one, other = aliased(Item), aliased(Item)
+    columns = [one.key, one.prompt, _direction(one, other)]
+    for name in ("passed", "response", "detail"):
+        columns += [getattr(one, name).label(f"{name}_a"), getattr(other, name).label(f"{name}_b")]
+    query = _paired(database, a, b, suite, one, other).with_only_columns(*columns)
+    query = query.where(one.passed != other.passed, one.key > after).limit(limit)
+    return _rows(
+        database, query if direction is None else query.where(other.passed == (direction == "gained"))
+    )
+
+
+def _paired(
+    database: Database, a: str, b: str, suite: str, one: Any, other: Any, metric: str | None = None
+) -> sa.Select[Any]:
+    """Items of both, by key; of several metrics the one that was recorded first."""
+    scores = _paired_scores(database, a, b, suite)
+    chosen = next((row for row in scores if metric in (None, row["metric"])), None)
+    if chosen is None:
+        raise NotFound(
+            f"{a} and {b} were never scored on the same {suite} prompts: run `recover eval` on both"
+        )
+    return _join_items(chosen["score_a"], chosen["score_b"], one, other)
+
+
+def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> list[Row]:
+    """Per suite and metric the newest scores of both over one set of items; each suite's headline first."""
+    one, other = aliased(Score), aliased(Score)
+    same = [getattr(one, name) == getattr(other, name) for name in ("suite", "metric", "item_set")]
+    columns = (one.suite, one.metric, one.id.label("score_a"), other.id.label("score_b"),
+               one.value.label("value_a"), other.value.label("value_b"))  # fmt: skip
+    query = sa.select(*columns).join(other, sa.and_(*same))
+    query = query.where(one.checkpoint_id == a, other.checkpoint_id == b)
+    query = query.order_by(one.suite, other.id.desc(), one.id.desc())
+    newest: dict[tuple[str, str], Row] = {}
+    for row in _rows(database, query if suite is None else query.where(one.suite == suite)):
+        newest.setdefault((row["suite"], row["metric"]), row)
+    return sorted(newest.values(), key=lambda row: (row["suite"], row["score_b"]))
+
+
+def _join_items(score_a: int, score_b: int, one: Any, other: Any) -> sa.Select[Any]:
+    joined = sa.select(one.key).join(other, sa.and_(one.key == other.key, other.score_id == score_b))
+    return joined.where(one.score_id == score_a).order_by(one.key)
+
+
+# Cycles ----------------------------------------------------------------------------------------------------
+
+
+def ledger(database: Database, *, cycle: int | None = None, suite: str | None = None) -> list[Row]:
+    """How many items flipped at each transition of every cycle (or of one): cycle, suite, metric, before,
+    after, n, gained, lost. `before` is "previous" where it is the recovered model of the cycle before."""
+    wanted, counts = _transitions(cycle, suite), []
+    for columns, items in wanted:
+        one, other = items
+        flips_of = (_sum(other.passed & ~one.passed), _sum(one.passed & ~other.passed))
+        named = (sa.func.count().label("n"), flips_of[0].label("gained"), flips_of[1].label("lost"))
+        base, keys = columns
+        counts.append(base.with_only_columns(*keys, *named).group_by(*keys))
+    return _in_order(database, counts)
+
+
+def ledger_items(
+    database: Database,
+    *,
+    cycle: int | None = None,
+    suite: str | None = None,
+    direction: str | None = None,
+    limit: int = 1000,
+) -> list[Row]:
+    """The flipped items themselves: cycle, suite, metric, before, after, key, direction, prompt and both
+    responses (response_a before, response_b after)."""
+    found = []
+    for (base, keys), (one, other) in _transitions(cycle, suite):
+        columns = (one.key, _direction(one, other), one.prompt, one.response.label("response_a"),
+                   other.response.label("response_b"))  # fmt: skip
+        query = base.with_only_columns(*keys, *columns).where(one.passed != other.passed)
+        if direction is not None:
+            query = query.where(other.passed == (direction == "gained"))
+        found.append(query.order_by(*keys[:3], one.key).limit(limit))
+    return _in_order(database, found)[:limit]
+
+
+def _transitions(cycle: int | None, suite: str | None) -> list[Any]:
+    """Per transition: a join of both scores' items, its naming columns, and the two kinds of items."""
+    number = {} if cycle is None else {"first": max(cycle - 1, 1), "last": cycle}
+    newest = _newest_scores(**number)
+    found = []
+    for before, after, back in TRANSITIONS:
+        here, there = newest.alias(), newest.alias()
+        one, other = aliased(Item), aliased(Item)
+        name = PREVIOUS if back else before
+        keys = (here.c.cycle, here.c.suite, here.c.metric, sa.literal(name).label("before"),
+                sa.literal(after).label("after"))  # fmt: skip
+        same = [
+            getattr(there.c, column) == getattr(here.c, column) for column in ("suite", "metric", "item_set")
+        ]
+        query = sa.select(here.c.cycle).select_from(here)
+        query = query.join(
+            there, sa.and_(there.c.cycle == here.c.cycle - back, there.c.stage == before, *same)
+        )
+        query = query.join(one, one.score_id == there.c.score_id)
+        query = query.join(other, sa.and_(other.score_id == here.c.score_id, other.key == one.key))
+        query = query.where(here.c.stage == after)
+        query = query if suite is None else query.where(here.c.suite == suite)
+        query = query if cycle is None else query.where(here.c.cycle == cycle)
+        found.append(((query, keys), (one, other)))
+    return found
+
+
+def _newest_scores(first: int = 0, last: int = 2**31 - 1) -> sa.CTE:
+    """cycle, stage, suite, metric, item_set, score_id: what a cycle measured last at each of its stages."""
+    tree = runs_of_cycles(first, last)
+    parts = []
+    for stage in ("clean", "midtrained", "recovered"):
+        checkpoint = getattr(Cycle, f"{stage}_id")
+        keys = (tree.c.cycle, sa.literal(stage).label("stage"), Score.suite, Score.metric, Score.item_set)
+        query = sa.select(*keys, sa.func.max(Score.id).label("score_id")).select_from(tree)
+        query = query.join(Score, Score.run_id == tree.c.run_id).join(Cycle, Cycle.number == tree.c.cycle)
+        parts.append(query.where(Score.checkpoint_id == checkpoint).group_by(*keys))
+    return sa.union_all(*parts).cte("newest")
+
+
+def _in_order(database: Database, queries: list[sa.Select[*tuple[Any, ...]]]) -> list[Row]:
+    rows = [row for query in queries for row in _rows(database, query)]
+    return sorted(rows, key=lambda row: (row["cycle"], row["suite"], row["metric"]))
+
+
+# Small helpers ---------------------------------------------------------------------------------------------
+
+
+def _sum(condition: Any) -> Any:
+    """How many rows fulfil a condition; 0 of none."""
+    return sa.func.coalesce(sa.func.sum(sa.case((condition, 1), else_=0)), 0)
+
+
+def _direction(one: Any, other: Any) -> Any:
+    return sa.case((other.passed, "gained"), else_="lost").label("direction")
+
+
+def _rows(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Row]:
+    with database.read() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]

@@ -1,0 +1,53 @@
+"""The flips ledger as a person asks for it: over all cycles, of one cycle, or between two checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from db import queries
+from pipelines.workspace import Workspace
+from recovery.errors import InputError
+
+Row = dict[str, Any]
+
+
+def flips(
+    ws: Workspace, references: Sequence[str], suite: str | None, direction: str | None, limit: int
+) -> Row:
+    """{"counts": how many items flipped where, "flips": the items}; references: none, cycle:N, or A and B."""
+    if len(references) == 2:
+        return _between(ws, references[0], references[1], suite, direction, limit)
+    if len(references) > 2:
+        raise InputError("flips: give cycle:N, two checkpoints, or nothing for all cycles")
+    number = _cycle(references[0]) if references else None
+    if number is not None:
+        queries.cycle(ws.tracker.db, number)  # says so where there is no such cycle
+    counts = queries.ledger(ws.tracker.db, cycle=number, suite=suite)
+    items = queries.ledger_items(
+        ws.tracker.db, cycle=number, suite=suite, direction=direction, limit=limit
+    ) if number else []  # fmt: skip
+    return {"counts": counts, "flips": items}
+
+
+def _between(ws: Workspace, a: str, b: str, suite: str | None, direction: str | None, limit: int) -> Row:
+    db = ws.tracker.db
+    first, second = queries.resolve(db, a), queries.resolve(db, b)
+    counts = queries.compared(db, first, second, suite=suite)
+    if not counts:
+        raise InputError(
+            f"{first} and {second} were never scored on the same prompts: run `recover eval` on both"
+        )
+    items = [
+        {"suite": name, **row}
+        for name in dict.fromkeys(row["suite"] for row in counts)
+        for row in queries.flips(db, first, second, name, direction=direction, limit=limit)
+    ]
+    return {"a": first, "b": second, "counts": counts, "flips": items[:limit]}
+
+
+def _cycle(reference: str) -> int:
+    digits = reference.removeprefix("cycle:")
+    if reference == digits or not (digits.isascii() and digits.isdigit()):
+        raise InputError(f"flips {reference}: write cycle:N, or two checkpoints")
+    return int(digits)
