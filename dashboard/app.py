@@ -1,80 +1,144 @@
-"""`recover dashboard`: the cycles, their verdicts, and a person's review of them.
+"""`recover dashboard`: the application, and the picture for a README.
 
-Thin for now: one page over `db.queries`, reviews written through `db.tracker`. Names and notes are shown only
-in widgets that never render markup.
+Gradio carries the events: one component holds the page, and an event brings an address and returns the page
+behind it. The document that a browser gets first holds the page already, so it can be read before any script
+has run.
 """
 
 from __future__ import annotations
 
 import getpass
+import re
+import secrets
+import socket
+from pathlib import Path
 from typing import Any
 
-from dashboard import plots
-from dashboard.security import LOOPBACK, Guard, is_loopback
+from dashboard import plots, shell
+from dashboard.desk import Desk
+from dashboard.html import tag
+from dashboard.pages import PAGES
+from dashboard.query import Query
+from dashboard.security import LOOPBACK, Guard, is_loopback, policy
 from db import queries
-from db.errors import BadRequest, TrackerError
-from db.tracker import DECISIONS, Tracker
+from db.errors import BadRequest
+from db.tracker import Tracker
 
-COLUMNS = ("cycle", "status", "behaviour", "knowledge", "retention", "IFEval", "known", "review")
-EMPTY = "No cycle yet: run `recover demo`, or `recover cycle --docs DIR`."
-PAGE = 200  # cycles on the page
-
-
-def table(cycles: list[dict[str, Any]]) -> list[list[Any]]:
-    """A line a cycle, newest first."""
-    return [[_cell(value) for value in _line(row)] for row in reversed(cycles)]
+STATIC = Path(__file__).parent / "static"
+FOREIGN = re.compile(r'\s*<meta\s+(?:property|name)="(?:og|twitter):[^>]*>')
+PAGE = 200  # cycles in the picture
 
 
-def _line(row: dict[str, Any]) -> tuple[Any, ...]:
-    verdict, scores = row.get("verdict") or {}, row.get("scores") or {}
-    words = tuple(verdict.get(axis) for axis in ("behaviour", "knowledge", "retention"))
-    recovered = tuple(scores.get(suite, {}).get("recovered") for suite in ("ifeval", "knowledge"))
-    return (row["cycle"], row["status"], *words, *recovered, (row.get("review") or {}).get("decision"))
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def build(tracker: Tracker) -> Any:
-    """The page."""
+def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str | None = None) -> Any:
+    """The whole application behind its guard."""
     import gradio as gr
+    from fastapi import FastAPI
 
-    def look() -> tuple[Any, Any, Any, Any]:
-        cycles = queries.cycles(tracker.db, limit=PAGE)
-        hint = gr.update(value=EMPTY, visible=not cycles)
-        return plots.plane(cycles), plots.timeline(cycles), table(cycles), hint
+    from dashboard.events import blocks
 
-    def review(number: float | None, decision: str | None, note: str, reviewer: str) -> str:
-        if not number or not decision or not reviewer.strip():
-            return "Give the cycle's number, a decision and your name."
-        try:
-            tracker.add_review(int(number), decision, note, reviewer.strip())
-        except TrackerError as error:
-            return str(error)
-        return f"Recorded: cycle {int(number)}: {decision}."
+    desk = Desk(tracker, token=secrets.token_urlsafe(24), reviewer=_login())
+    outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    served = _routes(outer, desk)
+    app = gr.mount_gradio_app(
+        outer, blocks(desk), path="/", footer_links=[], run_history=False, enable_monitoring=False,
+        theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
+    )  # fmt: skip
+    return Guard(Documents(app, desk), pages=(*shell.BY_PATH, *served), hosts=hosts, password=password)
 
-    with gr.Blocks(title="recover", analytics_enabled=False) as page:
-        gr.Markdown("# recover\nDid it learn, did it keep its manners, may it ship?")
-        empty = gr.Textbox(show_label=False, interactive=False, container=False, visible=False)
-        with gr.Row():
-            plane, line = gr.Plot(show_label=False), gr.Plot(show_label=False)
-        rows = gr.Dataframe(headers=list(COLUMNS), datatype="str", interactive=False, label="cycles")
-        with gr.Row():
-            number = gr.Number(label="cycle", precision=0)
-            decision = gr.Radio(list(DECISIONS), label="decision")
-            reviewer = gr.Textbox(label="your name", value=_login())
-        note = gr.Textbox(label="note")
-        said = gr.Textbox(label="review", interactive=False)
-        shown = [plane, line, rows, empty]
-        gr.Button("Record review", variant="primary").click(
-            review, [number, decision, note, reviewer], said, api_name=False
-        ).then(look, None, shown, api_name=False)
-        page.load(look, None, shown, api_name=False)
-        gr.Timer(10).tick(look, None, shown, api_name=False)
-    return page
+
+def _routes(app: Any, desk: Desk) -> list[str]:
+    """Our own: style sheet, script, whether a page has changed, and what pages offer to download."""
+    from fastapi.responses import FileResponse, JSONResponse
+    from starlette.requests import Request
+
+    def static(name: str, kind: str) -> None:
+        app.add_api_route(f"/{name}", lambda: FileResponse(STATIC / name, media_type=kind))
+
+    def live(url: str = "/") -> JSONResponse:
+        return JSONResponse(
+            {"version": shell.version(desk, url[:4000])}, headers={"cache-control": "no-store"}
+        )
+
+    static("shell.css", "text/css")
+    static("shell.js", "text/javascript")
+    app.add_api_route("/live", live)
+    served = {path: work for page in PAGES for path, work in getattr(page, "ROUTES", {}).items()}
+    for path, work in served.items():
+
+        def serve(request: Request, work: Any = work) -> Any:
+            return work(desk, Query.of(str(request.url)))
+
+        app.add_route(path, serve)
+    return list(served)
+
+
+class Documents:
+    """Gradio's document at the address of every page, with that page in it and a nonce on its scripts."""
+
+    def __init__(self, app: Any, desk: Desk) -> None:
+        self.app, self.desk = app, desk
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["path"] not in shell.BY_PATH:
+            await self.app(scope, receive, send)
+            return
+        from starlette.concurrency import run_in_threadpool
+        from starlette.responses import HTMLResponse
+
+        found = await self._gradios(scope, receive)
+        url = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
+        page = await run_in_threadpool(shell.render, self.desk, url)
+        nonce = secrets.token_urlsafe(16)
+        headers = {"content-security-policy": policy(nonce).decode(), "cache-control": "no-store"}
+        await HTMLResponse(document(found, page, nonce), headers=headers)(scope, receive, send)
+
+    async def _gradios(self, scope: Any, receive: Any) -> str:
+        parts: list[bytes] = []
+
+        async def collect(message: Any) -> None:
+            parts.append(message.get("body", b""))
+
+        headers = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
+        own = {"method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": headers}
+        await self.app({**scope, **own}, receive, collect)
+        return b"".join(parts).decode()
+
+
+def document(gradios: str, page: str, nonce: str) -> str:
+    """Without what points to other hosts; our style sheet and script first; the page to begin with."""
+    made = FOREIGN.sub("", gradios).replace("<script", f'<script nonce="{nonce}"')
+    made = made.replace(
+        "<head>", f'<head><meta name="color-scheme" content="light dark">{shell.document_head(nonce)}', 1
+    )
+    begin = made.index("<gradio-app")
+    return f"{made[:begin]}{tag('div', page, id='first')}{made[begin:]}"
+
+
+def serve(
+    tracker: Tracker,
+    *,
+    host: str = LOOPBACK[0],
+    port: int = 7860,
+    names: tuple[str, ...] = (),
+    password: str | None = None,
+) -> None:
+    """Serves until interrupted. Another address than this machine's own needs a password."""
+    if not is_loopback(host) and not password:
+        raise BadRequest(
+            f"--host {host}: other machines need a login: set RECOVER_DASHBOARD_PASSWORD, "
+            f"or use {LOOPBACK[0]} and a tunnel"
+        )
+    import uvicorn
+
+    shown = f"[{host}]" if ":" in host else host
+    print(f"dashboard on http://{shown}:{port} (Ctrl-C ends it)", flush=True)
+    app = make(tracker, hosts=(*LOOPBACK, *_names(host), *names), password=password)
+    uvicorn.run(app, host=host, port=port, log_level="warning", server_header=False)
+
+
+def _names(host: str) -> tuple[str, ...]:
+    """What this machine may be called by, when it listens to others."""
+    return () if is_loopback(host) else (host.lower(), socket.gethostname().lower(), socket.getfqdn().lower())
 
 
 def _login() -> str:
@@ -84,34 +148,12 @@ def _login() -> str:
         return ""
 
 
-def make(tracker: Tracker) -> Any:
-    """The whole application behind its guard."""
-    import gradio as gr
-    from fastapi import FastAPI
-
-    return Guard(
-        gr.mount_gradio_app(
-            FastAPI(docs_url=None, redoc_url=None, openapi_url=None), build(tracker), path="/"
-        )
-    )
-
-
 def picture_of(tracker: Tracker, path: str) -> None:
     """The plane of the newest cycles as a file; its ending says which format."""
     cycles = queries.cycles(tracker.db, limit=PAGE)
     if not cycles:
-        raise BadRequest(EMPTY)
+        raise BadRequest("No cycle yet: run `recover demo`, or `recover cycle --docs DIR`.")
     try:
         plots.plane(cycles).savefig(path, dpi=120)
     except (OSError, ValueError) as error:
         raise BadRequest(f"{path} cannot be written: {error}") from error
-
-
-def serve(tracker: Tracker, *, host: str = LOOPBACK[0], port: int = 7860) -> None:
-    """Serves until interrupted; on this machine's own address only, as there is no login yet."""
-    if not is_loopback(host):
-        raise BadRequest(f"--host {host}: the dashboard has no login yet: use {LOOPBACK[0]} and a tunnel")
-    import uvicorn
-
-    print(f"dashboard on http://{host}:{port} (Ctrl-C ends it)", flush=True)
-    uvicorn.run(make(tracker), host=host, port=port, log_level="warning")

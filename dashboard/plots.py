@@ -1,4 +1,4 @@
-"""Rows of the tracker -> figures. Pure: no database, no widgets."""
+"""The plane as a picture file, by Matplotlib: what `recover dashboard --picture` writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 STAGES = ("clean", "midtrained", "recovered")
 MARKS = {"clean": "o", "midtrained": "X", "recovered": "D"}  # shapes tell the stages apart, not colours alone
@@ -29,23 +28,6 @@ def plane(cycles: Sequence[Row], margin: float = 0.03) -> Figure:
              ylabel="instruction following (IFEval, prompt-level strict)")  # fmt: skip
     axes.grid(alpha=0.25)
     _stage_legend(axes)
-    return figure
-
-
-def timeline(cycles: Sequence[Row]) -> Figure:
-    """Both axes over all cycles, stage by stage."""
-    figure = Figure(figsize=(7.2, 3.4), layout="constrained")
-    for axes, suite in zip(figure.subplots(1, 2, sharey=True), ("ifeval", "knowledge"), strict=True):
-        for stage, colour in zip(STAGES, COLOURS, strict=False):
-            points = [(row["cycle"], row["scores"].get(suite, {}).get(stage)) for row in cycles]
-            points = [point for point in points if point[1] is not None]
-            axes.plot(
-                [x for x, _ in points], [y for _, y in points], marker=MARKS[stage], color=colour, label=stage
-            )
-        axes.set(title=suite, xlabel="cycle", ylim=(-0.02, 1.04))
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(alpha=0.25)
-    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=len(STAGES))
     return figure
 
 

@@ -1,8 +1,17 @@
-"""Who may talk to the dashboard: this machine's own browser, and nobody through another site's page."""
+"""Who may talk to the dashboard, which routes exist at all, and what the browser is told to refuse.
+
+Gradio brings routes for files, uploads, proxies, queues and more. None of them is needed here, so only what
+is listed passes, whatever a later version adds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+import asyncio
+import base64
+import binascii
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -10,12 +19,40 @@ Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+EVENT = "/gradio_api/run/predict"  # the one route that takes a POST
+GET = (
+    "/theme.css",
+    "/manifest.json",
+    "/favicon.ico",
+    "/shell.css",
+    "/shell.js",
+    "/live",
+    "/gradio_api/startup-events",
+)
+BELOW = re.compile(
+    r"/(assets|static)/[A-Za-z0-9_@.-]+(/[A-Za-z0-9_@.-]+)*|/gradio_api/heartbeat/[A-Za-z0-9]{1,40}"
+)
+LONGEST_BODY = 200_000
+WRONG_PASSWORD_SECONDS = 1.0
 HEADERS = (
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 )
+# gr.HTML compiles its template (ours, a constant) with Function: hence unsafe-eval. Inline scripts need the
+# nonce, so markup that slipped in could not run; and nothing may be fetched from, or sent to, anywhere else.
+POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-eval' {nonce}; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+)
+
+
+def policy(nonce: str = "") -> bytes:
+    return POLICY.format(nonce=f"'nonce-{nonce}'" if nonce else "").encode()
 
 
 def is_loopback(host: str) -> bool:
@@ -23,32 +60,85 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Refuses an unknown Host (a rebound name) or Origin (another site's script); adds headers."""
+    """Refuses an unknown Host (a rebound name), another site's request, a route that is not needed."""
 
-    def __init__(self, app: App, hosts: tuple[str, ...] = LOOPBACK) -> None:
-        self.app, self.hosts = app, hosts
+    def __init__(
+        self,
+        app: App,
+        pages: Collection[str] = ("/",),
+        hosts: tuple[str, ...] = LOOPBACK,
+        password: str | None = None,
+    ) -> None:
+        self.app, self.pages, self.hosts, self.password = app, frozenset(pages), hosts, password
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        if scope["type"] not in ("http", "websocket"):
+        if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        if not self._known(headers):
-            await _refuse(scope, receive, send)
+        refusal = self._refusal(scope, headers)
+        if refusal is None and self.password is not None and not _knows(self.password, headers):
+            if "authorization" in headers:
+                await asyncio.sleep(WRONG_PASSWORD_SECONDS)
+            refusal = 401, "a name and the dashboard's password, please"
+        if refusal is not None:
+            await _refuse(scope, send, *refusal)
             return
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", []), *HEADERS]
+                there = message.get("headers", [])
+                own = [(b"content-security-policy", policy())]
+                own = [] if any(name == own[0][0] for name, _ in there) else own
+                message["headers"] = [*there, *HEADERS, *own]
             await send(message)
 
         await self.app(scope, receive, with_headers)
 
-    def _known(self, headers: MutableMapping[str, str]) -> bool:
-        origin = headers.get("origin")
-        return _name(f"//{headers.get('host', '')}") in self.hosts and (
-            origin is None or _name(origin) in self.hosts
-        )
+    def _refusal(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
+        if scope["type"] != "http":
+            return 404, "no websockets here"
+        if _name(f"//{headers.get('host', '')}") not in self.hosts:
+            return 400, "unknown host: open the dashboard by the address that it printed"
+        if not _same_site(scope["method"], headers):
+            return 403, "a request from another site"
+        if not self._exists(scope):
+            return 404, "there is no such page"
+        length = headers.get("content-length", "0")
+        if scope["method"] == "POST" and not (length.isdigit() and 0 < int(length) <= LONGEST_BODY):
+            return 413, "the request is too long, or does not say how long it is"
+        return None
+
+    def _exists(self, scope: Scope) -> bool:
+        path, raw = scope["path"], scope.get("raw_path", b"")
+        if ".." in path or b"%" in raw.split(b"?")[0]:
+            return False
+        if scope["method"] == "POST":
+            return bool(path == EVENT)
+        known = path in self.pages or path in GET or BELOW.fullmatch(path)
+        return scope["method"] in ("GET", "HEAD") and bool(known)
+
+
+def _same_site(method: str, headers: MutableMapping[str, str]) -> bool:
+    """The browser says where a request comes from; a change must say it, and it must be this very origin."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+    if origin is not None and urlsplit_netloc(origin) != headers.get("host", "").lower():
+        return False
+    if method == "POST" and origin is None:
+        return False
+    typed_or_followed = (
+        method == "GET"
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+    )
+    return site in ("same-origin", "none") or typed_or_followed
+
+
+def urlsplit_netloc(url: str) -> str | None:
+    try:
+        return urlsplit(url).netloc.lower() or None
+    except ValueError:
+        return None
 
 
 def _name(url: str) -> str | None:
@@ -58,9 +148,28 @@ def _name(url: str) -> str | None:
         return None
 
 
-async def _refuse(scope: Scope, receive: Any, send: Any) -> None:
+def _knows(password: str, headers: MutableMapping[str, str]) -> bool:
+    """HTTP's own login: any name, and the password."""
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return False
+    try:
+        _, _, said = base64.b64decode(given, validate=True).partition(b":")
+    except binascii.Error:
+        return False
+    return secrets.compare_digest(said, password.encode())
+
+
+async def _refuse(scope: Scope, send: Any, status: int, why: str) -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
-    await send({"type": "http.response.start", "status": 400, "headers": [(b"content-type", b"text/plain")]})
-    await send({"type": "http.response.body", "body": b"unknown host or origin"})
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-security-policy", policy()),
+        *HEADERS,
+    ]
+    if status == 401:
+        headers.append((b"www-authenticate", b'Basic realm="recover", charset="UTF-8"'))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": why.encode()})

@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from db.changes import live_version, stalled, structure_version
 from db.curves import latest_metrics, metric_names, metric_series
 from db.cycles import cycle, cycles, knowledge_kept, recovered_fraction
 from db.errors import BadRequest, NotFound
@@ -17,7 +18,6 @@ from db.flips import compared, flips, ledger, ledger_items, pairs
 from db.readonly import select
 from db.schema import Alias, AliasMove, Base, Checkpoint, Cycle, Document, Item, Review, Run, Score
 from db.session import Database
-from db.values import seconds_since
 
 __all__ = [
     "alias_moves",
@@ -35,6 +35,7 @@ __all__ = [
     "ledger",
     "ledger_items",
     "lineage",
+    "live_version",
     "metric_names",
     "metric_series",
     "pairs",
@@ -46,10 +47,10 @@ __all__ = [
     "score",
     "scores",
     "select",
+    "structure_version",
     "unfinished_runs",
 ]
 
-STALLED_SECONDS = 60.0  # without a sign of life
 LONGEST_LINE = 10_000  # steps back, should rows ever form a circle
 
 Row = dict[str, Any]
@@ -228,8 +229,7 @@ def _rows(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Row]:
 def _run_rows(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Row]:
     rows = _rows(database, query)
     for row in rows:
-        quiet = row["status"] == "running" and seconds_since(row["heartbeat_at"]) > STALLED_SECONDS
-        row["stalled"] = quiet
+        row["stalled"] = stalled(row["status"], row["heartbeat_at"])
     return rows
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from dbs import BACKENDS, new_database
 
+from db import changes, queries
 from db import live as live_module
-from db import queries
 from db.errors import TrackerError
 from db.session import Database
 from db.tracker import Tracker
@@ -77,7 +77,7 @@ def test_progress_and_life_reach_the_parents_too(tracker: Tracker, monkeypatch: 
 def test_a_run_without_a_sign_of_life_is_stalled(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tracker.start_run("distill")
     assert not queries.run(tracker.db, run.id)["stalled"]
-    monkeypatch.setattr(queries, "STALLED_SECONDS", -1.0)
+    monkeypatch.setattr(changes, "STALLED_SECONDS", -1.0)
     assert queries.run(tracker.db, run.id)["stalled"]
     tracker.finish_run(run.id)
     assert not queries.run(tracker.db, run.id)["stalled"]

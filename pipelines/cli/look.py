@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import click
@@ -110,11 +111,15 @@ def methods_command(session: Session) -> None:
 @click.command("dashboard")
 @click.option("--host", default="127.0.0.1", show_default=True, help="the address to listen on")
 @click.option("--port", default=7860, show_default=True, help="and its port")
+@click.option("--allow-host", "names", multiple=True, help="another name by which browsers call this machine")
 @click.option("--picture", metavar="FILE", help="only write knowledge against behaviour as a picture")
 @shared
 @click.pass_obj
-def dashboard_command(session: Session, host: str, port: int, picture: str | None) -> None:
-    """Open the review dashboard."""
+def dashboard_command(
+    session: Session, host: str, port: int, names: tuple[str, ...], picture: str | None
+) -> None:
+    """Open the review dashboard: on this machine only, or on another --host with a login, whose password is
+    taken from RECOVER_DASHBOARD_PASSWORD."""
     from dashboard.app import picture_of, serve
 
     with session.workspace() as ws:
@@ -122,4 +127,5 @@ def dashboard_command(session: Session, host: str, port: int, picture: str | Non
             picture_of(ws.tracker, picture)
             session.show({"picture": picture}, picture)
         else:
-            serve(ws.tracker, host=host, port=port)
+            password = os.environ.get("RECOVER_DASHBOARD_PASSWORD")
+            serve(ws.tracker, host=host, port=port, names=names, password=password)

@@ -1,0 +1,46 @@
+"""Gradio's part: one component that holds the page, an event for another page, an event for a change."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+import gradio as gr
+
+from dashboard import shell
+from dashboard.desk import Desk
+
+START = "window.recover.start(trigger, watch)"
+
+
+def blocks(desk: Desk) -> Any:
+    """Gradio's part: the page, the event that asks for another one, the event that changes something."""
+
+    def look(event: gr.EventData) -> str:
+        return shell.render(desk, _said(event, "url"))
+
+    def act(event: gr.EventData) -> str:
+        if not secrets.compare_digest(_said(event, "token"), desk.token):
+            return shell.render(
+                desk, _said(event, "url"), "Refused: the dashboard was started anew. Try again."
+            )
+        fields = event._data.get("fields")
+        given = {str(key): str(value) for key, value in fields.items()} if isinstance(fields, dict) else {}
+        return shell.act(desk, _said(event, "url"), _said(event, "action"), given)
+
+    quick = {
+        "queue": False,
+        "show_progress": "hidden",
+        "api_visibility": "private",
+        "trigger_mode": "multiple",
+    }
+    with gr.Blocks(title="recover", analytics_enabled=False) as page:
+        body = gr.HTML("", js_on_load=START, apply_default_css=False)
+        body.click(look, None, body, **quick)
+        body.submit(act, None, body, **quick)
+    return page
+
+
+def _said(event: Any, name: str) -> str:
+    data = event._data if isinstance(event._data, dict) else {}
+    return str(data.get(name, ""))[:4000]

@@ -1,0 +1,9 @@
+"""The pages, in the order of the navigation. What a page is: dashboard/README.md."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from dashboard.pages import cycles
+
+PAGES: tuple[ModuleType, ...] = (cycles,)

@@ -1,0 +1,46 @@
+"""What a page was asked for: its address. The address is the whole state, so every view is a permalink."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+LONGEST = 300  # characters of one value
+MOST = 30  # parameters
+
+
+@dataclass(frozen=True)
+class Query:
+    """A path and its parameters; whatever does not fit counts as not given."""
+
+    path: str = "/"
+    given: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, url: str) -> Query:
+        """From an address such as /cycle?n=3."""
+        try:
+            parts = urlsplit(url)
+            pairs = parse_qsl(parts.query[:20_000], max_num_fields=MOST)
+        except ValueError:
+            return cls()
+        return cls(parts.path or "/", {key[:LONGEST]: value[:LONGEST] for key, value in pairs if value})
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.given.get(name, default)
+
+    def choice(self, name: str, options: Collection[str], default: str) -> str:
+        """One of the options; anything else is the default."""
+        return value if (value := self.given.get(name)) is not None and value in options else default
+
+    def number(self, name: str, default: int | None = None) -> int | None:
+        value = self.given.get(name, "")
+        return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else default
+
+    def link(self, path: str | None = None, **changes: str | int | None) -> str:
+        """This view with some parameters changed (None: without); another path starts from nothing."""
+        given = dict(self.given) if path is None or path == self.path else {}
+        given |= {name: str(value) for name, value in changes.items() if value is not None}
+        given = {name: value for name, value in given.items() if changes.get(name, "") is not None}
+        return (path or self.path) + (f"?{urlencode(given)}" if given else "")

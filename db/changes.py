@@ -1,0 +1,45 @@
+"""Whether anything changed since the last look: two cheap queries that a live page asks every few seconds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import func, select
+
+from db.schema import AliasMove, Checkpoint, Cycle, Review, Run, Score, Verdict
+from db.session import Database
+from db.values import seconds_since
+
+STALLED_SECONDS = 60.0  # without a sign of life
+
+
+def stalled(status: str, heartbeat_at: str) -> bool:
+    """A run that says it runs and gave no sign of life for a minute: its process is gone, or hangs."""
+    return status == "running" and seconds_since(heartbeat_at) > STALLED_SECONDS
+
+
+def structure_version(database: Database) -> tuple[Any, ...]:
+    """Changes with every row that is written, except metrics, progress and heartbeats."""
+    query = select(
+        select(func.max(Score.id)).scalar_subquery(),
+        select(func.max(Score.created_at)).scalar_subquery(),
+        select(func.count()).select_from(Checkpoint).scalar_subquery(),
+        select(func.max(AliasMove.id)).scalar_subquery(),
+        select(func.max(Review.id)).scalar_subquery(),
+        select(func.count()).select_from(Verdict).scalar_subquery(),
+        select(func.count()).select_from(Cycle).scalar_subquery(),
+        select(func.max(Cycle.ended_at)).scalar_subquery(),
+        select(func.count()).select_from(Run).scalar_subquery(),
+        select(func.max(Run.ended_at)).scalar_subquery(),
+        select(func.sum(Run.attempts)).scalar_subquery(),
+    )
+    with database.read() as connection:
+        return tuple(connection.execute(query).one())
+
+
+def live_version(database: Database) -> list[tuple[Any, ...]]:
+    """Of each running run how far it is and whether it stalls: changes only when that does."""
+    query = select(Run.id, Run.progress, Run.heartbeat_at).where(Run.status == "running").order_by(Run.id)
+    with database.read() as connection:
+        rows = connection.execute(query).all()
+    return [(row.id, repr(row.progress), stalled("running", row.heartbeat_at)) for row in rows]
