@@ -7,7 +7,7 @@ from typing import Any
 
 from db import queries
 from pipelines import documents
-from pipelines.config import EvalConfig, LoraConfig, StopConfig, override
+from pipelines.config import EvalConfig, LoraConfig, StopConfig, override, strictly
 from pipelines.distill import DistillJob, distill
 from pipelines.evaluate import SUITES, EvalJob
 from pipelines.ingredients import check_read, is_file
@@ -22,7 +22,7 @@ from recovery.methods import with_dials
 def midtrain_job(
     ws: Workspace, docs: Path, student: str, *, steps: int | None = None, epochs: float | None = None,
     learning_rate: float | None = None, mix: str | None = None, lora: int | None = None,
-    prompts: str | None = None, seed: int | None = None,
+    prompts: str | None = None, strict: bool = False, seed: int | None = None,
 ) -> MidtrainJob:  # fmt: skip
     settings = ws.config.midtrain
     documents.require(docs)
@@ -30,7 +30,7 @@ def midtrain_job(
         neither = settings.model_copy(update={"steps": None, "epochs": None})
         settings = override(neither, {"steps": steps, "epochs": epochs})
     settings = override(settings, {"mix": parse_pairs(mix) if mix else None})
-    settings = _trained(settings, learning_rate, lora)
+    settings = _trained(strictly(settings, strict), learning_rate, lora)
     return MidtrainJob(
         docs=str(docs.absolute()), student=ws.checkpoint(student).id, settings=settings,
         prompts=placed(prompts or companions(docs).get("prompts") or ws.config.distill.prompts),

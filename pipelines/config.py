@@ -12,6 +12,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from pipelines.reading.formats import Limits
 from recovery.errors import InputError
 
 CONFIG_NAME = "recover.yaml"
@@ -88,6 +89,31 @@ class Mix(Section):
         return self
 
 
+class ReadingConfig(Section):
+    """How a folder of documents is read; a file beyond a limit is skipped, and the manifest says so."""
+
+    strict: bool = Field(default=False, description="stop at the first file that is skipped")
+    largest_text_mib: int = Field(
+        default=4096, ge=1, description="largest text, jsonl or csv file, unpacked; they are streamed"
+    )
+    largest_file_mib: int = Field(
+        default=256, ge=1, description="largest html, pdf, docx or pptx file, and the most text it may give"
+    )
+    seconds_per_file: int = Field(
+        default=60, ge=1, description="time for such a file, which is parsed by a process of its own"
+    )
+    memory_mib: int = Field(default=1024, ge=256, description="memory of that process")
+    workers: int = Field(default=0, ge=0, description="such processes; 0: one a core, at most 4")
+    near_duplicates: Literal["keep", "skip"] = Field(
+        default="keep", description="files nearly equal to an earlier one; reported in either case"
+    )
+
+    @property
+    def limits(self) -> Limits:
+        shared = self.model_dump(exclude={"strict", "near_duplicates"})
+        return Limits(**shared, keep_near_duplicates=self.near_duplicates == "keep")
+
+
 class MidtrainConfig(Section):
     """Next-token training on documents."""
 
@@ -101,6 +127,7 @@ class MidtrainConfig(Section):
         default=16384, ge=1, description="tokens in one forward pass; more are accumulated"
     )
     optimizer: OptimizerConfig = Field(description="how the weights are changed")
+    reading: ReadingConfig = Field(default=ReadingConfig(), description="how documents are read")
     mix: Mix = Field(default=Mix(), description="where the tokens come from")
     chat_prompts: int = Field(
         default=512, ge=1, description="how many prompts the clean model answers for the chat share"
@@ -234,6 +261,12 @@ def override(section: Section, changes: dict[str, Any]) -> Any:
         return type(section).model_validate(data)
     except ValidationError as error:
         raise InputError(_first(error)) from error
+
+
+def strictly(settings: MidtrainConfig, strict: bool) -> MidtrainConfig:
+    """The settings, with a file that is skipped as an error if that was asked for."""
+    reading = override(settings.reading, {"strict": strict or None})
+    return settings.model_copy(update={"reading": reading})
 
 
 def _first(error: ValidationError) -> str:

@@ -10,7 +10,7 @@ from db import queries
 from evals import verdict
 from evals.scores import Item
 from pipelines import documents
-from pipelines.config import Config, DistillConfig, Section, override
+from pipelines.config import Config, DistillConfig, Section, override, strictly
 from pipelines.distill import DistillJob, distill
 from pipelines.evaluate import SUITES, EvalJob, evaluate
 from pipelines.midtrain import MidtrainJob, midtrain
@@ -122,7 +122,8 @@ def _items(ws: Workspace, score_id: int) -> list[Item]:
 
 def prepare(
     ws: Workspace, docs: Path, *, student: str = "current", method: str | None = None,
-    prompts: str | None = None, probes: str | None = None, ifeval: str | None = None, seed: int | None = None,
+    prompts: str | None = None, probes: str | None = None, ifeval: str | None = None, strict: bool = False,
+    seed: int | None = None,
 ) -> CycleJob:  # fmt: skip
     """A cycle's job from recover.yaml, the files beside the documents, and what was typed."""
     beside, config = companions(docs), ws.config
@@ -130,7 +131,9 @@ def prepare(
         "probes": placed(probes or beside.get("probes")), "ifeval": placed(ifeval or beside.get("ifeval")),
     })  # fmt: skip
     distilled = override(config.distill, {"method": method})
-    settings = config.model_copy(update={"eval": measured, "distill": distilled})
+    settings = config.model_copy(
+        update={"eval": measured, "distill": distilled, "midtrain": strictly(config.midtrain, strict)}
+    )
     asked_of = placed(prompts or beside.get("prompts") or config.distill.prompts)
     chosen = ws.checkpoint(student).id
     _refuse_early(docs, distilled, asked_of)

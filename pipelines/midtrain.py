@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import random
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from itertools import accumulate
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines import documents, training
 from pipelines.config import MidtrainConfig, Section
+from pipelines.documents import FileReport
+from pipelines.progress import reading_progress
 from pipelines.prompts import read_prompts
 from pipelines.stages import Result, Stage, run_stage
+from pipelines.tokens import Tokens, TokenStream, write_tokens
 from pipelines.workspace import Workspace
+from recovery import files
 from recovery.errors import InputError
 from recovery.methods import get
 from recovery.rollouts import Dialogue, Rollouts
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from recovery.models import ChatModel
 
 KEPT_TEXTS = "documents.jsonl"
+TOKENS = "tokens"  # the same as ids, while the run lasts
 
 
 class MidtrainJob(Section):
@@ -46,11 +51,12 @@ def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key:
 
 def _work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     student = ws.checkpoint(job.student)
-    texts = _documents(ws, job, stage)
+    manifest = _documents(job, stage)
     chat_model = training.student(ws, student, job.settings)
-    sources = {
-        "new": [_document(chat_model, text) for text in texts],
-        "earlier": [_document(chat_model, text) for text in _earlier(ws, student.id)],
+    new = _new_tokens(ws, job, stage, chat_model, manifest)
+    sources: dict[str, Tokens | list[Dialogue]] = {
+        "new": new,
+        "earlier": _earlier(ws, job, stage, chat_model) if job.settings.mix.earlier else [],
         "chat": _self_answered(ws, job, stage) if job.settings.mix.chat else [],
     }
     batches = MixedTokens(sources, job.settings, chat_model.pad_id, job.seed)
@@ -61,34 +67,49 @@ def _work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     checkpoint = ws.publish(
         chat_model, parent=student, run_id=stage.id, config={"stage": "midtrain", **job.model_dump()}
     )
+    shutil.rmtree(stage.directory / TOKENS, ignore_errors=True)  # made again from the kept texts when needed
     return {
-        "checkpoint": checkpoint.id, "documents": len(texts), "tokens": report.tokens, "mix": batches.shares
+        "checkpoint": checkpoint.id, "documents": len(new), "tokens": report.tokens, "mix": batches.shares
     }  # fmt: skip
 
 
-def _documents(ws: Workspace, job: MidtrainJob, stage: Stage) -> list[str]:
+def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
     """Reads the folder once; a resumed run trains on what the first attempt read."""
-    kept = stage.directory / KEPT_TEXTS
-    if kept.exists():
-        return documents.load_texts(kept)
-    corpus = documents.read_corpus(Path(job.docs))
-    ws.tracker.record_documents(stage.id, documents.manifest_rows(corpus))
-    documents.save_texts(kept, corpus.texts)
-    skipped = len(corpus.manifest) - len(corpus.texts)
-    stage.say(f"  documents    {len(corpus.texts)} read, {skipped} skipped, {corpus.characters:,} characters")
-    return list(corpus.texts)
+    kept, reading = stage.directory / KEPT_TEXTS, job.settings.reading
+    if not kept.exists():
+        folder = Path(job.docs)
+        progress = reading_progress(stage.step, folder)
+        documents.keep(folder, kept, reading.limits, strict=reading.strict, progress=progress)
+    return documents.load_manifest(stage.directory)
 
 
-def _earlier(ws: Workspace, student: str) -> list[str]:
+def _new_tokens(
+    ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, manifest: list[FileReport]
+) -> Tokens:
+    """The kept documents as tokens on the disk, counted by file in the database."""
+    tokens = _tokenised(stage, chat_model, "new", [stage.directory], key=job.student)
+    if manifest:
+        counts = tokens.per_group([report.documents for report in manifest])
+        manifest = [replace(row, tokens=count) for row, count in zip(manifest, counts, strict=True)]
+        ws.tracker.record_documents(stage.id, documents.manifest_rows(manifest))
+        stage.say(documents.summary(manifest))
+    return tokens
+
+
+def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel) -> Tokens | list[Dialogue]:
     """The documents of every midtraining in the student's past."""
-    runs = ws.midtraining_runs(student)
-    return [text for run in runs for text in documents.load_texts(ws.run_directory(run["id"]) / KEPT_TEXTS)]
+    runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(job.student)]
+    return _tokenised(stage, chat_model, "earlier", runs, key=job.student) if runs else []
 
 
-def _document(chat_model: ChatModel, text: str) -> Dialogue:
-    """A document as ids that end with the tokenizer's end of text; every token but the first is a target."""
-    ids = [*chat_model.text_ids(text), document_end(chat_model)]
-    return ids, [True] * len(ids)
+def _tokenised(stage: Stage, chat_model: ChatModel, name: str, runs: list[Path], *, key: str) -> Tokens:
+    """The texts that some runs kept; made once under `stage`, found again when it is resumed."""
+    pieces = chain.from_iterable(documents.load_pieces(run / KEPT_TEXTS) for run in runs)
+    sources = [documents.kept_digest(run / KEPT_TEXTS) for run in runs]
+    return write_tokens(
+        stage.directory / TOKENS / name, pieces, chat_model.text_ids, document_end(chat_model),
+        key=files.digest([key, *sources]),
+    )  # fmt: skip
 
 
 def document_end(chat_model: ChatModel) -> int:
@@ -121,7 +142,7 @@ class MixedTokens:
     """Each source in its share of every step's tokens; a step's data depend on (seed, step) alone."""
 
     def __init__(
-        self, sources: dict[str, list[Dialogue]], settings: MidtrainConfig, pad_id: int, seed: int
+        self, sources: Mapping[str, Tokens | list[Dialogue]], settings: MidtrainConfig, pad_id: int, seed: int
     ) -> None:
         wanted = settings.mix.model_dump()
         present = {name: share for name, share in wanted.items() if share and sources.get(name)}
@@ -148,34 +169,3 @@ class MixedTokens:
             sequences += stream.between(round(per_step * (step - 1)), round(per_step * step))
         rows = Rollouts.packed(sequences, self.pad_id, self.settings.row_tokens)
         yield [Microbatch(part) for part in rows.split(self.settings.microbatch_tokens)]
-
-
-class TokenStream:
-    """Sequences without end: every pass over them in an order of its own, the same for the same seed."""
-
-    def __init__(self, sequences: list[Dialogue], longest: int, seed: str) -> None:
-        self.pieces = [piece for ids, mask in sequences for piece in _pieces(ids, mask, longest)]
-        self.total = sum(len(ids) for ids, _ in self.pieces)
-        self.seed = seed
-
-    def between(self, start: int, end: int) -> list[Dialogue]:
-        """The sequences that begin at the tokens from `start` up to `end`."""
-        found: list[Dialogue] = []
-        for epoch in range(start // self.total, -(-end // self.total)):
-            order, begins = self._pass(epoch)
-            first = bisect_left(begins, start - epoch * self.total)
-            last = bisect_left(begins, end - epoch * self.total)
-            found += [self.pieces[i] for i in order[first:last]]
-        return found
-
-    @lru_cache(maxsize=2)  # noqa: B019 - a stream lives as long as its training
-    def _pass(self, epoch: int) -> tuple[list[int], list[int]]:
-        """The order of one pass, and the token at which each of its sequences begins."""
-        order = random.Random(f"{self.seed}:{epoch}").sample(range(len(self.pieces)), len(self.pieces))
-        lengths = [len(self.pieces[i][0]) for i in order]
-        return order, [0, *accumulate(lengths)][:-1]
-
-
-def _pieces(ids: Sequence[int], mask: Sequence[bool], longest: int) -> Iterator[Dialogue]:
-    for start in range(0, len(ids), longest):
-        yield ids[start : start + longest], mask[start : start + longest]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
+from pathlib import Path
 from typing import TextIO
+
+from pipelines.reading.tree import extent
 
 LOG_EVERY = 10.0  # seconds between lines where the line cannot be rewritten
 
@@ -47,6 +51,20 @@ class Progress:
         if self._shown:
             self.stream.write("\r" + " " * len(self._shown) + "\r")
             self._shown = ""
+
+
+def reading_progress(step: Callable[..., None], folder: Path) -> Callable[[int, int], None]:
+    """A line that follows the reading of a folder: files and bytes so far, and the time left by bytes."""
+    count, total = extent(folder)
+    begun = time.monotonic()
+
+    def progress(files: int, size: int) -> None:
+        share = min(1.0, size / total) if total else 1.0
+        left = (time.monotonic() - begun) * (1 / share - 1) if share else None
+        note = f"files, {size / 1e6:,.1f} of {total / 1e6:,.1f} MB"
+        step(min(files, count), count, eta_seconds=left, note=note)
+
+    return progress
 
 
 def duration(seconds: float) -> str:

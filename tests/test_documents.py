@@ -39,7 +39,9 @@ def test_a_row_says_what_was_read(tmp_path):
     folder(tmp_path, {"a.md": "café".encode()})
     (report,) = documents.read_corpus(tmp_path).manifest
     sha256 = hashlib.sha256("café".encode()).hexdigest()
-    assert report == documents.FileReport("a.md", "read", None, sha256, "utf-8", 4)
+    wanted = {"path": "a.md", "status": "read", "reason": None, "sha256": sha256, "encoding": "utf-8"}
+    assert documents.manifest_rows([report]) == [wanted | {"characters": 4, "tokens": None}]
+    assert (report.kind, report.size, report.documents) == ("text", 5, 1)
 
 
 @pytest.mark.parametrize(
@@ -60,11 +62,12 @@ def test_encodings(tmp_path, data, text, encoding):
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("a.pdf", b"%PDF", "kind .pdf is not read"),
+        ("a.doc", b"word", "kind .doc is not read"),
+        ("a.pdf.gz", b"\x1f\x8b", "kind .pdf.gz is not read"),
         ("README", b"text", "kind without suffix is not read"),
-        ("latin.txt", "Zürich".encode("latin-1"), "not text in UTF-8 or UTF-16"),
-        ("binary.txt", b"abc\0def", "not text in UTF-8 or UTF-16"),
-        ("odd.txt", b"\xff\xfea", "not text in UTF-8 or UTF-16"),
+        ("binary.txt", b"abc\0def", "binary data, not text"),
+        ("paper.txt", b"%PDF-1.7 ...", "a PDF by its content, not what its name says"),
+        ("odd.txt", b"\xff\xfea", "not whole utf-16: truncated data"),
         ("blank.md", b" \n\t\n", "empty"),
         ("empty.md", b"", "empty"),
     ],
@@ -75,11 +78,13 @@ def test_what_is_skipped_says_why(tmp_path, name, data, reason):
     assert (rows(corpus)[name].status, rows(corpus)[name].reason) == ("skipped", reason)
 
 
-def test_a_large_file_is_skipped_unread(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "LARGEST_FILE", 4)
-    corpus = documents.read_corpus(folder(tmp_path, {"a.md": b"four", "b.md": b"fives"}))
+def test_a_large_file_is_skipped_unread(tmp_path):
+    docs = folder(tmp_path, {"a.md": b"four", "b.md": b"", "c.html": b""})
+    os.truncate(docs / "b.md", 2**20 + 1)
+    os.truncate(docs / "c.html", 2**20 + 1)
+    corpus = documents.read_corpus(docs, documents.Limits(largest_text_mib=1, largest_file_mib=1))
     assert corpus.texts == ("four",)
-    assert rows(corpus)["b.md"].reason.startswith("larger than")
+    assert {rows(corpus)[name].reason for name in ("b.md", "c.html")} == {"larger than 1 MiB"}
 
 
 def test_links_and_special_files_are_accounted_for_and_never_opened(tmp_path):
@@ -104,30 +109,35 @@ def test_links_and_special_files_are_accounted_for_and_never_opened(tmp_path):
     }
 
 
-def test_hidden_files_and_folders_are_left_alone(tmp_path):
+def test_hidden_files_and_folders_are_left_alone_but_named(tmp_path):
     corpus = documents.read_corpus(folder(tmp_path, {"a.md": b"a", ".b.md": b"b", ".git/c.md": b"c"}))
-    assert list(rows(corpus)) == ["a.md"]
+    assert corpus.texts == ("a",)
+    hidden = "hidden: its name begins with a dot"
+    assert {name: row.reason for name, row in rows(corpus).items()} == {
+        "a.md": None, ".b.md": hidden, ".git": hidden,
+    }  # fmt: skip
 
 
 def test_a_folder_that_cannot_be_listed_is_accounted_for(tmp_path, monkeypatch):
     folder(tmp_path, {"a.md": b"a", "closed/b.md": b"b"})
-    scandir = os.scandir
+    open_ = os.open
 
-    def refuse(path: str) -> object:
-        if str(path).endswith("closed"):
-            raise PermissionError(13, "Permission denied", str(path))
-        return scandir(path)
+    def refuse(path: str, *args: int, **options: int) -> int:
+        if path == "closed":
+            raise PermissionError(13, "Permission denied", path)
+        return open_(path, *args, **options)
 
-    monkeypatch.setattr(os, "scandir", refuse)
-    assert rows(documents.read_corpus(tmp_path))["closed"].reason == "a folder that cannot be listed"
+    monkeypatch.setattr(os, "open", refuse)
+    reason = rows(documents.read_corpus(tmp_path))["closed"].reason
+    assert reason == "a folder that cannot be listed: Permission denied"
 
 
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        ({}, "holds no readable document: add .md or .txt files"),
-        ({"a.pdf": b"x"}, r"holds no readable document \(1 skipped: kind .pdf is not read\)"),
-        ({"a.md": b""}, r"holds no readable document \(1 skipped: empty\)"),
+        ({}, "holds no readable document: add txt, md"),
+        ({"a.doc": b"x"}, r"holds no readable document \(1 skipped: a.doc: kind .doc is not read\)"),
+        ({"a.md": b""}, r"holds no readable document \(1 skipped: a.md: empty\)"),
     ],
 )
 def test_a_folder_without_documents_is_refused(tmp_path, files, said):
@@ -138,8 +148,8 @@ def test_a_folder_without_documents_is_refused(tmp_path, files, said):
 
 def test_a_first_look_ends_at_the_first_readable_document(tmp_path, monkeypatch):
     folder(tmp_path, {"a.md": b"", "b.md": b"text", "c.md": b"text"})
-    read, seen = documents._read, []
-    monkeypatch.setattr(documents, "_read", lambda path, root: seen.append(path.name) or read(path, root))
+    read, seen = documents._file, []
+    monkeypatch.setattr(documents, "_file", lambda job, *a: seen.append(job.entry.path) or read(job, *a))
     documents.require(tmp_path)
     assert seen == ["a.md", "b.md"]
 
@@ -181,7 +191,7 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path, monkeypatch):
 def test_manifest_rows_fit_the_trackers_table(tmp_path):
     from db.schema import Document
 
-    (row,) = documents.manifest_rows(documents.read_corpus(folder(tmp_path, {"a.md": b"a"})))
+    (row,) = documents.manifest_rows(documents.read_corpus(folder(tmp_path, {"a.md": b"a"})).manifest)
     assert set(row) | {"run_id"} == set(Document.__table__.columns.keys())
 
 

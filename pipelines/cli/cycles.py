@@ -39,6 +39,7 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @click.option("--prompts", help="recovery prompts: FILE or hub:NAME:SPLIT:FIELD")
 @click.option("--probes", help="FILE of knowledge and retention probes")
 @click.option("--ifeval", help="FILE in IFEval's format (default: recover.yaml)")
+@click.option("--strict", is_flag=True, help="stop at the first file that cannot be read")
 @click.option("--seed", type=int, help="default: recover.yaml")
 @shared
 @click.pass_obj

@@ -1,0 +1,180 @@
+"""A folder's files in the order of their names, opened so that nothing outside the folder is ever read.
+
+Every name is opened relative to the descriptor of its folder and never through a link, so what is renamed or
+linked while we read can't lead out of it. Folders may be nested thousands of levels deep.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from recovery.errors import InputError
+
+OPEN_FOLDERS = 32  # descriptors that are held at once, whatever the depth
+LONGEST_SHOWN = 1000  # characters of a path: a database's index takes no more than some 2,700 bytes
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+HIDDEN = "hidden: its name begins with a dot"
+
+
+@dataclass
+class Entry:
+    """One name in the folder: an open file, or the reason why it is none."""
+
+    path: str  # as it is shown: printable, relative to the root
+    name: str
+    reason: str | None = None
+    handle: int = -1
+    size: int = 0
+
+    def close(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+            self.handle = -1
+
+
+@dataclass(eq=False)
+class _Folder:
+    parent: _Folder | None
+    name: str
+    path: str
+    handle: int = -1
+
+
+class Tree:
+    """Walks one folder; hold it in a `with`, it keeps descriptors open."""
+
+    def __init__(self, root: Path) -> None:
+        try:
+            self.real = os.path.realpath(root, strict=True)
+            top = os.open(self.real, FOLDER)
+        except (OSError, ValueError) as error:
+            raise InputError(f"{root} is not a folder: give --docs a folder of documents") from error
+        self.top = _Folder(None, "", "", top)
+        self._held: list[_Folder] = []
+
+    def __enter__(self) -> Tree:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for folder in [self.top, *self._held]:
+            os.close(folder.handle)
+
+    def entries(self) -> Iterator[Entry]:
+        """Every name: a folder's files first, then its folders; the caller closes what is open."""
+        waiting = [self.top]
+        while waiting:
+            folder = waiting.pop()
+            try:
+                listed = os.listdir(self._open(folder))  # noqa: PTH208 - by descriptor
+            except OSError as error:
+                reason = f"a folder that cannot be listed: {error.strerror}"
+                yield Entry(shown(folder.path) or ".", folder.name, reason)
+                continue
+            below = []
+            for name in sorted(listed):
+                entry = self._entry(folder, name)
+                if entry is None:
+                    below.append(_Folder(folder, name, f"{folder.path}{name}/"))
+                else:
+                    yield entry
+            waiting += reversed(below)
+
+    def _entry(self, folder: _Folder, name: str) -> Entry | None:
+        """A file, opened; None for a folder that is to be walked."""
+        entry = Entry(shown(folder.path + name), name)
+        try:
+            place = self._open(folder)
+            info = os.stat(name, dir_fd=place, follow_symlinks=False)
+            entry.size = info.st_size
+            entry.reason = HIDDEN if name.startswith(".") else self._refused(folder, name, info)
+            if entry.reason is None and stat.S_ISDIR(info.st_mode):
+                return None
+            if entry.reason is None:
+                entry.handle = os.open(name, FILE, dir_fd=place)
+                _check_regular(entry)
+        except OSError as error:
+            entry.close()
+            linked = error.errno == errno.ELOOP
+            entry.reason = "a link" if linked else f"cannot be read: {error.strerror}"
+        return entry
+
+    def _refused(self, folder: _Folder, name: str, info: os.stat_result) -> str | None:
+        """Why a name is not even opened: a fifo would block, a link may lead out of the folder."""
+        if stat.S_ISLNK(info.st_mode):
+            return self._link(folder, name)
+        return None if stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode) else "not a regular file"
+
+    def _link(self, folder: _Folder, name: str) -> str:
+        """Only for the message: a link is never followed, wherever it leads."""
+        with suppress(OSError, ValueError):
+            there = os.path.realpath(f"{self.real}/{folder.path}{name}")
+            if os.path.commonpath([there, self.real]) == self.real:
+                return "a link to a file of the folder"
+        return "a link that leads out of the folder"
+
+    def _open(self, folder: _Folder) -> int:
+        """The folder's descriptor, opened again from its nearest open ancestor if it was let go."""
+        missing = []
+        while folder.handle < 0:
+            missing.append(folder)
+            assert folder.parent is not None
+            folder = folder.parent
+        for child in reversed(missing):
+            child.handle = os.open(child.name, FOLDER, dir_fd=folder.handle)
+            self._held.append(child)
+            if len(self._held) > OPEN_FOLDERS:
+                oldest = self._held.pop(0)
+                os.close(oldest.handle)
+                oldest.handle = -1
+            folder = child
+        return folder.handle
+
+
+def _check_regular(entry: Entry) -> None:
+    """What was opened is what was looked at: a name may have been replaced in between."""
+    info = os.fstat(entry.handle)
+    entry.size = info.st_size
+    if not stat.S_ISREG(info.st_mode):
+        entry.close()
+        entry.reason = "not a regular file"
+
+
+def shown(path: str) -> str:
+    """A name as one printable line, different for different names; a very long one keeps both its ends."""
+    if not path.isprintable() or "\\" in path:
+        path = "".join(c if c.isprintable() and c != "\\" else _escaped(c) for c in path)
+    if len(path) > LONGEST_SHOWN:
+        import hashlib
+
+        middle = hashlib.sha256(path.encode()).hexdigest()[:16]
+        path = f"{path[: LONGEST_SHOWN // 2]}…{middle}…{path[-LONGEST_SHOWN // 3 :]}"
+    return path.rstrip("/") if path.endswith("/") else path
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def extent(root: Path) -> tuple[int, int]:
+    """How many files a folder holds and how many bytes, for a progress line; nothing is opened."""
+    count = size = 0
+    waiting: list[str | Path] = [root]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        info = entry.stat(follow_symlinks=False)
+                        count, size = count + 1, size + min(info.st_size, info.st_blocks * 512)
+    return count, size

@@ -1,0 +1,96 @@
+"""The process that parses one strange file after another: little memory, little time, no writing.
+
+It is given open files over a socket and answers with text. Whatever a file does to it costs that file alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from pipelines.reading.formats import MIB, Limits, Unreadable
+from pipelines.reading.html import read_html
+from pipelines.reading.office import read_docx, read_pptx
+from pipelines.reading.pdf import read_pdf
+from pipelines.reading.plain import Facts, Source
+
+READERS: dict[str, Callable[[Source, Facts], Iterator[str]]] = {
+    "html": read_html, "pdf": read_pdf, "docx": read_docx, "pptx": read_pptx,
+}  # fmt: skip
+HEADER = struct.Struct("!cI")  # kind of the frame and its length
+TEXT, DONE, REFUSED, BROKEN = b"T", b"D", b"R", b"B"
+FRAME = 2**18  # characters
+
+
+def main() -> None:
+    """Serves until the other side is gone."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers itself
+    _limit(int(sys.argv[2]))
+    while True:
+        request, handles, *_ = socket.recv_fds(connection, 4096, 1)
+        if not request:
+            return
+        job = json.loads(request)
+        limits = Limits(**job["limits"])
+        _limit_seconds(limits.seconds_per_file)
+        try:
+            _serve(connection, Source(handles[0], job["packed"], limits), READERS[job["format"]])
+        finally:
+            os.close(handles[0])
+
+
+def _limit(memory_mib: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (memory_mib * MIB, memory_mib * MIB))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _limit_seconds(seconds: int) -> None:
+    """A file's processor time; the parent watches the clock, this one holds though the parent is gone."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    allowed = math.ceil(used.ru_utime + used.ru_stime) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (allowed, resource.RLIM_INFINITY))
+
+
+def _serve(
+    connection: socket.socket, source: Source, read: Callable[[Source, Facts], Iterator[str]]
+) -> None:
+    facts = Facts()
+    try:
+        for text in read(source, facts):
+            for start in range(0, len(text), FRAME):
+                _send(connection, TEXT, text[start : start + FRAME].encode("utf-8", "replace"))
+        _send_json(connection, DONE, asdict(facts))
+    except Unreadable as error:
+        _send_json(connection, REFUSED, str(error))
+    except RecursionError:
+        _send_json(connection, REFUSED, "nested too deeply")
+    except MemoryError:
+        _send_json(connection, BROKEN, "needs more memory than one file may take")
+    except BrokenPipeError:
+        sys.exit()
+    except Exception as error:  # noqa: BLE001 - a parser may raise anything
+        reason = " ".join(f"{type(error).__name__} {error}".split())
+        _send_json(connection, BROKEN, f"cannot be parsed: {reason[:200]}")
+
+
+def _send_json(connection: socket.socket, kind: bytes, value: Any) -> None:
+    _send(connection, kind, json.dumps(value).encode())
+
+
+def _send(connection: socket.socket, kind: bytes, payload: bytes) -> None:
+    connection.sendall(HEADER.pack(kind, len(payload)) + payload)
+
+
+if __name__ == "__main__":
+    main()
