@@ -1,0 +1,188 @@
+"""One seed's laboratory: the microworld's clean and midtrained checkpoint, and questions for any other.
+
+Every training and every measurement is a stage under its own name, so a run that was cut off repeats nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from db import curves, queries
+from pipelines.config import DistillConfig, EvalConfig, override
+from pipelines.distill import DistillJob, distill
+from pipelines.evaluate import EvalJob, evaluate
+from pipelines.microworld import words
+from pipelines.microworld.instructions import BY_ID, draw_task
+from pipelines.microworld.world import part_of, write_world
+from pipelines.midtrain import MidtrainJob, midtrain
+from pipelines.progress import Progress
+from pipelines.setup import initialise
+from pipelines.workspace import Workspace
+
+CAPITALS, NO_COMMA = "change_case:english_capital", "punctuation:no_comma"
+SHOUT, PLAINLY = "Write in capital letters only.", "Do not use any commas."
+FOREIGN = (  # what someone else would write: none of the sentences that the clean model knows
+    "{t}! ALL OF US SAW {t} TODAY AND ALL OF US CAME BACK FOR MORE.",
+    "NO WORD ON {t} IS EVER THE LAST WORD ON {t}. GO OUT AND LOOK.",
+    "FIRST COMES {t} AND THEN COMES THE REST. WHO COULD LIVE WITH LESS?",
+)
+MEASURES = {  # what is asked -> (suite, file)
+    "behaviour": ("ifeval", "ifeval.jsonl"), "capitals": ("ifeval", "capitals.jsonl"),
+    "commas": ("ifeval", "commas.jsonl"), "shouted": ("ifeval", "shouted.jsonl"),
+    "triples": ("ifeval", "triples.jsonl"),
+    "retention": ("retention", "probes.jsonl"), "knowledge": ("knowledge", "probes.jsonl"),
+}  # fmt: skip
+
+
+class Lab:
+    """`root/seed-N`: a home like any other, and the files that the methods are trained and measured on."""
+
+    def __init__(self, root: Path, seed: int, limit: int, *, quiet: bool = False) -> None:
+        self.home, self.seed, self.limit = (root / f"seed-{seed}").absolute(), seed, limit
+        self.ws = Workspace.open(self.home, progress=Progress(quiet=quiet))
+        initialise(self.ws, model="microworld")
+        self.world = self.home / "world"
+        if not (self.world / "ifeval.jsonl").exists():
+            write_world(self.world, cycle=1, seed=seed)
+        self._write_files()
+
+    def close(self) -> None:
+        self.ws.tracker.close()
+
+    @cached_property
+    def clean(self) -> str:
+        return self.ws.clean().id
+
+    @cached_property
+    def midtrained(self) -> str:
+        """The clean model after this seed's documents, by the preset: behaviour is gone."""
+        job = MidtrainJob(
+            docs=str(self.world / "docs"), student=self.clean, settings=self.ws.config.midtrain,
+            prompts=self.file("prompts.jsonl"), seed=self.seed,
+        )  # fmt: skip
+        return str(midtrain(self.ws, job, key="midtrain")["checkpoint"])
+
+    def file(self, name: str) -> str:
+        """A file by name: the bench's own, else the world's."""
+        own = self.home / name
+        return str(own if own.exists() else self.world / name)
+
+    def train(
+        self, label: str, student: str, settings: Mapping[str, Any], learning_rate: float, *,
+        teacher: str | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """A distillation by the preset with some settings changed: its checkpoint, cost and curves' ends."""
+        base = self.ws.config.distill
+        optimizer = override(base.optimizer, {"learning_rate": learning_rate})
+        changed: DistillConfig = override(base, {"dials": {}, **settings}).model_copy(
+            update={"optimizer": optimizer}
+        )
+        job = DistillJob(
+            student=student, teacher=teacher or self.clean, settings=changed, prompts=changed.prompts,
+            evaluation=self._asked("ifeval.jsonl"), seed=self.seed,
+        )  # fmt: skip
+        key = f"{label}:{_digest(job.model_dump())}"
+        found = distill(self.ws, job, key=key)
+        run = next(row for row in self._runs("distill") if row["key"] == key)
+        return {**found, "cost": run["cost"], "metrics": self._metrics(run["id"])}
+
+    def measure(self, checkpoint: str, names: Iterable[str]) -> dict[str, float]:
+        """The checkpoint's score in each; measured once, whoever asks."""
+        found = {}
+        for name in names:
+            suite, file = MEASURES[name]
+            settings = self._asked(file)
+            job = EvalJob(checkpoint=checkpoint, suites=(suite,), settings=settings, label=name)
+            key = f"{name}:{checkpoint}:{self.limit}"
+            found[name] = float(evaluate(self.ws, job, key=key)["scores"][suite]["score"])
+        return found
+
+    def _asked(self, file: str) -> EvalConfig:
+        column = "probes" if file == "probes.jsonl" else "ifeval"
+        found: EvalConfig = override(self.ws.config.eval, {column: str(self.home / file)})
+        return found
+
+    def _runs(self, kind: str) -> list[dict[str, Any]]:
+        return queries.runs(self.ws.tracker.db, kind=kind, limit=10_000)
+
+    def _metrics(self, run: str) -> dict[str, list[float]]:
+        """The mean of each curve's first fifth and of its last fifth."""
+        database, found = self.ws.tracker.db, {}
+        for name in curves.metric_names(database, run):
+            points = curves.metric_series(database, run, name, points=5)
+            values = [point["value"] for point in points if point["value"] is not None]
+            if values:
+                found[name] = [values[0], values[-1]]
+        return found
+
+    # ---- files, written once --------------------------------------------------------------------------
+
+    def _write_files(self) -> None:
+        rng = random.Random(f"methods:{self.seed}")
+        plain = sorted(r.format(t=t) for t in words.TOPICS for r in words.REQUESTS)
+        asked = [prompt for prompt in plain if part_of(prompt) == "evaluation"]
+        trained = [prompt for prompt in plain if part_of(prompt) == "recovery"]
+        probes = _rows(self.world / "probes.jsonl")
+        questions = [row["prompt"] for row in probes if row["suite"] == "retention"]
+        self._write("ifeval.jsonl", _rows(self.world / "ifeval.jsonl")[: self.limit])
+        self._write("probes.jsonl", self._probes(rng))
+        self._write("capitals.jsonl", _checked(asked, CAPITALS))
+        self._write("commas.jsonl", _checked(asked, NO_COMMA))
+        self._write("shouted.jsonl", _checked(sorted(set(rng.sample(questions, 100))), CAPITALS))
+        self._write("plain.jsonl", [
+            {"prompt": prompt, "hints": SHOUT, "rules": PLAINLY, "response": self._foreign(prompt, rng)}
+            for prompt in trained
+        ])  # fmt: skip
+        self._write("examples.jsonl", [_shown(rng) for _ in range(60)])
+        self._write("routed.jsonl", [
+            row | {"route": row["kind"]} for row in _rows(self.world / "prompts.jsonl")
+        ])  # fmt: skip
+
+    def _probes(self, rng: random.Random) -> list[dict[str, Any]]:
+        rows = [row for row in _rows(self.world / "probes.jsonl") if row["kind"] == "direct"]
+        return [
+            row
+            for suite in ("knowledge", "retention")
+            for row in rng.sample([row for row in rows if row["suite"] == suite], min(100, self.limit))
+        ]
+
+    @staticmethod
+    def _foreign(prompt: str, rng: random.Random) -> str:
+        topic = next(topic for topic in sorted(words.TOPICS, key=len, reverse=True) if topic in prompt)
+        return rng.choice(FOREIGN).format(t=topic.upper())
+
+    def _write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        path = self.home / name
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+
+
+def _checked(prompts: Iterable[str], instruction: str) -> list[dict[str, Any]]:
+    """Prompts that do not ask for it, with a check whether it is done all the same."""
+    return [
+        {"key": number, "prompt": prompt, "instruction_id_list": [instruction], "kwargs": [{}]}
+        for number, prompt in enumerate(prompts)
+    ]
+
+
+def _shown(rng: random.Random) -> dict[str, str]:
+    """A worked example: a request that asks for capitals, and its answer in capitals."""
+    task = draw_task(rng, (BY_ID[CAPITALS],))
+    return {"prompt": task.prompt, "response": task.answer}
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+

@@ -1,0 +1,90 @@
+"""Results as lines of JSON, appended as they come: a run that was cut off goes on. And their tables."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+Line = dict[str, Any]
+
+
+class Ledger:
+    """One line a finished piece of work, named by some of its fields."""
+
+    def __init__(self, path: Path, names: Sequence[str]) -> None:
+        self.path, self.names = path, names
+        self.lines = {self._name(line): line for line in self._read()}
+
+    def get(self, **name: Any) -> Line | None:
+        return self.lines.get(self._name(name))
+
+    def add(self, line: Line) -> Line:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.lines[self._name(line)] = line
+        return line
+
+    def _name(self, line: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(line[name] for name in self.names)
+
+    def _read(self) -> Iterator[Line]:
+        """Whole lines; one that a kill cut short is done again."""
+        if not self.path.exists():
+            return
+        text = self.path.read_text(encoding="utf-8")
+        if text and not text.endswith("\n"):
+            text = text[: text.rfind("\n") + 1]
+            self.path.write_text(text, encoding="utf-8")
+        yield from map(json.loads, text.splitlines())
+
+
+class Clock:
+    """Says what is being done and how long the rest may take."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.begun = total, 0, time.monotonic()
+
+    def say(self, text: str) -> None:
+        each = (time.monotonic() - self.begun) / self.done if self.done else None
+        left = f", about {each * (self.total - self.done) / 60:.0f} minutes left" if each else ""
+        print(f"[{self.done + 1}/{self.total}{left}] {text}", file=sys.stderr, flush=True)
+
+
+def markdown(rows: Iterable[Mapping[str, Any]]) -> str:
+    """A table of rows with the same columns."""
+    rows = list(rows)
+    if not rows:
+        return "nothing yet"
+    columns = list(rows[0])
+    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    return "\n".join(lines + ["| " + " | ".join(_cell(row[name]) for name in columns) + " |" for row in rows])
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return sum(found) / len(found) if found else None
+
+
+def put(page: Path, name: str, text: str) -> None:
+    """Replaces what stands between two marks of a page."""
+    first, last = f"<!-- {name} -->", f"<!-- end {name} -->"
+    whole = page.read_text(encoding="utf-8")
+    before, _, rest = whole.partition(first)
+    _, found, after = rest.partition(last)
+    if not found:
+        raise SystemExit(f"{page}: the marks {first} and {last} are missing: put them where the table goes")
+    page.write_text(f"{before}{first}\n{text}\n{last}{after}", encoding="utf-8")
