@@ -49,7 +49,7 @@ def visible(value: Any, limit: int | None = None) -> str:
     return f"{plain}… ({rest:,} more characters)" if rest > 0 else plain
 
 
-def tag(name: str, *children: Any, **attributes: Any) -> Html:
+def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
     """An element. `class_` is class, `data_x` is data-x; an attribute that is None or False is left out."""
     opening = f"<{_name(name)}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     return Html(opening if name in VOID else f"{opening}{join(*children)}</{name}>")

@@ -11,7 +11,7 @@ from dashboard.desk import Desk
 from dashboard.html import Html, join, tag, text
 from dashboard.pages import PAGES
 from dashboard.query import Query
-from dashboard.words import problem, sentence
+from dashboard.words import problem, sentence, spoken
 from db.errors import TrackerError
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,9 @@ def render(desk: Desk, url: str, notice: str = "", *, done: bool = False) -> Htm
     version = _version(desk, page, query)
     body = _body(desk, page, query)
     title = page.TITLE if page else "Not found"
-    said = tag("p", notice, class_="notice") if notice else None
+    said = tag("p", spoken(notice), class_="notice") if notice else None
+    if page and query.number("n") is not None:
+        title += f" {query.number('n')}" if page.TITLE == "Cycle" else f" · cycle {query.number('n')}"
     # A name of its own for each page: when it changes, the browser replaces all of it, old input included.
     return tag(
         f"page-{query.path.strip('/') or 'cycles'}" if page else "page-none",

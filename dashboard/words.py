@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from dashboard.html import Html, tag
+from dashboard.html import Html, join, tag
+from dashboard.query import Query
 from db.values import seconds_since
 
 NONE = "–"
@@ -71,13 +73,24 @@ def ago(at: str) -> str:
     return f"{duration(max(0.0, seconds_since(at)))} ago"
 
 
+def spoken(words: str) -> Html:
+    """A sentence in which `this` is something to type."""
+    parts = words.split("`")
+    return join(*[tag("code", part) if index % 2 else part for index, part in enumerate(parts)])
+
+
 def sentence(error: BaseException) -> str:
     said = str(error)
     return f"{said[:1].upper()}{said[1:]}."
 
 
 def problem(what: str, hint: str = "") -> Html:
-    return tag("section", tag("h1", what), tag("p", hint) if hint else None, class_="card problem")
+    return tag(
+        "section",
+        tag("h1", spoken(what), class_="said"),
+        tag("p", hint) if hint else None,
+        class_="card problem",
+    )
 
 
 def empty(what: str, command: str) -> Html:
@@ -92,22 +105,31 @@ def empty(what: str, command: str) -> Html:
 
 
 def table(headers: list[Any], rows: list[list[Any]], class_: str = "") -> Html:
-    """Headers and rows of cells (text or Html); a cell that is a number is set flush right by its class."""
-    head = tag(
-        "thead",
-        tag(
-            "tr",
-            [
-                h if isinstance(h, Html) and h.startswith("<th") else tag("th", h, scope="col")
-                for h in headers
-            ],
-        ),
+    """Headers and rows; a cell that is no `<th>` or `<td>` yet is made one."""
+    head = tag("tr", [_cell("th", cell, scope="col") for cell in headers])
+    body = [tag("tr", [_cell("td", cell) for cell in row]) for row in rows]
+    drawn = tag("table", tag("thead", head), tag("tbody", body), class_=class_ or None)
+    return tag("div", drawn, class_="scroll", tabindex="0", role="region", aria_label="table")
+
+
+def _cell(name: str, cell: Any, **attributes: str) -> Html:
+    there = isinstance(cell, Html) and cell.startswith(("<th", "<td"))
+    return cell if there else tag(name, cell, **attributes)
+
+
+def sortable(name: str, words: str, query: Query, default: str, *, numeric: bool = False) -> Html:
+    """A header that sorts by its column, and the other way round when it does already."""
+    now, down = query.text("sort", default), query.text("order", "down") == "down"
+    link = query.link(sort=name, order="up" if now == name and down else None, page=None)
+    arrow = tag("span", " ↓" if down else " ↑", aria_hidden="true") if now == name else None
+    order = ("descending" if down else "ascending") if now == name else None
+    return tag(
+        "th", tag("a", words, arrow, href=link), scope="col", aria_sort=order, class_="n" if numeric else None
     )
-    body = tag(
-        "tbody",
-        [
-            tag("tr", [c if isinstance(c, Html) and c.startswith("<td") else tag("td", c) for c in row])
-            for row in rows
-        ],
-    )
-    return tag("div", tag("table", head, body, class_=class_ or None), class_="scroll", tabindex="0")
+
+
+def options(name: str, choices: Mapping[str, str], query: Query, reset: str = "page after") -> Html:
+    """A select whose choice becomes the parameter `name` of the address."""
+    now = query.choice(name, choices, next(iter(choices)))
+    entries = [tag("option", words, value=value, selected=value == now) for value, words in choices.items()]
+    return tag("select", entries, data_param=name, data_reset=reset)

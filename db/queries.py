@@ -18,6 +18,7 @@ from db.flips import compared, flips, ledger, ledger_items, pairs
 from db.readonly import select
 from db.schema import Alias, AliasMove, Base, Checkpoint, Cycle, Document, Item, Review, Run, Score
 from db.session import Database
+from db.stages import cycle_numbers, flip_counts, side_by_side, stage_scores
 
 __all__ = [
     "alias_moves",
@@ -26,8 +27,10 @@ __all__ = [
     "checkpoints",
     "compared",
     "cycle",
+    "cycle_numbers",
     "cycles",
     "documents",
+    "flip_counts",
     "flips",
     "items",
     "knowledge_kept",
@@ -47,6 +50,8 @@ __all__ = [
     "score",
     "scores",
     "select",
+    "side_by_side",
+    "stage_scores",
     "structure_version",
     "unfinished_runs",
 ]

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from dashboard.pages import cycles
+from dashboard.pages import behaviour, cycle, cycles, samples
 
-PAGES: tuple[ModuleType, ...] = (cycles,)
+PAGES: tuple[ModuleType, ...] = (cycles, cycle, behaviour, samples)

@@ -1,0 +1,124 @@
+"""Instruction types against checkpoints: which manners were lost, which came back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dashboard.desk import Desk
+from dashboard.figures.heatmap import Cell, heatmap, scale
+from dashboard.html import Html, tag
+from dashboard.query import Query
+from dashboard.words import empty, options
+from db import queries
+from db.cycles import STAGES
+
+TITLE = "Behaviour"
+PATH = "/behaviour"
+COLUMNS = 10  # cycles side by side
+SUITES = {
+    "ifeval": ("by_instruction", "instruction type"),
+    "knowledge": ("by_kind", "kind of question"),
+    "retention": ("by_kind", "kind of question"),
+}
+SUITE_WORDS = {
+    "ifeval": "instruction types (IFEval)",
+    "knowledge": "new knowledge, by kind of question",
+    "retention": "old knowledge, by kind of question",
+}
+VIEWS = {"stages": "this cycle's three models", "cycles": "recovered models of many cycles"}
+ORDERS = {"name": "by name", "worst": "worst first", "change": "largest loss first"}
+
+Row = dict[str, Any]
+Types = dict[str, dict[str, Any]]
+
+
+def build(desk: Desk, query: Query) -> Html:
+    numbers = desk.cached("numbers", lambda: queries.cycle_numbers(desk.db))
+    if not numbers:
+        return empty("No cycle yet", "recover demo")
+    number = query.number("n") or numbers[-1]
+    suite, view = query.choice("suite", SUITES, "ifeval"), query.choice("view", VIEWS, "stages")
+    first = number if view == "stages" else max(numbers[0], number - COLUMNS + 1)
+    scores = desk.cached(("types", first, number, suite), lambda: _types(desk, first, number, suite))
+    head = tag(
+        "div", tag("h1", f"Behaviour in cycle {number}"), _controls(query, numbers, number), class_="head"
+    )
+    if not scores:
+        note = tag(
+            "p",
+            f"Cycle {number} has no {suite} score yet. It comes with the first measurement.",
+        )
+        return tag("section", head, note, class_="card")
+    columns = (
+        [(number, stage) for stage in STAGES]
+        if view == "stages"
+        else [key for key in scores if key[1] == "recovered"]
+    )
+    names = _ordered(scores, columns, query.choice("order", ORDERS, "name"))
+    rows = [(name, [_cell(scores, column, name, suite) for column in columns]) for name in names]
+    heads = [
+        tag("a", f"cycle {n}", href=f"/cycle?n={n}") if view == "cycles" else stage for n, stage in columns
+    ]
+    return tag(
+        "section",
+        head,
+        tag(
+            "p",
+            "Share of prompts in which the instruction was followed. A cell opens the samples that fail it.",
+            class_="soft",
+        ),
+        heatmap(heads, rows, SUITES[suite][1]),
+        scale(),
+        class_="card",
+    )
+
+
+def _controls(query: Query, numbers: list[int], number: int) -> Html:
+    near = [n for n in numbers if abs(n - number) <= 25] + [numbers[-1]]
+    cycles = {str(n): f"cycle {n}" for n in sorted({*near, number}, reverse=True)}
+    return tag(
+        "div",
+        tag("label", "Cycle", options("n", cycles, Query(query.path, {**query.given, "n": str(number)}))),
+        tag("label", "Show", options("view", VIEWS, query)),
+        tag("label", "Suite", options("suite", SUITE_WORDS, query)),
+        tag("label", "Order", options("order", ORDERS, query)),
+        class_="controls",
+    )
+
+
+def _types(desk: Desk, first: int, last: int, suite: str) -> dict[tuple[int, str], Types]:
+    """(cycle, stage) -> type -> {passed, n}."""
+    found: dict[tuple[int, str], Types] = {}
+    for row in queries.stage_scores(desk.db, first, last, suite=suite):
+        kinds = (row["details"] or {}).get(SUITES[suite][0]) or {}
+        found.setdefault((row["cycle"], row["stage"]), {}).update(kinds)
+    return found
+
+
+def _value(types: Types, name: str) -> tuple[float | None, int]:
+    row = types.get(name) or {}
+    n = int(row.get("n") or 0)
+    return (row["passed"] / n if n else None), n
+
+
+def _cell(scores: dict[tuple[int, str], Types], column: tuple[int, str], name: str, suite: str) -> Cell:
+    number, stage = column
+    value, n = _value(scores.get(column, {}), name)
+    link = Query().link("/samples", n=number, suite=suite, kind=name, failing=stage)
+    return Cell(value, n, link, f"{stage} of cycle {number}")
+
+
+def _ordered(scores: dict[tuple[int, str], Types], columns: list[tuple[int, str]], order: str) -> list[str]:
+    names = sorted({name for column in columns for name in scores.get(column, {})})
+    last, first = (
+        scores.get(columns[-1], {}) if columns else {},
+        scores.get(columns[0], {}) if columns else {},
+    )
+
+    def loss(name: str) -> float:
+        before, after = _value(first, name)[0], _value(last, name)[0]
+        return 2.0 if before is None or after is None else after - before
+
+    if order == "worst":
+        return sorted(names, key=lambda name: (_value(last, name)[0] is None, _value(last, name)[0] or 0.0))
+    return sorted(names, key=loss) if order == "change" else names

@@ -1,0 +1,272 @@
+"""One cycle: what happened stage by stage, what the data say, what changed, and a person's decision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dashboard import progress, review
+from dashboard.desk import Desk
+from dashboard.figures.stages import stages
+from dashboard.html import Html, join, tag
+from dashboard.pages.cycles import said
+from dashboard.query import Query
+from dashboard.redact import differences, redact_text
+from dashboard.words import NONE, chip, count, duration, empty, moment, points, share, table
+from db import queries
+from db.errors import NotFound
+
+TITLE = "Cycle"
+PATH = "/cycle"
+ACTIONS = {"review": review.record}
+DOCUMENTS = 40  # of a page of the manifest
+MOST_DOCUMENTS = 100_000
+
+Row = dict[str, Any]
+
+
+def build(desk: Desk, query: Query) -> Html:
+    number = query.number("n") or _newest(desk)
+    if number is None:
+        return empty("No cycle yet", "recover cycle --docs DIR")
+    row = queries.cycle(desk.db, number)
+    run = queries.run(desk.db, row["run"])
+    row = row | {"status": "stalled"} if run["stalled"] else row
+    runs = queries.runs(desk.db, parent=run["id"], limit=200)
+    left = (
+        tag("section", tag("h2", "Scores"), stages(row["scores"]), class_="card"),
+        tag("section", tag("h2", "Verdict"), _verdict(row), class_="card"),
+        tag(
+            "section",
+            tag("h2", "Stage by stage"),
+            progress.trouble([run, *runs]),
+            progress.stage_list(runs),
+            class_="card",
+        ),
+        tag("section", tag("h2", "Documents"), _documents(desk, runs, query), class_="card"),
+        tag("section", _settings(desk, number, run), class_="card"),
+    )
+    right = (
+        tag(
+            "section",
+            review.box(row, queries.reviews(desk.db, cycle=number), desk.reviewer),
+            class_="card",
+            id="review",
+        ),
+        tag("section", tag("h2", "Cost"), _cost(row), class_="card"),
+        tag("section", tag("h2", "Models"), _models(desk, row), class_="card"),
+        tag("section", tag("h2", "Look closer"), _links(number), class_="card"),
+    )
+    return join(
+        _head(desk, row, run),
+        tag(
+            "div",
+            tag("div", left, class_="stack seven"),
+            tag("div", right, class_="stack five side"),
+            class_="grid",
+        ),
+    )
+
+
+def _newest(desk: Desk) -> int | None:
+    rows = queries.cycles(desk.db, limit=1)
+    return rows[-1]["cycle"] if rows else None
+
+
+# Head -------------------------------------------------------------------------------------------------------
+
+
+def _head(desk: Desk, row: Row, run: Row) -> Html:
+    number = row["cycle"]
+    ended = f" to {moment(row['ended_at'])}" if row["ended_at"] else ""
+    when = f"{moment(row['started_at'])}{ended} UTC"
+    newest = _newest(desk) or number
+    before = tag("a", f"← Cycle {number - 1}", href=f"{PATH}?n={number - 1}") if number > 1 else None
+    after = tag("a", f"Cycle {number + 1} →", href=f"{PATH}?n={number + 1}") if number < newest else None
+    docs = tag("span", redact_text(str(run["config"].get("docs", ""))), class_="said inline mono small")
+    return tag(
+        "section",
+        tag("div",
+            tag("h1", f"Cycle {number} ", chip(row["status"])),
+            tag("p", *said(row), class_="lead"),
+            tag("p", f"{when} · run {run['id']} · ", docs, class_="soft small")),
+        tag("p", before, " ", after, class_="pager"),
+        class_="card head",
+    )  # fmt: skip
+
+
+# Verdict ----------------------------------------------------------------------------------------------------
+
+
+def _verdict(row: Row) -> Html:
+    axes = (row["verdict"] or {}).get("axes") or {}
+    if not axes:
+        return tag("p", "The verdict comes when the recovered model has been measured.", class_="soft")
+    lines = [_axis(name, axes[name]) for name in ("behaviour", "knowledge", "retention") if name in axes]
+    earlier = row.get("knowledge_by_cycle") or []
+    kept = [
+        tag(
+            "li",
+            f"cycle {past['cycle']}'s documents: {share(past['score'])} %",
+            f", {share(past['then'])} % when it ended" if past["then"] is not None else "",
+        )
+        for past in earlier[-5:]
+    ]
+    return join(tag("div", lines, class_="axes"), tag("ul", kept, class_="small soft") if kept else None)
+
+
+def _axis(name: str, axis: Mapping[str, Any]) -> Html:
+    """An axis in words: what was found, how sure that is, against which bar."""
+    details = axis.get("details") or {}
+    against = details.get("reference", "the reference")
+    found = f"{points(axis['difference'])} points against {against}; at worst {points(axis['lower_bound'])}"
+    bar = f", where −{100 * axis['margin']:.0f} is allowed" if axis.get("margin") is not None else ""
+    flips = (
+        f"{axis['lost']} prompts lost, {axis['gained']} gained of {axis['n']}"
+        if axis.get("n") is not None
+        else ""
+    )
+    mcnemar = details.get("p_mcnemar")
+    sure = f"; McNemar p = {mcnemar:.2g}" if isinstance(mcnemar, float) else ""
+    needed = (
+        f" It would take {axis['needed_n']:,} prompts to tell."
+        if axis["outcome"] == "underpowered" and axis.get("needed_n")
+        else ""
+    )
+    return tag(
+        "div",
+        tag("h3", name),
+        chip(axis["outcome"]),
+        tag("p", f"{found}{bar}. {flips}{sure}.{needed}", class_="small"),
+        class_="axis-card",
+    )
+
+
+# Documents, settings, cost, models --------------------------------------------------------------------------
+
+
+def _documents(desk: Desk, runs: list[Row], query: Query) -> Html:
+    midtrain = next((run for run in runs if run["kind"] == "midtrain"), None)
+    rows = _manifest(desk, midtrain) if midtrain else []
+    if not rows:
+        return tag("p", "No document has been read yet.", class_="soft")
+    skipped = [row for row in rows if row["status"] != "read"]
+    only = query.choice("documents", ("skipped",), "")
+    shown, page = (skipped if only else rows), query.number("docpage", 1) or 1
+    pages = max(1, -(-len(shown) // DOCUMENTS))
+    page = min(max(page, 1), pages)
+    cells = [_document(row) for row in shown[(page - 1) * DOCUMENTS : page * DOCUMENTS]]
+    tokens = sum(row["tokens"] or 0 for row in rows)
+    words = f"{len(rows) - len(skipped):,} read" + (f", {count(tokens)} tokens; " if tokens else "; ")
+    toggle = tag(
+        "a",
+        "all documents" if only else f"{len(skipped):,} skipped",
+        href=query.link(documents=None if only else "skipped", docpage=None),
+    )
+    turn = [
+        tag("a", "← Before", href=query.link(docpage=page - 1)) if page > 1 else None,
+        tag("span", f"page {page} of {pages}") if pages > 1 else None,
+        tag("a", "After →", href=query.link(docpage=page + 1)) if page < pages else None,
+    ]
+    opened = bool(only or query.text("docpage"))
+    heads = ["path", "state", tag("th", "characters", class_="n"), tag("th", "tokens", class_="n"), "sha-256"]
+    body = tag(
+        "details",
+        tag("summary", "The manifest"),
+        table(heads, cells),
+        tag("p", turn, class_="pager"),
+        open=opened,
+    )
+    return join(tag("p", words, toggle), body)
+
+
+def _manifest(desk: Desk, midtrain: Row) -> list[Row]:
+    def read() -> list[Row]:
+        return queries.documents(desk.db, midtrain["id"], limit=MOST_DOCUMENTS)
+
+    return desk.cached(("documents", midtrain["id"]), read) if midtrain["status"] == "done" else read()
+
+
+def _document(row: Row) -> list[Any]:
+    state = tag("span", row["reason"] or row["status"], class_="said inline")
+    sha = tag("span", (row["sha256"] or NONE)[:12], class_="mono small soft")
+    return [
+        tag("span", row["path"], class_="said inline mono small"),
+        state,
+        tag("td", f"{row['characters']:,}" if row["characters"] is not None else NONE, class_="n"),
+        tag("td", f"{row['tokens']:,}" if row["tokens"] is not None else NONE, class_="n"),
+        sha,
+    ]
+
+
+def _settings(desk: Desk, number: int, run: Row) -> Html:
+    """What is set otherwise than in the cycle before."""
+    try:
+        before = queries.run(desk.db, queries.cycle(desk.db, number - 1)["run"])
+    except NotFound:
+        return join(
+            tag("h2", "Settings"),
+            tag("p", "There is no cycle before this one to compare with."),
+            _versions(run),
+        )
+    changed = differences(before["config"], run["config"])
+    versions = differences(before["versions"], run["versions"])
+    rows = [
+        [tag("span", name, class_="mono small"), _value(old), _value(new)]
+        for name, old, new in [*changed, *versions]
+    ]
+    title = tag("h2", f"Settings against cycle {number - 1}")
+    if not rows:
+        return join(title, tag("p", "Nothing was set otherwise."), _versions(run))
+    return join(title, table(["setting", f"cycle {number - 1}", f"cycle {number}"], rows), _versions(run))
+
+
+def _value(value: Any) -> Html:
+    return tag("span", NONE if value is None else value, class_="said inline mono small")
+
+
+def _versions(run: Row) -> Html:
+    parts = [f"{name} {version}" for name, version in run["versions"].items()]
+    seed = f"seed {run['seed']}" if run["seed"] is not None else "no seed"
+    revision = f"revision {run['git_revision']}" if run["git_revision"] else ""
+    return tag("p", " · ".join(part for part in (seed, revision, *parts) if part), class_="soft small said")
+
+
+def _cost(row: Row) -> Html:
+    cost = row["cost"]
+    parts = [("time", duration(cost.get("seconds")))]
+    parts += [
+        (name.removeprefix("tokens_") + " tokens", count(value))
+        for name, value in cost.items()
+        if name.startswith("tokens_")
+    ]
+    parts += [
+        (name.replace("_", " "), count(value)) for name, value in cost.items() if name.startswith("peak_")
+    ]
+    return tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for name, value in parts], class_="facts")
+
+
+def _models(desk: Desk, row: Row) -> Html:
+    aliases: dict[str, list[str]] = {}
+    for alias in queries.aliases(desk.db):
+        aliases.setdefault(alias["checkpoint_id"], []).append(alias["name"])
+
+    def line(stage: str, name: str | None) -> Html:
+        also = [chip("plain", alias) for alias in aliases.get(name or "", [])]
+        named = tag("span", name or "not yet", class_="mono small")
+        return tag("div", tag("dt", stage), tag("dd", named, also))
+
+    return tag("dl", [line(stage, name) for stage, name in row["checkpoints"].items()], class_="facts")
+
+
+def _links(number: int) -> Html:
+    return tag(
+        "ul",
+        tag("li", tag("a", "What it does by instruction type", href=f"/behaviour?n={number}")),
+        tag("li", tag("a", "What it says, side by side", href=f"/samples?n={number}")),
+        tag(
+            "li",
+            tag("a", "What it lost: clean passes, recovered fails", href=f"/samples?n={number}&flip=lost"),
+        ),
+        class_="links",
+    )

@@ -1,0 +1,212 @@
+"""The same prompt under the clean, midtrained and recovered model, with the words that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dashboard.desk import Desk
+from dashboard.figures.diff import marked
+from dashboard.html import Html, join, tag, text
+from dashboard.query import Query
+from dashboard.words import empty, options
+from db import queries
+from db.cycles import STAGES
+
+TITLE = "Samples"
+PATH = "/samples"
+PAGE = 10
+SUITES = {"ifeval": "instructions (IFEval)", "knowledge": "new knowledge", "retention": "old knowledge"}
+FLIPS: dict[str, tuple[str, dict[str, bool]]] = {
+    "": ("all prompts", {}),
+    "lost": ("lost: clean ✓ → recovered ✕", {"clean": True, "recovered": False}),
+    "gained": ("gained: clean ✕ → recovered ✓", {"clean": False, "recovered": True}),
+    "forgotten": ("forgotten: clean ✓ → midtrained ✕", {"clean": True, "midtrained": False}),
+    "learned": ("learned: clean ✕ → midtrained ✓", {"clean": False, "midtrained": True}),
+    "back": ("came back: midtrained ✕ → recovered ✓", {"midtrained": False, "recovered": True}),
+    "undone": ("undone: midtrained ✓ → recovered ✕", {"midtrained": True, "recovered": False}),
+}
+FAILING = {"": "no matter", **{stage: f"{stage} fails" for stage in STAGES}}
+
+Row = dict[str, Any]
+
+
+def build(desk: Desk, query: Query) -> Html:
+    numbers = desk.cached("numbers", lambda: queries.cycle_numbers(desk.db))
+    if not numbers:
+        return empty("No cycle yet", "recover demo")
+    number = query.number("n") or numbers[-1]
+    suite = query.choice("suite", SUITES, "ifeval")
+    rows = desk.cached(("samples", number, suite), lambda: _scores(desk, number, suite))
+    scores = {stage: rows[stage]["id"] for stage in STAGES if stage in rows}
+    if not scores:
+        head = tag(
+            "div",
+            tag("h1", f"Samples of cycle {number}"),
+            _controls(query, numbers, number, [], {}),
+            class_="head",
+        )
+        return tag("section", head, tag("p", f"Cycle {number} has no {suite} answers yet."), class_="card")
+    counts = desk.cached(("flips", number, suite), lambda: queries.flip_counts(desk.db, scores))
+    flips = {name: (words, _count(wanted, scores, counts)) for name, (words, wanted) in FLIPS.items()}
+    kinds = _kinds(rows)
+    head = tag(
+        "div",
+        tag("h1", f"Samples of cycle {number}"),
+        _controls(query, numbers, number, kinds, flips),
+        class_="head",
+    )
+    return join(tag("section", head, class_="card"), _found(desk, query, scores, kinds))
+
+
+def _scores(desk: Desk, number: int, suite: str) -> dict[str, Row]:
+    """stage -> its headline score, with the kinds that its items have."""
+    found: dict[str, Row] = {}
+    for row in queries.stage_scores(desk.db, number, suite=suite):
+        found.setdefault(row["stage"], row)
+    return found
+
+
+def _kinds(rows: Mapping[str, Row]) -> list[str]:
+    details = next(iter(rows.values()))["details"] or {}
+    return sorted(details.get("by_instruction") or details.get("by_kind") or {})
+
+
+def _count(
+    wanted: Mapping[str, bool], scores: Mapping[str, int], counts: Mapping[tuple[bool | None, ...], int]
+) -> int | None:
+    """How many prompts a flip has; None while one of its models is not measured."""
+    if not set(wanted) <= set(scores):
+        return None
+    order = list(scores)
+    return sum(
+        n for seen, n in counts.items() if all(seen[order.index(stage)] == ok for stage, ok in wanted.items())
+    )
+
+
+def _controls(
+    query: Query,
+    numbers: list[int],
+    number: int,
+    kinds: list[str],
+    flips: Mapping[str, tuple[str, int | None]],
+) -> Html:
+    near = [n for n in numbers if abs(n - number) <= 25] + [numbers[-1]]
+    cycles = {str(n): f"cycle {n}" for n in sorted({*near, number}, reverse=True)}
+    there = {name: f"{words} ({count:,})" for name, (words, count) in flips.items() if count is not None}
+    return tag(
+        "div",
+        tag("label", "Cycle", options("n", cycles, Query(query.path, {**query.given, "n": str(number)}))),
+        tag("label", "Suite", options("suite", SUITES, query, reset="after kind failing flip")),
+        tag("label", "Flip", options("flip", there or {"": "all prompts"}, query)),
+        tag(
+            "label",
+            "Type",
+            options("kind", {"": "any", **{name: name.replace("_", " ") for name in kinds}}, query),
+        ),
+        tag("label", "Failing", options("failing", FAILING, query)),
+        tag(
+            "label",
+            "Search",
+            tag(
+                "input",
+                type="search",
+                data_param="search",
+                data_reset="after",
+                placeholder="in prompts and answers",
+            ),
+        ),
+        class_="controls",
+    )
+
+
+def _found(desk: Desk, query: Query, scores: Mapping[str, int], kinds: list[str]) -> Html:
+    wanted = FLIPS[query.choice("flip", FLIPS, "")][1]
+    failing = query.choice("failing", tuple(scores), "")
+    rows = queries.side_by_side(
+        desk.db, scores, passed={stage: ok for stage, ok in wanted.items() if stage in scores},
+        kind=query.choice("kind", kinds, ""), failing=failing, search=query.text("search"),
+        after=query.text("after"), limit=PAGE + 1,
+    )  # fmt: skip
+    if not rows:
+        return tag(
+            "section",
+            tag(
+                "p",
+                "No sample matches. ",
+                tag("a", "Show all", href=Query().link(PATH, n=query.text("n") or None)),
+            ),
+            class_="card",
+        )
+    whole = query.text("whole")
+    cards = [_sample(row, query, scores, whole=whole == row["key"]) for row in rows[:PAGE]]
+    first = tag("a", "← From the start", href=query.link(after=None)) if query.text("after") else None
+    more = (
+        tag("a", "More →", href=query.link(after=rows[PAGE - 1]["key"], whole=None))
+        if len(rows) > PAGE
+        else None
+    )
+    return join(*cards, tag("p", first, more, class_="pager"))
+
+
+def _sample(row: Row, query: Query, scores: Mapping[str, int], *, whole: bool) -> Html:
+    limit = None if whole else 3000
+    stages = row["stages"]
+    columns = [_answer(stage, stages, limit) for stage in scores]
+    long = any(len(one["response"] or "") > 3000 for one in stages.values())
+    more = tag("a", "Show all of it", href=query.link(whole=row["key"])) if long and not whole else None
+    return tag(
+        "section",
+        tag("div", tag("span", row["key"], class_="said inline mono small soft"), more, class_="head"),
+        tag("p", text(row["prompt"], limit), class_="said prompt", dir="auto"),
+        tag("div", columns, class_="answers"),
+        class_="card sample",
+    )
+
+
+def _answer(stage: str, stages: Mapping[str, Row], limit: int | None) -> Html:
+    one = stages[stage]
+    if one["response"] is None:
+        return tag("div", tag("h3", stage), tag("p", "was not asked this", class_="soft"), class_="answer")
+    against = "recovered" if stage == "clean" else "clean"
+    other = (stages.get(against) or {}).get("response")
+    said = (
+        text(one["response"], limit)
+        if other is None
+        else marked(one["response"], other, "del" if stage == "clean" else "ins", limit)
+    )
+    passed = tag(
+        "span", "✓ pass" if one["passed"] else "✕ fail", class_=f"chip {'good' if one['passed'] else 'bad'}"
+    )
+    return tag(
+        "div",
+        tag("h3", stage, " ", passed),
+        tag(
+            "div",
+            said if one["response"] else tag("span", "(nothing)", class_="soft"),
+            class_="said",
+            dir="auto",
+        ),
+        _detail(one["detail"] or {}),
+        class_="answer",
+    )
+
+
+def _detail(detail: Row) -> Html | None:
+    """Which instruction failed; or which answers would have been right."""
+    kinds, strict = detail.get("instructions"), detail.get("strict")
+    if isinstance(kinds, list) and isinstance(strict, list):
+        marks = [
+            tag("li", "✓ " if ok else "✕ ", str(name).replace("_", " "), class_="ok" if ok else "bad-text")
+            for name, ok in zip(kinds, strict, strict=False)
+        ]
+        return tag("ul", marks, class_="checks small")
+    answers = detail.get("answers")
+    if isinstance(answers, list):
+        return tag(
+            "p",
+            "right: ",
+            tag("span", ", ".join(map(str, answers)), class_="said inline"),
+            class_="small soft",
+        )
+    return None

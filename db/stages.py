@@ -1,0 +1,140 @@
+"""What a cycle's three models scored and said, side by side: for the heat map and the samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Select, Text, and_, case, cast, func, or_, select
+from sqlalchemy.orm import aliased
+
+from db.cycles import HEADLINE, STAGES, runs_of_cycles
+from db.schema import Cycle, Item, Score
+from db.session import Database
+
+Row = dict[str, Any]
+CHUNK = 200  # rows read at a time where SQL can only tell the most of a filter
+MOST_CHUNKS = 25
+
+
+def stage_scores(
+    database: Database, first: int, last: int | None = None, suite: str | None = None
+) -> list[Row]:
+    """Scores of some cycles, by cycle: each row of `scores` with its cycle and stage; of one that was
+    measured twice the newer, and of a suite's metrics its headline first."""
+    tree = runs_of_cycles(first, first if last is None else last)
+    stage = case(*[(getattr(Cycle, f"{name}_id") == Score.checkpoint_id, name) for name in STAGES])
+    query = (
+        select(tree.c.cycle, stage.label("stage"), *Score.__table__.c)
+        .join(Score, Score.run_id == tree.c.run_id)
+        .join(Cycle, Cycle.number == tree.c.cycle)
+        .where(stage.is_not(None))
+        .order_by(tree.c.cycle, Score.id)
+    )
+    if suite is not None:
+        query = query.where(Score.suite == suite)
+    newest: dict[tuple[Any, ...], Row] = {}
+    with database.read() as connection:
+        for row in connection.execute(query).mappings():
+            newest[row["cycle"], row["stage"], row["suite"], row["metric"]] = dict(row)
+    return sorted(
+        newest.values(), key=lambda row: (row["cycle"], row["metric"] != HEADLINE.get(row["suite"]))
+    )
+
+
+def flip_counts(database: Database, scores: Mapping[str, int]) -> dict[tuple[bool | None, ...], int]:
+    """How many prompts each pattern of passed and failed has, in the order of `scores`: stage -> score id."""
+    items, query = _side_by_side(scores)
+    passed = [item.passed for item in items.values()]
+    query = query.with_only_columns(*passed, func.count()).group_by(*passed).order_by(None)
+    with database.read() as connection:
+        return {tuple(row[:-1]): row[-1] for row in connection.execute(query)}
+
+
+def side_by_side(
+    database: Database,
+    scores: Mapping[str, int],
+    *,
+    passed: Mapping[str, bool] | None = None,
+    kind: str = "",
+    failing: str = "",
+    search: str = "",
+    after: str = "",
+    limit: int = 20,
+) -> list[Row]:
+    """Prompts with each stage's response, by key: {key, prompt, stages: {stage: {passed, response, detail}}}.
+
+    `scores` is stage -> score id. `passed` asks for some stages' results, `kind` for an instruction type or
+    kind of probe, `failing` for a stage that fails that very type, `search` for a text in prompt or
+    responses; `after` is the last key of the page before.
+    """
+    items, query = _side_by_side(scores)
+    for stage, wanted in (passed or {}).items():
+        query = query.where(items[stage].passed == wanted)
+    query = _kind(query, next(iter(items.values())), kind) if kind else query
+    if failing:
+        query = query.where(items[failing].passed.is_(False))
+    if search:
+        columns = [column for item in items.values() for column in (item.response, item.prompt)]
+        query = query.where(or_(*[column.icontains(search, autoescape=True) for column in columns]))
+    return _read(database, query, items, kind if failing else "", failing, after, limit)
+
+
+def _side_by_side(scores: Mapping[str, int]) -> tuple[dict[str, Any], Select[Any]]:
+    """Items of the first score, and of the others those with the same key."""
+    items: dict[str, Any] = {stage: aliased(Item) for stage in scores}
+    (first, one), *others = items.items()
+    query: Select[Any] = select(one.key, one.prompt).where(one.score_id == scores[first])
+    for stage, item in others:
+        query = query.outerjoin(item, and_(item.score_id == scores[stage], item.key == one.key))
+    return items, query.order_by(one.key)
+
+
+def _kind(query: Select[Any], item: Any, kind: str) -> Select[Any]:
+    """JSON as text, the same on every database: the type is one of its strings."""
+    return query.where(cast(item.detail, Text).contains(f'"{kind}"', autoescape=True))
+
+
+def _read(
+    database: Database,
+    query: Select[Any],
+    items: Mapping[str, Any],
+    kind: str,
+    failing: str,
+    after: str,
+    limit: int,
+) -> list[Row]:
+    names = ("passed", "response", "detail")
+    columns = [
+        getattr(item, name).label(f"{stage}_{name}") for stage, item in items.items() for name in names
+    ]
+    one = next(iter(items.values()))
+    query = query.add_columns(*columns)
+    found: list[Row] = []
+    with database.read() as connection:
+        for _ in range(MOST_CHUNKS):
+            page = query.where(one.key > after).limit(CHUNK if kind else limit)
+            rows = connection.execute(page).mappings().all()
+            for row in rows:
+                if kind and not fails(row[f"{failing}_detail"] or {}, kind):
+                    continue
+                stages = {stage: {name: row[f"{stage}_{name}"] for name in names} for stage in items}
+                found.append({"key": row["key"], "prompt": row["prompt"], "stages": stages})
+            if len(found) >= limit or len(rows) < (CHUNK if kind else limit):
+                break
+            after = rows[-1]["key"]
+    return found[:limit]
+
+
+def fails(detail: Mapping[str, Any], kind: str) -> bool:
+    """Whether an item fails that very instruction type; a probe has one kind and fails as a whole."""
+    kinds, strict = detail.get("instructions"), detail.get("strict")
+    if not isinstance(kinds, list) or not isinstance(strict, list):
+        return True
+    return any(name == kind and not ok for name, ok in zip(kinds, strict, strict=False))
+
+
+def cycle_numbers(database: Database) -> list[int]:
+    """The numbers of all cycles, oldest first."""
+    with database.read() as connection:
+        return list(connection.scalars(select(Cycle.number).order_by(Cycle.number)))
