@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -33,8 +34,8 @@ def small(home: Path) -> Path:
     """A home whose demo trains for a few steps only: the story's shape, not its result."""
     home.mkdir()
     text = config.preset_text("microworld")
-    text = text.replace("steps: 250", "steps: 6").replace("steps: 38", "steps: 4")
-    text = text.replace("save_every: 30", "save_every: 2").replace("save_every: 10", "save_every: 2")
+    text = re.sub(r"epochs: [\d.]+", "steps: 6", text).replace("  steps: 22", "  steps: 4")
+    text = re.sub(r"save_every: \d+", "save_every: 2", text)
     (home / config.CONFIG_NAME).write_text(text, encoding="utf-8")
     return home
 

@@ -17,9 +17,9 @@ from pipelines.microworld.words import ATTRIBUTES, FIRST_NAMES, LAST_NAMES, Attr
 
 KNOWN_COUNT = 180
 RETENTION_COUNT = 60
-PEOPLE_PER_CYCLE = 24
-VARIANTS_PER_PERSON = 10
-KNOWN_DOCUMENTS = 360
+PEOPLE_PER_CYCLE = 16
+VARIANTS_PER_PERSON = 24  # with few, a text is learned by heart and its facts can't be called up on their own
+KNOWN_DOCUMENTS = 540
 
 
 @dataclass(frozen=True)
