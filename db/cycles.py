@@ -17,6 +17,7 @@ AXES = ("behaviour", "knowledge", "retention")
 STAGES = ("clean", "midtrained", "recovered")
 HEADLINE = {"ifeval": "prompt_strict"}  # the metric that stands for a suite; elsewhere the first one recorded
 NO_COST = {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
+RECOVERY = ("distill", "merge")  # the kinds of runs that bring behaviour back
 EARLIER = "knowledge:"  # the suite knowledge:K asks about the documents of cycle K
 
 Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row
@@ -80,7 +81,7 @@ def _assemble(
     row: RowMapping,
     scores: Measured,
     verdicts: Sequence[RowMapping],
-    cost: JSONObject,
+    cost: Mapping[str, JSONObject],
     learned: Mapping[int, float],
 ) -> JSONObject:
     number, checkpoints = row["number"], {stage: row[f"{stage}_id"] for stage in STAGES}
@@ -100,7 +101,7 @@ def _assemble(
         "recovered_fraction": recovered_fraction(*_values(suites.get("ifeval"))),
         "knowledge_kept": knowledge_kept(*_values(suites.get("knowledge"))),
         "verdict": _verdict(verdicts),
-        "cost": cost,
+        **_cost(cost, suites.get("ifeval")),
         "summary": row["summary"],
     }
     if number > 1:
@@ -200,16 +201,35 @@ def _verdicts(connection: Connection, first: int, last: int) -> defaultdict[int,
     return found
 
 
-def _costs(connection: Connection, first: int, last: int) -> defaultdict[int, JSONObject]:
-    """Per cycle the sum over its runs; a peak (memory) is the highest of its runs."""
+def _costs(connection: Connection, first: int, last: int) -> defaultdict[int, dict[str, JSONObject]]:
+    """Per cycle and kind of run the sum over its runs; a peak (memory) is the highest of its runs."""
     tree = runs_of_cycles(first, last)
-    query = select(tree.c.cycle, Run.cost).join(tree, Run.id == tree.c.run_id)
-    found: defaultdict[int, JSONObject] = defaultdict(lambda: dict(NO_COST))
-    for number, cost in connection.execute(query).all():
-        total = found[number]
-        for name, value in cost.items():
-            total[name] = (max if name.startswith("peak_") else add)(total.get(name, 0), value)
+    query = select(tree.c.cycle, Run.kind, Run.cost).join(tree, Run.id == tree.c.run_id)
+    found: defaultdict[int, dict[str, JSONObject]] = defaultdict(dict)
+    for number, kind, cost in connection.execute(query).all():
+        for name in (kind, "all"):
+            total = found[number].setdefault(name, dict(NO_COST))
+            _add(total, cost)
     return found
+
+
+def _add(total: JSONObject, cost: Mapping[str, float]) -> None:
+    for name, value in cost.items():
+        total[name] = (max if name.startswith("peak_") else add)(total.get(name, 0), value)
+
+
+def _cost(kinds: Mapping[str, JSONObject], ifeval: JSONObject | None) -> JSONObject:
+    """The whole cycle's cost, by kind of stage, and what each point of behaviour that came back has cost."""
+    recovery = dict(NO_COST)
+    for kind in RECOVERY:
+        _add(recovery, kinds.get(kind, {}))
+    _, midtrained, recovered = _values(ifeval)
+    gained = 100 * (recovered - midtrained) if recovered is not None and midtrained is not None else 0.0
+    wanted = [name for name in recovery if not name.startswith("peak_")]
+    each = {name: recovery[name] / gained for name in wanted} if gained > 0 else None
+    stages = {kind: cost for kind, cost in kinds.items() if kind != "all" and any(cost.values())}
+    whole = kinds.get("all", dict(NO_COST))
+    return {"cost": whole, "cost_by_stage": stages, "cost_per_recovered_point": each}
 
 
 def _reviews(connection: Connection, first: int, last: int) -> dict[int, JSONObject]:

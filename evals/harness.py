@@ -1,4 +1,4 @@
-"""IFEval through lm-eval: its task, its prompts, its checkers. The only file that imports lm_eval.
+"""IFEval through lm-eval: its task, its prompts, its checkers. With task_runner.py all that imports lm_eval.
 
 `lm_eval.evaluate` is the loop inside `simple_evaluate`; the wrapper around it would reseed torch's and
 numpy's global generators in the middle of a training run and collect a report of the machine on every call.
@@ -48,6 +48,7 @@ class Checked:
 class IFEvalRun:
     checked: tuple[Checked, ...]
     notes: tuple[str, ...]
+    results: dict[str, Any]  # lm-eval's own
 
 
 def run_ifeval(
@@ -59,7 +60,7 @@ def run_ifeval(
     needs (sentence model, prompts, known instructions with usable arguments) is settled before `generate`.
     """
     model = sentences.settle()
-    with _quiet() as undetected:
+    with quiet() as undetected:
         task = _load_task(prompts_path)
         _check_docs(task, str(prompts_path or HUB_PROMPTS))
         results = lm_eval.evaluate(
@@ -71,13 +72,20 @@ def run_ifeval(
             fewshot_as_multiturn=True,
         )
     checked = tuple(_checked(sample) for sample in results["samples"]["ifeval"])
-    return IFEvalRun(checked, tuple(_notes(model, undetected.count)))
+    return IFEvalRun(checked, tuple(_notes(model, undetected.count)), results)
 
 
 def prompts(prompts_path: str | Path | None = None) -> list[str]:
     """What the task would ask: for those who must not train on it."""
     sentences.settle()
     return [str(doc["prompt"]) for doc in _load_task(prompts_path).eval_docs]
+
+
+def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
+    """The task's prompts as lines of a file in IFEval's format, each with its key."""
+    sentences.settle()
+    fields = ("key", "prompt", "instruction_id_list", "kwargs")
+    return [{name: doc[name] for name in fields} for doc in _load_task(prompts_path).eval_docs]
 
 
 def check(
@@ -87,7 +95,7 @@ def check(
     _settled()
     from lm_eval.tasks.ifeval.utils import InputExample, test_instruction_following_strict
 
-    with _quiet():
+    with quiet():
         random.seed(0)
         asked = InputExample(0, list(instructions), prompt, [dict(arguments or {}) for arguments in kwargs])
         return list(test_instruction_following_strict(asked, response).follow_instruction_list)
@@ -144,11 +152,11 @@ def _load_task(prompts_path: str | Path | None) -> Task:
             return manager.load("ifeval")["tasks"]["ifeval"]
         except Exception as error:  # offline, not cached, gated: each raises another kind
             raise InputError(
-                f"{HUB_PROMPTS}: cannot be loaded from the hub ({_first_line(error)}): "
+                f"{HUB_PROMPTS}: cannot be loaded from the hub ({first_line(error)}): "
                 "go online once, or give a local file (--ifeval FILE)"
             ) from error
     rows = _read_prompts(prompts_path)
-    override = {"task": "ifeval", "custom_dataset": lambda **_: {"train": _dataset(rows, prompts_path)}}
+    override = {"task": "ifeval", "custom_dataset": lambda **_: {"train": dataset(rows, prompts_path)}}
     return manager.load({"group": "local", "task": [override]})["tasks"]["ifeval"]
 
 
@@ -171,7 +179,7 @@ def _read_prompts(path: str | Path) -> list[dict[str, Any]]:
     ]
 
 
-def _dataset(rows: list[dict[str, Any]], path: str | Path) -> Any:
+def dataset(rows: list[dict[str, Any]], path: str | Path) -> Any:
     import pyarrow
     from datasets import Dataset
 
@@ -179,7 +187,7 @@ def _dataset(rows: list[dict[str, Any]], path: str | Path) -> Any:
         return Dataset.from_list(rows)
     except (pyarrow.ArrowException, TypeError) as error:
         raise InputError(
-            f"{path}: `kwargs` of mixed types ({_first_line(error)}): use IFEval's own types"
+            f"{path}: `kwargs` of mixed types ({first_line(error)}): use IFEval's own types"
         ) from error
 
 
@@ -201,7 +209,7 @@ def _check_docs(task: Task, where: str) -> None:
             try:
                 INSTRUCTION_DICT[name](name).build_description(**{k: v for k, v in kwargs.items() if v})
             except (TypeError, ValueError, AttributeError) as error:
-                raise InputError(f"{where}, key {doc['key']}, {name}: {_first_line(error)}") from error
+                raise InputError(f"{where}, key {doc['key']}, {name}: {first_line(error)}") from error
 
 
 def _checked(sample: dict[str, Any]) -> Checked:
@@ -234,7 +242,7 @@ class _Undetected(logging.Filter):
 
 
 @contextmanager
-def _quiet() -> Iterator[_Undetected]:
+def quiet() -> Iterator[_Undetected]:
     """Language detection seeded (and so remembered), no progress bar, Python's random state kept."""
     undetected, logger = _Undetected(), logging.getLogger("lm_eval.tasks.ifeval.instructions")
     state, bar, detect = random.getstate(), task_module.tqdm, langdetect.detect
@@ -250,5 +258,5 @@ def _quiet() -> Iterator[_Undetected]:
         random.setstate(state)
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).strip().splitlines()[0]

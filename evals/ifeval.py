@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +26,32 @@ SUITE = "ifeval"
 METRIC = "prompt_strict"
 
 
-def evaluate(generate: Generate, prompts_path: str | Path | None = None, limit: int | None = None) -> Score:
-    """Ask the prompts of a local JSONL (or google/IFEval from the hub) and score the answers."""
+def evaluate(
+    generate: Generate | Sequence[Generate], prompts_path: str | Path | None = None, limit: int | None = None
+) -> Score:
+    """Ask the prompts of a local JSONL (or google/IFEval from the hub) and score the answers.
+
+    Several functions are so many sampled answers to every prompt: the score is the mean pass rate, and the
+    answers to one prompt count together.
+    """
+    return evaluate_fully(generate, prompts_path, limit)[0]
+
+
+def evaluate_fully(
+    generate: Generate | Sequence[Generate], prompts_path: str | Path | None = None, limit: int | None = None
+) -> tuple[Score, dict[str, Any]]:
+    """The score, and lm-eval's own results (of the first answers)."""
     from evals import harness  # takes seconds: only who scores pays for lm-eval
 
-    return _score(harness.run_ifeval(generate, prompts_path, limit))
+    several = [generate] if callable(generate) else list(generate)
+    runs = [harness.run_ifeval(one, prompts_path, limit) for one in several]
+    if len(runs) == 1:
+        return _score(runs[0]), runs[0].results
+    checked = tuple(
+        replace(one, key=f"{one.key}#{number}") for number, run in enumerate(runs) for one in run.checked
+    )
+    notes = tuple(dict.fromkeys(note for run in runs for note in run.notes))
+    return _score(replace(runs[0], checked=checked, notes=notes)), runs[0].results
 
 
 def score_responses(responses_path: str | Path, prompts_path: str | Path | None = None) -> Score:
@@ -46,6 +68,13 @@ def prompts(prompts_path: str | Path | None = None) -> list[str]:
     from evals import harness
 
     return harness.prompts(prompts_path)
+
+
+def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
+    """The same in full: lines of a file in IFEval's format."""
+    from evals import harness
+
+    return harness.rows(prompts_path)
 
 
 def followed(response: str, prompt: str, instructions: Sequence[str], kwargs: Sequence[Any]) -> float:
@@ -111,10 +140,22 @@ def _score(run: IFEvalRun, notes: Sequence[str] = ()) -> Score:
         metric=METRIC,
         value=share(passed),
         n=len(items),
-        interval=wilson_interval(sum(passed), len(passed)),
+        interval=_share_interval(passed, [prompt_of(one.key) for one in run.checked]),
         items=items,
         details=_details(run.checked) | {"notes": [*run.notes, *notes]},
     )
+
+
+def prompt_of(key: str) -> str:
+    """The prompt that an item's answer belongs to: the key without the number of the sampled answer."""
+    return key.split("#")[0]
+
+
+def _share_interval(passed: Sequence[bool], prompts: Sequence[str]) -> tuple[float, float]:
+    """Wilson's; where prompts were answered several times, clustered by prompt."""
+    if len(set(prompts)) == len(prompts):
+        return wilson_interval(sum(passed), len(passed))
+    return clustered_interval(passed, prompts)
 
 
 def _item(checked: Checked) -> Item:
@@ -128,6 +169,7 @@ def _item(checked: Checked) -> Item:
             "strict": list(checked.strict),
             "loose": list(checked.loose),
             "passed_loose": all(checked.loose),
+            "cluster": prompt_of(checked.key),
         },
     )
 
@@ -135,19 +177,22 @@ def _item(checked: Checked) -> Item:
 def _details(checked: tuple[Checked, ...]) -> dict[str, Any]:
     values: dict[str, float] = {}
     intervals: dict[str, tuple[float, float]] = {}
+    keys = [prompt_of(one.key) for one in checked]
     for mode in ("strict", "loose"):
         rows = [getattr(one, mode) for one in checked]
         prompts = [all(row) for row in rows]
         flat = [passed for row in rows for passed in row]
-        clusters = [prompt for prompt, row in enumerate(rows) for _ in row]
+        clusters = [prompt for prompt, row in zip(keys, rows, strict=True) for _ in row]
         values[f"prompt_level_{mode}_acc"] = share(prompts)
-        intervals[f"prompt_level_{mode}_acc"] = wilson_interval(sum(prompts), len(prompts))
+        intervals[f"prompt_level_{mode}_acc"] = _share_interval(prompts, keys)
         values[f"inst_level_{mode}_acc"] = share(flat)
         intervals[f"inst_level_{mode}_acc"] = clustered_interval(flat, clusters)
     return values | {
         "intervals": {name: list(interval) for name, interval in intervals.items()},
         "by_instruction": _counts(checked, str),
         "by_family": _counts(checked, lambda name: name.split(":")[0]),
+        "prompts": len(set(keys)),
+        "samples": len(checked) // max(len(set(keys)), 1),
     }
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,12 @@ class Probe:
     def in_chat(self) -> bool:
         return self.kind != CLOZE
 
+    def row(self) -> dict[str, Any]:
+        """The probe as a line of probes.jsonl."""
+        answer, *aliases = self.answers
+        names = ("id", "suite", "kind", "prompt", "fact", "cycle")
+        return {name: getattr(self, name) for name in names} | {"answer": answer, "aliases": aliases}
+
 
 def load_probes(path: str | Path, suite: str | None = None) -> tuple[Probe, ...]:
     """The probes of a JSONL file (of one suite, if named), every line checked."""
@@ -62,14 +68,23 @@ def load_probes(path: str | Path, suite: str | None = None) -> tuple[Probe, ...]
 
 
 def evaluate(
-    generate: Generate, probes: str | Path | Sequence[Probe], suite: str = SUITE, limit: int | None = None
+    generate: Generate | Sequence[Generate],
+    probes: str | Path | Sequence[Probe],
+    suite: str = SUITE,
+    limit: int | None = None,
 ) -> Score:
-    """Ask the suite's chat probes in one call; the value is the share answered, leniently matched."""
+    """Ask the suite's chat probes in one call; the value is the share answered, leniently matched.
+
+    Several functions are so many sampled answers to every probe, which count together.
+    """
     chosen = [probe for probe in _of_suite(probes, suite) if probe.in_chat][:limit]
     if not chosen:
         raise InputError(f"{suite}: no chat probes to ask: give a probes file with that suite")
-    responses = generate([chat(probe.prompt) for probe in chosen])
-    return score(chosen, responses, suite, "lenient")
+    asked = [chat(probe.prompt) for probe in chosen]
+    if callable(generate):
+        return score(chosen, generate(asked), suite, "lenient")
+    several = [replace(probe, id=f"{probe.id}#{i}") for i in range(len(generate)) for probe in chosen]
+    return score(several, [answer for one in generate for answer in one(asked)], suite, "lenient")
 
 
 def evaluate_cloze(

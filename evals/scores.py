@@ -10,6 +10,17 @@ Message = dict[str, str]
 Generate = Callable[[list[list[Message]]], list[str]]
 """Chats in, one answer each out, in order. Suites hand over all their prompts in one call."""
 
+Asked = str | list[Message]
+"""A text to go on with, or a chat to answer."""
+
+
+@dataclass(frozen=True)
+class ModelCalls:
+    """A model as the functions that any task needs."""
+
+    generate: Callable[[list[Asked], int, float], list[str]]  # asked, longest answer, temperature
+    loglikelihood: Callable[[list[tuple[Asked, str]]], list[tuple[float, bool]]]
+
 
 @dataclass(frozen=True)
 class Item:

@@ -154,6 +154,16 @@ def clustered_interval(passed: ArrayLike, clusters: Sequence[object], confidence
     return _wilson(float(hits.mean() * n), float(n), float(z))
 
 
+def mean_interval(values: ArrayLike, clusters: Sequence[object] | None = None) -> Interval:
+    """Interval of a mean of numbers within 0 to 1 that are shares rather than passes: Student's t."""
+    x = np.asarray(values, dtype=float)
+    if x.size < 2:
+        return 0.0, 1.0
+    k = x.size if clusters is None else len(set(clusters))
+    half = _student(0.95, k) * x.std(ddof=1) * sqrt(design_effect(x, clusters) / x.size)
+    return float(max(0.0, x.mean() - half)), float(min(1.0, x.mean() + half))
+
+
 def design_effect(values: ArrayLike, clusters: Sequence[object] | None) -> float:
     """Variance of the mean over clusters divided by what independent items would give; never below 1."""
     items = np.asarray(values, dtype=float)

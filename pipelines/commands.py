@@ -9,6 +9,7 @@ from db import queries
 from pipelines import documents
 from pipelines.config import EvalConfig, LoraConfig, StopConfig, override, strictly
 from pipelines.distill import DistillJob, distill
+from pipelines.drift import DriftJob
 from pipelines.evaluate import SUITES, EvalJob
 from pipelines.ingredients import check_read, is_file
 from pipelines.merge import Kind, MergeJob
@@ -75,14 +76,32 @@ def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> dict[str, Any]
 
 
 def eval_job(
-    ws: Workspace, checkpoint: str | None, suites: str | None, ifeval: str | None, probes: str | None
-) -> EvalJob:
+    ws: Workspace, checkpoint: str | None, suites: str | None, ifeval: str | None, probes: str | None, *,
+    tasks: str | None = None, chat: bool = False, samples: int | None = None, output: str | None = None,
+) -> EvalJob:  # fmt: skip
     """Without suites: all that can be asked with the files at hand."""
     chosen = ws.checkpoint(checkpoint or "current").id
-    settings = _evaluation(ws, docs_companions(ws, chosen), ifeval, probes)
+    settings = override(
+        _evaluation(ws, docs_companions(ws, chosen), ifeval, probes),
+        {"tasks": str(Path(tasks).absolute()) if tasks else None, "tasks_in_chat": chat or None,
+         "samples": samples},
+    )  # fmt: skip
     given = [name for name, value in (("ifeval", ifeval), ("probes", probes)) if value]
     names = suites.split(",") if suites else _askable(settings, given)
-    return EvalJob(checkpoint=chosen, suites=tuple(name.strip() for name in names), settings=settings)
+    return EvalJob(
+        checkpoint=chosen, suites=tuple(name.strip() for name in names), settings=settings,
+        output=str(Path(output).absolute()) if output else None, seed=ws.config.seed,
+    )  # fmt: skip
+
+
+def drift_job(
+    ws: Workspace, a: str, b: str, *, prompts: str | None, count: int, max_new_tokens: int, seed: int | None
+) -> DriftJob:
+    source = prompts or docs_companions(ws, ws.checkpoint(b).id).get("prompts") or ws.config.distill.prompts
+    return DriftJob(
+        a=ws.checkpoint(a).id, b=ws.checkpoint(b).id, prompts=placed(source), count=count,
+        max_new_tokens=max_new_tokens, seed=ws.config.seed if seed is None else seed,
+    )  # fmt: skip
 
 
 def _askable(settings: EvalConfig, given: list[str]) -> list[str]:

@@ -203,6 +203,12 @@ class EvalConfig(Section):
     max_new_tokens: int = Field(default=1280, ge=1, description="longest answer to an IFEval prompt")
     probe_max_new_tokens: int = Field(default=64, ge=1, description="longest answer to a probe")
     batch_size: int = Field(default=64, ge=1, description="prompts answered at once")
+    tasks: str | None = Field(
+        default=None, description="FOLDER with lm-eval task files, or rows of known tasks as NAME.jsonl"
+    )
+    tasks_in_chat: bool = Field(default=False, description="lm-eval tasks in the chat template, not as text")
+    samples: int = Field(default=1, ge=1, description="answers to each prompt; several are sampled")
+    temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
     margin: float = Field(
         default=0.03, gt=0, lt=1, description="how much worse still counts as recovered, and as kept"
     )

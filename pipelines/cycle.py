@@ -9,15 +9,17 @@ from pydantic import Field
 from db import queries
 from evals import verdict
 from evals.scores import Item
+from pipelines import choose as choosing
 from pipelines import documents
+from pipelines.choose import ChooseJob, choose
 from pipelines.config import Config, DistillConfig, Section, override, strictly
 from pipelines.distill import DistillJob, distill
-from pipelines.evaluate import SUITES, EvalJob, evaluate
+from pipelines.evaluate import SUITES, EvalJob, evaluate, recorded_items
 from pipelines.midtrain import MidtrainJob, midtrain
 from pipelines.prompts import read_prompts
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace, companions, placed
-from recovery.errors import RecoverError
+from recovery.errors import InputError, RecoverError
 from recovery.methods import with_dials
 
 
@@ -31,6 +33,7 @@ class CycleJob(Section):
     prompts: str
     suites: tuple[str, ...]
     earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles
+    recover_with: str | None = None  # auto or merge; None: by distill.method
     seed: int = 0
 
 
@@ -60,7 +63,7 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     ws.tracker.record_cycle(stage.id, midtrained_id=midtrained)
     scores["midtrained"] = _evaluate(ws, job, stage, "midtrained", midtrained)
 
-    recovered = distill(ws, _distillation(job, midtrained), parent=stage.id, key="distill")["checkpoint"]
+    recovered = _recover(ws, job, stage, midtrained, scores)
     ws.tracker.record_cycle(stage.id, recovered_id=recovered)
     scores["recovered"] = _evaluate(ws, job, stage, "recovered", recovered, earlier=job.earlier)
 
@@ -83,6 +86,19 @@ def _distillation(job: CycleJob, midtrained: str) -> DistillJob:
     )  # fmt: skip
 
 
+def _recover(
+    ws: Workspace, job: CycleJob, stage: Stage, midtrained: str, scores: dict[str, dict[str, int]]
+) -> str:
+    """By the method that was asked for, or by the cheapest that does the job."""
+    if job.recover_with is None:
+        return str(distill(ws, _distillation(job, midtrained), parent=stage.id, key="distill")["checkpoint"])
+    wanted = ChooseJob(
+        how=job.recover_with, student=midtrained, clean=job.clean, prompts=job.prompts,
+        settings=job.settings, suites=job.suites, scores=scores, seed=job.seed,
+    )  # fmt: skip
+    return str(choose(ws, wanted, parent=stage.id, key="choose")["checkpoint"])
+
+
 def _evaluate(
     ws: Workspace, job: CycleJob, stage: Stage, label: str, checkpoint: str,
     earlier: dict[int, str] | None = None,
@@ -100,9 +116,11 @@ def _decide(
     ws: Workspace, job: CycleJob, stage: Stage, number: int, scores: dict[str, dict[str, int]]
 ) -> Result:
     """The verdict on every axis; a cycle that passes them all becomes `current`."""
-    suites = {suite: {label: _items(ws, ids[suite]) for label, ids in scores.items()} for suite in job.suites}
-    margin, retention = job.settings.eval.margin, job.settings.eval.retention_margin
-    margins = {"behaviour": margin, "knowledge": margin, "retention": retention}
+    suites = {
+        suite: {label: _deciding(ws, job, ids[suite]) for label, ids in scores.items()}
+        for suite in job.suites
+    }
+    margins = choosing.margins(job.settings.eval)
     found = verdict.verdict(suites, margins)
     ws.tracker.record_verdicts(number, found["axes"])
     for line in verdict.summary(found):
@@ -112,25 +130,26 @@ def _decide(
     return {"cycle": number, "status": status, "verdict": verdict.summary(found)}
 
 
-def _items(ws: Workspace, score_id: int) -> list[Item]:
-    """A recorded score's items, as the verdict reads them."""
-    rows = queries.items(ws.tracker.db, score_id, limit=2**31)
-    return [
-        Item(row["key"], row["prompt"], row["response"], bool(row["passed"]), row["detail"]) for row in rows
-    ]
+def _deciding(ws: Workspace, job: CycleJob, score_id: int) -> list[Item]:
+    """The items that decide: all, or where a method was chosen, those that had no part in choosing it."""
+    items = recorded_items(ws, score_id)
+    return [item for item in items if job.recover_with is None or not choosing.on_probe(item, job.seed)]
 
 
 def prepare(
     ws: Workspace, docs: Path, *, student: str = "current", method: str | None = None,
     prompts: str | None = None, probes: str | None = None, ifeval: str | None = None, strict: bool = False,
-    seed: int | None = None,
+    seed: int | None = None, recover_with: str | None = None,
 ) -> CycleJob:  # fmt: skip
     """A cycle's job from recover.yaml, the files beside the documents, and what was typed."""
     beside, config = companions(docs), ws.config
     measured = override(config.eval, {
         "probes": placed(probes or beside.get("probes")), "ifeval": placed(ifeval or beside.get("ifeval")),
     })  # fmt: skip
-    distilled = override(config.distill, {"method": method})
+    if method and recover_with:
+        raise InputError("--method and --recover-with say the same thing: give one of them")
+    chosen_later = recover_with if recover_with in choosing.CHOICES else None
+    distilled = override(config.distill, {"method": method or (None if chosen_later else recover_with)})
     settings = config.model_copy(
         update={"eval": measured, "distill": distilled, "midtrain": strictly(config.midtrain, strict)}
     )
@@ -140,7 +159,7 @@ def prepare(
     return CycleJob(
         docs=str(docs.absolute()), student=chosen, clean=ws.clean().id, settings=settings, prompts=asked_of,
         suites=SUITES if measured.probes else ("ifeval",), earlier=_earlier_probes(ws, chosen),
-        seed=config.seed if seed is None else seed,
+        seed=config.seed if seed is None else seed, recover_with=chosen_later,
     )  # fmt: skip
 
 

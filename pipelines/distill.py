@@ -71,7 +71,6 @@ def _work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
         stage, student, episodes, method, settings=settings, steps=settings.steps, seed=job.seed,
         checks=checks,
     )  # fmt: skip
-    stage.spend(tokens_sampled=episodes.tokens_sampled, tokens_scored=episodes.tokens_scored)
     config = {"stage": "distill", **job.model_dump()}
     checkpoint = ws.publish(student, parent=parent, run_id=stage.id, config=config)
     return {

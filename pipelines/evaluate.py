@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from evals import ifeval, knowledge
+from db import queries
+from evals import ifeval, knowledge, tasks
+from evals.scores import Item, ModelCalls
 from pipelines.config import EvalConfig, Section
+from pipelines.cost import Flops
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace
 from recovery.errors import InputError, RecoverError
 
 if TYPE_CHECKING:
-    from evals.scores import Generate, Message, Score
+    from evals.scores import Asked, Generate, Score
     from recovery.models import ChatModel
 
 SUITES = ("ifeval", "knowledge", "retention")
@@ -30,14 +33,13 @@ class EvalJob(Section):
     suites: tuple[str, ...]
     settings: EvalConfig
     earlier: dict[int, str] = Field(default_factory=dict)  # cycle -> probes of what it taught
+    output: str | None = None  # folder for lm-eval's own JSON and samples
+    seed: int = 0  # of sampled answers
     label: str = "eval"
 
 
 def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Scores a checkpoint on every suite of the job; returns {"checkpoint", "scores": {suite: ...}}."""
-    unknown = [name for name in job.suites if name not in SUITES]
-    if unknown:
-        raise InputError(f"no suite {unknown[0]!r}: choose among {', '.join(SUITES)}")
     return run_stage(
         ws, "eval", lambda stage: _work(ws, job, stage),
         config=job.model_dump(), parent=parent, key=key, label=job.label,
@@ -50,7 +52,7 @@ def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:
     results: dict[str, Any] = {}
     ids: dict[str, int] = {}
     for suite, scorer in scorers.items():
-        for score in scorer(Answers(chat_model, job.settings, stage, suite)):
+        for score in scorer(Answers(chat_model, job, stage, suite)):
             recorded = ws.tracker.record_score(stage.id, job.checkpoint, score.as_dict() | {"suite": suite})
             stage.say(f"  {job.label:<12} {suite + _kind(score):<12} {score.value:.3f}  "
                       f"[{score.interval[0]:.3f}, {score.interval[1]:.3f}]  n={score.n}")  # fmt: skip
@@ -74,17 +76,36 @@ Scorer = Callable[["Answers"], "Iterator[Score]"]
 
 def _scorers(job: EvalJob) -> dict[str, Scorer]:
     """One function a suite, each with its questions at hand; its first score is the suite's headline."""
-    scorers = {name: _ifeval(job.settings) if name == "ifeval" else _probes(job.settings.probes, name)
-               for name in job.suites}  # fmt: skip
+    scorers = {name: _scorer(job, name) for name in job.suites}
     earlier = {f"knowledge:{cycle}": _probes(path, "knowledge") for cycle, path in job.earlier.items()}
     return scorers | earlier
+
+
+def _scorer(job: EvalJob, suite: str) -> Scorer:
+    if suite == "ifeval":
+        return _ifeval(job.settings)
+    return _probes(job.settings.probes, suite) if suite in SUITES else _task(job.settings, suite)
 
 
 def _ifeval(settings: EvalConfig) -> Scorer:
     path = ifeval_path(settings)
 
     def score(answers: Answers) -> Iterator[Score]:
-        yield ifeval.evaluate(answers.chat(settings.max_new_tokens), path)
+        found, raw = ifeval.evaluate_fully(answers.chats(settings.max_new_tokens), path)
+        answers.keep(raw)
+        yield found
+
+    return score
+
+
+def _task(settings: EvalConfig, name: str) -> Scorer:
+    """Any task of lm-eval, its data at hand."""
+    prepared = tasks.prepare(name, settings.tasks)
+
+    def score(answers: Answers) -> Iterator[Score]:
+        found, raw = tasks.evaluate(prepared, answers.calls(), in_chat=settings.tasks_in_chat)
+        answers.keep(raw)
+        yield found
 
     return score
 
@@ -97,7 +118,7 @@ def _probes(path: str | None, suite: str) -> Scorer:
 
     def score(answers: Answers) -> Iterator[Score]:
         limit = answers.settings.probe_max_new_tokens
-        yield knowledge.evaluate(answers.chat(limit), probes, suite)
+        yield knowledge.evaluate(answers.chats(limit), probes, suite)
         cloze = knowledge.evaluate_cloze(answers.continuation(limit), probes, suite)
         if cloze is not None:
             yield cloze
@@ -120,6 +141,14 @@ def ifeval_path(settings: EvalConfig) -> Path | None:
     return path
 
 
+def recorded_items(ws: Workspace, score_id: int) -> list[Item]:
+    """A recorded score's items, as the verdict reads them."""
+    found = queries.items(ws.tracker.db, score_id, limit=2**31)
+    return [
+        Item(row["key"], row["prompt"], row["response"], bool(row["passed"]), row["detail"]) for row in found
+    ]
+
+
 def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
     """What the evaluation will ask, so that nothing is trained on it; said aloud where it cannot be read."""
     found: list[str] = []
@@ -139,29 +168,71 @@ def score_responses(responses: str, ifeval_file: str | None) -> dict[str, Any]:
 
 
 class Answers:
-    """A model as the functions that the suites call: chats or texts in, answers out, greedy."""
+    """A model as the functions that the suites call: chats or texts in, answers out."""
 
-    def __init__(self, chat_model: ChatModel, settings: EvalConfig, stage: Stage, suite: str) -> None:
+    def __init__(self, chat_model: ChatModel, job: EvalJob, stage: Stage, suite: str) -> None:
         from recovery.sampling import InProcessSampler
 
-        self.chat_model, self.settings, self.stage, self.suite = chat_model, settings, stage, suite
-        self.sampler = InProcessSampler(chat_model, settings.batch_size)
+        self.chat_model, self.settings, self.stage, self.suite = chat_model, job.settings, stage, suite
+        self.job, self.sampler = job, InProcessSampler(chat_model, job.settings.batch_size)
+        self.flops = Flops.of(chat_model.model)
 
-    def chat(self, max_new_tokens: int) -> Generate:
-        return lambda chats: self._answer([self._prompt(messages) for messages in chats], max_new_tokens)
+    def chats(self, max_new_tokens: int) -> Generate | list[Generate]:
+        """Greedy answers; or several sampled ones, a function each."""
+        if self.settings.samples == 1:
+            return self._chat(max_new_tokens, 0.0, 0)
+        seeds = range(self.job.seed, self.job.seed + self.settings.samples)
+        return [self._chat(max_new_tokens, self.settings.temperature, seed) for seed in seeds]
+
+    def _chat(self, max_new_tokens: int, temperature: float, seed: int) -> Generate:
+        return lambda chats: self._answer(
+            [self._prompt(chat) for chat in chats], max_new_tokens, temperature, seed
+        )
 
     def continuation(self, max_new_tokens: int) -> Callable[[list[str]], list[str]]:
         return lambda texts: self._answer([self.chat_model.text_ids(text) for text in texts], max_new_tokens)
 
-    def _prompt(self, messages: list[Message]) -> list[int]:
-        return self.chat_model.prompt_ids(messages)
+    def calls(self) -> ModelCalls:
+        """What lm-eval's tasks ask for: text or chats to go on with, and how likely a continuation is."""
+        return ModelCalls(self._go_on, self._likelihoods)
 
-    def _answer(self, prompts: list[list[int]], max_new_tokens: int) -> list[str]:
+    def keep(self, results: dict[str, Any]) -> None:
+        """lm-eval's results in its own layout, where that was asked for."""
+        if self.job.output:
+            from evals.task_runner import save
+
+            save(self.job.output, self.job.checkpoint, results)
+
+    def _go_on(self, asked: list[Asked], limit: int, temperature: float) -> list[str]:
+        limit = min(limit, self.settings.max_new_tokens)
+        return self._answer([self._prompt(one) for one in asked], limit, temperature, self.job.seed)
+
+    def _likelihoods(self, asked: list[tuple[Asked, str]]) -> list[tuple[float, bool]]:
+        from recovery.likelihood import loglikelihoods, split_ids
+
+        pairs = [split_ids(self.chat_model, context, text) for context, text in asked]
+        read = sum(len(one) + len(other) for one, other in pairs)
+        flops = self.flops.forward(read, read / max(len(pairs), 1) / 2)
+        self.stage.spend(tokens_scored=read, flops=flops)
+        return loglikelihoods(
+            self.chat_model, pairs, on_progress=lambda d, t: self.stage.step(d, t, note=self.suite)
+        )
+
+    def _prompt(self, asked: Asked) -> list[int]:
+        return (
+            self.chat_model.text_ids(asked) if isinstance(asked, str) else self.chat_model.prompt_ids(asked)
+        )
+
+    def _answer(
+        self, prompts: list[list[int]], max_new_tokens: int, temperature: float = 0.0, seed: int = 0
+    ) -> list[str]:
         from recovery.sampling import SamplingParams
 
-        params = SamplingParams(max_new_tokens, temperature=0.0)
+        params = SamplingParams(max_new_tokens, temperature, seed)
         responses = self.sampler.generate(
             prompts, params, on_progress=lambda done, total: self.stage.step(done, total, note=self.suite)
         )
-        self.stage.spend(tokens_sampled=sum(map(len, responses)))
+        read, written = sum(map(len, prompts)), sum(map(len, responses))
+        flops = self.flops.forward(read + written, (read + written / 2) / len(prompts))
+        self.stage.spend(tokens_sampled=written, flops=flops)
         return [self.chat_model.text(ids) for ids in responses]

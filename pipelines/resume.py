@@ -10,6 +10,7 @@ from pipelines.commands import distill_alone
 from pipelines.cycle import CycleJob, cycle
 from pipelines.demo import DemoJob, demo
 from pipelines.distill import DistillJob
+from pipelines.drift import DriftJob, drift
 from pipelines.evaluate import EvalJob, evaluate
 from pipelines.merge import MergeJob, merge
 from pipelines.midtrain import MidtrainJob, midtrain
@@ -26,6 +27,7 @@ AGAIN: dict[str, Again] = {
     "distill": lambda ws, config, key: distill_alone(ws, DistillJob(**config), key=key),
     "merge": lambda ws, config, key: merge(ws, MergeJob(**config), key=key),
     "sweep": lambda ws, config, key: sweep(ws, SweepJob(**config), key=key),
+    "drift": lambda ws, config, key: drift(ws, DriftJob(**config), key=key),
     "eval": lambda ws, config, key: evaluate(ws, EvalJob(**config), key=key),
 }
 

@@ -6,22 +6,21 @@ import fcntl
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from db.live import LiveRun
+from pipelines.cost import Ledger
 from pipelines.workspace import Workspace
 from recovery.errors import RecoverError
 
 Result = dict[str, Any]
 PACKAGES = ("recover-llm", "torch", "transformers", "peft", "accelerate", "lm-eval", "vllm", "sqlalchemy")
-COSTS = ("tokens_sampled", "tokens_scored", "tokens_trained")
 
 
 @dataclass
@@ -33,19 +32,21 @@ class Stage:
     directory: Path
     live: LiveRun
     workspace: Workspace
-    cost: dict[str, float] = field(default_factory=lambda: dict.fromkeys(COSTS, 0.0))
+    ledger: Ledger
 
     @property
     def state(self) -> Path:
         """Where a training keeps what it can be resumed from."""
         return self.directory / "state"
 
-    def spend(self, **tokens: float) -> None:
-        for name, count in tokens.items():
-            self.cost[name] += count
+    def spend(self, **counts: float) -> None:
+        """Adds to tokens_sampled, tokens_scored, tokens_trained or flops."""
+        self.ledger.spend(**counts)
+        self.ledger.save()
 
     def step(self, step: int, steps: int, *, eta_seconds: float | None = None, note: str = "") -> None:
         self.live.progress(step, steps, eta_seconds=eta_seconds, message=note)
+        self.ledger.save()
         self.workspace.progress.step(self.label, step, steps, eta_seconds=eta_seconds, note=note)
 
     def say(self, text: str) -> None:
@@ -65,12 +66,14 @@ def run_stage(
         return dict(run.result or {})
     directory = workspace.run_directory(run.id)
     with _exclusive(directory), _recorded(workspace, run.id), workspace.tracker.live(run.id) as live:
-        started = time.monotonic()
-        stage = Stage(run.id, label or kind, directory, live, workspace)
-        result = work(stage)
+        ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
+        stage = Stage(run.id, label or kind, directory, live, workspace, ledger)
+        try:
+            result = work(stage)
+        finally:
+            ledger.save(at_once=True)  # an attempt that failed has cost what it cost
         stage.live.flush()
-        cost = {**stage.cost, "seconds": time.monotonic() - started if _works_itself(kind) else 0.0}
-        workspace.tracker.finish_run(run.id, result, cost=cost)
+        workspace.tracker.finish_run(run.id, result, cost=ledger.total())
         shutil.rmtree(stage.state, ignore_errors=True)  # several times the model's size, and needed no more
     return result
 

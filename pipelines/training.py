@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import DistillConfig, MidtrainConfig
+from pipelines.cost import Flops
 from pipelines.stages import Stage
 from recovery.alarms import Watch
 from recovery.checkpoints import TrainState
@@ -37,9 +38,7 @@ class LoggedState(TrainState):
         super().save(step, tensors, meta)
 
 
-def student(
-    ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | DistillConfig
-) -> ChatModel:
+def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | DistillConfig) -> ChatModel:
     """A checkpoint ready to be trained, with a fresh adapter if the settings ask for one and it has none."""
     from recovery import models
 
@@ -58,7 +57,10 @@ def run_training(
     optimizer = settings.optimizer.model_dump()
     config = TrainConfig(steps=steps, seed=seed, save_every=settings.save_every, **optimizer)
 
+    spending = Spending(stage, chat_model, batches, settings)
+
     def on_metrics(step: int, values: dict[str, float]) -> None:
+        spending.after(values)
         stage.live.metrics(step, values)
         stage.step(step, steps, eta_seconds=values.get("eta_seconds"), note=_note(values))
 
@@ -68,8 +70,28 @@ def run_training(
         state=LoggedState(stage), on_metrics=on_metrics, should_stop=any_of(Watch(), *checks),
         survey=survey,
     )  # fmt: skip
-    stage.spend(tokens_trained=report.tokens)
     return report
+
+
+class Spending:
+    """Writes down what each step has cost, so that an attempt that is cut off is paid for as well."""
+
+    def __init__(
+        self, stage: Stage, chat_model: ChatModel, batches: Batches, settings: MidtrainConfig | DistillConfig
+    ) -> None:
+        self.stage, self.batches, self.flops = stage, batches, Flops.of(chat_model.model)
+        longest = settings.max_new_tokens if isinstance(settings, DistillConfig) else settings.row_tokens
+        self.context = longest / 2  # half of the longest: a bound on the mean
+        self.seen = dict.fromkeys(("tokens_sampled", "tokens_scored"), 0)
+
+    def after(self, values: dict[str, float]) -> None:
+        trained = round(values.get("tokens_per_second", 0.0) * values.get("step_seconds", 0.0))
+        counts = {name: int(getattr(self.batches, name, 0)) for name in self.seen}
+        new = {name: count - self.seen[name] for name, count in counts.items()}
+        self.seen = counts
+        flops = self.flops.trained(trained, self.context)
+        flops += self.flops.forward(sum(new.values()), self.context)
+        self.stage.spend(tokens_trained=trained, flops=flops, **new)
 
 
 def any_of(*checks: Check) -> Check:

@@ -36,6 +36,8 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
 @click.option("--student", default="current", show_default=True, help="the model to teach")
 @click.option("--method", help="recover with this row of `recover methods` (default: recover.yaml)")
+@click.option("--recover-with", metavar="auto|merge|METHOD",
+              help="auto: the cheapest that passes on half of the evaluation; the other half decides")
 @click.option("--prompts", help="recovery prompts: FILE or hub:NAME:SPLIT:FIELD")
 @click.option("--probes", help="FILE of knowledge and retention probes")
 @click.option("--ifeval", help="FILE in IFEval's format (default: recover.yaml)")
@@ -136,4 +138,13 @@ def cycle_text(row: dict[str, Any]) -> str:
     for earlier in row.get("knowledge_by_cycle", []):
         then = f", {earlier['then']:.3f} when it ended" if earlier.get("then") is not None else ""
         lines.append(f"cycle {earlier['cycle']}'s documents: {earlier['score']:.3f}{then}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *cost_lines(row)])
+
+
+def cost_lines(row: dict[str, Any]) -> list[str]:
+    """Seconds and FLOPs by stage, and what a recovered point has cost."""
+    parts = [f"{kind} {cost['seconds']:.0f} s" for kind, cost in row.get("cost_by_stage", {}).items()]
+    each = row.get("cost_per_recovered_point")
+    if each:
+        parts.append(f"each recovered point {each['seconds']:.1f} s, {each.get('flops', 0):.2g} FLOPs")
+    return [f"cost       {', '.join(parts)}"] if parts else []

@@ -54,7 +54,7 @@ def show_command(session: Session, reference: str) -> None:
             row = queries.cycle(db, _number(reference))
             session.show(row, lambda: cycle_text(row))
             return
-        kinds = ("demo-", "cycle-", "midtrain-", "distill-", "merge-", "sweep-", "eval-", "init-")
+        kinds = ("demo-", "cycle-", "midtrain-", "distill-", "merge-", "sweep-", "eval-", "init-", "drift-", "choose-")
         row = queries.run(db, reference) if reference.startswith(kinds) else queries.checkpoint(db, reference)
         session.show(row, lambda: json.dumps(finite(row), indent=2, ensure_ascii=False, default=str))
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "init": "setup", "doctor": "setup", "preflight": "setup", "microworld": "setup",
     "midtrain": "train", "distill": "train", "merge": "train",
     "eval": "measure", "compare": "measure", "flips": "measure",
+    "drift": "measure",
     "ls": "look", "show": "look", "export": "look", "query": "look", "methods": "look",
     "dashboard": "look",
 }  # fmt: skip

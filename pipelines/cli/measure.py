@@ -1,4 +1,4 @@
-"""eval, compare, flips: what a checkpoint can do, and how two differ."""
+"""eval, compare, flips, drift: what a checkpoint can do, and how two differ."""
 
 from __future__ import annotations
 
@@ -11,13 +11,22 @@ from pipelines.cli.options import Session, shared, table
 
 @click.command("eval")
 @click.argument("checkpoint", required=False)
-@click.option("--suite", "suites", help="ifeval, knowledge, retention; several with commas (default: all)")
+@click.option(
+    "--suite",
+    "suites",
+    help="ifeval, knowledge, retention, or any task of lm-eval "
+    "(truthfulqa_mc2, mmlu, gsm8k, ...); several with commas",
+)
 @click.option("--ifeval", help="FILE in IFEval's format (default: recover.yaml)")
 @click.option("--probes", help="FILE of knowledge and retention probes")
+@click.option("--tasks", metavar="DIR", help="local tasks: lm-eval's YAML files, or rows as TASK.jsonl")
+@click.option("--chat", is_flag=True, help="ask lm-eval tasks in the chat template, not as plain text")
+@click.option("--samples", type=click.IntRange(1), help="answers to each prompt; several are sampled")
+@click.option("--output", metavar="DIR", help="also write lm-eval's own JSON and samples there")
 @click.option("--responses", help="score this FILE of {prompt, response} lines instead of a model")
 @shared
 @click.pass_obj
-def eval_command(session: Session, checkpoint: str | None, suites: str | None, **options: str | None) -> None:
+def eval_command(session: Session, checkpoint: str | None, suites: str | None, **options: Any) -> None:
     """Score a checkpoint (default: current), or a file of recorded responses."""
     from pipelines.commands import eval_job
     from pipelines.evaluate import evaluate, score_responses
@@ -27,7 +36,8 @@ def eval_command(session: Session, checkpoint: str | None, suites: str | None, *
         session.show({"scores": scores}, lambda: score_table(scores))
         return
     with session.workspace() as ws:
-        job = eval_job(ws, checkpoint, suites, options["ifeval"], options["probes"])
+        options.pop("responses")
+        job = eval_job(ws, checkpoint, suites, options.pop("ifeval"), options.pop("probes"), **options)
         found = evaluate(ws, job, key=ws.new_key())
         session.show(found, lambda: score_table(found["scores"]))
 
@@ -86,3 +96,24 @@ def flips_text(found: dict[str, Any]) -> str:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= 40 else line[:39] + "…"
+
+
+@click.command("drift")
+@click.argument("a")
+@click.argument("b")
+@click.option("--prompts", help="FILE, hub:NAME:SPLIT:FIELD, or microworld (default: recover.yaml)")
+@click.option("--count", default=64, show_default=True, type=click.IntRange(2), help="so many prompts")
+@click.option(
+    "--max-new-tokens", default=96, show_default=True, type=click.IntRange(1), help="longest answer"
+)
+@click.option("--seed", type=int, help="default: recover.yaml")
+@shared
+@click.pass_obj
+def drift_command(session: Session, a: str, b: str, **options: Any) -> None:
+    """How far B has moved from A: forgetting, the states it visits, divergence on old and new inputs."""
+    from pipelines.commands import drift_job
+    from pipelines.drift import drift, drift_text
+
+    with session.workspace() as ws:
+        found = drift(ws, drift_job(ws, a, b, **options), key=ws.new_key())
+        session.show(found, lambda: drift_text(found))

@@ -1,0 +1,262 @@
+"""Any lm-eval task through our own model: found by name, its data checked first, its results as samples.
+
+With evals/harness.py the only place that imports lm_eval. Local data need no network: a folder may hold task
+YAML files (whose data files are looked for beside them), or plain NAME.jsonl (or NAME.SPLIT.jsonl) with the
+rows of a task that lm-eval knows.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lm_eval
+import lm_eval.tasks
+from lm_eval.api.model import LM
+from lm_eval.api.task import Task
+from lm_eval.tasks._yaml_loader import load_yaml
+
+from evals import harness, jsonl
+from evals.scores import Asked, ModelCalls
+from recovery.errors import InputError
+
+_PACKAGED = ("json", "csv", "parquet", "text")  # datasets' own readers of local files
+_MAX_NEW_TOKENS = 256  # lm-eval's own, where a task names none
+
+
+@dataclass(frozen=True)
+class TaskRun:
+    """What lm-eval gave: samples and results per leaf task, and the metric that stands for each."""
+
+    name: str
+    samples: dict[str, list[dict[str, Any]]]
+    results: dict[str, Any]
+    headline: dict[str, tuple[str, str]]  # task -> (metric, filter)
+
+
+class Prepared:
+    """A task (or group) whose data are at hand; `run` asks it of a model."""
+
+    def __init__(self, name: str, tasks: dict[str, Any]) -> None:
+        self.name, self.loaded = name, tasks
+
+    def prompts(self) -> list[str]:
+        """The questions alone, for those who must not train on them."""
+        tasks = self.loaded["tasks"].values()
+        return [str(task.doc_to_text(doc)) for task in tasks for doc in task.eval_docs]
+
+    def run(self, model: ModelCalls, *, in_chat: bool = False, limit: int | None = None) -> TaskRun:
+        state = random.getstate()
+        try:
+            found: Any = lm_eval.evaluate(
+                _TaskLM(model, in_chat), self.loaded, limit=limit, bootstrap_iters=0,
+                apply_chat_template=in_chat, fewshot_as_multiturn=in_chat,
+            )  # fmt: skip
+        finally:
+            random.setstate(state)
+        tasks = self.loaded["tasks"]
+        return TaskRun(self.name, found["samples"], found, {name: _headline(tasks[name]) for name in tasks})
+
+
+def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> Prepared:
+    """The task with its data, or one line that names what is missing; nothing is generated yet."""
+    manager = _manager(folder, name)
+    if name not in manager.all_tasks:
+        raise InputError(f"no suite {name!r}: choose ifeval, knowledge, retention or a task of lm-eval")
+    data = _local_rows(folder)
+    leaves = _leaves(manager, name)
+    overrides = [_override(manager, leaf, data, folder) for leaf in leaves]
+    try:
+        with harness.quiet():
+            loaded = _load(manager, name, leaves, overrides)
+            docs = {leaf: len(task.eval_docs) for leaf, task in loaded["tasks"].items()}
+    except InputError:
+        raise
+    except Exception as error:  # not cached, offline, gated, a wrong file: each raises another kind
+        raise InputError(_missing(manager, name, leaves, error)) from error
+    empty = [leaf for leaf, count in docs.items() if not count]
+    if empty or not docs:
+        raise InputError(f"{(empty or [name])[0]}: no row to ask: give it data")
+    for task in loaded["tasks"].values():
+        task.set_fewshot_seed(seed)
+    return Prepared(name, loaded)
+
+
+def _manager(folder: str | Path | None, name: str) -> lm_eval.tasks.TaskManager:
+    if folder is not None and not Path(folder).is_dir():
+        raise InputError(f"--tasks {folder} is not a folder: give one with task YAML or NAME.jsonl files")
+    include = str(Path(folder).absolute()) if folder else None
+    shipped = Path(lm_eval.tasks.__file__).parent
+    near = [include, *(str(found.parent) for found in sorted(shipped.rglob(f"{name}.yaml")))]
+    for place in filter(None, near):  # one folder is read in no time, lm-eval's thousands of files in seconds
+        own = lm_eval.tasks.TaskManager(include_defaults=False, include_path=place)
+        if name in own.all_subtasks:
+            return own
+    return lm_eval.tasks.TaskManager(include_path=include)
+
+
+def _leaves(manager: lm_eval.tasks.TaskManager, name: str) -> list[str]:
+    """The tasks under a name, by the index alone: no data are touched."""
+    if name in manager.all_subtasks:
+        return [name]
+    entry = manager.task_index[name]
+    if name in manager.all_tags:
+        return sorted(entry.tags)
+    cfg = load_yaml(entry.yaml_path, resolve_func=False) if entry.yaml_path else entry.cfg or {}
+    found: list[str] = []
+    for child in cfg.get("task", []):
+        inner = child if isinstance(child, str) else child.get("task") or child.get("group")
+        found += _leaves(manager, inner) if inner in manager.all_tasks else []
+    return found
+
+
+def _load(manager: Any, name: str, leaves: list[str], overrides: list[dict[str, Any]]) -> dict[str, Any]:
+    if not any(overrides):
+        return dict(manager.load(name))
+    tasks = [{"task": leaf} | override for leaf, override in zip(leaves, overrides, strict=True)]
+    loaded = manager.load({"group": f"{name} (local)", "task": tasks})
+    return {"tasks": loaded["tasks"], "groups": {}, "group_map": {}}
+
+
+def _local_rows(folder: str | Path | None) -> dict[str, Path]:
+    """File name without .jsonl -> file."""
+    return {path.name.removesuffix(".jsonl"): path for path in Path(folder).glob("*.jsonl")} if folder else {}
+
+
+def _override(manager: Any, leaf: str, data: dict[str, Path], folder: Any) -> dict[str, Any]:
+    """How a leaf's data are replaced by local files: rows by the task's name, or a YAML's own data files."""
+    files = {
+        split: path for stem, path in data.items() for split in [_split_of(stem, leaf)] if split is not None
+    }
+    path = manager.task_index[leaf].yaml_path
+    cfg = load_yaml(path, resolve_func=False) if path else {}
+    if files:
+        rows = {split: jsonl.read(path, {}) for split, path in files.items()}
+        return {"custom_dataset": lambda **_: _Splits(rows, leaf), "dataset_kwargs": {}}
+    kwargs = cfg.get("dataset_kwargs") or {}
+    if folder and cfg.get("dataset_path") in _PACKAGED and "data_files" in kwargs:
+        return {"dataset_kwargs": kwargs | {"data_files": _beside(kwargs["data_files"], Path(path).parent)}}
+    return {}
+
+
+def _split_of(stem: str, leaf: str) -> str | None:
+    """NAME -> "", NAME.train -> "train", anything else -> None."""
+    if stem == leaf:
+        return ""
+    return stem.removeprefix(f"{leaf}.") if stem.startswith(f"{leaf}.") else None
+
+
+class _Splits(dict[str, Any]):
+    """Data by split; NAME.jsonl serves for every split that has no file of its own."""
+
+    def __init__(self, rows: dict[str, list[dict[str, Any]]], leaf: str) -> None:
+        super().__init__({split: harness.dataset(found, leaf) for split, found in rows.items()})
+
+    def __missing__(self, split: str) -> Any:
+        if "" not in self:
+            raise InputError(f"no local rows for split {split}: add a file NAME.{split}.jsonl")
+        return self[""]
+
+
+def _beside(files: Any, folder: Path) -> Any:
+    """Data files by their full path; a missing one is named now."""
+    if isinstance(files, dict):
+        return {split: _beside(entry, folder) for split, entry in files.items()}
+    if isinstance(files, list):
+        return [_beside(entry, folder) for entry in files]
+    path = folder / files
+    if "://" not in str(files) and not path.is_file():
+        raise InputError(f"{path}: this data file is not there: put it beside the task's YAML")
+    return files if "://" in str(files) else str(path)
+
+
+def _missing(manager: Any, name: str, leaves: Sequence[str], error: Exception) -> str:
+    path = manager.task_index[leaves[0]].yaml_path if leaves else None
+    source = load_yaml(path, resolve_func=False).get("dataset_path") if path else None
+    what = f"its data set {source}" if source else "its data"
+    return (
+        f"{name}: {what} cannot be loaded ({harness.first_line(error)}): go online once to fetch it, "
+        f"or give --tasks DIR with {leaves[0] if leaves else name}.jsonl"
+    )
+
+
+def _headline(task: Task) -> tuple[str, str]:
+    """The first metric and the first filter that the task lists."""
+    metric = next(iter(task.higher_is_better()), "acc")
+    filters = getattr(task, "_filters", None)
+    return str(metric), str(filters[0].name) if filters else "none"
+
+
+class _TaskLM(LM):
+    """lm-eval's model interface over plain functions; a chat travels through it as JSON."""
+
+    tokenizer_name = "recover"
+
+    def __init__(self, model: ModelCalls, in_chat: bool) -> None:
+        super().__init__()
+        self.model, self.in_chat = model, in_chat
+
+    def apply_chat_template(self, chat_history: Any, add_generation_prompt: bool = True) -> str:
+        if not add_generation_prompt:
+            raise InputError("a task that opens the answer itself cannot be asked in chat: leave --chat away")
+        return json.dumps(chat_history)
+
+    def _asked(self, context: str) -> Asked:
+        return json.loads(context) if self.in_chat else context
+
+    def generate_until(self, requests: Sequence[Any]) -> list[str]:
+        """Requests of the same settings in one call; answers are cut at the first stop string."""
+        groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        for place, request in enumerate(requests):
+            groups[_settings(request.args[1])].append(place)
+        answers = [""] * len(requests)
+        for (until, limit, temperature), places in groups.items():
+            texts = self.model.generate(
+                [self._asked(requests[i].args[0]) for i in places], limit, temperature
+            )
+            for place, text in zip(places, texts, strict=True):
+                answers[place] = _cut(text, until)
+        return answers
+
+    def loglikelihood(self, requests: Sequence[Any]) -> list[tuple[float, bool]]:
+        return self.model.loglikelihood([(self._asked(r.args[0]), r.args[1]) for r in requests])
+
+    def loglikelihood_rolling(self, requests: Sequence[Any]) -> list[float]:
+        return [total for total, _ in self.model.loglikelihood([("", r.args[0]) for r in requests])]
+
+
+def _settings(kwargs: dict[str, Any]) -> tuple[tuple[str, ...], int, float]:
+    """(stop strings, longest answer, temperature) of a request."""
+    until = kwargs.get("until") or []
+    stops = (until,) if isinstance(until, str) else tuple(until)
+    warm = float(kwargs.get("temperature") or 1.0) if kwargs.get("do_sample") else 0.0
+    return stops, int(kwargs.get("max_gen_toks") or kwargs.get("max_new_tokens") or _MAX_NEW_TOKENS), warm
+
+
+def _cut(text: str, until: Sequence[str]) -> str:
+    ends = [place for stop in until if stop and (place := text.find(stop)) >= 0]
+    return text[: min(ends)] if ends else text
+
+
+def save(folder: str | Path, model_name: str, results: dict[str, Any]) -> Path:
+    """lm-eval's own layout: FOLDER/MODEL/results_TIME.json and samples_TASK_TIME.jsonl."""
+    from lm_eval.loggers import EvaluationTracker
+
+    tracker = EvaluationTracker(output_path=str(folder))
+    tracker.general_config_tracker.log_experiment_args(
+        model_source="recover", model_args=model_name, system_instruction="", chat_template="",
+        fewshot_as_multiturn=False,
+    )  # fmt: skip
+    tracker.general_config_tracker.model_name = model_name
+    tracker.general_config_tracker.model_name_sanitized = model_name.replace("/", "__")
+    samples = results.get("samples") or {}
+    plain = {name: value for name, value in results.items() if name != "samples"}
+    tracker.save_results_aggregated(results=plain, samples=samples)
+    for task, rows in samples.items():
+        tracker.save_results_samples(task_name=task, samples=[dict(row) for row in rows])
+    return Path(folder) / model_name.replace("/", "__")

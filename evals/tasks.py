@@ -1,0 +1,98 @@
+"""Any lm-eval task as a suite: its documents become items, its first metric the score.
+
+A group (mmlu) is one suite over the documents of all its tasks. Metrics that are shares rather than passes
+(truthfulqa_mc2) keep their value in the item's detail; "passed" then means more than half.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evals.scores import Item, ModelCalls, Score
+from evals.statistics import mean_interval, wilson_interval
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from evals.task_runner import Prepared, TaskRun
+
+PRESETS = ("truthfulqa_mc2", "mmlu", "gsm8k")
+_KEPT = 2000  # characters of a prompt that are stored; few-shot examples come before
+
+
+def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> Prepared:
+    """Finds the task and its data, or says in one line what is missing."""
+    from evals import task_runner  # takes seconds: only who asks pays for lm-eval
+
+    return task_runner.prepare(name, folder, seed)
+
+
+def evaluate(
+    prepared: Prepared, model: ModelCalls, *, in_chat: bool = False, limit: int | None = None
+) -> tuple[Score, dict[str, Any]]:
+    """The score, and lm-eval's own results."""
+    run = prepared.run(model, in_chat=in_chat, limit=limit)
+    return score(run), run.results
+
+
+def score(run: TaskRun) -> Score:
+    items = [item for task in run.samples for item in _items(task, run)]
+    values = [item.detail["value"] for item in items]
+    binary = set(values) <= {0.0, 1.0}
+    metrics = {run.headline[task][0] for task in run.samples}
+    return Score(
+        suite=run.name,
+        metric="/".join(sorted(metrics)),
+        value=sum(values) / len(values),
+        n=len(items),
+        interval=wilson_interval(sum(values), len(values)) if binary else mean_interval(values),
+        items=tuple(items),
+        details={"tasks": {task: _numbers(run.results["results"].get(task, {})) for task in run.samples}},
+    )
+
+
+def _items(task: str, run: TaskRun) -> list[Item]:
+    metric, chosen = run.headline[task]
+    rows = run.samples[task]
+    filters = {row["filter"] for row in rows}
+    rows = [row for row in rows if row["filter"] == (chosen if chosen in filters else min(filters))]
+    if any(metric not in row for row in rows) or not rows:
+        raise InputError(f"{task}: metric {metric} is not one of single documents: it cannot be paired")
+    return [_item(task, row, metric, many=len(run.samples) > 1) for row in rows]
+
+
+def _item(task: str, row: dict[str, Any], metric: str, *, many: bool) -> Item:
+    value = _value(row[metric], task, metric)
+    prompt, answers = str(row["arguments"][0][0]), row["filtered_resps"]
+    chosen = _chosen(row, answers)
+    return Item(
+        key=f"{task}:{row['doc_id']}" if many else str(row["doc_id"]),
+        prompt=prompt if len(prompt) <= _KEPT else f"[{_digest(prompt)}] …{prompt[-_KEPT:]}",
+        response=chosen,
+        passed=value > 0.5,
+        detail={"value": value, "task": task, "target": str(row["target"])[:200]},
+    )
+
+
+def _value(found: Any, task: str, metric: str) -> float:
+    if isinstance(found, bool | int | float) or hasattr(found, "item"):
+        return float(found)
+    raise InputError(f"{task}: metric {metric} gives no number for a document: it cannot be paired")
+
+
+def _chosen(row: dict[str, Any], answers: Sequence[Any]) -> str:
+    """What was written; of several continuations the likeliest."""
+    if answers and isinstance(answers[0], tuple | list) and len(answers[0]) == 2:
+        best = max(range(len(answers)), key=lambda i: answers[i][0])
+        return str(row["arguments"][best][1])
+    return str(answers[0]) if answers else ""
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in row.items() if isinstance(value, int | float)}

@@ -1,0 +1,163 @@
+"""Cheapest first: no recovery, merged weights, self-answered SFT, distillation; the first that does the job.
+
+Every candidate is judged by the verdict on one half of the evaluation (the probe split); the first that
+passes all axes is taken, and the other half (the confirmation split), which has chosen nothing, decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from evals import ifeval, knowledge, verdict
+from evals.scores import Item, cluster
+from pipelines.config import Config, EvalConfig, Section, override
+from pipelines.distill import DistillJob, distill
+from pipelines.evaluate import EvalJob, evaluate, ifeval_path, recorded_items
+from pipelines.merge import MergeJob, merge
+from pipelines.stages import Result, Stage, run_stage
+from pipelines.workspace import Workspace
+
+CHOICES = ("auto", "merge")  # beside any row of `recover methods`
+WEIGHTS = (0.3, 0.5, 0.7)  # of the clean checkpoint, the least first
+SELF_ANSWERED = "seqkd"  # the row whose data are the clean model's own answers
+
+Items = Mapping[str, Mapping[str, Sequence[Item]]]  # suite -> stage -> items
+
+
+class ChooseJob(Section):
+    """What may be tried on which checkpoint, and where the standards are recorded."""
+
+    how: str  # auto or merge
+    student: str
+    clean: str
+    prompts: str
+    settings: Config
+    suites: tuple[str, ...]
+    scores: dict[str, dict[str, int]]  # stage -> suite -> recorded score, of the clean and midtrained model
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate and what the probe split said of it."""
+
+    name: str
+    checkpoint: str
+    passed: bool
+    behaviour: float | None  # difference to the clean model on the probe split
+    words: list[str]
+
+
+def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str | None = None) -> Result:
+    """{"checkpoint", "chosen", "tried": [...]}: candidates in order of cost until one passes."""
+    return run_stage(
+        ws, "choose", lambda stage: _work(ws, job, stage),
+        config=job.model_dump(), parent=parent, key=key, seed=job.seed,
+    )  # fmt: skip
+
+
+def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
+    settings = write_probe_split(job.settings.eval, stage.directory, job.seed)
+    standards = {
+        suite: {
+            label: [item for item in recorded_items(ws, ids[suite]) if on_probe(item, job.seed)]
+            for label, ids in job.scores.items()
+        }
+        for suite in job.suites
+    }
+    tried: list[Tried] = []
+    for name in _names(job.how):
+        checkpoint = _made(ws, job, stage, name)
+        tried.append(_judged(ws, job, stage, name, checkpoint, settings, standards))
+        stage.say(
+            f"  choose       {name}: {'passes' if tried[-1].passed else 'does not pass'} on the probe split"
+        )
+        if tried[-1].passed:
+            break
+    chosen = tried[-1] if tried[-1].passed or job.how == "auto" else max(tried, key=_behaviour)
+    return {"checkpoint": chosen.checkpoint, "chosen": chosen.name, "tried": [asdict(one) for one in tried]}
+
+
+def _names(how: str) -> Iterator[str]:
+    """Candidates, the cheapest first."""
+    if how == "auto":
+        yield "none"
+    yield from (f"merge:{weight:g}" for weight in WEIGHTS)
+    if how == "auto":
+        yield SELF_ANSWERED
+        yield "distill"
+
+
+def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
+    """The candidate's checkpoint."""
+    if name == "none":
+        return job.student
+    if name.startswith("merge:"):
+        mixed = MergeJob(student=job.student, other=job.clean, weight=float(name.split(":")[1]))
+        return str(merge(ws, mixed, parent=stage.id, key=name)["checkpoint"])
+    settings = job.settings.distill
+    if name == SELF_ANSWERED and settings.method != SELF_ANSWERED:
+        settings = override(settings, {"method": SELF_ANSWERED, "dials": {}})
+    wanted = DistillJob(
+        student=job.student, teacher=job.clean, prompts=job.prompts, settings=settings,
+        evaluation=job.settings.eval, seed=job.seed,
+    )  # fmt: skip
+    return str(distill(ws, wanted, parent=stage.id, key=name)["checkpoint"])
+
+
+def _judged(
+    ws: Workspace, job: ChooseJob, stage: Stage, name: str, checkpoint: str, settings: EvalConfig,
+    standards: Items,
+) -> Tried:  # fmt: skip
+    """The verdict on the probe split; a checkpoint without behaviour and knowledge axes never passes."""
+    asked = EvalJob(checkpoint=checkpoint, suites=job.suites, settings=settings, label=name)
+    ids = evaluate(ws, asked, parent=stage.id, key=f"eval:{name}")["score_ids"]
+    suites = {
+        suite: {**standards[suite], "recovered": recorded_items(ws, ids[suite])} for suite in job.suites
+    }
+    found = verdict.verdict(suites, margins(job.settings.eval))
+    behaviour = found["axes"].get("behaviour", {}).get("difference")
+    return Tried(name, checkpoint, verdict.accepted(found), behaviour, verdict.summary(found))
+
+
+def _behaviour(tried: Tried) -> float:
+    return -1.0 if tried.behaviour is None else tried.behaviour
+
+
+def margins(settings: EvalConfig) -> dict[str, float]:
+    return {
+        "behaviour": settings.margin, "knowledge": settings.margin, "retention": settings.retention_margin
+    }  # fmt: skip
+
+
+# The two halves --------------------------------------------------------------------------------------------
+
+
+def on_probe(item: Item, seed: int) -> bool:
+    """Whether an item lies in the half that chooses; what stands or falls together stays together."""
+    return _first_half(cluster(item.key, item.detail), seed)
+
+
+def _first_half(label: str, seed: int) -> bool:
+    return hashlib.sha256(f"{seed}:{label}".encode()).digest()[0] < 128
+
+
+def write_probe_split(settings: EvalConfig, folder: Path, seed: int) -> EvalConfig:
+    """Files with the probe split's prompts and probes, and the settings that ask them."""
+    rows = [row for row in ifeval.rows(ifeval_path(settings)) if _first_half(str(row["key"]), seed)]
+    files = {"ifeval": _written(folder / "probe-ifeval.jsonl", rows)}
+    if settings.probes:
+        probes = [probe for probe in knowledge.load_probes(settings.probes) if _first_half(probe.fact, seed)]
+        files["probes"] = _written(folder / "probe-probes.jsonl", [probe.row() for probe in probes])
+    found: EvalConfig = override(settings, files)
+    return found
+
+
+def _written(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return str(path.absolute())

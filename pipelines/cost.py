@@ -1,0 +1,120 @@
+"""What a stage costs: tokens, FLOPs, seconds, peak memory; kept on disk as it grows, summed over attempts.
+
+FLOPs are estimated, not counted: 2·N a token read or written, 6·N a token trained (forward, and twice that
+backward), N being the weights that a token is multiplied with; and attention's 4·L·H·c a token forward (three
+times that trained) for L layers of total head width H at a mean context of c tokens. Recomputation under
+gradient checkpointing and padding are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from operator import add
+from pathlib import Path
+from typing import Any
+
+COUNTS = ("tokens_sampled", "tokens_scored", "tokens_trained", "flops", "seconds")
+PEAK = "peak_bytes"
+SAVE_EVERY = 1.0  # seconds: what a kill may lose
+
+Cost = dict[str, float]
+
+
+@dataclass
+class Ledger:
+    """One attempt's cost so far, beside those of earlier attempts at the same run."""
+
+    directory: Path
+    attempt: int
+    timed: bool = True  # whether its seconds are its own, not those of stages below it
+    cost: Cost = field(default_factory=lambda: dict.fromkeys(COUNTS, 0.0))
+    _begun: float = field(default_factory=time.monotonic)
+    _saved: float = 0.0
+
+    def __post_init__(self) -> None:
+        reset_peak()
+
+    def spend(self, **counts: float) -> None:
+        for name, count in counts.items():
+            self.cost[name] += count
+
+    def now(self) -> Cost:
+        """This attempt's cost up to this moment."""
+        if not self.timed:
+            return dict(self.cost)
+        return self.cost | {"seconds": time.monotonic() - self._begun, PEAK: peak()}
+
+    def save(self, *, at_once: bool = False) -> None:
+        """Writes this attempt's file, whole or not at all, at most once a second."""
+        moment = time.monotonic()
+        if not at_once and moment - self._saved < SAVE_EVERY:
+            return
+        self._saved = moment
+        path = self.directory / f"cost-{self.attempt}.json"
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(self.now()), encoding="utf-8")
+        os.replace(partial, path)
+
+    def total(self) -> Cost:
+        """All attempts together: counts added up, peaks the highest."""
+        self.save(at_once=True)
+        total: Cost = {}
+        for path in sorted(self.directory.glob("cost-*.json")):
+            for name, value in json.loads(path.read_text(encoding="utf-8")).items():
+                total[name] = (max if name == PEAK else add)(total.get(name, 0.0), value)
+        return total
+
+
+@dataclass(frozen=True)
+class Flops:
+    """FLOPs a token of one model: forward (read or written) and trained, at a mean context."""
+
+    weights: float
+    attention_width: float  # layers times total head width
+
+    @classmethod
+    def of(cls, model: Any) -> Flops:
+        """Of a transformers model. An input embedding that is not the head too is only looked up."""
+        config = model.config.get_text_config()
+        heads = getattr(config, "num_attention_heads", 0)
+        width = getattr(config, "head_dim", None) or config.hidden_size // max(heads, 1)
+        embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
+        tied = head is not None and embedding.weight is head.weight
+        total = sum(parameter.numel() for parameter in model.parameters())
+        looked_up = 0 if tied else embedding.weight.numel()
+        return cls(total - looked_up, getattr(config, "num_hidden_layers", 0) * heads * width)
+
+    def forward(self, tokens: float, context: float = 0.0) -> float:
+        return tokens * (2 * self.weights + 4 * self.attention_width * context)
+
+    def trained(self, tokens: float, context: float = 0.0) -> float:
+        return 3 * self.forward(tokens, context)
+
+
+def reset_peak() -> None:
+    """From here on the peak counts anew, where the system allows it."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    with suppress(OSError):  # else the peak is that of the whole process
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak() -> float:
+    """The most memory held, in bytes: the GPU's where there is one, else this process's."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        return float(torch.cuda.max_memory_allocated())
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        return float(line.split()[1]) * 1024
+    except (OSError, StopIteration):
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return float(used) * (1 if sys.platform == "darwin" else 1024)

@@ -1,0 +1,144 @@
+"""How far checkpoint b has moved from a: what was forgotten, which states it visits, how its odds differ."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from db import queries
+from evals import drift as measures
+from pipelines import documents
+from pipelines.config import Section
+from pipelines.midtrain import KEPT_TEXTS
+from pipelines.prompts import read_prompts
+from pipelines.stages import Result, Stage, run_stage
+from pipelines.workspace import Workspace
+
+if TYPE_CHECKING:
+    from recovery.models import ChatModel
+    from recovery.rollouts import Rollouts
+
+
+class DriftJob(Section):
+    """Which two checkpoints to set side by side, and on what."""
+
+    a: str  # the standard, mostly the clean one
+    b: str
+    prompts: str
+    count: int = Field(default=64, ge=2)  # prompts, and documents
+    max_new_tokens: int = Field(default=96, ge=1)
+    seed: int = 0
+
+
+def drift(ws: Workspace, job: DriftJob, *, parent: str | None = None, key: str | None = None) -> Result:
+    """{"states": distances, "floor": the same of a against itself, "kl": ..., "forgetting": ...}"""
+    return run_stage(
+        ws, "drift", lambda stage: _work(ws, job, stage),
+        config=job.model_dump(), parent=parent, key=key, seed=job.seed,
+    )  # fmt: skip
+
+
+def _work(ws: Workspace, job: DriftJob, stage: Stage) -> Result:
+    prompts = read_prompts(job.prompts, job.seed)
+    chosen = random.Random(f"drift:{job.seed}").sample(prompts, min(job.count, len(prompts)))
+    a, b = ws.load(ws.checkpoint(job.a)), ws.load(ws.checkpoint(job.b))
+    ids = [a.prompt_ids(prompt.messages) for prompt in chosen]
+    stage.step(1, 3, note="sampling")
+    mine, again = (_rollouts(stage, a, ids, job, seed) for seed in (job.seed, job.seed + 1))
+    theirs = _rollouts(stage, b, ids, job, job.seed)
+    stage.step(2, 3, note="states")
+    found = {"states": _distances(a, mine, theirs), "floor": _distances(a, mine, again)}
+    stage.step(3, 3, note="divergence")
+    return {
+        "a": job.a, "b": job.b, "prompts": len(ids), **found,
+        "kl": {"general": _divergence(b, a, mine), "new_task": _on_documents(ws, job, a, b)},
+        "forgetting": forgetting(ws, job.a, job.b),
+    }  # fmt: skip
+
+
+def _rollouts(stage: Stage, model: ChatModel, ids: list[list[int]], job: DriftJob, seed: int) -> Rollouts:
+    from recovery.sampling import InProcessSampler, SamplingParams
+
+    found = InProcessSampler(model).sample(ids, SamplingParams(job.max_new_tokens, seed=seed))
+    stage.spend(tokens_sampled=found.n_tokens)
+    return found
+
+
+def _distances(reader: ChatModel, one: Rollouts, other: Rollouts) -> dict[str, float]:
+    """Both sets of states as words, and as the hidden states of one and the same reader."""
+    from recovery.shift import visited
+
+    (hidden_a, prefixes_a), (hidden_b, prefixes_b) = visited(reader, one), visited(reader, other)
+    texts_a, texts_b = ([reader.text(ids) for ids in prefixes] for prefixes in (prefixes_a, prefixes_b))
+    answers_a, answers_b = ([reader.text(ids) for ids in rows.responses()] for rows in (one, other))
+    lexical = measures.distances(measures.lexical_features(texts_a), measures.lexical_features(texts_b))
+    hidden = measures.distances(hidden_a.double().numpy(), hidden_b.double().numpy())
+    return {
+        **{f"lexical_{name}": value for name, value in lexical.items()},
+        **{f"hidden_{name}": value for name, value in hidden.items()},
+        "jaccard": measures.jaccard_distance(answers_a, answers_b),
+    }
+
+
+def _divergence(student: ChatModel, clean: ChatModel, rows: Rollouts) -> dict[str, float]:
+    from recovery.shift import divergence
+
+    return divergence(student, clean, rows)
+
+
+def _on_documents(ws: Workspace, job: DriftJob, a: ChatModel, b: ChatModel) -> dict[str, float] | None:
+    """On what b was last taught; None where it was taught nothing."""
+    from recovery.shift import texts_as_rollouts
+
+    runs = ws.midtraining_runs(job.b)
+    kept = ws.run_directory(runs[-1]["id"]) / KEPT_TEXTS if runs else None
+    if kept is None or not kept.is_file():
+        return None
+    texts = documents.load_texts(kept)
+    chosen = random.Random(f"drift:{job.seed}").sample(texts, min(job.count, len(texts)))
+    return _divergence(b, a, texts_as_rollouts(a, chosen))
+
+
+def forgetting(ws: Workspace, a: str, b: str) -> dict[str, dict[str, Any]]:
+    """F and the retention ratio on every suite that both were asked, and their means over retention suites
+    (all but the new documents')."""
+    rows = queries.compared(ws.tracker.db, a, b)
+    found = {
+        row["suite"]: {
+            "a": row["value_a"], "b": row["value_b"],
+            "forgetting": measures.forgetting(row["value_a"], row["value_b"]),
+            "retention_ratio": measures.retention_ratio(row["value_a"], row["value_b"]),
+        }
+        for row in reversed(rows) if row["value_a"] is not None and row["value_b"] is not None
+    }  # fmt: skip
+    old = [row for suite, row in found.items() if not suite.startswith("knowledge")]
+    ratios = [row["retention_ratio"] for row in old if row["retention_ratio"] is not None]
+    if old:
+        found["mean"] = {
+            "forgetting": sum(row["forgetting"] for row in old) / len(old),
+            "retention_ratio": sum(ratios) / len(ratios) if ratios else None,
+        }
+    return found
+
+
+def drift_text(found: Result) -> str:
+    lines = [f"a  {found['a']}", f"b  {found['b']}", "", f"states on {found['prompts']} prompts"
+             "            a to b   a to itself"]  # fmt: skip
+    lines += [
+        f"  {name:<28} {value:>10.4f}  {found['floor'][name]:>10.4f}"
+        for name, value in found["states"].items()
+    ]
+    for name, row in found["kl"].items():
+        lines += ["", f"{name.replace('_', ' ')} inputs, nats a token"]
+        lines += [f"  {key:<28} {value:>10.4f}" for key, value in row.items()] if row else ["  none known"]
+    lines += ["", "forgetting F, and what is left"]
+    for suite, row in found["forgetting"].items():
+        ratio = row["retention_ratio"]
+        lines.append(
+            f"  {suite:<28} {row['forgetting']:>+10.3f}  {'-' if ratio is None else format(ratio, '10.3f')}"
+        )
+    if not found["forgetting"]:
+        lines.append("  nothing that both were asked: `recover eval` first")
+    return "\n".join(lines)
