@@ -16,6 +16,8 @@ LISTS = {
     "runs": ["id", "kind", "key", "status", "started_at", "ended_at"],
 }
 
+RUN_KINDS = ("demo", "cycle", "midtrain", "distill", "merge", "sweep", "eval", "init", "drift", "choose")
+
 
 @click.command("ls")
 @click.argument("what", default="cycles", type=click.Choice(list(LISTS)))
@@ -54,8 +56,8 @@ def show_command(session: Session, reference: str) -> None:
             row = queries.cycle(db, _number(reference))
             session.show(row, lambda: cycle_text(row))
             return
-        kinds = ("demo-", "cycle-", "midtrain-", "distill-", "merge-", "sweep-", "eval-", "init-", "drift-", "choose-")
-        row = queries.run(db, reference) if reference.startswith(kinds) else queries.checkpoint(db, reference)
+        is_run = reference.startswith(tuple(f"{kind}-" for kind in RUN_KINDS))
+        row = queries.run(db, reference) if is_run else queries.checkpoint(db, reference)
         session.show(row, lambda: json.dumps(finite(row), indent=2, ensure_ascii=False, default=str))
 
 
