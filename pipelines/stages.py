@@ -79,8 +79,8 @@ def run_stage(
 
 
 def _works_itself(kind: str) -> bool:
-    """Whether a run's time is its own; a cycle's, a demo's or a sweep's is that of its stages."""
-    return kind not in ("cycle", "demo", "sweep")
+    """Whether a run's time is its own; else it is that of its stages."""
+    return kind not in ("cycle", "demo", "sweep", "choose")
 
 
 @contextmanager
