@@ -104,6 +104,11 @@ def empty(what: str, command: str) -> Html:
     )
 
 
+def right(*names: str) -> list[Any]:
+    """Headers of columns of numbers, over the numbers."""
+    return [tag("th", name, scope="col", class_="n") for name in names]
+
+
 def table(headers: list[Any], rows: list[list[Any]], class_: str = "") -> Html:
     """Headers and rows; a cell that is no `<th>` or `<td>` yet is made one."""
     head = tag("tr", [_cell("th", cell, scope="col") for cell in headers])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import CTE, func, select
+from sqlalchemy import CTE, JSON, ColumnElement, Connection, Select, func, literal, select
 from sqlalchemy.orm import aliased
 
 from db.schema import Metric
 from db.session import Database
 
 Rows = list[dict[str, Any]]
+POINT = ("step", "last_step", "value", "low", "high", "special", "at", "n")
 
 
 def metric_names(database: Database, run_id: str) -> list[str]:
@@ -57,24 +59,37 @@ def metric_series(
         high = connection.scalar(select(func.max(Metric.step)).where(*here))
         if low is None or high is None:
             return []
-        width = -(-(high - low + 1) // points)
-        stretch = ((Metric.step - low) // width).label("stretch")
-        query = (
-            select(
-                func.min(Metric.step).label("step"),
-                func.max(Metric.step).label("last_step"),
-                func.avg(Metric.value).label("value"),
-                func.min(Metric.value).label("low"),
-                func.max(Metric.value).label("high"),
-                func.max(Metric.special).label("special"),
-                func.max(Metric.at).label("at"),
-                func.count().label("n"),
-            )
-            .where(*here)
-            .group_by(stretch)
-            .order_by(stretch)
-        )
-        return [dict(row) for row in connection.execute(query).mappings()]
+        query = _stretches(connection, low, high, -(-(high - low + 1) // points), here[:2])
+        return [dict(zip(POINT, row, strict=True)) for row in connection.scalars(query) if row[-1]]
+
+
+def _stretches(
+    connection: Connection, low: int, high: int, width: int, here: tuple[ColumnElement[bool], ...]
+) -> Select[list[Any]]:
+    """Stretch by stretch through the key. GROUP BY would sort every point first, and take twice as long."""
+    start = select(literal(low).label("start")).cte("stretches", recursive=True)
+    start = start.union_all(select(start.c.start + width).where(start.c.start + width <= high))
+    array = func.json_array if connection.dialect.name == "sqlite" else func.json_build_array
+    aggregates = (
+        func.min(Metric.step), func.max(Metric.step), func.avg(Metric.value), func.min(Metric.value),
+        func.max(Metric.value), func.max(Metric.special), func.max(Metric.at), func.count(),
+    )  # fmt: skip
+    within = Metric.step.between(start.c.start, start.c.start + width - 1)
+    one = select(array(*aggregates, type_=JSON)).where(*here, within).correlate(start).scalar_subquery()
+    return select(one).select_from(start).order_by(start.c.start)
+
+
+def metric_means(
+    database: Database, runs: Sequence[str], names: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """The mean of some curves of some runs: run -> name -> mean."""
+    here = Metric.run_id.in_(runs), Metric.name.in_(names), Metric.value.is_not(None)
+    query = select(Metric.run_id, Metric.name, func.avg(Metric.value)).where(*here)
+    found: dict[str, dict[str, float]] = {}
+    with database.read() as connection:
+        for run, name, mean in connection.execute(query.group_by(Metric.run_id, Metric.name)):
+            found.setdefault(run, {})[name] = mean
+    return found
 
 
 def _names(run_id: str) -> CTE:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from operator import add
+from operator import add, attrgetter
 from typing import Any
 
-from sqlalchemy import CTE, Connection, Row, RowMapping, Select, select
+from sqlalchemy import CTE, ColumnElement, Connection, Row, RowMapping, Select, and_, select
 
 from db.errors import NotFound
 from db.schema import Cycle, JSONObject, Review, Run, Score, Verdict
@@ -26,19 +26,22 @@ Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row
 def cycle(database: Database, number: int) -> JSONObject:
     """What `recover show cycle:N` prints."""
     with database.read() as connection:
-        found = _read(connection, select(Cycle).where(Cycle.number == number))
+        found = _read(connection, select(Cycle).where(Cycle.number == number), earlier=True)
     if not found:
         raise NotFound(f"cycle {number} is not recorded: `recover ls` lists those that are")
     return found[0]
 
 
-def cycles(database: Database, *, before: int | None = None, limit: int | None = None) -> list[JSONObject]:
-    """All cycles, oldest first; or the newest `limit` of those below `before` (a page)."""
+def cycles(
+    database: Database, *, before: int | None = None, limit: int | None = None, earlier: bool = False
+) -> list[JSONObject]:
+    """All cycles, oldest first; or the newest `limit` of those below `before` (a page). `earlier` also says
+    what each still knows of the cycles before it: the n-th cycle has n scores of that sort."""
     newest = select(Cycle).order_by(Cycle.number.desc()).limit(limit)
     if before is not None:
         newest = newest.where(Cycle.number < before)
     with database.read() as connection:
-        return _read(connection, newest)
+        return _read(connection, newest, earlier=earlier)
 
 
 def recovered_fraction(
@@ -60,16 +63,16 @@ def _ratio(value: float | None, zero: float | None, one: float | None) -> float 
     return (value - zero) / (one - zero)
 
 
-def _read(connection: Connection, wanted: Select[Cycle]) -> list[JSONObject]:
+def _read(connection: Connection, wanted: Select[Cycle], *, earlier: bool) -> list[JSONObject]:
     rows = sorted(connection.execute(wanted.with_only_columns(*Cycle.__table__.c)).mappings(), key=_number)
     if not rows:
         return []
     first, last = _number(rows[0]), _number(rows[-1])
-    scores, verdicts = _scores(connection, first, last), _verdicts(connection, first, last)
+    which = () if earlier else (Score.suite.not_like(f"{EARLIER}%"),)
+    scores, verdicts = _scores(connection, first, last, *which), _verdicts(connection, first, last)
     costs, reviews = _costs(connection, first, last), _reviews(connection, first, last)
-    learned = _learned(
-        connection, {number for measured in scores.values() for number in _earlier_suites(measured)}
-    )
+    asked = {number for measured in scores.values() for number in _earlier_suites(measured)}
+    learned = _learned(connection, asked) if earlier else None
     return [
         _assemble(row, scores[number], verdicts[number], costs[number], learned)
         | {"review": reviews.get(number)}
@@ -82,7 +85,7 @@ def _assemble(
     scores: Measured,
     verdicts: Sequence[RowMapping],
     cost: Mapping[str, JSONObject],
-    learned: Mapping[int, float],
+    learned: Mapping[int, float] | None,
 ) -> JSONObject:
     number, checkpoints = row["number"], {stage: row[f"{stage}_id"] for stage in STAGES}
     suites = {
@@ -104,7 +107,7 @@ def _assemble(
         **_cost(cost, suites.get("ifeval")),
         "summary": row["summary"],
     }
-    if number > 1:
+    if number > 1 and learned is not None:
         document["knowledge_by_cycle"] = _earlier(scores, checkpoints["recovered"], learned)
     return document
 
@@ -166,31 +169,38 @@ def runs_of_cycles(first: int, last: int) -> CTE:
     return tree.union_all(select(tree.c.cycle, Run.id).join(tree, Run.parent_id == tree.c.run_id))
 
 
-def _scores(connection: Connection, first: int, last: int, suite: str | None = None) -> dict[int, Measured]:
+def _scores(
+    connection: Connection, first: int, last: int, *which: ColumnElement[bool]
+) -> dict[int, Measured]:
     """Per cycle, suite and checkpoint the headline score; of one measured twice in a cycle the newer."""
     tree = runs_of_cycles(first, last)
     columns = (Score.checkpoint_id, Score.suite, Score.metric, Score.value, Score.n, Score.low, Score.high)
-    query = select(tree.c.cycle, *columns).join(tree, Score.run_id == tree.c.run_id).order_by(Score.id)
-    if suite is not None:
-        query = query.where(Score.suite == suite)
+    query = select(tree.c.cycle, Score.id, *columns).join(tree, Score.run_id == tree.c.run_id)
     found: dict[int, Measured] = defaultdict(lambda: defaultdict(dict))
     headline: dict[tuple[int, str], str] = {}
-    for row in connection.execute(query).all():
+    # Sorted here: for ORDER BY id SQLite would walk through all scores there are, in their order.
+    for row in sorted(connection.execute(query.where(*which)).all(), key=attrgetter("id")):
         if row.metric == headline.setdefault((row.cycle, row.suite), HEADLINE.get(row.suite, row.metric)):
             found[row.cycle][row.suite][row.checkpoint_id or ""] = row
     return found
 
 
 def _learned(connection: Connection, asked: set[int]) -> dict[int, float]:
-    """For some cycles: what the recovered model knew of that cycle's own documents."""
+    """For some cycles: what the recovered model knew of that cycle's own documents when it ended."""
     if not asked:
         return {}
-    scores = _scores(connection, min(asked), max(asked), suite="knowledge")
-    recovered = select(Cycle.number, Cycle.recovered_id).where(Cycle.number.between(min(asked), max(asked)))
-    rows = {
-        number: scores[number]["knowledge"].get(name or "") for number, name in connection.execute(recovered)
+    tree = runs_of_cycles(min(asked), max(asked))
+    own = {(number, run) for number, run in connection.execute(select(tree.c.cycle, tree.c.run_id))}
+    # From the checkpoints, not from the runs: a late cycle's run has a score for every cycle before it.
+    found = Score.checkpoint_id == Cycle.recovered_id, Score.suite == "knowledge"
+    query = select(Cycle.number, Score.id, Score.run_id, Score.metric, Score.value).join(Score, and_(*found))
+    query = query.where(Cycle.number.between(min(asked), max(asked)))
+    rows = [row for row in connection.execute(query).all() if (row.number, row.run_id) in own]
+    rows.sort(key=attrgetter("id"))
+    headline: dict[int, str] = {}
+    return {
+        row.number: row.value for row in rows if row.metric == headline.setdefault(row.number, row.metric)
     }
-    return {number: row.value for number, row in rows.items() if row is not None}
 
 
 def _verdicts(connection: Connection, first: int, last: int) -> defaultdict[int, list[RowMapping]]:

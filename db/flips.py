@@ -45,6 +45,24 @@ def compared(database: Database, a: str, b: str, *, suite: str | None = None) ->
     return found
 
 
+def paired_suites(
+    database: Database, a: str, b: str, *, suite: str | None = None, earlier: bool = True
+) -> list[Row]:
+    """Per suite and metric on which both were scored: suite, metric, and its pairs (see below). Without
+    `earlier`, not what they know of earlier cycles' documents, which may be hundreds of suites."""
+    scored = [row for row in _paired_scores(database, a, b, suite) if earlier or ":" not in row["suite"]]
+    return [
+        {"suite": row["suite"], "metric": row["metric"], "pairs": _pairs_of(database, row)} for row in scored
+    ]
+
+
+def _pairs_of(database: Database, scored: Row) -> list[Row]:
+    one, other = aliased(Item), aliased(Item)
+    columns = (one.key, one.passed.label("passed_a"), other.passed.label("passed_b"))
+    joined = _join_items(scored["score_a"], scored["score_b"], one, other)
+    return _rows(database, joined.with_only_columns(*columns, other.detail.label("detail_b")))
+
+
 def pairs(database: Database, a: str, b: str, suite: str, *, metric: str | None = None) -> list[Row]:
     """key, passed_a, passed_b, detail_b of two checkpoints on the same prompts, by key."""
     one, other = aliased(Item), aliased(Item)

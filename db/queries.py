@@ -14,7 +14,7 @@ from db.changes import live_version, stalled, structure_version
 from db.curves import latest_metrics, metric_names, metric_series
 from db.cycles import cycle, cycles, knowledge_kept, recovered_fraction
 from db.errors import BadRequest, NotFound
-from db.flips import compared, flips, ledger, ledger_items, pairs
+from db.flips import compared, flips, ledger, ledger_items, paired_suites, pairs
 from db.readonly import select
 from db.schema import Alias, AliasMove, Base, Checkpoint, Cycle, Document, Item, Review, Run, Score
 from db.session import Database
@@ -41,6 +41,7 @@ __all__ = [
     "live_version",
     "metric_names",
     "metric_series",
+    "paired_suites",
     "pairs",
     "recovered_fraction",
     "resolve",

@@ -97,8 +97,12 @@ def test_what_is_still_known_of_earlier_cycles(tracker: Tracker) -> None:
     )
     last = CONTRACT | {"knowledge:2": {"recovered": 0.6}, "knowledge:1": {"recovered": 0.66}}
     record_cycle(tracker, last)
-    first, second, third = queries.cycles(tracker.db)
+    first, second, third = (queries.cycle(tracker.db, number) for number in (1, 2, 3))
     assert "knowledge_by_cycle" not in first
+    assert queries.cycles(tracker.db, earlier=True) == [first, second, third]
+    assert [row["scores"] for row in queries.cycles(tracker.db)] == [
+        row["scores"] for row in (first, second, third)
+    ]
     assert second["knowledge_by_cycle"] == [{"cycle": 1, "score": 0.44, "n": 100, "then": 0.88, "kept": 0.5}]
     assert [row["kept"] for row in third["knowledge_by_cycle"]] == pytest.approx([0.75, 1.2])
     assert set(third["scores"]) == {"ifeval", "knowledge", "retention"}

@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from dashboard.pages import behaviour, cycle, cycles, samples
+from dashboard.pages import (
+    behaviour,
+    compare,
+    curves,
+    cycle,
+    cycles,
+    export,
+    knowledge,
+    race,
+    samples,
+    tokens,
+)
 
-PAGES: tuple[ModuleType, ...] = (cycles, cycle, behaviour, samples)
+PAGES: tuple[ModuleType, ...] = (
+    cycles, cycle, behaviour, samples, tokens, curves, compare, race, knowledge, export,
+)  # fmt: skip

@@ -1,14 +1,18 @@
-"""ls, show, export, query, methods, dashboard: looking at what is there."""
+"""ls, show, export, report, query, methods, dashboard: looking at what is there."""
 
 from __future__ import annotations
 
 import json
 import os
+import sys
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import click
 
 from pipelines.cli.options import Session, finite, shared, table
+from recovery.errors import InputError
 
 LISTS = {
     "cycles": ["cycle", "status", "ifeval", "knowledge", "retention", "recovered_fraction"],
@@ -63,26 +67,63 @@ def show_command(session: Session, reference: str) -> None:
 
 def _number(reference: str) -> int:
     digits = reference.removeprefix("cycle:")
-    if not digits.isdigit():
+    if not (digits.isascii() and digits.isdigit()):
         raise click.UsageError(f"{reference}: write cycle:N, as in cycle:1")
     return int(digits)
 
 
 @click.command("export")
-@click.argument("what", default="cycles", type=click.Choice([*LISTS, "scores", "items"]))
-@click.option("--format", "kind", type=click.Choice(["json", "csv"]), default="csv", help="default: csv")
+@click.argument("what", default="cycles", metavar="TABLE")
+@click.option("--format", "kind", help="csv, json or parquet (default: by the ending of --out, else csv)")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="default: standard output")
 @shared
 @click.pass_obj
-def export_command(session: Session, what: str, kind: str) -> None:
-    """A table on standard output, as CSV or JSON."""
-    from pipelines.export import as_csv, rows_of
+def export_command(session: Session, what: str, kind: str | None, out: Path | None) -> None:
+    """A whole table: cycles, runs, checkpoints, scores, items, metrics, traces, verdicts, reviews, documents,
+    aliases or alias_moves."""
+    from db.export import FORMATS, export
 
+    ending = out.suffix[1:] if out else ""
+    chosen = "json" if session.json else kind or (ending if ending in FORMATS else "csv")
+    if chosen == "parquet" and out is None and sys.stdout.isatty():
+        raise click.UsageError("parquet is not text: give --out FILE")
     with session.workspace() as ws:
-        rows = rows_of(ws.tracker.db, what)
-    if session.json or kind == "json":
-        click.echo(json.dumps(finite(rows), indent=2, ensure_ascii=False, default=str))
-    else:
-        click.echo(as_csv(rows), nl=False)
+        pieces = export(ws.tracker.db, what, chosen)
+        if out is None:
+            for piece in pieces:
+                click.echo(piece, nl=False)
+        else:
+            write_whole(out, pieces)
+            click.echo(out, err=True)
+
+
+def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
+    """All of it or nothing: what was there stays until the new file is complete."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.writelines(pieces)
+        partial.replace(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}: give another --out") from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@click.command("report")
+@click.argument("reference", metavar="cycle:N")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="default: cycle-N.html")
+@shared
+@click.pass_obj
+def report_command(session: Session, reference: str, out: Path | None) -> None:
+    """A cycle as one HTML file to send around: figures in it, no script, nothing loaded from anywhere."""
+    from dashboard.report import report
+
+    number = _number(reference)
+    target = out or Path(f"cycle-{number}.html")
+    with session.workspace() as ws:
+        write_whole(target, [report(ws.tracker.db, number).encode()])
+    session.show({"report": str(target)}, str(target))
 
 
 @click.command("query")

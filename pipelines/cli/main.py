@@ -19,7 +19,7 @@ COMMANDS = {
     "midtrain": "train", "distill": "train", "merge": "train",
     "eval": "measure", "compare": "measure", "flips": "measure",
     "drift": "measure",
-    "ls": "look", "show": "look", "export": "look", "query": "look", "methods": "look",
+    "ls": "look", "show": "look", "export": "look", "report": "look", "query": "look", "methods": "look",
     "dashboard": "look",
 }  # fmt: skip
 

@@ -1,0 +1,149 @@
+"""What is known of whose documents, cycle by cycle: a triangle of cells, and lines by kind of question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dashboard.figures import chart
+from dashboard.figures.chart import DASHES, MARKS, Point, Scale
+from dashboard.html import Html, tag
+
+Row = Mapping[str, Any]
+SHADES = 8
+CELL, GAP, LEFT, TOP = 40, 2, 92, 40
+NUMBERS = 26  # cycles up to which cells have their number in them
+
+
+def triangle(
+    cells: Mapping[tuple[int, int], float | None],
+    cycles: Sequence[int],
+    chosen: int | None,
+    link: Callable[[int], str] | None,
+) -> Html:
+    """Row: the model after a cycle. Column: whose documents it was asked about."""
+    size = CELL if len(cycles) <= NUMBERS else 24
+    width, height = max(LEFT + len(cycles) * size + 10, 900), TOP + len(cycles) * size + 6
+    drawn: list[Html] = [tag("text", "documents of cycle", x=LEFT, y=14, class_="ink")]
+    every = max(1, -(-len(cycles) // 30))
+    for place, number in enumerate(cycles):
+        if place % every == 0:
+            drawn.append(
+                tag("text", number, x=LEFT + place * size + size / 2, y=TOP - 8, text_anchor="middle")
+            )
+        label = tag(
+            "text",
+            f"after cycle {number}" if size == CELL else str(number),
+            x=LEFT - 8,
+            y=TOP + place * size + size / 2 + 4,
+            text_anchor="end",
+            class_="strong" if number == chosen else None,
+        )
+        drawn.append(label if link is None else tag("a", label, href=link(number)))
+        drawn += [
+            _cell(cells[number, whose], number, whose, place, column, size)
+            for column, whose in enumerate(cycles[: place + 1])
+            if (number, whose) in cells
+        ]
+    return chart.svg(
+        drawn,
+        label="knowledge of each cycle's documents, after each cycle",
+        width=width,
+        height=height,
+        class_="grid-figure",
+    )
+
+
+def _cell(value: float | None, number: int, whose: int, row: int, column: int, size: int) -> Html:
+    x, y, side = LEFT + column * size, TOP + row * size, size - GAP
+    said = f"after cycle {number}, of cycle {whose}'s documents: {_percent(value)}"
+    shade = "k-none" if value is None else f"k{min(SHADES, int(value * (SHADES + 1)))}"
+    parts = [tag("title", said), tag("rect", x=x, y=y, width=side, height=side, rx=4, class_=shade)]
+    if size == CELL and value is not None:
+        parts.append(
+            tag(
+                "text",
+                f"{100 * value:.0f}",
+                x=x + side / 2,
+                y=y + side / 2 + 4,
+                text_anchor="middle",
+                class_=f"on-{shade}",
+            )
+        )
+    return tag("g", parts)
+
+
+def _percent(value: float | None) -> str:
+    return "not measured" if value is None else f"{100 * value:.1f} %"
+
+
+def scale() -> Html:
+    """The colours in words."""
+    steps = [tag("rect", x=n * 22, y=0, width=22, height=12, class_=f"k{n}") for n in range(SHADES + 1)]
+    picture = tag(
+        "svg", steps, viewBox=f"0 0 {(SHADES + 1) * 22} 12", class_="figure shades", aria_hidden="true"
+    )
+    return tag("p", "0 % known ", picture, " 100 %", class_="legend")
+
+
+def lines(series: Mapping[str, Sequence[Point]]) -> Html:
+    """A line a kind of question over the cycles."""
+    x, y = (
+        Scale.around(
+            [place for points in series.values() for place, _ in points],
+            chart.LEFT,
+            chart.WIDTH - chart.RIGHT,
+        ),
+        Scale(-0.02, 1.02, 300 - chart.BOTTOM, chart.TOP),
+    )
+    drawn: list[Html | None] = [
+        chart.frame(
+            x, y, "cycle", "answered rightly, %", x_text=_whole, y_text=lambda share: f"{100 * share:.0f}"
+        )
+    ]
+    for number, points in enumerate(series.values()):
+        kind = f"c-s{number % 8 + 1}"
+        drawn.append(
+            chart.line(
+                points, x, y, class_=f"{kind} stroke thick", stroke_dasharray=DASHES[number % len(DASHES)]
+            )
+        )
+        if len(points) <= 60:
+            drawn += [
+                tag(
+                    "g",
+                    tag("title", f"cycle {place:g}: {_percent(value)}"),
+                    chart.mark(MARKS[number % len(MARKS)], x(place), y(value), 5, class_=f"{kind} fill"),
+                )
+                for place, value in points
+                if value is not None
+            ]
+    return chart.svg(drawn, label=f"knowledge by kind over cycles: {', '.join(series)}", height=300)
+
+
+def _whole(value: float) -> str:
+    return f"{value:.0f}" if abs(value - round(value)) < 1e-9 else ""
+
+
+def legend(names: Sequence[str]) -> Html:
+    entries = []
+    for number, name in enumerate(names):
+        kind = f"c-s{number % 8 + 1}"
+        key = tag(
+            "svg",
+            tag(
+                "line",
+                x1=0,
+                x2=34,
+                y1=7,
+                y2=7,
+                class_=f"{kind} stroke thick",
+                stroke_dasharray=DASHES[number % len(DASHES)],
+            ),
+            chart.mark(MARKS[number % len(MARKS)], 17, 7, 5, class_=f"{kind} fill"),
+            viewBox="0 0 34 14",
+            class_="figure sample",
+            aria_hidden="true",
+        )
+        entries.append(tag("span", key, f" {name}"))
+    return tag("p", entries, class_="legend")

@@ -1,0 +1,145 @@
+"""A rollout as text, each token with a colour and an underline for how far student and teacher are apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dashboard.figures import chart
+from dashboard.html import Html, tag
+
+LEVELS = (0.01, 0.05, 0.2, 0.5, 1.0, 2.0)  # nats: where one shade ends and the next begins
+WORDS = ("the same", "almost the same", "a shade apart", "apart", "far apart", "very far", "another world")
+MOST = 400  # tokens on a page
+BAR = 220
+
+
+def level(value: float) -> int:
+    """0 (agree) to 6."""
+    return sum(abs(value) >= edge for edge in LEVELS)
+
+
+def rollout(
+    pieces: Sequence[str],
+    values: Sequence[float] | None,
+    chosen: int | None,
+    link: Callable[[int], str] | None,
+) -> Html:
+    """The response; with `link`, each token leads to its own view."""
+    shown = []
+    for place, piece in enumerate(pieces[:MOST]):
+        shade = f"tok d{level(values[place])}" if values else "tok"
+        class_ = f"{shade} chosen" if place == chosen else shade
+        said = f"{values[place]:.3f} nats" if values else None
+        body = _visible(piece)
+        if link is None:
+            shown.append(tag("span", body, class_=class_, title=said))
+        else:
+            current = "true" if place == chosen else None
+            shown.append(tag("a", body, class_=class_, title=said, href=link(place), aria_current=current))
+        if piece.endswith("\n"):
+            shown.append(tag("br"))
+    rest = len(pieces) - MOST
+    return tag("div", shown, f" … {rest} more tokens" if rest > 0 else None, class_="said tokens")
+
+
+def _visible(piece: str) -> Any:
+    """A token that would not be seen has a sign."""
+    return piece.replace("\n", "↵") or "·"
+
+
+def legend(estimator: str) -> Html:
+    edges = ["below 0.01", *(f"from {edge:g}" for edge in LEVELS)]
+    shades = [
+        tag("span", tag("span", word, class_=f"tok d{place}"), f" {edge}")
+        for place, (word, edge) in enumerate(zip(WORDS, edges, strict=True))
+    ]
+    return tag("p", tag("span", WHAT[estimator], class_="ink"), shades, class_="legend")
+
+
+WHAT = {
+    "exact": "Divergence KL(student ‖ teacher) of each token, in nats:",
+    "top-k": "Divergence over the teacher's likeliest entries of each token, in nats:",
+    "sampled": "log p(student) − log p(teacher) of each token that was written, in nats:",
+    "none": "No teacher scored these tokens; the shade is the student's own surprise, in nats:",
+}
+
+
+def either(piece: str, student: float, teacher: float | None) -> str:
+    """The chosen token in a sentence."""
+    said = f"The student gave {_quoted(piece)} {percent(student)}"
+    return f"{said}, the teacher {percent(teacher)}." if teacher is not None else f"{said}."
+
+
+def percent(logprob: float) -> str:
+    share = 100 * math.exp(min(logprob, 0.0))
+    return f"{share:.0f} %" if share >= 99.5 or share == 0 else f"{share:.2g} %"
+
+
+def _quoted(piece: str) -> str:
+    return f"“{piece.replace(chr(10), '↵')}”" if piece else "a part of a character"
+
+
+def top(title: str, entries: Sequence[Sequence[Any]] | None, written: str, kind: str) -> Html:
+    """A distribution's likeliest entries as bars; the one that was written is marked in words."""
+    if entries is None:
+        return tag("div", tag("h3", title), tag("p", "It sent no distribution of this token.", class_="soft"))
+    rows = []
+    for piece, logprob in entries:
+        share = math.exp(min(float(logprob), 0.0))
+        bar = tag(
+            "rect", x=0, y=1, width=f"{max(share * BAR, 1):.1f}", height=12, rx=3, class_=f"c-{kind} fill"
+        )
+        rows.append(
+            tag(
+                "tr",
+                tag("td", tag("bdi", _visible(str(piece))), class_="mono piece"),
+                tag("td", tag("svg", bar, viewBox=f"0 0 {BAR} 14", class_="figure part", aria_hidden="true")),
+                tag("td", percent(float(logprob)), class_="n"),
+                tag("td", "written" if piece == written else "", class_="soft small"),
+            )
+        )
+    return tag("div", tag("h3", title), tag("table", tag("tbody", rows), class_="tops"))
+
+
+SHAPE = {
+    "signal_density": ("density", "share of tokens that carry a signal at all"),
+    "signal_bias": (
+        "bias",
+        "how far different rollouts pull the same way: 1 all alike, 0 noise that cancels",
+    ),
+    "signal_concentration": ("concentration", "share of the signal that lies on the top 1 % of tokens"),
+}
+
+
+def geometry(methods: Mapping[str, Mapping[str, float]]) -> Html:
+    """Density, bias and concentration of each method's token signal, one panel each, side by side."""
+    rows = list(methods)
+    width, row_height = 320, 26
+    height = len(rows) * row_height + 34
+    panels = []
+    for metric, (title, meaning) in SHAPE.items():
+        x = chart.Scale(-0.02, 1.02, 110, width - 14)
+        drawn: list[Any] = [_shape_axis(x, height)]
+        for place, method in enumerate(rows):
+            y = place * row_height + 16
+            drawn.append(tag("text", method, x=102, y=y + 4, text_anchor="end", class_="ink"))
+            drawn.append(tag("line", x1=110, x2=width - 14, y1=y, y2=y, class_="axis"))
+            value = methods[method].get(metric)
+            if value is not None:
+                at = x(min(max(value, -0.02), 1.02))
+                drawn.append(chart.mark(chart.MARKS[place % 8], at, y, 6, class_=f"c-s{place % 8 + 1} fill"))
+                side, gap = ("end", -12) if value > 0.6 else ("start", 12)
+                drawn.append(tag("text", f"{value:.2f}", x=f"{at + gap:.0f}", y=y + 4, text_anchor=side))
+        picture = chart.svg(drawn, label=f"{title} by method", width=width, height=height)
+        panels.append(
+            tag("div", tag("h3", title), tag("p", meaning, class_="soft small"), picture, class_="third")
+        )
+    return tag("div", panels, class_="grid")
+
+
+def _shape_axis(x: chart.Scale, height: int) -> list[Html]:
+    return [
+        tag("text", f"{value:g}", x=x(value), y=height - 6, text_anchor="middle") for value in (0, 0.5, 1)
+    ]

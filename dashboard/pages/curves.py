@@ -1,0 +1,206 @@
+"""Any metric of any run, over steps, tokens or time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dashboard import runs as naming
+from dashboard.controls import check, choose
+from dashboard.desk import Desk
+from dashboard.figures import chart, curves
+from dashboard.figures.curves import Curve
+from dashboard.html import Html, tag
+from dashboard.query import Query
+from dashboard.words import chip, empty
+from db import curves as stored
+from db import overview
+
+TITLE = "Curves"
+PATH = "/curves"
+
+AXES = {"steps": "steps", "tokens": "tokens trained", "time": "time"}
+SMOOTHING = {"none": 0.0, "a little": 0.6, "more": 0.9, "a lot": 0.97}
+MOST_RUNS = 8
+POINTS = 800
+SMALL_POINTS = 60
+FIRST = ("loss", "reverse_kl", "response_tokens")  # a look at these first
+
+Row = dict[str, Any]
+
+
+def build(desk: Desk, query: Query) -> Html:
+    known = overview.training_runs(desk.db)
+    if not known:
+        return empty("No training yet", "recover demo")
+    chosen = _chosen(desk, query, known)
+    names = {run["id"]: stored.metric_names(desk.db, run["id"]) for run in chosen}
+    metrics = list(dict.fromkeys(name for found in names.values() for name in found))
+    if not metrics:
+        return tag(
+            "section",
+            tag("h1", "Curves"),
+            _controls(query, known, chosen, [], ""),
+            tag("p", "This run has not stored a point yet."),
+            class_="card",
+        )
+    metric = query.choice("metric", metrics, next((name for name in FIRST if name in metrics), metrics[0]))
+    return tag(
+        "div",
+        _large(desk, query, known, chosen, metrics, metric),
+        _thumbs(desk, query, chosen[0], names),
+        class_="stack",
+    )
+
+
+def _chosen(desk: Desk, query: Query, known: Sequence[Row]) -> list[Row]:
+    """The runs that the address names; else the newest."""
+    wanted = [name for name in query.text("runs").split(",") if name][:MOST_RUNS]
+    found = {run["id"]: run for run in overview.training_runs(desk.db, run_ids=wanted)} if wanted else {}
+    return [found[name] for name in wanted if name in found] or [known[0]]
+
+
+def _large(
+    desk: Desk, query: Query, known: Sequence[Row], chosen: Sequence[Row], metrics: list[str], metric: str
+) -> Html:
+    axis = query.choice("axis", AXES, "steps")
+    keep = SMOOTHING[query.choice("smooth", SMOOTHING, "none")]
+    log = query.text("log") == "1"
+    drawn = [_curve(desk, run, metric, axis) for run in chosen]
+    there = [curve for curve in drawn if curve.rows]
+    picture = (
+        curves.figure(there, metric, axis, keep=keep, log=log)
+        if there
+        else tag("p", f"None of these runs has {metric}.")
+    )
+    below = _below_zero(there) if log else None
+    return tag(
+        "section",
+        tag("div", tag("h1", metric), _controls(query, known, chosen, metrics, metric), class_="head"),
+        picture,
+        curves.legend(drawn, [_without(query, chosen, run) for run in chosen]),
+        [
+            tag("p", chip("stalled", "alarm"), f" {curve.name}: {said}")
+            for curve in drawn
+            for _, said in curve.alarms
+        ],
+        below,
+        class_="card",
+    )
+
+
+def _below_zero(drawn: Sequence[Curve]) -> Html | None:
+    values = [row["low"] for curve in drawn for row in curve.rows if row["low"] is not None]
+    hidden = sum(value <= 0 for value in values)
+    if not hidden:
+        return None
+    return tag(
+        "p",
+        f"{hidden} of {len(values)} points are zero or less and have no place on a log axis.",
+        class_="soft small",
+    )
+
+
+def _curve(desk: Desk, run: Row, metric: str, axis: str) -> Curve:
+    rows = stored.metric_series(desk.db, run["id"], metric, points=POINTS)
+    places = _places(desk, run["id"], rows, axis)
+    alarms = [(_at(rows, places, step), said) for step, said in naming.alarms(run)] if rows else []
+    return Curve(naming.name(run), rows, places, alarms)
+
+
+def _places(desk: Desk, run_id: str, rows: Sequence[Mapping[str, Any]], axis: str) -> list[float]:
+    """Where each stretch lies: its middle step, the tokens trained until then, or seconds since the start."""
+    if axis == "time":
+        return [row["at"] - rows[0]["at"] for row in rows]
+    if axis == "tokens":
+        counted = stored.metric_series(desk.db, run_id, "tokens", points=POINTS)
+        return tokens_until([row["last_step"] for row in rows], counted)
+    return [(row["step"] + row["last_step"]) / 2 for row in rows]
+
+
+def tokens_until(steps: Sequence[int], counted: Sequence[Mapping[str, Any]]) -> list[float]:
+    """How many tokens had been trained at each of these steps; without a count, the steps themselves."""
+    if not counted:
+        return [float(step) for step in steps]
+    found, total, place = [], 0.0, 0
+    for step in steps:
+        while place < len(counted) and counted[place]["last_step"] <= step:
+            total += (counted[place]["value"] or 0.0) * counted[place]["n"]
+            place += 1
+        found.append(total)
+    return found
+
+
+def _at(rows: Sequence[Mapping[str, Any]], places: Sequence[float], step: int) -> float:
+    """The place of the stretch that a step lies in, or of the one nearest."""
+    nearest = min(range(len(rows)), key=lambda i: abs(rows[i]["last_step"] - step))
+    return places[nearest]
+
+
+def _controls(
+    query: Query, known: Sequence[Row], chosen: Sequence[Row], metrics: list[str], metric: str
+) -> Html:
+    ids = [run["id"] for run in chosen]
+    added = [run for run in known if run["id"] not in ids]
+    return tag(
+        "div",
+        choose("run", "runs", [(run["id"], naming.long_name(run)) for run in _both(known, chosen)], ids[0]),
+        choose("metric", "metric", [(name, name.replace("_", " ")) for name in metrics], metric),
+        choose("over", "axis", list(AXES.items()), query.text("axis", "steps")),
+        choose("smoothing", "smooth", [(name, name) for name in SMOOTHING], query.text("smooth", "none")),
+        check("log axis", "log", query.text("log") == "1"),
+        _adding(query, ids, added),
+        class_="controls",
+    )
+
+
+def _both(known: Sequence[Row], chosen: Sequence[Row]) -> list[Row]:
+    there = {run["id"] for run in known}
+    return [*known, *(run for run in chosen if run["id"] not in there)]
+
+
+def _adding(query: Query, ids: list[str], added: Sequence[Row]) -> Html | None:
+    """Other runs to lay over it; each is a link, so that the address names them all."""
+    if not added or len(ids) >= MOST_RUNS:
+        return None
+    links = [
+        tag("li", tag("a", naming.long_name(run), href=query.link(runs=",".join([*ids, run["id"]]))))
+        for run in added
+    ]
+    return tag(
+        "details", tag("summary", "compare with another run"), tag("ul", links, class_="picks"), class_="adds"
+    )
+
+
+def _without(query: Query, chosen: Sequence[Row], run: Row) -> Html:
+    left = [other["id"] for other in chosen if other["id"] != run["id"]]
+    if not left:
+        return tag("span")
+    return tag("a", "remove", href=query.link(runs=",".join(left)), class_="small")
+
+
+def _thumbs(desk: Desk, query: Query, run: Row, names: Mapping[str, list[str]]) -> Html:
+    """Every curve of the first run, small; a click shows it large."""
+    last = {row["name"]: row for row in stored.latest_metrics(desk.db, run["id"])}
+    entries = []
+    for name in names[run["id"]]:
+        rows = stored.metric_series(desk.db, run["id"], name, points=SMALL_POINTS)
+        newest = last.get(name, {})
+        value = newest.get("special") or chart.number(newest.get("value"))
+        entries.append(
+            tag(
+                "a",
+                tag(
+                    "span", tag("b", name.replace("_", " ")), tag("span", value, class_="soft"), class_="head"
+                ),
+                curves.small(rows, name),
+                href=query.link(metric=name),
+                class_="thumb",
+            )
+        )
+    return tag(
+        "section",
+        tag("h2", f"All of {naming.name(run)}"),
+        tag("div", entries, class_="thumbs"),
+        class_="card",
+    )

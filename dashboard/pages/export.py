@@ -1,0 +1,75 @@
+"""Everything that is stored, as files to take away: CSV, JSON, Parquet."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from dashboard.desk import Desk
+from dashboard.html import Html, tag
+from dashboard.query import Query
+from dashboard.words import table
+from db.export import FORMATS, TABLES, export
+
+TITLE = "Export"
+PATH = "/export"
+FILE = "/export/file"
+
+MEANINGS = {
+    "cycles": "a cycle a row: scores, verdict, cost, review",
+    "runs": "what was run, with which settings, what it cost",
+    "checkpoints": "the models and what each was made from",
+    "scores": "a suite of a checkpoint a row, with its interval",
+    "items": "every prompt, answer and whether it passed",
+    "metrics": "every point of every curve",
+    "traces": "rollouts token by token",
+    "verdicts": "an axis of a cycle a row, with its numbers",
+    "reviews": "who decided what, and why",
+    "documents": "the files of each corpus, read or skipped",
+    "aliases": "where names such as base and current point",
+    "alias_moves": "and where they pointed before",
+}
+
+
+def build(desk: Desk, query: Query) -> Html:
+    lines = [[tag("b", name), MEANINGS.get(name, ""), _links(desk, query, name)] for name in TABLES]
+    return tag(
+        "section",
+        tag("h1", "Export"),
+        tag(
+            "p",
+            "Whole tables, whatever their size. The same in a terminal: ",
+            tag("code", "recover export items --out items.parquet"),
+        ),
+        table(["table", "what is in it", "download"], lines),
+        class_="card",
+    )
+
+
+def _links(desk: Desk, query: Query, name: str) -> list[Html]:
+    return [
+        tag(
+            "a",
+            kind,
+            download=f"{name}.{kind}",
+            class_="download",
+            href=query.link(FILE, table=name, format=kind, token=desk.token),
+        )
+        for kind in FORMATS
+    ]
+
+
+def serve(desk: Desk, query: Query) -> Any:
+    """The file behind a link of this page; a link from elsewhere has not this launch's token."""
+    from starlette.responses import PlainTextResponse, StreamingResponse
+
+    name, kind = query.text("table"), query.text("format")
+    if not secrets.compare_digest(query.text("token").encode(), desk.token.encode()):
+        return PlainTextResponse("This link is of an earlier launch: open the Export page again.", 403)
+    if name not in TABLES or kind not in FORMATS:
+        return PlainTextResponse("There is no such table or format.", 404)
+    headers = {"content-disposition": f'attachment; filename="{name}.{kind}"', "cache-control": "no-store"}
+    return StreamingResponse(export(desk.db, name, kind), media_type=FORMATS[kind], headers=headers)
+
+
+ROUTES = {FILE: serve}

@@ -1,0 +1,148 @@
+"""What the models know: by cycle and kind of question, and what they still keep of earlier documents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dashboard.controls import choose
+from dashboard.desk import Desk
+from dashboard.figures import knowledge
+from dashboard.html import Html, tag
+from dashboard.query import Query
+from dashboard.words import NONE, empty, points, right, share, table
+from db import overview
+
+TITLE = "Knowledge"
+PATH = "/knowledge"
+
+PAGE = 40  # cycles
+ALL = "all questions"
+MEANINGS = {
+    "direct": "direct: the question as it may stand in the training data",
+    "heldout": "held out: the same fact in a phrasing that no document has",
+    "cloze": "cloze: the beginning of a sentence, to be continued",
+    "reverse": "reverse: from the answer back to the person or thing",
+    "indirect": "indirect: by way of another fact",
+}
+
+Row = dict[str, Any]
+
+
+def build(desk: Desk, query: Query) -> Html:
+    before = query.number("before")
+    rows = desk.cached(("knowledge", before), lambda: overview.knowledge(desk.db, before=before, limit=PAGE))
+    if not rows:
+        return empty("No model was asked what it knows yet", "recover eval --probes probes.jsonl")
+    kinds = list(dict.fromkeys(kind for row in rows for kind in sorted(row["kinds"])))
+    kind = query.choice("kind", kinds, ALL)
+    cycles = sorted({row["cycle"] for row in rows})
+    wanted = query.number("n")
+    chosen = wanted if wanted is not None and wanted in cycles else cycles[-1]
+    return tag(
+        "div",
+        _kept(query, rows, cycles, kinds, kind, chosen),
+        _chosen(rows, kind, chosen),
+        _kinds(rows, kinds),
+        class_="stack",
+    )
+
+
+def value(row: Row, kind: str) -> float | None:
+    found = row["value"] if kind == ALL else (row["kinds"].get(kind) or {}).get("value")
+    return None if found is None else float(found)
+
+
+def _kept(
+    query: Query, rows: Sequence[Row], cycles: list[int], kinds: list[str], kind: str, chosen: int
+) -> Html:
+    cells = {
+        (row["cycle"], row["documents"]): value(row, kind) for row in rows if row["stage"] == "recovered"
+    }
+    controls = tag(
+        "div",
+        choose("questions", "kind", [(name, name) for name in (ALL, *kinds)], kind),
+        _pages(query, cycles),
+        class_="controls",
+    )
+    return tag(
+        "section",
+        tag("div", tag("h1", "Knowledge"), controls, class_="head"),
+        tag(
+            "p",
+            "Share of questions that the recovered model of each cycle answers rightly, of its own documents "
+            "(the diagonal) and of every earlier cycle's.",
+            class_="soft",
+        ),
+        tag(
+            "div",
+            knowledge.triangle(cells, cycles, chosen, lambda number: query.link(n=number)),
+            class_="scroll",
+            tabindex="0",
+        ),
+        knowledge.scale(),
+        class_="card",
+    )
+
+
+def _pages(query: Query, cycles: list[int]) -> Html:
+    older = (
+        tag("a", f"cycles before {cycles[0]}", href=query.link(before=cycles[0], n=None))
+        if cycles[0] > 1
+        else None
+    )
+    newest = tag("a", "the newest", href=query.link(before=None, n=None)) if query.number("before") else None
+    return tag("span", older, " " if older and newest else None, newest, class_="small")
+
+
+def _chosen(rows: Sequence[Row], kind: str, number: int) -> Html:
+    """One model: what it knows of each set of documents, against what was known when those were new."""
+    then = {
+        row["documents"]: row
+        for row in rows
+        if row["stage"] == "recovered" and row["cycle"] == row["documents"]
+    }
+    mine = [row for row in rows if row["cycle"] == number and row["stage"] == "recovered"]
+    lines = [_line(row, then.get(row["documents"]), kind) for row in reversed(mine)]
+    return tag(
+        "section",
+        tag("h2", f"After cycle {number}: {kind}"),
+        table(
+            [
+                "documents of",
+                *right("known now", "95 % interval", "known when new", "change, points", "questions"),
+            ],
+            lines,
+        )
+        if lines
+        else tag("p", "Its recovered model was not asked yet."),
+        class_="card",
+    )
+
+
+def _line(row: Row, then: Row | None, kind: str) -> list[Any]:
+    now, before = value(row, kind), value(then, kind) if then else None
+    change = now - before if now is not None and before is not None and row is not then else None
+    whole = kind == ALL and row.get("low") is not None
+    interval = f"{share(row['low'])} to {share(row['high'])}" if whole else NONE
+    asked = row["n"] if kind == ALL else (row["kinds"].get(kind) or {}).get("n", NONE)
+    cells = [share(now), interval, share(before), points(change), asked]
+    return [f"cycle {row['documents']}", *(tag("td", cell, class_="n") for cell in cells)]
+
+
+def _kinds(rows: Sequence[Row], kinds: list[str]) -> Html:
+    """Each kind of question over the cycles, of the documents that were new."""
+    own = [row for row in rows if row["stage"] == "recovered" and row["cycle"] == row["documents"]]
+    learned = [row for row in rows if row["stage"] == "midtrained" and row["cycle"] == row["documents"]]
+    series = {ALL: [(float(row["cycle"]), value(row, ALL)) for row in own]}
+    series |= {kind: [(float(row["cycle"]), value(row, kind)) for row in own] for kind in kinds}
+    series |= {"all questions, midtrained": [(float(row["cycle"]), value(row, ALL)) for row in learned]}
+    said = [tag("li", MEANINGS[kind]) for kind in kinds if kind in MEANINGS]
+    return tag(
+        "section",
+        tag("h2", "New documents, by kind of question"),
+        knowledge.lines(series),
+        knowledge.legend(list(series)),
+        tag("ul", said, class_="soft small"),
+        class_="card",
+    )

@@ -1,0 +1,153 @@
+"""Ways of bringing behaviour back, against each other: what came back, what was kept, what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dashboard.controls import choose
+from dashboard.desk import Desk
+from dashboard.figures import race
+from dashboard.html import Html, tag
+from dashboard.query import Query
+from dashboard.words import count, duration, empty, right, share, table
+from db import overview
+
+TITLE = "Race"
+PATH = "/race"
+
+SORTS = {
+    "newest": "newest first",
+    "behaviour": "behaviour",
+    "knowledge": "knowledge",
+    "tokens": "tokens, fewest first",
+    "time": "time, shortest first",
+}
+
+Row = dict[str, Any]
+
+
+def build(desk: Desk, query: Query) -> Html:
+    every = desk.cached("race", lambda: overview.race(desk.db))
+    if not every:
+        return empty("No recovery has been run yet", "recover distill --teacher base --method opd")
+    students = list(dict.fromkeys(str(row["student"]) for row in every))
+    most = max(students, key=lambda name: sum(row["student"] == name for row in every))
+    chosen = query.choice("student", ["all", *students], most if len(students) > 1 else "all")
+    rows = [_labelled(row) for row in every if chosen in ("all", row["student"])]
+    methods = sorted({row["method"] for row in rows})
+    shown = _sorted(rows, query.choice("sort", SORTS, "newest"))
+    return tag(
+        "div",
+        _plane(desk, query, every, students, chosen, rows, methods),
+        _table(shown, methods),
+        class_="stack",
+    )
+
+
+def _labelled(row: Row) -> Row:
+    whose = f"cycle {row['cycle']}" if row["cycle"] is not None else row["id"]
+    return row | {"label": whose}
+
+
+def _plane(
+    desk: Desk,
+    query: Query,
+    every: Sequence[Row],
+    students: list[str],
+    chosen: str,
+    rows: Sequence[Row],
+    methods: list[str],
+) -> Html:
+    named = [(name, f"from {_begun(name, every)}") for name in students]
+    controls = tag(
+        "div",
+        choose("races", "student", [("all", "every recovery"), *named], chosen),
+        choose("sort by", "sort", list(SORTS.items()), query.text("sort", "newest")),
+        class_="controls",
+    )
+    signs = [tag("span", race.sample(n), f" {method}") for n, method in enumerate(methods)]
+    note = ("Bars are 95 % intervals. " if len(rows) <= race.MOST_BARS else "") + (
+        "These recoveries began from different models: choose one to compare like with like."
+        if chosen == "all" and len(students) > 1
+        else "All began from the same midtrained model, to come back to the clean one's manners."
+    )
+    return tag(
+        "section",
+        tag("div", tag("h1", "Race"), controls, class_="head"),
+        race.plane(rows, methods, _references(desk, rows, chosen)),
+        tag("p", signs, class_="legend"),
+        tag("p", note, class_="soft small"),
+        class_="card",
+    )
+
+
+def _begun(student: str, every: Sequence[Row]) -> str:
+    rows = [row for row in every if row["student"] == student]
+    whose = next((f"cycle {row['cycle']}'s midtrained model" for row in rows if row["cycle"]), student)
+    return f"{whose} ({len(rows)})"
+
+
+def _references(desk: Desk, rows: Sequence[Row], chosen: str) -> dict[str, Row]:
+    """The clean and the midtrained model, where all of a race share them."""
+    if chosen == "all":
+        return {}
+    teacher = next((str(row["teacher"]) for row in rows if row["teacher"]), "")
+    scores = overview.headlines(desk.db, [chosen, teacher])
+    found = {"clean": {"scores": scores[teacher]}, "midtrained": {"scores": scores[chosen]}}
+    return {name: row for name, row in found.items() if row["scores"]}
+
+
+def _sorted(rows: Sequence[Row], by: str) -> list[Row]:
+    if by in ("tokens", "time"):
+        return sorted(rows, key=lambda row: _cost(row, by))
+    if by in ("behaviour", "knowledge"):
+        suite = "ifeval" if by == "behaviour" else by
+        return sorted(rows, key=lambda row: -(race.value(row, suite) or -1.0))
+    return list(rows)
+
+
+def _cost(row: Row, what: str) -> float:
+    cost = row["cost"] or {}
+    if what == "time":
+        return float(cost.get("seconds", 0.0))
+    return float(sum(value for name, value in cost.items() if name.startswith("tokens_")))
+
+
+def _table(rows: Sequence[Row], methods: list[str]) -> Html:
+    dearest = {
+        what: max((_cost(row, what) for row in rows), default=0.0) or 1.0 for what in ("tokens", "time")
+    }
+    scores = right("behaviour", "knowledge", "retention")
+    headers = ["method", "of", *scores, *right("tokens"), "", *right("time"), ""]
+    lines = [_line(row, methods, dearest) for row in rows]
+    return tag(
+        "section",
+        tag("h2", "What came back, and what it cost"),
+        table(headers, lines),
+        tag(
+            "p",
+            "Tokens are those sampled, scored by the teacher and trained on. A merge trains nothing.",
+            class_="soft small",
+        ),
+        class_="card",
+    )
+
+
+def _line(row: Row, methods: list[str], dearest: dict[str, float]) -> list[Any]:
+    scores = [
+        tag("td", share(race.value(row, suite)), class_="n") for suite in ("ifeval", "knowledge", "retention")
+    ]
+    tokens, seconds = _cost(row, "tokens"), _cost(row, "time")
+    where = (
+        tag("a", row["label"], href=f"/cycle?n={row['cycle']}") if row["cycle"] is not None else row["label"]
+    )
+    return [
+        tag("span", race.sample(methods.index(row["method"])), f" {row['method']}", class_="nowrap"),
+        where,
+        *scores,
+        tag("td", count(tokens), class_="n"),
+        race.bar(tokens / dearest["tokens"]),
+        tag("td", duration(seconds), class_="n"),
+        race.bar(seconds / dearest["time"]),
+    ]

@@ -1,0 +1,164 @@
+"""A rollout token by token: where student and teacher part, and what each would have written instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dashboard import runs as naming
+from dashboard.controls import choose
+from dashboard.desk import Desk
+from dashboard.figures import chart, tokens
+from dashboard.html import Html, tag
+from dashboard.query import Query
+from dashboard.words import empty
+from db import curves, overview, traces
+
+TITLE = "Tokens"
+PATH = "/tokens"
+
+SIGNALS = ("signal_density", "signal_bias", "signal_concentration")
+RECENT = 40  # recoveries whose signal is shown
+
+Row = dict[str, Any]
+
+
+def build(desk: Desk, query: Query) -> Html:
+    runs = traces.traced_runs(desk.db)
+    if not runs:
+        return empty("No rollout was looked at yet", "recover distill --teacher base")
+    chosen = query.choice("run", [run["id"] for run in runs], runs[0]["id"])
+    listed = traces.traces(desk.db, chosen)
+    row = _row(desk, query, chosen, listed)
+    return tag("div", _rollout(query, runs, chosen, listed, row), _geometry(desk), class_="stack")
+
+
+def _row(desk: Desk, query: Query, run: str, listed: Sequence[Row]) -> Row:
+    """The rollout that the address names; else the first of the newest step."""
+    wanted = query.number("step"), query.number("rollout", 0)
+    places = [(row["step"], row["place"]) for row in listed]
+    newest = next(place for place in places if place[0] == places[-1][0])
+    step, place = wanted if wanted in places else newest
+    return traces.trace(desk.db, run, step or 0, place or 0)
+
+
+def _rollout(query: Query, runs: Sequence[Row], chosen: str, listed: Sequence[Row], row: Row) -> Html:
+    told = row["tokens"]
+    values = told["divergence"] or [-value for value in told["student"]]
+    at = query.number("at")
+    if at is None or at >= len(values):
+        at = max(range(len(values)), key=lambda place: abs(values[place]), default=0)
+    named = [(run["id"], naming.long_name(_named(run))) for run in runs]
+    ending = "It ended by itself." if told["finished"] else "It did not end within what was kept."
+    mean = f" {row['mean']:.3f} nats a token on the mean." if row["mean"] is not None else ""
+
+    def link(place: int) -> str:
+        return query.link(step=row["step"], rollout=row["place"], at=place)
+
+    return tag(
+        "section",
+        tag(
+            "div",
+            tag("h1", "Tokens"),
+            tag("div", choose("run", "run", named, chosen, reset="step rollout at"), class_="controls"),
+            class_="head",
+        ),
+        _steps(query, listed, row),
+        tag("h2", "What it was asked"),
+        tag("div", row["prompt"], class_="said quiet"),
+        tag("h2", f"What the student wrote at step {row['step']}"),
+        tokens.rollout(told["pieces"], values, at, link),
+        tokens.legend(row["estimator"]),
+        tag("p", f"{row['n']} tokens.{mean} {ending}", class_="soft small"),
+        _token(told, values, at, row["estimator"]) if values else None,
+        class_="card",
+    )
+
+
+def _named(run: Row) -> Row:
+    return run | {"method": ((run["config"] or {}).get("settings") or {}).get("method")}
+
+
+def _steps(query: Query, listed: Sequence[Row], row: Row) -> Html:
+    """Every rollout that was kept, a line a step: how far apart the two are, from first to last."""
+    steps: dict[int, list[Row]] = {}
+    for one in listed:
+        steps.setdefault(one["step"], []).append(one)
+    lines = []
+    for step, ones in steps.items():
+        cells = [_cell(query, one, row) for one in ones]
+        lines.append(tag("li", tag("span", f"step {step}", class_="soft"), cells))
+    return tag(
+        "details",
+        tag("summary", f"{len(listed)} rollouts of {len(steps)} steps were kept"),
+        tag("ol", lines, class_="steps"),
+        class_="adds",
+        open=len(steps) <= 6,
+    )
+
+
+def _cell(query: Query, one: Row, row: Row) -> Html:
+    here = (one["step"], one["place"]) == (row["step"], row["place"])
+    shade = f"tok d{tokens.level(one['mean'])}" if one["mean"] is not None else "tok"
+    said = chart.number(one["mean"]) if one["mean"] is not None else f"{one['n']} tokens"
+    return tag(
+        "a",
+        said,
+        href=query.link(step=one["step"], rollout=one["place"], at=None),
+        class_=f"{shade} chosen" if here else shade,
+        title=one["prompt"][-120:],
+        aria_current="true" if here else None,
+    )
+
+
+def _token(told: Row, values: Sequence[float], at: int, estimator: str) -> Html:
+    """The chosen token: both sides' likeliest entries."""
+    piece, teacher = told["pieces"][at], told["teacher"]
+    sentence = tokens.either(piece, told["student"][at], teacher[at] if teacher else None)
+    distance = {"none": "The student's surprise is", "sampled": "The two differ by"}.get(
+        estimator, "The two distributions are apart by"
+    )
+    teachers = told["teacher_top"]
+    return tag(
+        "div",
+        tag("h2", f"Token {at + 1}"),
+        tag("p", f"{sentence} {distance} {values[at]:.3f} nats here."),
+        tag(
+            "div",
+            tokens.top("The student's likeliest", told["student_top"][at], piece, "midtrained"),
+            tokens.top("The teacher's likeliest", teachers[at] if teachers else None, piece, "clean"),
+            class_="sides",
+        ),
+        id="token",
+    )
+
+
+def _geometry(desk: Desk) -> Html:
+    methods = desk.cached("signals", lambda: signals(desk))
+    if not methods:
+        return tag(
+            "section",
+            tag("h2", "The signal of each method"),
+            tag("p", "No recovery has stored its signal's density, bias and concentration yet."),
+            class_="card",
+        )
+    return tag(
+        "section",
+        tag("h2", f"The signal of each method, mean of its recoveries among the newest {RECENT}"),
+        tokens.geometry(methods),
+        class_="card",
+    )
+
+
+def signals(desk: Desk) -> dict[str, dict[str, float]]:
+    """Method -> signal metric -> its mean over the newest recoveries."""
+    runs = [run for run in overview.training_runs(desk.db, limit=RECENT) if run["kind"] == "distill"]
+    means = curves.metric_means(desk.db, [run["id"] for run in runs], SIGNALS)
+    found: dict[str, dict[str, list[float]]] = {}
+    for run in runs:
+        for name, value in means.get(run["id"], {}).items():
+            found.setdefault(str(run["method"]), {}).setdefault(name, []).append(value)
+    return {
+        method: {name: sum(values) / len(values) for name, values in by_name.items()}
+        for method, by_name in sorted(found.items())
+    }

@@ -1,0 +1,323 @@
+"""`recover report cycle:N`: a cycle as one HTML file to send around, with the dashboard's own figures in it.
+
+No script, nothing loaded from anywhere, light or dark as the reader's system says; model text is text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dashboard import runs as naming
+from dashboard.figures import chart, curves, knowledge, tokens
+from dashboard.figures.curves import Curve
+from dashboard.figures.plane import plane
+from dashboard.html import Html, join, tag, text
+from dashboard.redact import redact
+from dashboard.words import NONE, chip, count, duration, moment, points, right, share, table
+from db import curves as stored
+from db import queries, traces
+from db.errors import NotFound
+from db.session import Database
+
+STYLE = Path(__file__).parent / "static" / "shell.css"
+STAGES = ("clean", "midtrained", "recovered")
+SHOWN = (("midtrain", "loss"), ("distill", "reverse_kl"), ("distill", "loss"))
+HALF = 560  # of a figure that has another beside it
+FEW = 4  # cycles that a table shows better than a line does
+MOST_FLIPS = 10  # of each direction
+MOST_TEXT = 3000  # characters of one answer
+MOST_DOCUMENTS = 200
+MOST_CONFIG = 20_000  # characters
+
+Row = dict[str, Any]
+
+
+def report(database: Database, number: int) -> str:
+    """The whole file."""
+    cycle = queries.cycle(database, number)
+    parts = queries.runs(database, parent=cycle["run"])
+    runs = [run for run in parts if run["kind"] in ("midtrain", "distill")]
+    sections = [
+        _head(cycle),
+        _card("Knowledge against behaviour", plane([cycle], {number})),
+        _scores(cycle),
+        _verdicts(cycle),
+        _earlier(cycle),
+        _curves(database, runs),
+        _flips(database, cycle),
+        _trace(database, runs),
+        _documents(database, runs),
+        _settings(database, cycle),
+    ]
+    return page(f"cycle {number}", join(sections))
+
+
+def page(title: str, body: Html) -> str:
+    """A document that needs nothing but itself: its policy allows its own style sheet and no more."""
+    css = style()
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    head = join(
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name_="color-scheme", content="light dark"),
+        tag("meta", name_="referrer", content="no-referrer"),
+        tag("title", f"{title} · recover"),
+        Html(f"<style>{css}</style>"),
+    )
+    shown = tag("body", tag("div", tag("main", body), id="root"))
+    return f"<!doctype html>\n{tag('html', tag('head', head), shown, lang='en')}\n"
+
+
+def style() -> str:
+    """The dashboard's style sheet, dark where the reader's system is; there is no script to choose."""
+    css = STYLE.read_text(encoding="utf-8")
+    dark = re.search(r':root\[data-theme="dark"\] (\{[^}]*\})', css)
+    if dark is None:
+        return css
+    return css.replace(dark[0], f"@media (prefers-color-scheme: dark) {{ :root {dark[1]} }}")
+
+
+def _card(title: str, *children: Any) -> Html:
+    return tag("section", tag("h2", title), *children, class_="card")
+
+
+def _head(cycle: Row) -> Html:
+    review, cost = cycle["review"], cycle["cost"]
+    spent = sum(value for name, value in cost.items() if name.startswith("tokens_"))
+    reviewed: list[Any] = ["not reviewed yet"]
+    if review:
+        who = f" by {review['reviewer']}, {moment(review['at'])}: "
+        reviewed = [chip(review["decision"]), who, tag("q", review["note"])]
+    return tag(
+        "section",
+        tag("h1", f"Cycle {cycle['cycle']} ", chip(cycle["status"])),
+        tag(
+            "p",
+            f"{moment(cycle['started_at'])} to {moment(cycle['ended_at'])} · "
+            f"{duration(cost['seconds'])} of work · {count(spent)} tokens",
+            class_="soft",
+        ),
+        tag("p", "Review: ", reviewed),
+        tag(
+            "p",
+            "Recovered of the lost behaviour: ",
+            tag("b", f"{share(cycle['recovered_fraction'], 0)} %"),
+            " · knows after recovery, of what midtraining taught: ",
+            tag("b", f"{share(cycle['knowledge_kept'], 0)} %"),
+        ),
+        class_="card",
+    )
+
+
+def _scores(cycle: Row) -> Html:
+    lines = [
+        [suite, *(_score(found, stage) for stage in STAGES), tag("td", found["n"], class_="n")]
+        for suite, found in cycle["scores"].items()
+    ]
+    return _card("Scores, % with 95 % intervals", table(["suite", *right(*STAGES, "prompts")], lines))
+
+
+def _score(found: Row, stage: str) -> Html:
+    interval = found["intervals"][stage]
+    known = interval and None not in interval
+    around = (
+        tag("span", f"  {share(interval[0])}–{share(interval[1])}", class_="soft small") if known else None
+    )
+    return tag("td", share(found[stage]), around, class_="n")
+
+
+def _verdicts(cycle: Row) -> Html:
+    axes = (cycle["verdict"] or {}).get("axes") or {}
+    lines = [_verdict(axis, found) for axis, found in axes.items()]
+    headers = [
+        "axis",
+        "verdict",
+        *right("difference, points", "lower bound", "margin", "gained", "lost", "of"),
+    ]
+    return _card(
+        "Verdict",
+        table(headers, lines) if lines else tag("p", "There is none yet."),
+        tag(
+            "p",
+            "An axis is kept when the one-sided 95 % lower bound of the paired difference lies above minus "
+            "the margin.",
+            class_="soft small",
+        ),
+    )
+
+
+def _verdict(axis: str, found: Row) -> list[Any]:
+    margin = found["margin"]
+    numbers = [
+        points(found["difference"]),
+        points(found["lower_bound"]),
+        NONE if margin is None else points(-margin),
+        found["gained"],
+        found["lost"],
+        found["n"],
+    ]
+    return [axis, chip(found["outcome"]), *(tag("td", NONE if n is None else n, class_="n") for n in numbers)]
+
+
+def _earlier(cycle: Row) -> Html | None:
+    known = cycle.get("knowledge_by_cycle") or []
+    if not known:
+        return None
+    if len(known) < FEW:
+        lines = [
+            [
+                f"cycle {row['cycle']}",
+                *(tag("td", share(row[name]), class_="n") for name in ("score", "then")),
+            ]
+            for row in known
+        ]
+        listed = table(["documents of", *right("known now, %", "known when new, %")], lines)
+        return _card("What is still known of earlier cycles' documents", listed)
+    now = [(float(row["cycle"]), row["score"]) for row in known]
+    then = [(float(row["cycle"]), row["then"]) for row in known]
+    series = {"known now": now, "known when it was new": then}
+    return _card(
+        "What is still known of earlier cycles' documents",
+        knowledge.lines(series),
+        knowledge.legend(list(series)),
+    )
+
+
+def _curves(database: Database, runs: Sequence[Row]) -> Html:
+    drawn = []
+    for kind, metric in SHOWN:
+        for run in (run for run in runs if run["kind"] == kind):
+            rows = stored.metric_series(database, run["id"], metric, points=400)
+            places = [float(row["last_step"]) for row in rows]
+            if rows:
+                title = tag("h3", f"{kind}: {metric.replace('_', ' ')}")
+                drawn.append(
+                    tag(
+                        "div",
+                        title,
+                        curves.figure([Curve(kind, rows, places)], metric, "steps", width=HALF),
+                        class_="half",
+                    )
+                )
+    alarms = [
+        tag("p", chip("stalled", "alarm"), f" {run['kind']}, step {step}: {said}")
+        for run in runs
+        for step, said in naming.alarms(run)
+    ]
+    return _card(
+        "Training", alarms, tag("div", drawn, class_="grid") if drawn else tag("p", "No curve is stored.")
+    )
+
+
+def _flips(database: Database, cycle: Row) -> Html:
+    ids = cycle["checkpoints"]
+    if not ids["clean"] or not ids["recovered"]:
+        return _card("Prompts that flipped", tag("p", "There is no recovered model yet."))
+    try:
+        parts = [
+            _way(database, ids, "lost", "pass → fail", "reject"),
+            _way(database, ids, "gained", "fail → pass", "approve"),
+        ]
+    except NotFound:
+        parts = [tag("p", "The clean and the recovered model were not asked the same prompts.")]
+    return _card("Instructions that flipped from the clean to the recovered model", parts)
+
+
+def _way(database: Database, ids: Row, direction: str, label: str, sign: str) -> Html:
+    found = queries.flips(
+        database, ids["clean"], ids["recovered"], "ifeval", direction=direction, limit=MOST_FLIPS + 1
+    )
+    more = f"{MOST_FLIPS} and more" if len(found) > MOST_FLIPS else str(len(found))
+    shown = [
+        tag(
+            "article",
+            tag("div", text(row["prompt"], MOST_TEXT), class_="said quiet"),
+            tag(
+                "div",
+                _said("clean", row["response_a"]),
+                _said("recovered", row["response_b"]),
+                class_="sides",
+            ),
+            class_="flip",
+        )
+        for row in found[:MOST_FLIPS]
+    ]
+    return tag("details", tag("summary", chip(sign, label), f" {more}"), shown, open=direction == "lost")
+
+
+def _said(who: str, response: str) -> Html:
+    return tag("div", tag("h3", who), tag("div", text(response, MOST_TEXT), class_="said"))
+
+
+def _trace(database: Database, runs: Sequence[Row]) -> Html | None:
+    """The first rollout of the first and of the last step that was looked at."""
+    for run in runs:
+        listed = traces.traces(database, run["id"])
+        if listed:
+            firsts = {row["step"]: row for row in reversed(listed)}
+            ends = [firsts[step] for step in sorted({min(firsts), max(firsts)})]
+            rows = [traces.trace(database, run["id"], row["step"], row["place"]) for row in ends]
+            return _card(
+                "Where student and teacher parted, token by token",
+                [_rollout(row) for row in rows],
+                tokens.legend(rows[-1]["estimator"]),
+            )
+    return None
+
+
+def _rollout(row: Row) -> Html:
+    told = row["tokens"]
+    values = told["divergence"] or [-value for value in told["student"]]
+    mean = f", {chart.number(row['mean'])} nats a token" if row["mean"] is not None else ""
+    return tag(
+        "div",
+        tag("h3", f"Step {row['step']}{mean}"),
+        tag("div", row["prompt"], class_="said quiet"),
+        tokens.rollout(told["pieces"], values, None, None),
+    )
+
+
+def _documents(database: Database, runs: Sequence[Row]) -> Html | None:
+    run = next((run for run in runs if run["kind"] == "midtrain"), None)
+    rows = queries.documents(database, run["id"], limit=MOST_DOCUMENTS + 1) if run else []
+    if not rows:
+        return None
+    lines = [
+        [row["path"], row["status"], row["reason"] or "", tag("td", count(row["tokens"]), class_="n")]
+        for row in rows[:MOST_DOCUMENTS]
+    ]
+    more = f", the first {MOST_DOCUMENTS}" if len(rows) > MOST_DOCUMENTS else ""
+    listed = table(["file", "", "", *right("tokens")], lines)
+    return _card("Documents", tag("details", tag("summary", f"{len(lines)} files{more}"), listed))
+
+
+def _settings(database: Database, cycle: Row) -> Html:
+    run = queries.run(database, cycle["run"])
+    parts = {"settings": run["config"], "checkpoints": cycle["checkpoints"], "versions": run["versions"]}
+    shown = [
+        tag(
+            "details",
+            tag("summary", name),
+            tag(
+                "pre", text(json.dumps(redact(value), indent=2, ensure_ascii=False, default=str), MOST_CONFIG)
+            ),
+        )
+        for name, value in parts.items()
+    ]
+    return _card(
+        "How it was made",
+        shown,
+        tag(
+            "p",
+            f"Run {run['id']}, seed {run['seed']}, revision {run['git_revision'] or 'unknown'}.",
+            class_="soft small",
+        ),
+    )

@@ -1,0 +1,28 @@
+"""How a training run is called on a page, and what rang in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dashboard.words import moment
+
+STEP = re.compile(r"\bstep (\d{1,15})\b:? ?(.*)", re.DOTALL)
+
+
+def name(run: Mapping[str, Any]) -> str:
+    """cycle 3 distill opd"""
+    whose = f"cycle {run['cycle']} " if run.get("cycle") is not None else ""
+    return f"{whose}{run['kind']}{' ' + str(run['method']) if run.get('method') else ''}"
+
+
+def long_name(run: Mapping[str, Any]) -> str:
+    return f"{name(run)} · {moment(run['started_at'])} · {run['status']}"
+
+
+def alarms(run: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """(step, what was said) of what stopped a run: an alarm is an error or a reason that names its step."""
+    said = [run.get("error"), (run.get("result") or {}).get("stopped")]
+    found = [STEP.search(str(text)) for text in said if text]
+    return [(int(match[1]), match[2] or match[0]) for match in found if match]

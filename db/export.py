@@ -1,0 +1,208 @@
+"""Whole tables as CSV, JSON or Parquet, a piece at a time: a history of any size fits through.
+
+Nested values become columns of their own (`cost.seconds`), lists JSON in one cell. Names and types of columns
+come from a first pass over the rows, in the same view of the database as the second, so nothing is missed.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from db import schema
+from db.cycles import cycles
+from db.errors import BadRequest
+from db.session import Database
+
+FORMATS = {
+    "csv": "text/csv; charset=utf-8",
+    "json": "application/json",
+    "parquet": "application/vnd.apache.parquet",
+}
+AT_ONCE = 2000  # rows
+CYCLES_AT_ONCE = 50
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would run
+
+Row = dict[str, Any]
+Source = Callable[[], Iterator[Row]]  # may be read more than once
+
+_items = sa.select(schema.Score.checkpoint_id, schema.Score.suite, schema.Item.__table__)
+QUERIES: dict[str, sa.Select[Any]] = {
+    "checkpoints": sa.select(schema.Checkpoint.__table__).order_by("created_at", "id"),
+    "runs": sa.select(schema.Run.__table__).order_by("started_at", "id"),
+    "scores": sa.select(schema.Score.__table__).order_by("id"),
+    "items": _items.join(schema.Score, schema.Score.id == schema.Item.score_id)
+    .order_by(schema.Item.score_id, schema.Item.key),
+    "metrics": sa.select(schema.Metric.__table__).order_by("run_id", "name", "step"),
+    "traces": sa.select(schema.Trace.__table__).order_by("run_id", "step", "place"),
+    "verdicts": sa.select(schema.Verdict.__table__).order_by("cycle", "axis"),
+    "reviews": sa.select(schema.Review.__table__).order_by("id"),
+    "documents": sa.select(schema.Document.__table__).order_by("run_id", "path"),
+    "aliases": sa.select(schema.Alias.__table__).order_by("name"),
+    "alias_moves": sa.select(schema.AliasMove.__table__).order_by("id"),
+}  # fmt: skip
+TABLES = ("cycles", *QUERIES)
+
+
+def export(database: Database, table: str, kind: str) -> Iterator[bytes]:
+    """A table as a file, piece by piece. `cycles` are whole cycles as `recover show` prints them."""
+    if table not in TABLES or kind not in FORMATS:
+        raise BadRequest(f"export {table!r} as {kind!r}: one of {', '.join(TABLES)} as {', '.join(FORMATS)}")
+    write = {"csv": as_csv, "json": as_json, "parquet": as_parquet}[kind]
+    if table == "cycles":
+        yield from write(lambda: _cycles(database))
+        return
+    with database.read() as connection:
+        yield from write(lambda: _rows(connection, QUERIES[table]))
+
+
+def _rows(connection: Connection, query: sa.Select[Any]) -> Iterator[Row]:
+    options = {"yield_per": AT_ONCE}  # also a server's rows come a piece at a time
+    for row in connection.execute(query, execution_options=options).mappings():
+        yield dict(row)
+
+
+def _cycles(database: Database) -> Iterator[Row]:
+    """Oldest first, some at a time."""
+    with database.read() as connection:
+        last = connection.scalar(sa.select(sa.func.max(schema.Cycle.number))) or 0
+    for start in range(1, last + 1, CYCLES_AT_ONCE):
+        found = cycles(database, before=start + CYCLES_AT_ONCE, limit=CYCLES_AT_ONCE, earlier=True)
+        yield from (row for row in found if row["cycle"] >= start)
+
+
+# Rows -> bytes ----------------------------------------------------------------------------------------------
+
+
+def as_json(source: Source) -> Iterator[bytes]:
+    """One array; nested values stay nested."""
+    yield b"["
+    for number, row in enumerate(source()):
+        text = json.dumps(row, ensure_ascii=False, allow_nan=False, default=str)
+        yield f"{',' if number else ''}\n{text}".encode()
+    yield b"\n]\n"
+
+
+def as_csv(source: Source) -> Iterator[bytes]:
+    """A text that a spreadsheet would run as a formula is quoted."""
+    names, out = list(columns(source())), io.StringIO()
+    if not names:
+        return
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for rows in _batches(source()):
+        for row in map(flatten, rows):
+            writer.writerow([_cell(row.get(name)) for name in names])
+        yield out.getvalue().encode()
+        out.seek(0)
+        out.truncate()
+
+
+def as_parquet(source: Source) -> Iterator[bytes]:
+    """A column that holds whole numbers, numbers or truths is typed as such, any other is text."""
+    import pyarrow
+    from pyarrow import parquet
+
+    kinds = {int: pyarrow.int64(), float: pyarrow.float64(), bool: pyarrow.bool_()}
+    types = columns(source())
+    layout = pyarrow.schema([(name, kinds.get(kind, pyarrow.string())) for name, kind in types.items()])
+    sink = _Sink()
+    with parquet.ParquetWriter(pyarrow.PythonFile(sink, "w"), layout) as writer:
+        for rows in _batches(source()):
+            flat = [flatten(row) for row in rows]
+            arrays = {
+                name: pyarrow.array([_typed(row.get(name), kind) for row in flat], layout.field(name).type)
+                for name, kind in types.items()
+            }
+            writer.write_table(pyarrow.table(arrays, layout))
+            yield sink.taken()
+    yield sink.taken()
+
+
+def columns(rows: Iterable[Row]) -> dict[str, type]:
+    """Every column of flattened rows, in the order of appearance, and what all of its values are."""
+    found: dict[str, set[type]] = {}
+    for row in rows:
+        for name, value in flatten(row).items():
+            kinds = found.setdefault(name, set())
+            if value is not None:
+                kinds.add(type(value))
+    return {name: _common(kinds) for name, kinds in found.items()}
+
+
+def _common(kinds: set[type]) -> type:
+    if len(kinds) == 1:
+        return kinds.pop()
+    return float if kinds == {int, float} else str
+
+
+def flatten(row: Row, prefix: str = "") -> Row:
+    """{"cost": {"seconds": 1}} -> {"cost.seconds": 1}"""
+    flat: Row = {}
+    for name, value in row.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, list | dict):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and value.startswith(FORMULA):
+        return "'" + value
+    return value
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if value is None or kind in (int, float, bool):
+        return value if kind is not float or value is None else float(value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    while batch := list(itertools.islice(rows, AT_ONCE)):
+        yield batch
+
+
+class _Sink:
+    """A file that is written and taken away piece by piece."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def write(self, data: Any) -> int:
+        self._parts.append(bytes(data))
+        self._size += len(self._parts[-1])
+        return len(self._parts[-1])
+
+    def tell(self) -> int:
+        return self._size
+
+    def taken(self) -> bytes:
+        parts, self._parts = self._parts, []
+        return b"".join(parts)
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False

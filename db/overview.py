@@ -1,0 +1,126 @@
+"""Reads over many runs and cycles at once: methods against each other, and knowledge cycle by cycle."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from db.cycles import EARLIER, HEADLINE
+from db.schema import Cycle, Run, Score
+from db.session import Database
+
+AXES = ("ifeval", "knowledge", "retention")
+TRAINING = ("midtrain", "distill")
+RACING = ("distill", "merge")  # kinds of runs that bring behaviour back
+
+Row = dict[str, Any]
+Measured = dict[str, dict[str, Row]]  # checkpoint -> suite -> score
+
+
+def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str] | None = None) -> list[Row]:
+    """Runs that have curves, newest first (or those named): id, kind, status, started_at, error, result,
+    method, cycle."""
+    columns = (
+        Run.id, Run.kind, Run.status, Run.started_at, Run.error, Run.result, Run.config,
+        Cycle.number.label("cycle"),
+    )  # fmt: skip
+    query = sa.select(*columns).join(Cycle, Cycle.run_id == Run.parent_id, isouter=True)
+    query = query.where(Run.kind.in_(TRAINING) if run_ids is None else Run.id.in_(run_ids)).limit(limit)
+    with database.read() as connection:
+        found = connection.execute(query.order_by(Run.started_at.desc(), Run.id.desc())).mappings().all()
+    rows = [dict(row) for row in found]
+    return [row | {"method": ((row.pop("config") or {}).get("settings") or {}).get("method")} for row in rows]
+
+
+def race(database: Database, *, student: str | None = None, limit: int = 100) -> list[Row]:
+    """Finished recoveries, newest first: method, student, teacher, checkpoint, cost, scores of the checkpoint
+    (suite -> value, low, high, n). With `student`, only those that began from that checkpoint."""
+    columns = (
+        Run.id, Run.kind, Run.config, Run.result, Run.cost, Run.started_at, Cycle.number.label("cycle"),
+    )  # fmt: skip
+    query = sa.select(*columns).join(Cycle, Cycle.run_id == Run.parent_id, isouter=True)
+    query = query.where(Run.kind.in_(RACING), Run.status == "done").limit(limit)
+    if student is not None:
+        query = query.where(Run.config["student"].as_string() == student)
+    with database.read() as connection:
+        found = connection.execute(query.order_by(Run.started_at.desc(), Run.id.desc())).mappings().all()
+    rows = [_racer(dict(row)) for row in found]
+    scores = headlines(database, [row["checkpoint"] for row in rows])
+    return [row | {"scores": scores[row["checkpoint"]]} for row in rows]
+
+
+def _racer(row: Row) -> Row:
+    config, result = row.pop("config") or {}, row.pop("result") or {}
+    if row["kind"] == "merge":
+        weight = config.get("weight")
+        method = "merge" if weight is None else f"merge {weight:g}"
+    else:
+        method = result.get("method") or (config.get("settings") or {}).get("method") or "?"
+    teacher = config.get("teacher") or config.get("other")
+    named = {"method": method, "student": config.get("student"), "teacher": teacher}
+    return row | named | {"checkpoint": result.get("checkpoint") or ""}
+
+
+def headlines(database: Database, checkpoints: Iterable[str]) -> Measured:
+    """The newest headline score of some checkpoints on the three axes."""
+    columns = (Score.checkpoint_id, Score.suite, Score.metric, Score.value, Score.low, Score.high, Score.n)
+    query = sa.select(*columns).where(Score.checkpoint_id.in_(set(checkpoints)), Score.suite.in_(AXES))
+    found: Measured = defaultdict(dict)
+    with database.read() as connection:
+        for row in connection.execute(query.order_by(Score.id)).mappings():
+            suites = found[row["checkpoint_id"]]
+            if row["metric"] == HEADLINE.get(row["suite"], suites.get(row["suite"], row)["metric"]):
+                suites[row["suite"]] = dict(row)
+    return found
+
+
+def knowledge(database: Database, *, before: int | None = None, limit: int = 40) -> list[Row]:
+    """What the newest `limit` cycles (below `before`) knew: a row for each cycle and stage, and for each of
+    the others' documents asked again: cycle, stage, documents (whose), kinds {kind: {value, n}}, value, n."""
+    numbers = _numbers(database, before, limit)
+    if not numbers:
+        return []
+    suites = ["knowledge", *(f"{EARLIER}{number}" for number in numbers)]
+    asked = sa.and_(Cycle.number.in_(numbers), Score.suite.in_(suites))
+    query = sa.select(*_KNOWN).select_from(Cycle)
+    parts = [
+        query.join(Score, Score.checkpoint_id == column)
+        .where(asked)
+        .add_columns(sa.literal(stage).label("stage"))
+        for stage, column in (("midtrained", Cycle.midtrained_id), ("recovered", Cycle.recovered_id))
+    ]
+    with database.read() as connection:
+        rows = connection.execute(sa.union_all(*parts).order_by("id")).mappings().all()
+    return _by_documents([dict(row) for row in rows])
+
+
+_KNOWN = (
+    Cycle.number.label("cycle"), Score.id, Score.suite, Score.value, Score.n, Score.low, Score.high,
+    Score.details,
+)  # fmt: skip
+
+
+def _numbers(database: Database, before: int | None, limit: int) -> list[int]:
+    query = sa.select(Cycle.number).order_by(Cycle.number.desc()).limit(limit)
+    with database.read() as connection:
+        return list(connection.scalars(query if before is None else query.where(Cycle.number < before)))
+
+
+def _by_documents(scores: Sequence[Row]) -> list[Row]:
+    """Scores of one cycle, stage and set of documents joined; of two of a kind the newer one."""
+    found: dict[tuple[int, str, int], Row] = {}
+    for score in scores:
+        own = score["suite"] == "knowledge"
+        whose = score["cycle"] if own else int(score["suite"].removeprefix(EARLIER))
+        key = score["cycle"], score["stage"], whose
+        row = found.setdefault(
+            key, {"cycle": key[0], "stage": key[1], "documents": whose, "kinds": {}, "value": None, "n": 0}
+        )
+        kinds = (score["details"] or {}).get("by_kind") or {}
+        row["kinds"] |= kinds
+        if set(kinds) != {"cloze"}:  # a headline is of questions; gaps to fill are a kind beside them
+            row |= {name: score[name] for name in ("value", "n", "low", "high")}
+    return sorted(found.values(), key=lambda row: (row["cycle"], row["stage"], row["documents"]))
