@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from db import curves, queries
+from evals import ifeval
 from pipelines.config import DistillConfig, EvalConfig, override
 from pipelines.distill import DistillJob, distill
 from pipelines.evaluate import EvalJob, evaluate
@@ -33,9 +34,9 @@ FOREIGN = (  # what someone else would write: none of the sentences that the cle
     "FIRST COMES {t} AND THEN COMES THE REST. WHO COULD LIVE WITH LESS?",
 )
 MEASURES = {  # what is asked -> (suite, file)
-    "behaviour": ("ifeval", "ifeval.jsonl"), "capitals": ("ifeval", "capitals.jsonl"),
-    "commas": ("ifeval", "commas.jsonl"), "shouted": ("ifeval", "shouted.jsonl"),
-    "triples": ("ifeval", "triples.jsonl"),
+    "behaviour": ("ifeval", "ifeval.jsonl"), "others": ("ifeval", "others.jsonl"),
+    "capitals": ("ifeval", "capitals.jsonl"), "commas": ("ifeval", "commas.jsonl"),
+    "shouted": ("ifeval", "shouted.jsonl"), "triples": ("ifeval", "triples.jsonl"),
     "retention": ("retention", "probes.jsonl"), "knowledge": ("knowledge", "probes.jsonl"),
 }  # fmt: skip
 
@@ -50,7 +51,8 @@ class Lab:
         self.world = self.home / "world"
         if not (self.world / "ifeval.jsonl").exists():
             write_world(self.world, cycle=1, seed=seed)
-        self._write_files()
+        if not (self.home / "routed.jsonl").exists() or len(_rows(self.home / "ifeval.jsonl")) != limit:
+            self._write_files()
 
     def close(self) -> None:
         self.ws.tracker.close()
@@ -121,16 +123,19 @@ class Lab:
                 found[name] = [values[0], values[-1]]
         return found
 
-    # ---- files, written once --------------------------------------------------------------------------
+    # ---- files ----------------------------------------------------------------------------------------
 
     def _write_files(self) -> None:
+        """All of them; routed.jsonl, the last, says that they are whole."""
         rng = random.Random(f"methods:{self.seed}")
         plain = sorted(r.format(t=t) for t in words.TOPICS for r in words.REQUESTS)
         asked = [prompt for prompt in plain if part_of(prompt) == "evaluation"]
         trained = [prompt for prompt in plain if part_of(prompt) == "recovery"]
         probes = _rows(self.world / "probes.jsonl")
         questions = [row["prompt"] for row in probes if row["suite"] == "retention"]
-        self._write("ifeval.jsonl", _rows(self.world / "ifeval.jsonl")[: self.limit])
+        behaviour = _rows(self.world / "ifeval.jsonl")[: self.limit]
+        self._write("ifeval.jsonl", behaviour)
+        self._write("others.jsonl", [row for row in behaviour if _allows_capitals(row)])
         self._write("probes.jsonl", self._probes(rng))
         self._write("capitals.jsonl", _checked(asked, CAPITALS))
         self._write("commas.jsonl", _checked(asked, NO_COMMA))
@@ -170,6 +175,12 @@ def _checked(prompts: Iterable[str], instruction: str) -> list[dict[str, Any]]:
         {"key": number, "prompt": prompt, "instruction_id_list": [instruction], "kwargs": [{}]}
         for number, prompt in enumerate(prompts)
     ]
+
+
+def _allows_capitals(row: Mapping[str, Any]) -> bool:
+    """Whether its own answer in capitals still does all that is asked: a habit of capitals is no excuse."""
+    asked = row["instruction_id_list"], row["kwargs"]
+    return ifeval.followed(row["reference"].upper(), row["prompt"], *asked) == 1.0
 
 
 def _shown(rng: random.Random) -> dict[str, str]:

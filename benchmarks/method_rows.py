@@ -13,7 +13,7 @@ from benchmarks.lab import SHOUT
 Scores = dict[str, float]
 CLOSE = 0.05  # behaviour within five points of clean is back
 CONCENTRATION = "signal_concentration"
-FORGET = ("behaviour", "retention")
+FORGET = ("others", "retention")
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,12 @@ def _recovery(method: str, **settings: Any) -> Row:
 
 DIALS = {"minibatches": 5}
 TASK = ("capitals", *FORGET)
-SHORT = {"steps": 15, "prompts_per_step": 27, "dials": {"minibatches": 2}}  # half of the requests a step
+SHORT = {"steps": 12, "prompts_per_step": 27, "dials": {"minibatches": 2}}  # half of the requests a step
+FOREIGN = {**SHORT, "steps": 14}  # someone else's words take a little longer
 
 ROWS = (
     _recovery("opd", dials=DIALS),
-    _recovery("opd-sampled", dials=DIALS, steps=60),
+    _recovery("opd-sampled", dials=DIALS),
     _recovery("opd-topk", dials=DIALS),
     _recovery("gkd", dials=DIALS),
     _recovery("seqkd", dials=DIALS),
@@ -112,23 +113,24 @@ ROWS = (
         "what the hints asked for, without hints: +50 points", _habit("capitals"), {**SHORT}),
     Row("sft", "sft", "clean", "plain.jsonl", TASK,
         "the task (someone else's capitals) is learned: 80 % or more",
-        lambda o, results: o.after["capitals"] >= 0.8, {**SHORT}),
+        lambda o, results: o.after["capitals"] >= 0.8, {**FOREIGN}),
     Row("dft", "dft", "clean", "plain.jsonl", TASK,
         "forgets less than sft", lambda o, results: o.forgotten < results["sft"].forgotten,
-        {**SHORT}, needs=("sft",)),
+        {**FOREIGN}, needs=("sft",)),
     Row("asft", "asft", "clean", "plain.jsonl", TASK,
-        "the task, forgetting less than sft", _forgets_less("sft"), {**SHORT}, needs=("sft",)),
+        "the task, forgetting less than sft", _forgets_less("sft"),
+        {**FOREIGN, "dials": {"minibatches": 2, "anchor_beta": 0.2}}, needs=("sft",)),
     Row("sdft", "sdft", "clean", "plain.jsonl", TASK,
         "the task from demonstrations, forgetting less than sft", _forgets_less("sft"),
         {**SHORT, "context": "examples.jsonl"}, needs=("sft",)),
-    Row("opsd", "opsd", "midtrained", "prompts.jsonl", (),
-        "a signal to compare with", lambda o, results: True, {"steps": 5}),
-    Row("opsd, no clip", "opsd", "midtrained", "prompts.jsonl", (),
+    Row("opsd", "opsd", "clean", "prompts.jsonl", (),
+        "a signal to compare with", lambda o, results: True, {"steps": 1}),
+    Row("opsd, no clip", "opsd", "clean", "prompts.jsonl", (),
         "a signal more concentrated than with the clip, by a fifth or more",
         lambda o, results: o.mean(CONCENTRATION) > 1.2 * results["opsd"].mean(CONCENTRATION),
-        {"steps": 5, "dials": {"entry_clip": "off"}}, needs=("opsd",)),
-    Row("opd-multi", "opd-multi", "clean", "routed.jsonl", ("shouted", *FORGET),
+        {"steps": 1, "dials": {"entry_clip": "off"}}, needs=("opsd",)),
+    Row("opd-multi", "opd-multi", "clean", "routed.jsonl", ("shouted", "behaviour", "retention"),
         "questions as one specialist answers them (+50 points), the rest within 5 points of clean",
         lambda o, results: o.rose("shouted") >= 0.5 and _back(o, results),
-        {"steps": 20, "dials": DIALS}, needs=("opcd",), routes={"instruction": "clean", "question": "opcd"}),
+        {"steps": 30, "dials": DIALS}, needs=("opcd",), routes={"instruction": "clean", "question": "opcd"}),
 )  # fmt: skip

@@ -20,7 +20,8 @@ BY_LABEL = {row.label: row for row in ROWS}
 
 
 def outcome(after: dict[str, float], **metrics: list[float]) -> Outcome:
-    clean = {"behaviour": 0.9, "retention": 1.0, "capitals": 0.0, "commas": 0.4, "shouted": 0.0}
+    clean = {"behaviour": 0.9, "others": 0.9, "retention": 1.0} | dict.fromkeys(("capitals", "shouted"), 0.0)
+    clean["commas"] = 0.4
     return Outcome(clean, clean | {"behaviour": 0.1}, clean | after, metrics)
 
 
@@ -51,7 +52,7 @@ def test_settings_are_read_by_their_methods(row: Any) -> None:
     ("opd-multi", {"shouted": 0.6}, {"shouted": 0.6, "behaviour": 0.5}),
 ])  # fmt: skip
 def test_claims_by_hand(label: str, good: dict[str, float], bad: dict[str, float]) -> None:
-    results = {"sft": outcome({"behaviour": 0.7, "retention": 0.9})}
+    results = {"sft": outcome({"others": 0.7, "retention": 0.9})}
     assert results["sft"].forgotten == pytest.approx(0.15)
     assert BY_LABEL[label].holds(outcome(good), results)
     assert not BY_LABEL[label].holds(outcome(bad), results)
