@@ -62,7 +62,7 @@ def test_claims_about_curves_by_hand() -> None:
     free = BY_LABEL["opsd, no clip"]
     results = {"opsd": outcome({}, signal_concentration=[0.1, 0.2])}
     assert free.holds(outcome({}, signal_concentration=[0.3, 0.2]), results)
-    assert not free.holds(outcome({}, signal_concentration=[0.16, 0.18]), results)
+    assert not free.holds(outcome({}, signal_concentration=[0.15, 0.17]), results)
     assert BY_LABEL["rl"].holds(outcome({}, reward=[0.2, 0.3]), {})
     assert not BY_LABEL["rl"].holds(outcome({}, reward=[0.2, 0.2]), {})
 
