@@ -71,7 +71,7 @@ def main() -> None:
         name: [line for seed in seeds if (line := ledger.get(**_name(seed, name, asked.limit)))]
         for name in names
     }
-    text = markdown(table(groups))
+    text = markdown(table({name: lines for name, lines in groups.items() if lines}))
     print(text)
     if asked.write_docs:
         seeds_said = f"Seeds {', '.join(map(str, seeds))}; IFEval on {asked.limit} prompts."
