@@ -100,7 +100,7 @@ class ReadingConfig(Section):
         default=256, ge=1, description="largest html, pdf, docx or pptx file, and the most text it may give"
     )
     seconds_per_file: int = Field(
-        default=60, ge=1, description="time for such a file, which is parsed by a process of its own"
+        default=60, ge=1, description="processor time for such a file, parsed by a limited process"
     )
     memory_mib: int = Field(default=1024, ge=256, description="memory of that process")
     workers: int = Field(default=0, ge=0, description="such processes; 0: one a core, at most 4")

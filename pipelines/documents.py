@@ -221,7 +221,7 @@ def read_corpus(directory: Path, limits: Limits | None = None, *, strict: bool =
         if found.status == "skipped":
             del texts[whole:]
         whole = len(texts)
-    _refuse_nothing(directory, manifest)
+    refuse_nothing(directory, manifest)
     return Corpus(tuple(manifest), tuple(texts))
 
 
@@ -233,10 +233,11 @@ def require(directory: Path) -> None:
             if isinstance(one, Piece):
                 return
             skipped.append(one)
-    _refuse_nothing(directory, skipped)
+    refuse_nothing(directory, skipped)
 
 
-def _refuse_nothing(directory: Path, manifest: list[FileReport]) -> None:
+def refuse_nothing(directory: Path, manifest: list[FileReport]) -> None:
+    """A folder without a single document is a mistake."""
     if any(report.status == "read" for report in manifest):
         return
     told = next((report for report in manifest if report.reason != tree.HIDDEN), None)
@@ -268,7 +269,7 @@ def keep(
             if found.status == "skipped":
                 texts.truncate(texts.seek(whole))
             whole = texts.tell()
-        _refuse_nothing(directory, manifest)
+        refuse_nothing(directory, manifest)
         texts.flush()
         os.fsync(texts.fileno())
     _write_manifest(target.parent / MANIFEST, manifest)

@@ -15,7 +15,9 @@ from pipelines.workspace import Workspace
 from recovery.errors import InputError, RecoverError
 
 if TYPE_CHECKING:
+    from pipelines.config import ModelConfig
     from recovery.checkpoints import Checkpoint
+    from recovery.encoding import ChatEncoder
 
 MICROWORLD = "microworld"
 
@@ -94,3 +96,15 @@ def _register(ws: Workspace) -> Checkpoint:
 def microworld_checkpoint() -> Path:
     """The tiny clean model that ships with the package."""
     return Path(str(resources.files("pipelines.microworld") / "checkpoint"))
+
+
+def tokenizer_of(model: ModelConfig) -> ChatEncoder:
+    """The model's tokenizer alone: quick, however large the model."""
+    from recovery.models import ModelSpec, load_encoder
+
+    path = str(microworld_checkpoint()) if model.path == MICROWORLD else model.path
+    spec = ModelSpec(
+        path=path, revision=model.revision, trust_remote_code=model.trust_remote_code,
+        template_args=model.template_args,
+    )  # fmt: skip
+    return load_encoder(spec)

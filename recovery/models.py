@@ -156,6 +156,13 @@ def load(spec: ModelSpec) -> ChatModel:
     return chat
 
 
+def load_encoder(spec: ModelSpec) -> ChatEncoder:
+    """Only the tokenizer, for counting: no weights are read."""
+    directory, _ = locate(spec.path, spec.revision)
+    with quiet():
+        return ChatEncoder(_load_tokenizer(spec, directory), spec.template_args)
+
+
 def _load_full(spec: ModelSpec, directory: Path, device: torch.device) -> Loaded:
     """Tokenizer first: a missing chat template is known before gigabytes are read."""
     tokenizer = _load_tokenizer(spec, directory)

@@ -16,7 +16,7 @@ from pipelines.cli.options import Session, shared
 COMMANDS = {
     "demo": "cycles", "cycle": "cycles", "resume": "cycles", "verdict": "cycles", "review": "cycles",
     "init": "setup", "doctor": "setup", "preflight": "setup", "microworld": "setup",
-    "midtrain": "train", "distill": "train", "merge": "train",
+    "corpus": "corpus", "midtrain": "train", "distill": "train", "merge": "train",
     "eval": "measure", "compare": "measure", "flips": "measure",
     "drift": "measure",
     "ls": "look", "show": "look", "export": "look", "report": "look", "query": "look", "methods": "look",
@@ -48,6 +48,7 @@ def cli() -> None:
     \b
     recover demo                       the whole story on a tiny model, offline
     recover init --model ID_OR_PATH    register the clean checkpoint
+    recover corpus ./corpus            see what training would read of a folder
     recover midtrain --docs ./corpus   teach it documents
     recover distill --teacher base     bring its behaviour back
     recover eval                       measure it

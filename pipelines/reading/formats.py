@@ -36,7 +36,7 @@ class Limits:
 
     largest_text_mib: int = 4096  # of text kinds, unpacked: they are streamed
     largest_file_mib: int = 256  # of html, pdf, docx and pptx, on the disk
-    seconds_per_file: int = 60  # for a file that is parsed by a limited process
+    seconds_per_file: int = 60  # of processor time for a file that is parsed by a limited process
     memory_mib: int = 1024  # of such a process
     workers: int = 0  # such processes; 0: as many as there are cores, at most 4
     keep_near_duplicates: bool = True  # they are reported all the same

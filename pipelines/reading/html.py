@@ -112,7 +112,7 @@ class _Page:
     def _begin(self, tag: str) -> None:
         if tag in BLOCKS:
             self._flush()
-            self._tight = tag in TIGHT
+            self._tight = tag in TIGHT or bool(self._parts)  # a bullet waits for the paragraph in it
             if tag == "li":
                 self._parts.append("- ")
         elif tag == "br":
@@ -175,7 +175,7 @@ class _Page:
             text = "\n".join(" ".join(line.split()) for line in text.split("\v")).strip()
         if text.strip() and text != "-":
             self.blocks.append(_Block(text, self._link_characters, self._main > 0, self._tight))
-        if text != "-":  # a bullet waits for the paragraph that stands inside it
+        if text != "-":
             self._parts = []
         self._link_characters = 0
 

@@ -1,0 +1,72 @@
+"""corpus: what training would see of a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipelines.cli.options import DEFAULT_HOME, Session, shared, table
+
+if TYPE_CHECKING:
+    from pipelines.config import Config
+    from pipelines.preview import Encode, Preview
+
+
+@click.command("corpus")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--tokens", is_flag=True, help="count tokens with the model's tokenizer instead of guessing")
+@click.option("--strict", is_flag=True, help="stop at the first file that cannot be read")
+@shared
+@click.pass_obj
+def corpus_command(session: Session, folder: Path, tokens: bool, strict: bool) -> None:
+    """Read a folder as training would, and show what it gives: nothing is trained or kept."""
+    from pipelines import preview
+    from pipelines.config import CONFIG_NAME, MidtrainConfig, ReadingConfig, read
+    from pipelines.progress import Progress, reading_progress
+    from pipelines.reading.tree import Tree
+
+    home = Path(session.home or DEFAULT_HOME) / CONFIG_NAME
+    config = read(home) if tokens or home.exists() else None
+    settings: MidtrainConfig | None = config.midtrain if config else None
+    reading = settings.reading if settings else ReadingConfig()
+    with Tree(folder):
+        pass  # what is no folder is refused before a tokenizer is loaded
+    shown = Progress(quiet=session.quiet)
+    made = preview.preview(
+        folder, reading.limits, strict=strict or reading.strict,
+        encode=_encoder(config) if config and tokens else None,
+        progress=reading_progress(lambda *at, **said: shown.step("reading", *at, **said), folder),
+    )  # fmt: skip
+    session.show(preview.as_json(made, settings), lambda: _text(made, settings))
+
+
+def _encoder(config: Config) -> Encode:
+    from pipelines.setup import tokenizer_of
+
+    return tokenizer_of(config.model).text_ids
+
+
+def _text(made: Preview, settings: Any) -> str:
+    from pipelines import preview
+
+    tokens = "tokens" if made.counted else "tokens (guess)"
+    rows = [{**row, tokens: row["tokens"]} for row in preview.by_kind(made)]
+    numbers = ["files", "read", "skipped", "documents", "characters", tokens]
+    shown = [{"kind": row["kind"], **{name: f"{row[name]:,}" for name in numbers}} for row in rows]
+    parts = [table(shown, ["kind", *numbers])]
+    if found := preview.skipped(made):
+        parts.append("skipped\n" + table(found, ["path", "reason"]))
+    if found := preview.twins(made):
+        parts.append("near-duplicates\n" + table(found, ["path", "like", "similarity"]))
+    first = [{"path": row["path"], "begins": preview.begins(row["text"])} for row in made.first]
+    parts.append("the first documents\n" + table(first, ["path", "begins"]))
+    if settings:
+        plan = preview.training(made, settings)
+        parts.append(
+            f"training: {plan['steps']:,} steps of {plan['tokens_per_step']:,} tokens, "
+            f"{plan['share_of_new']:.0%} of them from this folder: "
+            f"each document is seen {plan['passes']:.1f} times"
+        )
+    return "\n\n".join(parts)
