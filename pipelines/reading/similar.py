@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 BINS, BAND = 128, 4
 SHINGLE = 5  # words
-SEEN = 2**17  # characters of each piece that are looked at: of a short text all, of a long one samples
+SEEN = 2**16  # characters that are looked at of a text up to a piece's length: of a longer one, four windows
 SIMILAR = 0.8
 BUCKET = 4  # files that a band remembers
 EMPTY = np.uint64(2**64 - 1)
@@ -28,9 +28,19 @@ class Signature:
 
     def __init__(self) -> None:
         self.lowest = np.full(BINS, EMPTY)
+        self._waiting: list[str] = []
+        self._size = 0
 
     def add(self, text: str) -> None:
-        hashes = np.sort(shingles(text[:SEEN]))
+        """Small texts wait for each other: hashing few words costs as much as hashing many."""
+        self._waiting.append(text)
+        self._size += len(text)
+        if self._size >= SEEN:
+            self._hash()
+
+    def _hash(self) -> None:
+        hashes = np.sort(shingles(_windows("\n".join(self._waiting))))
+        self._waiting, self._size = [], 0
         if len(hashes):
             edges = np.arange(BINS, dtype=np.uint64) << np.uint64(57)
             at = np.searchsorted(hashes, edges)
@@ -39,7 +49,9 @@ class Signature:
             self.lowest = np.minimum(self.lowest, np.where(inside, found, EMPTY))
 
     def bins(self) -> NDArray[np.uint32] | None:
-        """None for a text of less than a shingle. An empty bin borrows from the next full one."""
+        """None for a text without a word. An empty bin borrows from the next full one."""
+        if self._waiting:
+            self._hash()
         full = np.flatnonzero(self.lowest != EMPTY)
         if not len(full):
             return None
@@ -78,6 +90,15 @@ class Similar:
             if len(bucket) < BUCKET:
                 bucket.append(len(self._files) - 1)
         return None
+
+
+def _windows(text: str) -> str:
+    """A long text's beginning, end, and two parts in between."""
+    if len(text) <= SEEN:
+        return text
+    width = SEEN // 4
+    starts = [round(share * (len(text) - width)) for share in (0, 1 / 3, 2 / 3, 1)]
+    return "\n".join(text[start : start + width] for start in starts)
 
 
 def shingles(text: str) -> Hashes:
