@@ -247,6 +247,7 @@ def queries_of(database: Database, cycles: int) -> dict[str, Callable[[], Any]]:
         "latest metrics": lambda: curves.latest_metrics(database, last),
         f"a curve of {DISTILL_STEPS} points": lambda: curves.metric_series(database, last, "loss"),
         "the long curve": lambda: curves.metric_series(database, LONG_RUN, "loss"),
+        "the long curve, as a thumb": lambda: curves.metric_glance(database, LONG_RUN, "loss"),
         "documents": lambda: queries.documents(database, f"midtrain-{middle:04d}"),
         "flips of two checkpoints": lambda: queries.flips(
             database, f"mid{middle:04d}", f"rec{middle:04d}", "ifeval"

@@ -63,6 +63,9 @@ def test_a_thinned_curve_has_the_extremes_and_the_mean_of_all_points(database: D
                 pytest.approx(min(values)), pytest.approx(max(values)), len(values)
             )  # fmt: skip
             assert row["value"] == pytest.approx(sum(values) / len(values))
+    thumb = curves.metric_glance(database, "distill-long", "loss", points=50)
+    assert len(thumb) == 50 and thumb[0]["step"] == 1
+    assert all(dict(tuple(point) for point in points)[row["step"]] == row["value"] for row in thumb)
     tail = curves.metric_series(database, "distill-long", "loss", after=4990)
     assert [row["step"] for row in tail] == list(range(4991, 5001))
 

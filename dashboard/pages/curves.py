@@ -184,7 +184,7 @@ def _thumbs(desk: Desk, query: Query, run: Row, names: Mapping[str, list[str]]) 
     last = {row["name"]: row for row in stored.latest_metrics(desk.db, run["id"])}
     entries = []
     for name in names[run["id"]]:
-        rows = stored.metric_series(desk.db, run["id"], name, points=SMALL_POINTS)
+        rows = stored.metric_glance(desk.db, run["id"], name, points=SMALL_POINTS)
         newest = last.get(name, {})
         value = newest.get("special") or chart.number(newest.get("value"))
         entries.append(
