@@ -104,7 +104,10 @@ class Race:
 
     def _midtrained(self, case: str, *, way: str = "none") -> str:
         chat = (CHAT if case == "mild" else 0.0) + (CHAT if way == "replay" else 0.0)
-        settings = override(self._config.midtrain, {
+        preset = self._config.midtrain
+        if self.scale.midtrain_steps:
+            preset = preset.model_copy(update={"steps": None, "epochs": None})
+        settings = override(preset, {
             "steps": self.scale.midtrain_steps,
             "mix": {"new": 1 - chat, "earlier": 0.0, "chat": chat},
             "lora": LoraConfig(rank=LORA_RANK).model_dump() if way == "lora" else None,
