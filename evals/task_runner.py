@@ -67,7 +67,8 @@ def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> Prepa
     """The task with its data, or one line that names what is missing; nothing is generated yet."""
     manager = _manager(folder, name)
     if name not in manager.all_tasks:
-        raise InputError(f"no suite {name!r}: choose ifeval, knowledge, retention or a task of lm-eval")
+        known = "ifeval, knowledge, retention, or any task of lm-eval, such as truthfulqa_mc2"
+        raise InputError(f"no suite {name!r}: choose among {known}")
     data = _local_rows(folder)
     leaves = _leaves(manager, name)
     overrides = [_override(manager, leaf, data, folder) for leaf in leaves]
