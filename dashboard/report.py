@@ -79,10 +79,8 @@ def page(title: str, body: Html) -> str:
 def style() -> str:
     """The dashboard's style sheet, dark where the reader's system is; there is no script to choose."""
     css = STYLE.read_text(encoding="utf-8")
-    dark = re.search(r':root\[data-theme="dark"\] (\{[^}]*\})', css)
-    if dark is None:
-        return css
-    return css.replace(dark[0], f"@media (prefers-color-scheme: dark) {{ :root {dark[1]} }}")
+    dark = re.compile(r':root\[data-theme="dark"\] (\{[^}]*\})')
+    return dark.sub(r"@media (prefers-color-scheme: dark) { :root \1 }", css)
 
 
 def _card(title: str, *children: Any) -> Html:

@@ -76,7 +76,7 @@ def test_its_policy_allows_its_own_style_sheet_only(page: str) -> None:
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
     assert policy.replace("&#x27;", "'").startswith(f"default-src 'none'; style-src 'sha256-{digest}'")
-    assert "@media (prefers-color-scheme: dark)" in css
+    assert "@media (prefers-color-scheme: dark)" in css and "data-theme" not in css
 
 
 def test_it_has_what_a_reader_decides_by(page: str) -> None:

@@ -62,7 +62,7 @@ def figure(
     text = chart.duration if axis == "time" else chart.number
     drawn = [_drawn(number, curve, x, y, keep) for number, curve in enumerate(curves)]
     label = f"{metric} over {axis} of {', '.join(curve.name for curve in curves)}"
-    return chart.svg(chart.frame(x, y, axis, metric, x_text=text), drawn, label=label)
+    return chart.svg(chart.frame(x, y, axis, metric, x_text=text), drawn, label=label, width=width)
 
 
 def _drawn(number: int, curve: Curve, x: Scale, y: Scale, keep: float) -> list[Html | None]:
