@@ -139,12 +139,15 @@ def _file(job: _Job, limits: Limits, similar: Similar) -> Iterator[Piece | FileR
     report = FileReport(entry.path, "skipped", entry.reason, kind=kind, size=entry.size)
     if entry.reason is None:
         signature = Signature()
+        characters = count = documents = 0
         try:
             for piece in _pieces(job, limits):
                 signature.add(piece.text)
-                report = _counted(report, piece)
+                characters, count = characters + len(piece.text), count + 1
+                documents += not piece.goes_on
                 yield piece
-            reason = None if report.documents else "empty"
+            report = replace(report, characters=characters, pieces=count, documents=documents)
+            reason = None if documents else "empty"
         except Unreadable as error:
             reason = str(error)
         except OSError as error:
@@ -167,13 +170,6 @@ def _pieces(job: _Job, limits: Limits) -> Iterator[Piece]:
             raise Unreadable(outcome.reason)
         found = pieces(outcome.parts())
     return (piece for piece in found if piece.goes_on or piece.text.strip())
-
-
-def _counted(report: FileReport, piece: Piece) -> FileReport:
-    return replace(
-        report, characters=report.characters + len(piece.text), pieces=report.pieces + 1,
-        documents=report.documents + (not piece.goes_on),
-    )  # fmt: skip
 
 
 def _judged(report: FileReport, job: _Job, limits: Limits, reason: str | None) -> FileReport:
