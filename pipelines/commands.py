@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from db import queries
-from pipelines import documents
+from pipelines import documents, engines
 from pipelines.config import EvalConfig, LoraConfig, StopConfig, override, strictly
 from pipelines.distill import DistillJob, distill
 from pipelines.drift import DriftJob
@@ -44,7 +44,8 @@ def distill_job(
     dials: tuple[str, ...] = (), prompts: str | None = None, pairs: str | None = None,
     context: str | None = None, reward: str | None = None, routes: tuple[str, ...] = (),
     steps: int | None = None, learning_rate: float | None = None, lora: int | None = None,
-    stop_when_recovered: bool = False, seed: int | None = None,
+    stop_when_recovered: bool = False, seed: int | None = None, sampler: str | None = None,
+    teacher_engine: str | None = None,
 ) -> DistillJob:  # fmt: skip
     by_hand = {**ws.config.distill.dials, **parse_pairs(",".join(dials))} if dials else None
     by_name = {**ws.config.distill.routes, **parse_pairs(",".join(routes))}
@@ -52,11 +53,13 @@ def distill_job(
         context = str(Path(context).absolute())
     settings = override(ws.config.distill, {
         "method": method, "steps": steps, "dials": by_hand, "pairs": placed(pairs), "context": context,
-        "reward": reward, "routes": {name: ws.checkpoint(place).id for name, place in by_name.items()},
+        "reward": reward, "sampler": sampler, "teacher_engine": teacher_engine,
+        "routes": {name: ws.checkpoint(place).id for name, place in by_name.items()},
     })  # fmt: skip
     if stop_when_recovered and settings.stop is None:
         settings = settings.model_copy(update={"stop": StopConfig()})
     row = with_dials(settings.method, settings.dials)
+    engines.check(settings, row)
     check_read(row, pairs=pairs, context=context, reward=reward, route=routes)
     settings = _trained(settings, learning_rate, lora)
     chosen = ws.checkpoint(student or newest_midtrained(ws)).id
@@ -78,13 +81,14 @@ def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> dict[str, Any]
 def eval_job(
     ws: Workspace, checkpoint: str | None, suites: str | None, ifeval: str | None, probes: str | None, *,
     tasks: str | None = None, chat: bool = False, samples: int | None = None, output: str | None = None,
+    sampler: str | None = None,
 ) -> EvalJob:  # fmt: skip
     """Without suites: all that can be asked with the files at hand."""
     chosen = ws.checkpoint(checkpoint or "current").id
     settings = override(
         _evaluation(ws, docs_companions(ws, chosen), ifeval, probes),
         {"tasks": str(Path(tasks).absolute()) if tasks else None, "tasks_in_chat": chat or None,
-         "samples": samples},
+         "samples": samples, "sampler": sampler},
     )  # fmt: skip
     given = [name for name, value in (("ifeval", ifeval), ("probes", probes)) if value]
     names = suites.split(",") if suites else _askable(settings, given)

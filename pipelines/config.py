@@ -177,6 +177,14 @@ class DistillConfig(Section):
     routes: dict[str, str] = Field(
         default_factory=dict, description="checkpoint of each teacher that the prompts name in `route`"
     )
+    sampler: str = Field(
+        default="inprocess",
+        description="who writes: inprocess, vllm (in this process), server (vLLM's, started with the run), "
+        "or URLs of vLLM servers",
+    )
+    teacher_engine: str = Field(
+        default="inprocess", description="who scores; beyond inprocess for opd-topk and opd-sampled only"
+    )
     steps: int = Field(default=100, ge=1, description="batches of samples")
     prompts_per_step: int = Field(default=64, ge=1, description="different prompts in a batch")
     samples_per_prompt: int = Field(default=4, ge=1, description="answers of the student to each")
@@ -209,10 +217,31 @@ class EvalConfig(Section):
     tasks_in_chat: bool = Field(default=False, description="lm-eval tasks in the chat template, not as text")
     samples: int = Field(default=1, ge=1, description="answers to each prompt; several are sampled")
     temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
+    sampler: str = Field(default="inprocess", description="who answers, as in distill")
     margin: float = Field(
         default=0.03, gt=0, lt=1, description="how much worse still counts as recovered, and as kept"
     )
     retention_margin: float = Field(default=0.10, gt=0, lt=1, description="the same for retention")
+
+
+class EngineConfig(Section):
+    """vLLM, where something names it as sampler or teacher."""
+
+    timeout_seconds: float = Field(
+        default=600.0, gt=0, description="longest wait for a sign of life; then one restart, then a stop"
+    )
+    start_seconds: float = Field(default=1800.0, gt=0, description="longest wait for an engine to start")
+    gpu_memory: float = Field(
+        default=0.45, gt=0, le=1, description="share of the GPU's memory, weights included"
+    )
+    cpu_cache_gib: float = Field(default=1.0, gt=0, description="memory for keys and values without a GPU")
+    max_length: int | None = Field(
+        default=None, ge=1, description="tokens of prompt and answer; default: the model's own limit"
+    )
+    eager: bool = Field(default=False, description="compile nothing: starts sooner, writes slower")
+    exchange: str | None = Field(
+        default=None, description="folder that trainer and servers both see; default: the temporary one"
+    )
 
 
 class Config(Section):
@@ -222,6 +251,7 @@ class Config(Section):
     midtrain: MidtrainConfig = Field(description="teaching documents")
     distill: DistillConfig = Field(description="bringing behaviour back")
     eval: EvalConfig = Field(description="measuring both")
+    engine: EngineConfig = Field(default=EngineConfig(), description="vLLM")
     seed: int = Field(default=0, description="of everything that is drawn, unless --seed says otherwise")
 
 

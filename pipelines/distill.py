@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from pipelines import ingredients, training
+from pipelines import engines, ingredients, training
 from pipelines.config import DistillConfig, EvalConfig, Section
 from pipelines.evaluate import evaluation_prompts
 from pipelines.prompts import Prompt, drop_leaks
@@ -36,7 +36,8 @@ class DistillJob(Section):
 
 def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Brings the student's behaviour back from the teacher; returns {"checkpoint": id, ...}."""
-    with_dials(job.settings.method, job.settings.dials)  # a wrong dial is refused before anything is recorded
+    # A wrong dial or engine is refused before anything is recorded.
+    engines.check(job.settings, with_dials(job.settings.method, job.settings.dials))
     return run_stage(
         ws, "distill", lambda stage: _work(ws, job, stage),
         config=job.model_dump(), parent=parent, key=key, seed=job.seed, label="distill",
@@ -44,9 +45,13 @@ def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: s
 
 
 def _work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
+    with engines.Engines(ws, stage.directory) as started:
+        return _work_with(ws, job, stage, started)
+
+
+def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.Engines) -> Result:
     from pipelines import early_stop
     from recovery.episodes import Episodes, Sizes
-    from recovery.sampling import InProcessSampler
 
     method, settings = with_dials(job.settings.method, job.settings.dials), job.settings
     asked = evaluation_prompts(job.evaluation, stage)
@@ -55,8 +60,9 @@ def _work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
     context = ingredients.read_context(job, method, data.pairs)
     parent = ws.checkpoint(job.student)
     student = training.student(ws, parent, settings)
-    teachers = ingredients.Teachers(ws, job, method, parent, student)
-    sampler = InProcessSampler(student)
+    teachers = ingredients.Teachers(ws, job, method, parent, student, started)
+    place = settings.sampler if engines.student_writes(method) else engines.INPROCESS
+    sampler = started.sampler(place, student, parent, follow=True)
     episodes = Episodes(
         student, sampler, teachers.teacher(data.rows), method, data.prompts,
         Sizes(**settings.model_dump(include={field.name for field in fields(Sizes)})),
@@ -64,7 +70,7 @@ def _work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
         on_scored=_tracer(stage, student, method, settings.steps),
     )  # fmt: skip
     if settings.preflight and (data.prompts or method.teacher != "none"):
-        _preflight(stage, student, list(teachers.models.values()), data.prompts or data.pairs)
+        _preflight(stage, student, list(teachers.models.values()), data.prompts or data.pairs, sampler)
     stage.say(f"  method       {_in_words(method, job, data)}")
     checks = _checks(ws, job, stage, student, sampler, teachers, probe)
     report = training.run_training(
@@ -124,12 +130,14 @@ def _in_words(method: Method, job: DistillJob, data: ingredients.Data) -> str:
     return f"{method.name}: {method.signal}{who}{seen} on {method.states} states; {much}"
 
 
-def _preflight(stage: Stage, student: ChatModel, teachers: list[ChatModel], prompts: list[Prompt]) -> None:
+def _preflight(
+    stage: Stage, student: ChatModel, teachers: list[ChatModel], prompts: list[Prompt], sampler: Sampler
+) -> None:
     """What must be true before a GPU-hour is spent; the first thing that is not stops the stage."""
     from recovery import preflight
 
     for teacher in teachers or [student]:
-        checks = preflight.checks(student, teacher, [prompt.messages for prompt in prompts])
+        checks = preflight.checks(student, teacher, [prompt.messages for prompt in prompts], sampler)
         if not checks[0].ok:  # not a run that goes wrong but a pair that cannot be: bad input
             raise InputError(f"{checks[0].detail}: {checks[0].remedy}")
         preflight.require(checks)
@@ -160,9 +168,14 @@ def _renderer(ws: Workspace, student: str) -> Callable[[Messages], str]:
     return lambda messages: str(tokenizer.decode(encoder.prompt_ids(messages)))
 
 
-def preflight_report(ws: Workspace, student: str, teacher: str, prompts: list[Prompt]) -> list[Any]:
-    """Every check of a pair, for `recover preflight`."""
+def preflight_report(
+    ws: Workspace, student: str, teacher: str, prompts: list[Prompt], sampler: str = engines.INPROCESS
+) -> list[Any]:
+    """Every check of a pair and of who writes for the student, for `recover preflight`."""
     from recovery import preflight
 
-    one, other = ws.load(ws.checkpoint(student)), ws.load(ws.checkpoint(teacher))
-    return preflight.checks(one, other, [prompt.messages for prompt in prompts])
+    checkpoint = ws.checkpoint(student)
+    with engines.Engines(ws, ws.home / "engines") as started:
+        one, other = ws.load(checkpoint), ws.load(ws.checkpoint(teacher))
+        writer = started.sampler(sampler, one, checkpoint, follow=False)
+        return preflight.checks(one, other, [prompt.messages for prompt in prompts], writer)

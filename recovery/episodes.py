@@ -18,7 +18,7 @@ from recovery.rewards import Reward, group_advantages, score
 from recovery.sampling import SamplingParams
 from recovery.states import WRITERS, Desk
 from recovery.teachers import SelfTeacher, scored
-from recovery.trainer import Microbatch, step_seed
+from recovery.trainer import Microbatch, Reporting, step_seed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -93,6 +93,8 @@ class Episodes:
         """What the method's states are made of; remembers how the student behaved in it."""
         self._last = {}
         rollouts = WRITERS[self.method.state_kind](desk)
+        if isinstance(self.sampler, Reporting):
+            self._last |= self.sampler.metrics()
         for heard in desk.heard:
             self._last |= self._behaviour(heard)
             self.tokens_sampled += heard.n_tokens

@@ -4,6 +4,7 @@ RecoverError            the work failed                      exit code 1
 ├── DamagedCheckpoint   a file's bytes are not what was written
 ├── NonFiniteLoss       training met NaN or infinity and stopped before the update
 ├── Unstable            an alarm stopped training; says which one and the remedy
+├── EngineLost          an engine died, hung, or does not hold the weights it was given
 ├── InputError          bad usage or bad input               exit code 2
 └── GateError           a gate said no (verdict, preflight)  exit code 3
 
@@ -29,6 +30,10 @@ class NonFiniteLoss(RecoverError):
 
 class Unstable(RecoverError):
     """A stability alarm went off."""
+
+
+class EngineLost(RecoverError):
+    """An engine gave no answer, or not the trainer's: it died, hung, or lost its weights."""
 
 
 class InputError(RecoverError):

@@ -150,7 +150,9 @@ class Objective:
         loss_N = self._direct(view)
         if method.importance_clip is not None:
             ratio_N = divergences.importance_ratio(view.student_N.detach(), view.behaviour_N)
-            loss_N = loss_N * ratio_N.clamp_max(method.importance_clip)
+            stats["importance_weight"] = ratio_N.clamp_max(method.importance_clip)
+            stats["importance_truncated"] = (ratio_N > method.importance_clip).float()
+            loss_N = loss_N * stats["importance_weight"]
         signal_N = loss_N.detach()
         if method.has_policy_gradient:
             advantage_N = self._advantage(view, stats)

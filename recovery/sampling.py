@@ -57,6 +57,11 @@ class SamplingParams:
 class Sampler(Protocol):
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts: ...
 
+    def generate(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> list[list[int]]: ...  # fmt: skip
+
 
 class InProcessSampler:
     """Samples from a ChatModel where it stands; its mode and attention are put back afterwards."""
@@ -81,8 +86,7 @@ class InProcessSampler:
     ) -> list[list[int]]:  # fmt: skip
         """Responses only, without their stop token; `on_progress(done, total)` after each batch."""
         responses, _ = self._sample(prompts, params, on_progress)
-        stops = set(self.chat_model.stop_ids)
-        return [response[:-1] if response[-1] in stops else response for response in responses]
+        return without_stops(responses, self.chat_model.stop_ids)
 
     def _sample(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams,
@@ -108,6 +112,10 @@ class InProcessSampler:
             if on_progress:
                 on_progress(start + len(rows), len(order))
         return responses, logprobs
+
+
+def without_stops(responses: Sequence[list[int]], stop_ids: Sequence[int]) -> list[list[int]]:
+    return [response[:-1] if response[-1] in stop_ids else response for response in responses]
 
 
 class _Batch:

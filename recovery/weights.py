@@ -72,6 +72,16 @@ def _stored_tensors(model: Any) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in core.state_dict().items() if name not in tied}
 
 
+def checkpoint_tensors(model: Any) -> dict[str, torch.Tensor]:
+    """A whole model's tensors under the names and in the shapes that its checkpoint has; no copies."""
+    from transformers.core_model_loading import revert_weight_conversion
+
+    from recovery.forward import unwrap
+
+    tensors = {name: tensor.detach() for name, tensor in _stored_tensors(unwrap(model)).items()}
+    return dict(revert_weight_conversion(unwrap(model), tensors))
+
+
 def _tensor_sha256(tensor: torch.Tensor) -> str:
     import torch
 

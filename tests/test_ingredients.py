@@ -13,6 +13,7 @@ import torch
 
 from pipelines import config, ingredients
 from pipelines.distill import DistillJob, distill, show_prompts
+from pipelines.engines import Engines
 from pipelines.microworld.world import prompt_rows
 from pipelines.prompts import read_prompts
 from pipelines.setup import initialise
@@ -140,10 +141,11 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def test_teachers_are_who_the_row_says(home: Workspace, prompts: str) -> None:
-    student, base = tiny.chat_model(), home.clean()
+    student, base, engines = tiny.chat_model(), home.clean(), Engines(home, home.home)
 
     def teachers(name: str, **settings: Any) -> ingredients.Teachers:
-        return ingredients.Teachers(home, job(prompts, name, **settings), METHODS[name], base, student)
+        asked = job(prompts, name, **settings)
+        return ingredients.Teachers(home, asked, METHODS[name], base, student, engines)
 
     rows = read_prompts(prompts)
     assert teachers("sft").teacher(rows) is None and teachers("opd").anchor() is None
@@ -160,8 +162,8 @@ def test_teachers_are_who_the_row_says(home: Workspace, prompts: str) -> None:
 
 
 def test_an_adapter_on_the_teachers_weights_needs_no_second_model(home: Workspace, prompts: str) -> None:
-    student = add_lora(home.load(home.clean()), LoraSpec(rank=2))
-    found = ingredients.Teachers(home, job(prompts, "opd"), METHODS["opd"], home.clean(), student)
+    student, engines = add_lora(home.load(home.clean()), LoraSpec(rank=2)), Engines(home, home.home)
+    found = ingredients.Teachers(home, job(prompts, "opd"), METHODS["opd"], home.clean(), student, engines)
     assert isinstance(found.teacher([]), AdapterOffTeacher) and not found.models
 
 

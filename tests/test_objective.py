@@ -298,6 +298,8 @@ def test_importance_weights_are_capped(world: World) -> None:
     ratio_N = (student_N - world.behaviour_N + 3).exp().clamp(max=2.0)
     expected = ratio_N * dv.exact_reverse_kl(world.student_NV, world.teacher_NV)
     torch.testing.assert_close(loss.value, expected.sum())
+    assert loss.metrics["importance_weight"] == pytest.approx(float(ratio_N.sum()), rel=1e-4)
+    assert loss.metrics["importance_truncated"] == int((ratio_N == 2.0).sum()) > 0
 
 
 def test_data_tokens_have_no_sampler(world: World) -> None:

@@ -23,6 +23,7 @@ from pipelines.cli.options import Session, shared, table
 @click.option("--chat", is_flag=True, help="ask lm-eval tasks in the chat template, not as plain text")
 @click.option("--samples", type=click.IntRange(1), help="answers to each prompt; several are sampled")
 @click.option("--output", metavar="DIR", help="also write lm-eval's own JSON and samples there")
+@click.option("--sampler", metavar="WHERE", help="who answers: inprocess, vllm, server, or servers' URLs")
 @click.option("--responses", help="score this FILE of {prompt, response} lines instead of a model")
 @shared
 @click.pass_obj

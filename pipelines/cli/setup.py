@@ -45,9 +45,12 @@ def doctor_command(session: Session) -> None:
 @click.option("--student", default="current", show_default=True, help="the model that will be trained")
 @click.option("--teacher", default="base", show_default=True, help="the model that will correct it")
 @click.option("--prompts", help="default: recover.yaml")
+@click.option("--sampler", metavar="WHERE", help="who writes: inprocess, vllm, server, or servers' URLs")
 @shared
 @click.pass_obj
-def preflight_command(session: Session, student: str, teacher: str, prompts: str | None) -> None:
+def preflight_command(
+    session: Session, student: str, teacher: str, prompts: str | None, sampler: str | None
+) -> None:
     """Is this pair of models ready? Exit code 3 when it is not."""
     from pipelines.distill import preflight_report
     from pipelines.prompts import read_prompts
@@ -55,7 +58,7 @@ def preflight_command(session: Session, student: str, teacher: str, prompts: str
 
     with session.workspace() as ws:
         asked = read_prompts(prompts or ws.config.distill.prompts, ws.config.seed)
-        checks = preflight_report(ws, student, teacher, asked)
+        checks = preflight_report(ws, student, teacher, asked, sampler or ws.config.distill.sampler)
         rows = [asdict(check) for check in checks]
         session.show(rows, lambda: report(rows))
         failed = [row for row in rows if not row["ok"]]

@@ -47,6 +47,8 @@ def midtrain_command(session: Session, docs: Path, student: str, **options: Any)
 @click.option("--learning-rate", type=float, help="default: recover.yaml")
 @click.option("--lora", type=click.IntRange(0), metavar="RANK", help="train an adapter of this rank; 0: none")
 @click.option("--stop-when-recovered", is_flag=True, help="stop once behaviour is back on a probe set")
+@click.option("--sampler", metavar="WHERE", help="who writes: inprocess, vllm, server, or servers' URLs")
+@click.option("--teacher-engine", metavar="WHERE", help="who scores, likewise (opd-topk, opd-sampled)")
 @click.option("--seed", type=int, help="default: recover.yaml")
 @click.option("--show-prompts", "shown", type=click.IntRange(1), metavar="N", help="print what both read")
 @shared

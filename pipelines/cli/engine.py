@@ -1,0 +1,25 @@
+"""serve: a checkpoint on a vLLM server, for samplers and teachers elsewhere."""
+
+from __future__ import annotations
+
+import click
+
+from pipelines.cli.options import Session, shared
+
+
+@click.command("serve")
+@click.argument("checkpoint", required=False, default="base")
+@click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on")
+@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0: any free")
+@click.option("--lora", type=click.IntRange(0), metavar="RANK", help="takes a student's adapter of this rank")
+@shared
+@click.pass_obj
+def serve_command(session: Session, checkpoint: str, host: str, port: int, lora: int | None) -> None:
+    """Serve a checkpoint (default: base) with vLLM until interrupted; its URL goes to --sampler or
+    --teacher-engine."""
+    from pipelines.engines import serve
+
+    with session.workspace() as ws, serve(ws, checkpoint, host=host, port=port, rank=lora or 0) as server:
+        found = {"url": server.url, "checkpoint": server.name, "log": str(server.log)}
+        session.show(found, f"{server.url} serves {server.name}; its log is {server.log}")
+        server.wait()
