@@ -37,7 +37,7 @@
     clearTimeout(busy); busy = 0;
     delete document.documentElement.dataset.busy;
     const first = document.getElementById("first");
-    if (first) { first.remove(); document.documentElement.dataset.ready = "1"; }
+    if (first) { first.remove(); document.documentElement.dataset.ready = "1"; path = null; }
     offline(false);
     adopt();
     if (again) { again = false; look(); }
