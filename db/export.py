@@ -51,16 +51,23 @@ QUERIES: dict[str, sa.Select[Any]] = {
 TABLES = ("cycles", *QUERIES)
 
 
-def export(database: Database, table: str, kind: str) -> Iterator[bytes]:
-    """A table as a file, piece by piece. `cycles` are whole cycles as `recover show` prints them."""
+def export(
+    database: Database, table: str, kind: str, change: Callable[[Row], Row] | None = None
+) -> Iterator[bytes]:
+    """A table as a file, piece by piece. `cycles` are whole cycles as `recover show` prints them. `change` is
+    made to each row before it is written, such as to leave secrets out."""
     if table not in TABLES or kind not in FORMATS:
         raise BadRequest(f"export {table!r} as {kind!r}: one of {', '.join(TABLES)} as {', '.join(FORMATS)}")
     write = {"csv": as_csv, "json": as_json, "parquet": as_parquet}[kind]
     if table == "cycles":
-        yield from write(lambda: _cycles(database))
+        yield from write(lambda: _changed(_cycles(database), change))
         return
     with database.read() as connection:
-        yield from write(lambda: _rows(connection, QUERIES[table]))
+        yield from write(lambda: _changed(_rows(connection, QUERIES[table]), change))
+
+
+def _changed(rows: Iterator[Row], change: Callable[[Row], Row] | None) -> Iterator[Row]:
+    return rows if change is None else map(change, rows)
 
 
 def _rows(connection: Connection, query: sa.Select[Any]) -> Iterator[Row]:

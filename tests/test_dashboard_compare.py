@@ -119,6 +119,8 @@ def test_the_export_page_gives_files_only_with_its_own_token(home: Home) -> None
 
     from dashboard import app
 
+    secret = "hf_abcdefghijklmnopqrstuvwxyz0123"
+    home[0].tracker.start_run("eval", config={"hub": {"token": secret}})
     client = TestClient(app.make(home[0].tracker), base_url="http://127.0.0.1:7860")
     page = views.Scan(client.get("/export").text)
     links = {given["download"]: given["href"] for given in page.all("a", "download")}
@@ -128,6 +130,7 @@ def test_the_export_page_gives_files_only_with_its_own_token(home: Home) -> None
     assert (
         answer.text.startswith("run_id,name,step") and answer.headers["x-content-type-options"] == "nosniff"
     )
+    assert secret not in client.get(links["runs.json"]).text
     address, _, _ = links["runs.json"].partition("&token=")
     assert client.get(address).status_code == 403 and client.get(f"{address}&token=x").status_code == 403
     assert client.get(links["runs.json"].replace("table=runs", "table=../etc/passwd")).status_code == 404

@@ -8,12 +8,14 @@ from typing import Any
 from dashboard.desk import Desk
 from dashboard.html import Html, tag
 from dashboard.query import Query
+from dashboard.redact import redact
 from dashboard.words import table
 from db.export import FORMATS, TABLES, export
 
 TITLE = "Export"
 PATH = "/export"
 FILE = "/export/file"
+WITH_SETTINGS = ("cycles", "runs", "checkpoints")  # in which a secret may have been written
 
 MEANINGS = {
     "cycles": "a cycle a row: scores, verdict, cost, review",
@@ -69,7 +71,8 @@ def serve(desk: Desk, query: Query) -> Any:
     if name not in TABLES or kind not in FORMATS:
         return PlainTextResponse("There is no such table or format.", 404)
     headers = {"content-disposition": f'attachment; filename="{name}.{kind}"', "cache-control": "no-store"}
-    return StreamingResponse(export(desk.db, name, kind), media_type=FORMATS[kind], headers=headers)
+    rows = export(desk.db, name, kind, redact if name in WITH_SETTINGS else None)
+    return StreamingResponse(rows, media_type=FORMATS[kind], headers=headers)
 
 
 ROUTES = {FILE: serve}
