@@ -1,16 +1,20 @@
 """Closed-book probes: does the model know a fact when asked in chat, or when it goes on with a cloze text?
 
 A probe is one line of probes.jsonl: {"id", "suite": "knowledge" | "retention", "kind", "prompt", "answer",
-"aliases", "fact", "cycle"}. Kind "cloze" is raw text to go on with; every other kind (direct, heldout, ...)
-is asked in chat. An answer counts when it stands as whole words in the response ("lenient", the score), or is
-the whole response ("strict", in the details), case, accents, punctuation and articles aside.
+"aliases", "fact", "cycle", "passage"}. Kind "cloze" is raw text to go on with; every other kind (direct,
+heldout, ...) is asked in chat. Kinds "reverse" (from what is said to whom it is said of) and "indirect" (two
+facts at once) are reported apart and no part of the score. With `passage`, the same questions can be asked
+with the book open: the ceiling; the clean model's score is the floor.
+
+An answer counts when it stands as whole words in the response ("lenient", the score), or is the whole
+response ("strict", in the details), case, accents, punctuation and articles aside.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,8 @@ from recovery.errors import InputError, RecoverError
 SUITE = "knowledge"
 SUITES = ("knowledge", "retention")
 CLOZE = "cloze"
+APART = ("reverse", "indirect")  # asked and reported, but what a language model hardly does is not demanded
+OPEN_BOOK = "open_book"
 
 GenerateText = Callable[[list[str]], list[str]]
 """Raw prefixes in, continuations out."""
@@ -44,15 +50,22 @@ class Probe:
     answers: tuple[str, ...]
     fact: str
     cycle: int
+    passage: str = ""  # of the documents, that holds the answer
+    heldout_fact: bool = False  # no question about it may be trained on, in whatever phrasing
 
     @property
     def in_chat(self) -> bool:
         return self.kind != CLOZE
 
+    @property
+    def counts(self) -> bool:
+        """Whether it is a part of the suite's score."""
+        return self.in_chat and self.kind not in APART
+
     def row(self) -> dict[str, Any]:
         """The probe as a line of probes.jsonl."""
         answer, *aliases = self.answers
-        names = ("id", "suite", "kind", "prompt", "fact", "cycle")
+        names = ("id", "suite", "kind", "prompt", "fact", "cycle", "passage", "heldout_fact")
         return {name: getattr(self, name) for name in names} | {"answer": answer, "aliases": aliases}
 
 
@@ -77,7 +90,7 @@ def evaluate(
 
     Several functions are so many sampled answers to every probe, which count together.
     """
-    chosen = [probe for probe in _of_suite(probes, suite) if probe.in_chat][:limit]
+    chosen = [probe for probe in _of_suite(probes, suite) if probe.counts][:limit]
     if not chosen:
         raise InputError(f"{suite}: no chat probes to ask: give a probes file with that suite")
     asked = [chat(probe.prompt) for probe in chosen]
@@ -98,6 +111,27 @@ def evaluate_cloze(
     if not chosen:
         return None
     return score(chosen, generate_text([probe.prompt for probe in chosen]), suite, CLOZE)
+
+
+def evaluate_apart(
+    generate: Generate, probes: str | Path | Sequence[Probe], suite: str = SUITE
+) -> Iterator[Score]:
+    """Reverse and indirect questions, each kind a score of its own; nothing where the file has none."""
+    for kind in APART:
+        chosen = [probe for probe in _of_suite(probes, suite) if probe.kind == kind]
+        if chosen:
+            yield score(chosen, generate([chat(probe.prompt) for probe in chosen]), suite, kind)
+
+
+def evaluate_open_book(
+    generate: Generate, probes: str | Path | Sequence[Probe], suite: str = SUITE
+) -> Score | None:
+    """The suite's questions with their passage in front: how many can be answered by reading alone."""
+    chosen = [probe for probe in _of_suite(probes, suite) if probe.counts and probe.passage]
+    if not chosen:
+        return None
+    asked = [chat(f"{probe.passage.strip()}\n\n{probe.prompt}") for probe in chosen]
+    return score(chosen, generate(asked), suite, OPEN_BOOK)
 
 
 def score(probes: Sequence[Probe], responses: Sequence[str], suite: str, metric: str) -> Score:
@@ -154,10 +188,12 @@ def _probe(row: dict[str, Any], number: int, path: str | Path) -> Probe:
     cycle = row.get("cycle", 0)
     if not isinstance(cycle, int):
         raise InputError(f"{where}: `cycle` must be a whole number")
-    fact = str(row.get("fact") or name)
-    return Probe(
-        name, suite, str(row.get("kind", "direct")), row["prompt"], (row["answer"], *aliases), fact, cycle
-    )
+    fact, passage = str(row.get("fact") or name), row.get("passage") or ""
+    if not isinstance(passage, str):
+        raise InputError(f"{where}: `passage` must be a text")
+    answers, kind = (row["answer"], *aliases), str(row.get("kind", "direct"))
+    heldout = bool(row.get("heldout_fact"))
+    return Probe(name, suite, kind, row["prompt"], answers, fact, cycle, passage, heldout)
 
 
 def _of_suite(probes: str | Path | Sequence[Probe], suite: str) -> Sequence[Probe]:

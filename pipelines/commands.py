@@ -7,13 +7,13 @@ from typing import Any
 
 from db import queries
 from pipelines import documents, engines
-from pipelines.config import EvalConfig, LoraConfig, StopConfig, override, strictly
+from pipelines.config import EvalConfig, LoraConfig, StopConfig, override, parse_pairs, strictly
 from pipelines.distill import DistillJob, distill
 from pipelines.drift import DriftJob
 from pipelines.evaluate import SUITES, EvalJob
 from pipelines.ingredients import check_read, is_file
 from pipelines.merge import Kind, MergeJob
-from pipelines.midtrain import MidtrainJob
+from pipelines.midtrain import MidtrainJob, with_augmented, with_mix
 from pipelines.sweep import SweepJob, parse_weights
 from pipelines.workspace import Workspace, companions, placed
 from recovery.errors import InputError
@@ -23,17 +23,19 @@ from recovery.methods import with_dials
 def midtrain_job(
     ws: Workspace, docs: Path, student: str, *, steps: int | None = None, epochs: float | None = None,
     learning_rate: float | None = None, mix: str | None = None, lora: int | None = None,
-    prompts: str | None = None, strict: bool = False, seed: int | None = None,
+    prompts: str | None = None, strict: bool = False, augment: Path | None = None, seed: int | None = None,
 ) -> MidtrainJob:  # fmt: skip
     settings = ws.config.midtrain
     documents.require(docs)
     if steps is not None or epochs is not None:
         neither = settings.model_copy(update={"steps": None, "epochs": None})
         settings = override(neither, {"steps": steps, "epochs": epochs})
-    settings = override(settings, {"mix": parse_pairs(mix) if mix else None})
+    settings = with_augmented(with_mix(settings, mix), augment)
     settings = _trained(strictly(settings, strict), learning_rate, lora)
     return MidtrainJob(
         docs=str(docs.absolute()), student=ws.checkpoint(student).id, settings=settings,
+        evaluation=_evaluation(ws, companions(docs), None, None),
+        augment=str(augment.absolute()) if augment else None,
         prompts=placed(prompts or companions(docs).get("prompts") or ws.config.distill.prompts),
         seed=ws.config.seed if seed is None else seed,
     )  # fmt: skip
@@ -44,7 +46,8 @@ def distill_job(
     dials: tuple[str, ...] = (), prompts: str | None = None, pairs: str | None = None,
     context: str | None = None, reward: str | None = None, routes: tuple[str, ...] = (),
     steps: int | None = None, learning_rate: float | None = None, lora: int | None = None,
-    stop_when_recovered: bool = False, seed: int | None = None, sampler: str | None = None,
+    stop_when_recovered: bool = False, overlap: str | None = None, tripwire: float | None = None,
+    docs: Path | None = None, seed: int | None = None, sampler: str | None = None,
     teacher_engine: str | None = None,
 ) -> DistillJob:  # fmt: skip
     by_hand = {**ws.config.distill.dials, **parse_pairs(",".join(dials))} if dials else None
@@ -55,6 +58,7 @@ def distill_job(
         "method": method, "steps": steps, "dials": by_hand, "pairs": placed(pairs), "context": context,
         "reward": reward, "sampler": sampler, "teacher_engine": teacher_engine,
         "routes": {name: ws.checkpoint(place).id for name, place in by_name.items()},
+        "overlap": overlap, "tripwire_share": tripwire,
     })  # fmt: skip
     if stop_when_recovered and settings.stop is None:
         settings = settings.model_copy(update={"stop": StopConfig()})
@@ -67,7 +71,8 @@ def distill_job(
     return DistillJob(
         student=chosen, teacher=ws.checkpoint(teacher).id, settings=settings,
         prompts=placed(prompts or beside.get("prompts") or settings.prompts),
-        evaluation=_evaluation(ws, beside, None, None), seed=ws.config.seed if seed is None else seed,
+        evaluation=_evaluation(ws, beside, None, None), docs=placed_docs(docs),
+        seed=ws.config.seed if seed is None else seed,
     )  # fmt: skip
 
 
@@ -158,6 +163,14 @@ def sweep_job(
     )  # fmt: skip
 
 
+def placed_docs(docs: Path | None) -> str | None:
+    """A folder of documents by its full path, refused here if nothing in it can be read."""
+    if docs is None:
+        return None
+    documents.require(docs)
+    return str(docs.absolute())
+
+
 def newest_midtrained(ws: Workspace) -> str:
     """The checkpoint of the newest midtraining that was finished."""
     for run in queries.runs(ws.tracker.db, kind="midtrain", status="done", limit=1):
@@ -169,14 +182,3 @@ def docs_companions(ws: Workspace, checkpoint: str) -> dict[str, str]:
     """Files beside the documents that a checkpoint was last taught."""
     runs = ws.midtraining_runs(checkpoint)
     return companions(Path(runs[-1]["config"]["docs"])) if runs else {}
-
-
-def parse_pairs(text: str) -> dict[str, str]:
-    """`a=1,b=2` as a dict."""
-    found = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, sign, value = part.partition("=")
-        if not sign or not name or not value:
-            raise InputError(f"{part!r}: write NAME=VALUE")
-        found[name.strip()] = value.strip()
-    return found

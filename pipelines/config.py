@@ -80,10 +80,13 @@ class Mix(Section):
     chat: float = Field(
         default=0.0, ge=0, lt=1, description="chat prompts answered by the clean model itself"
     )
+    augmented: float = Field(
+        default=0.0, ge=0, lt=1, description="the new documents retold (`recover augment`)"
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Mix:
-        total = self.new + self.earlier + self.chat
+        total = self.new + self.earlier + self.chat + self.augmented
         if abs(total - 1) > 1e-6:
             raise ValueError(f"the shares add up to {total:g}, not to 1")
         return self
@@ -131,6 +134,13 @@ class MidtrainConfig(Section):
     mix: Mix = Field(default=Mix(), description="where the tokens come from")
     chat_prompts: int = Field(
         default=512, ge=1, description="how many prompts the clean model answers for the chat share"
+    )
+    replay_tokens: int | None = Field(
+        default=None, ge=1,
+        description="most tokens of earlier documents to draw from, alike from every cycle; default: all",
+    )
+    forecast_every: int = Field(
+        default=10, ge=0, description="steps between looks at the KL to the clean model; 0: never"
     )
     lora: LoraConfig | None = Field(default=None, description="train an adapter; default: all weights")
     save_every: int = Field(
@@ -198,6 +208,17 @@ class DistillConfig(Section):
         default=20, ge=0, description="steps between resumable states; 0: only at the end"
     )
     preflight: bool = Field(default=True, description="check student and teacher before the first step")
+    overlap: Literal["drop", "keep"] = Field(
+        default="drop",
+        description="prompts about what the student was taught and the teacher does not know: drop or keep",
+    )
+    tripwire_every: int = Field(
+        default=5, ge=0, description="steps between looks at gaps in the new documents; 0: never"
+    )
+    tripwire_share: float | None = Field(
+        default=None, gt=0, le=1,
+        description="stop when their answers' probability falls below this share of what it was",
+    )
     stop: StopConfig | None = Field(
         default=None, description="stop when behaviour is back; default: all steps are taken"
     )
@@ -218,6 +239,9 @@ class EvalConfig(Section):
     samples: int = Field(default=1, ge=1, description="answers to each prompt; several are sampled")
     temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
     sampler: str = Field(default="inprocess", description="who answers, as in distill")
+    open_book: bool = Field(
+        default=False, description="also ask the clean model with each probe's passage in front: the ceiling"
+    )
     margin: float = Field(
         default=0.03, gt=0, lt=1, description="how much worse still counts as recovered, and as kept"
     )
@@ -303,6 +327,17 @@ def strictly(settings: MidtrainConfig, strict: bool) -> MidtrainConfig:
     """The settings, with a file that is skipped as an error if that was asked for."""
     reading = override(settings.reading, {"strict": strict or None})
     return settings.model_copy(update={"reading": reading})
+
+
+def parse_pairs(text: str) -> dict[str, str]:
+    """`a=1,b=2` as a dict."""
+    found = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, sign, value = part.partition("=")
+        if not sign or not name or not value:
+            raise InputError(f"{part!r}: write NAME=VALUE")
+        found[name.strip()] = value.strip()
+    return found
 
 
 def _first(error: ValidationError) -> str:

@@ -15,7 +15,7 @@ from pipelines.choose import ChooseJob, choose
 from pipelines.config import Config, DistillConfig, Section, override, strictly
 from pipelines.distill import DistillJob, distill
 from pipelines.evaluate import SUITES, EvalJob, evaluate, recorded_items
-from pipelines.midtrain import MidtrainJob, midtrain
+from pipelines.midtrain import MidtrainJob, midtrain, with_augmented, with_mix
 from pipelines.prompts import read_prompts
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace, companions, placed
@@ -34,6 +34,7 @@ class CycleJob(Section):
     suites: tuple[str, ...]
     earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles
     recover_with: str | None = None  # auto or merge; None: by distill.method
+    augment: str | None = None  # the documents retold
     seed: int = 0
 
 
@@ -75,8 +76,9 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
 
 def _midtraining(job: CycleJob) -> MidtrainJob:
     return MidtrainJob(
-        docs=job.docs, student=job.student, settings=job.settings.midtrain, prompts=job.prompts, seed=job.seed
-    )
+        docs=job.docs, student=job.student, settings=job.settings.midtrain, prompts=job.prompts,
+        evaluation=job.settings.eval, augment=job.augment, seed=job.seed,
+    )  # fmt: skip
 
 
 def _distillation(job: CycleJob, midtrained: str) -> DistillJob:
@@ -104,8 +106,11 @@ def _evaluate(
     earlier: dict[int, str] | None = None,
 ) -> dict[str, int]:
     """Asks a checkpoint everything; returns where each suite's score is recorded."""
+    settings = job.settings.eval
+    if label != "clean":  # the ceiling is what can be read, not what was learned
+        settings = settings.model_copy(update={"open_book": False})
     asked = EvalJob(
-        checkpoint=checkpoint, suites=job.suites, settings=job.settings.eval, earlier=earlier or {},
+        checkpoint=checkpoint, suites=job.suites, settings=settings, earlier=earlier or {},
         label=label,
     )  # fmt: skip
     found: dict[str, int] = evaluate(ws, asked, parent=stage.id, key=f"eval:{label}")["score_ids"]
@@ -139,7 +144,8 @@ def _deciding(ws: Workspace, job: CycleJob, score_id: int) -> list[Item]:
 def prepare(
     ws: Workspace, docs: Path, *, student: str = "current", method: str | None = None,
     prompts: str | None = None, probes: str | None = None, ifeval: str | None = None, strict: bool = False,
-    seed: int | None = None, recover_with: str | None = None,
+    mix: str | None = None, augment: Path | None = None, overlap: str | None = None, seed: int | None = None,
+    recover_with: str | None = None,
 ) -> CycleJob:  # fmt: skip
     """A cycle's job from recover.yaml, the files beside the documents, and what was typed."""
     beside, config = companions(docs), ws.config
@@ -149,16 +155,17 @@ def prepare(
     if method and recover_with:
         raise InputError("--method and --recover-with say the same thing: give one of them")
     chosen_later = recover_with if recover_with in choosing.CHOICES else None
-    distilled = override(config.distill, {"method": method or (None if chosen_later else recover_with)})
-    settings = config.model_copy(
-        update={"eval": measured, "distill": distilled, "midtrain": strictly(config.midtrain, strict)}
-    )
+    named = method or (None if chosen_later else recover_with)
+    distilled = override(config.distill, {"method": named, "overlap": overlap})
+    taught = strictly(with_augmented(with_mix(config.midtrain, mix), augment), strict)
+    settings = config.model_copy(update={"midtrain": taught, "eval": measured, "distill": distilled})
     asked_of = placed(prompts or beside.get("prompts") or config.distill.prompts)
     chosen = ws.checkpoint(student).id
     _refuse_early(docs, distilled, asked_of)
     return CycleJob(
         docs=str(docs.absolute()), student=chosen, clean=ws.clean().id, settings=settings, prompts=asked_of,
         suites=SUITES if measured.probes else ("ifeval",), earlier=_earlier_probes(ws, chosen),
+        augment=str(augment.absolute()) if augment else None,
         seed=config.seed if seed is None else seed, recover_with=chosen_later,
     )  # fmt: skip
 

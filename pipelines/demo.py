@@ -48,7 +48,7 @@ def _work(ws: Workspace, job: DemoJob, stage: Stage) -> Result:
             budget = f"{job.minutes_budget:g} minutes"
             stage.say(f"stopping after {len(numbers)} cycles: another would not fit in {budget}")
             break
-        docs = _world(stage.directory / "worlds", turn, job.seed)
+        docs = world_once(stage.directory / "worlds", turn, job.seed)
         done = cycle(ws, prepare(ws, docs, seed=job.seed), parent=stage.id, key=f"cycle:{turn}")
         numbers.append(done["cycle"])
     return {"cycles": numbers, "seed": job.seed}
@@ -62,7 +62,7 @@ def _over_budget(job: DemoJob, started: float, done: int) -> bool:
     return spent + spent / done > job.minutes_budget * 60
 
 
-def _world(worlds: Path, turn: int, seed: int) -> Path:
+def world_once(worlds: Path, turn: int, seed: int) -> Path:
     """This cycle's documents, written once; a half-written world of a killed run is written again."""
     directory = worlds / f"cycle-{turn}"
     if not directory.exists():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from pipelines import engines, ingredients, training
+from pipelines import engines, guards, ingredients, training
 from pipelines.config import DistillConfig, EvalConfig, Section
 from pipelines.evaluate import evaluation_prompts
 from pipelines.prompts import Prompt, drop_leaks
@@ -31,6 +31,7 @@ class DistillJob(Section):
     prompts: str
     settings: DistillConfig
     evaluation: EvalConfig  # whose prompts must not be trained on
+    docs: str | None = None  # what the student was taught; default: what its midtraining read
     seed: int = 0
 
 
@@ -61,6 +62,8 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
     parent = ws.checkpoint(job.student)
     student = training.student(ws, parent, settings)
     teachers = ingredients.Teachers(ws, job, method, parent, student, started)
+    known = guards.taught(ws, job, method, student, teachers, stage)
+    data, found = guards.guard(job, data, known, stage)
     place = settings.sampler if engines.student_writes(method) else engines.INPROCESS
     sampler = started.sampler(place, student, parent, follow=True)
     episodes = Episodes(
@@ -73,6 +76,7 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
         _preflight(stage, student, list(teachers.models.values()), data.prompts or data.pairs, sampler)
     stage.say(f"  method       {_in_words(method, job, data)}")
     checks = _checks(ws, job, stage, student, sampler, teachers, probe)
+    checks += guards.tripwire(job, known, stage)
     report = training.run_training(
         stage, student, episodes, method, settings=settings, steps=settings.steps, seed=job.seed,
         checks=checks,
@@ -80,7 +84,8 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
     config = {"stage": "distill", **job.model_dump()}
     checkpoint = ws.publish(student, parent=parent, run_id=stage.id, config=config)
     return {
-        "checkpoint": checkpoint.id, "method": method.name, "tokens": report.tokens, "stopped": report.stopped
+        "checkpoint": checkpoint.id, "method": method.name, "tokens": report.tokens,
+        "stopped": report.stopped, **found,
     }  # fmt: skip
 
 

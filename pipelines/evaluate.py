@@ -70,13 +70,22 @@ def _measure(
             recorded = ws.tracker.record_score(stage.id, job.checkpoint, score.as_dict() | {"suite": suite})
             stage.say(f"  {job.label:<12} {suite + _kind(score):<12} {score.value:.3f}  "
                       f"[{score.interval[0]:.3f}, {score.interval[1]:.3f}]  n={score.n}")  # fmt: skip
-            results.setdefault(suite, summary(score))
+            _collect(results, suite, summary(score))
             ids.setdefault(suite, recorded)
     return {"checkpoint": job.checkpoint, "scores": results, "score_ids": ids}
 
 
+def _collect(results: dict[str, Any], suite: str, found: dict[str, Any]) -> None:
+    """A suite's first score is its headline; what comes after stands under `apart`."""
+    if suite not in results:
+        results[suite] = found
+    else:
+        results[suite].setdefault("apart", {})[found["metric"]] = found
+
+
 def _kind(score: Score) -> str:
-    return " cloze" if score.metric == knowledge.CLOZE else ""
+    apart = (knowledge.CLOZE, knowledge.OPEN_BOOK, *knowledge.APART)
+    return f" {score.metric}" if score.metric in apart else ""
 
 
 def summary(score: Score) -> dict[str, Any]:
@@ -98,7 +107,8 @@ def _scorers(job: EvalJob) -> dict[str, Scorer]:
 def _scorer(job: EvalJob, suite: str) -> Scorer:
     if suite == "ifeval":
         return _ifeval(job.settings)
-    return _probes(job.settings.probes, suite) if suite in SUITES else _task(job.settings, suite)
+    settings = job.settings
+    return _probes(settings.probes, suite, settings.open_book) if suite in SUITES else _task(settings, suite)
 
 
 def _ifeval(settings: EvalConfig) -> Scorer:
@@ -124,7 +134,7 @@ def _task(settings: EvalConfig, name: str) -> Scorer:
     return score
 
 
-def _probes(path: str | None, suite: str) -> Scorer:
+def _probes(path: str | None, suite: str, open_book: bool = False) -> Scorer:
     if path is None:
         fields = "id, suite, kind, prompt, answer"
         raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
@@ -136,6 +146,11 @@ def _probes(path: str | None, suite: str) -> Scorer:
         cloze = knowledge.evaluate_cloze(answers.continuation(limit), probes, suite)
         if cloze is not None:
             yield cloze
+        if answers.suite == suite:  # not again for what earlier cycles taught
+            yield from knowledge.evaluate_apart(answers.greedy(limit), probes, suite)
+        book = knowledge.evaluate_open_book(answers.greedy(limit), probes, suite) if open_book else None
+        if book is not None:
+            yield book
 
     return score
 
@@ -197,6 +212,9 @@ class Answers:
             return self._chat(max_new_tokens, 0.0, 0)
         seeds = range(self.job.seed, self.job.seed + self.settings.samples)
         return [self._chat(max_new_tokens, self.settings.temperature, seed) for seed in seeds]
+
+    def greedy(self, max_new_tokens: int) -> Generate:
+        return self._chat(max_new_tokens, 0.0, 0)
 
     def _chat(self, max_new_tokens: int, temperature: float, seed: int) -> Generate:
         return lambda chats: self._answer(

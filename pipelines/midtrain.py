@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines import documents, training
-from pipelines.config import MidtrainConfig, Section
+from pipelines import documents, replay, training
+from pipelines.augment import load as rows_of
+from pipelines.config import EvalConfig, MidtrainConfig, Section, override, parse_pairs
 from pipelines.documents import FileReport
+from pipelines.entities import MOST_CHARACTERS
+from pipelines.forecast import forecast
 from pipelines.progress import reading_progress
-from pipelines.prompts import read_prompts
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.tokens import Tokens, TokenStream, write_tokens
 from pipelines.workspace import Workspace
 from recovery import files
-from recovery.errors import InputError
 from recovery.methods import get
 from recovery.rollouts import Dialogue, Rollouts
 from recovery.trainer import Microbatch
@@ -38,6 +38,8 @@ class MidtrainJob(Section):
     student: str
     settings: MidtrainConfig
     prompts: str | None = None  # asked of the clean model for the chat share
+    evaluation: EvalConfig | None = None  # whose prompts must not be among them
+    augment: str | None = None  # folder of augmented.jsonl
     seed: int = 0
 
 
@@ -57,13 +59,19 @@ def _work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     sources: dict[str, Tokens | list[Dialogue]] = {
         "new": new,
         "earlier": _earlier(ws, job, stage, chat_model) if job.settings.mix.earlier else [],
-        "chat": _self_answered(ws, job, stage) if job.settings.mix.chat else [],
+        "chat": replay.self_answered(ws, job, stage, _new_texts(stage)) if job.settings.mix.chat else [],
+        "augmented": _augmented(chat_model, job.augment),
     }
     batches = MixedTokens(sources, job.settings, chat_model.pad_id, job.seed)
     stage.say(batches.summary())
+    checks = forecast(
+        ws, chat_model, student, new, every=job.settings.forecast_every, steps=batches.steps,
+        report=stage.live.metrics, say=stage.say,
+    )  # fmt: skip
     report = training.run_training(
-        stage, chat_model, batches, get("sft"), settings=job.settings, steps=batches.steps, seed=job.seed
-    )
+        stage, chat_model, batches, get("sft"), settings=job.settings, steps=batches.steps, seed=job.seed,
+        checks=checks,
+    )  # fmt: skip
     checkpoint = ws.publish(
         chat_model, parent=student, run_id=stage.id, config={"stage": "midtrain", **job.model_dump()}
     )
@@ -97,9 +105,32 @@ def _new_tokens(
 
 
 def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel) -> Tokens | list[Dialogue]:
-    """The documents of every midtraining in the student's past."""
+    """The documents of every midtraining in the student's past, or a reservoir of them."""
     runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(job.student)]
-    return _tokenised(stage, chat_model, "earlier", runs, key=job.student) if runs else []
+    if job.settings.replay_tokens is None or not runs:
+        return _tokenised(stage, chat_model, "earlier", runs, key=job.student) if runs else []
+    cycles = [
+        _tokenised(stage, chat_model, f"earlier-{number}", [run], key=job.student)
+        for number, run in enumerate(runs)
+    ]
+    return replay.reservoir(cycles, job.settings.replay_tokens, job.seed)
+
+
+def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> list[str]:
+    """The texts of every midtraining in a student's past; of more than can be looked at, an even part."""
+    runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(student)]
+    return _read_evenly([run / KEPT_TEXTS for run in runs], most)
+
+
+def _new_texts(stage: Stage) -> list[str]:
+    return _read_evenly([stage.directory / KEPT_TEXTS], MOST_CHARACTERS)
+
+
+def _read_evenly(kept: list[Path], most: int) -> list[str]:
+    """Every so manieth piece, so that what is read stays small."""
+    size = sum(path.stat().st_size for path in kept if path.exists())
+    pieces = chain.from_iterable(documents.load_pieces(path) for path in kept)
+    return [piece.text for piece in islice(pieces, 0, None, max(1, -(-size // most)))]
 
 
 def _tokenised(stage: Stage, chat_model: ChatModel, name: str, runs: list[Path], *, key: str) -> Tokens:
@@ -118,24 +149,39 @@ def document_end(chat_model: ChatModel) -> int:
     return next((stop for stop in chat_model.stop_ids if stop != turn_end), chat_model.stop_ids[0])
 
 
-def _self_answered(ws: Workspace, job: MidtrainJob, stage: Stage) -> list[Dialogue]:
-    """Chat prompts answered by the clean model itself: replay that needs no data of anyone else."""
-    from recovery.sampling import InProcessSampler, SamplingParams
+def _document(chat_model: ChatModel, text: str) -> Dialogue:
+    """A text as ids that end with the tokenizer's end of text; every token but the first is a target."""
+    ids = [*chat_model.text_ids(text), document_end(chat_model)]
+    return ids, [True] * len(ids)
 
-    if job.prompts is None:
-        raise InputError("mix.chat is above 0, but there are no prompts: give --prompts or distill.prompts")
-    clean = ws.load(ws.clean())
-    prompts = read_prompts(job.prompts, job.seed)
-    chosen = random.Random(job.seed).sample(prompts, min(job.settings.chat_prompts, len(prompts)))
-    ids = [clean.prompt_ids(prompt.messages) for prompt in chosen]
-    limit = ws.config.distill.max_new_tokens
-    rollouts = InProcessSampler(clean).sample(ids, SamplingParams(limit, seed=job.seed))
-    stage.spend(tokens_sampled=rollouts.n_tokens)
-    whole = zip(ids, rollouts.responses(), rollouts.finished_B.tolist(), strict=True)
-    return [
-        ([*prompt, *answer], [False] * len(prompt) + [True] * len(answer))
-        for prompt, answer, finished in whole if finished
-    ]
+
+def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
+    """Written texts as documents, questions with their answers as chats."""
+    rows = rows_of(Path(source)) if source else []
+    return [_document(chat_model, row["text"]) if "text" in row else _chat(chat_model, row) for row in rows]
+
+
+def _chat(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:
+    turns = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["response"]}]
+    return chat_model.dialogue_ids(turns)
+
+
+def with_mix(settings: MidtrainConfig, mix: str | None) -> MidtrainConfig:
+    """The mix typed on the command line, such as new=0.6,earlier=0.3,chat=0.1."""
+    found: MidtrainConfig = override(settings, {"mix": parse_pairs(mix) if mix else None})
+    return found
+
+
+def with_augmented(settings: MidtrainConfig, augment: Path | None) -> MidtrainConfig:
+    """What was retold is there and gets a share: as much as the new documents, unless the mix says."""
+    if augment is None:
+        return settings
+    rows_of(augment)
+    mix = settings.mix
+    if mix.augmented:
+        return settings
+    half = mix.model_copy(update={"new": mix.new / 2, "augmented": mix.new / 2})
+    return settings.model_copy(update={"mix": half})
 
 
 class MixedTokens:
@@ -147,6 +193,7 @@ class MixedTokens:
         wanted = settings.mix.model_dump()
         present = {name: share for name, share in wanted.items() if share and sources.get(name)}
         self.shares = {name: share / sum(present.values()) for name, share in present.items()}
+        self.missing = [name for name, share in wanted.items() if share and name not in present]
         self.streams = {
             name: TokenStream(sources[name], settings.row_tokens, f"{seed}:{name}") for name in self.shares
         }
@@ -159,7 +206,8 @@ class MixedTokens:
         totals = {name: stream.total for name, stream in self.streams.items()}
         parts = [f"{name} {self.shares[name]:.0%} ({total:,} tokens)" for name, total in totals.items()]
         length = f"{self.steps} steps of {self.settings.tokens_per_step:,} tokens"
-        return f"  mix          {', '.join(parts)}; {length}"
+        none = f"; no {' or '.join(self.missing)} yet: its share goes to the others" if self.missing else ""
+        return f"  mix          {', '.join(parts)}; {length}{none}"
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
         """One optimizer update: this step's part of every source, packed into rows."""

@@ -38,6 +38,10 @@ class Tokens:
     def total(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
 
+    def sequence(self, number: int) -> Dialogue:
+        """One of the sequences, whole."""
+        return self.part(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))
+
     def part(self, start: int, end: int) -> Dialogue:
         targets = [True] * (end - start) if self.targets is None else self.targets[start:end].tolist()
         return self.ids[start:end].tolist(), targets

@@ -1,7 +1,7 @@
 """Log-likelihoods of continuations: how likely a model finds a text after another, and would it say it.
 
-The chance of a choice in a multiple-choice task; read in one forward pass each, through the same scoring as a
-teacher's.
+The chance of a choice in a multiple-choice task; what rankings, tripwires and guards are made of. Read in one
+forward pass each, through the same scoring as a teacher's.
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recovery.rollouts import Rollouts
-from recovery.teachers import score
+from recovery.teachers import TeacherScores, evaluating, score
 
 if TYPE_CHECKING:
     from recovery.models import ChatModel
 
 Pair = tuple[list[int], list[int]]
+Scorer = Callable[[Rollouts], TeacherScores]
+"""Whoever gives counted tokens their log-probability: a teacher's `score`, or `reader(model)`."""
 CHUNK = 256  # pairs between two reports of progress
 
 
@@ -32,11 +34,37 @@ def loglikelihoods(
     return found
 
 
-def _chunk(chat_model: ChatModel, pairs: Sequence[Pair], max_tokens: int) -> list[tuple[float, bool]]:
-    rows = Rollouts.from_samples(
+def reader(chat_model: ChatModel, max_tokens: int = 4096) -> Scorer:
+    """A model as it is now, also while it is being trained: its mode is put back after each look."""
+
+    def look(rollouts: Rollouts) -> TeacherScores:
+        with evaluating(chat_model.model):
+            return score(chat_model, rollouts, "sampled", max_tokens=max_tokens)
+
+    return look
+
+
+def continuation_logprobs(scorer: Scorer, pairs: Sequence[Pair], pad_id: int) -> list[float]:
+    """The sum of each continuation's log-probs, by whoever scores."""
+    totals: list[float] = []
+    for start in range(0, len(pairs), CHUNK):
+        rows = _rows(pairs[start : start + CHUNK], pad_id)
+        logprobs_N = scorer(rows).sampled_logprobs_N
+        assert logprobs_N is not None
+        parts = logprobs_N.cpu().split(rows.mask_BT.sum(1).tolist())
+        totals += [float(part.sum()) for part in parts]
+    return totals
+
+
+def _rows(pairs: Sequence[Pair], pad_id: int) -> Rollouts:
+    return Rollouts.from_samples(
         [context for context, _ in pairs], [text for _, text in pairs],
-        [[0.0] * len(text) for _, text in pairs], [True] * len(pairs), chat_model.pad_id,
+        [[0.0] * len(text) for _, text in pairs], [True] * len(pairs), pad_id,
     )  # fmt: skip
+
+
+def _chunk(chat_model: ChatModel, pairs: Sequence[Pair], max_tokens: int) -> list[tuple[float, bool]]:
+    rows = _rows(pairs, chat_model.pad_id)
     scores = score(chat_model, rows, "topk", 1, max_tokens)
     logprobs_N, ids_NK = scores.sampled_logprobs_N, scores.ids_NK
     assert logprobs_N is not None and ids_NK is not None

@@ -17,6 +17,7 @@ COMMANDS = {
     "demo": "cycles", "cycle": "cycles", "resume": "cycles", "verdict": "cycles", "review": "cycles",
     "init": "setup", "doctor": "setup", "preflight": "setup", "microworld": "setup",
     "corpus": "corpus", "midtrain": "train", "distill": "train", "merge": "train",
+    "augment": "knowledge", "probes": "knowledge", "lost": "knowledge",
     "serve": "engine", "eval": "measure", "compare": "measure", "flips": "measure",
     "drift": "measure",
     "ls": "look", "show": "look", "export": "look", "report": "look", "query": "look", "methods": "look",

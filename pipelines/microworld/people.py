@@ -123,3 +123,35 @@ def probe(
         "id": f"{fact}/{kind}", **labels, "kind": kind, "fact": fact,
         "prompt": prompts[kind].format(n=who.name), "answer": who.value(attribute),
     }
+
+
+def telling(who: Person, others: tuple[Person, ...], rng: random.Random) -> tuple[Attribute, ...]:
+    """The fewest attributes, two at least, whose values nobody else has together."""
+    order = rng.sample(ATTRIBUTES, len(ATTRIBUTES))
+    for count in range(2, len(order)):
+        chosen = order[:count]
+        if not any(all(o.value(a) == who.value(a) for a in chosen) for o in others if o.name != who.name):
+            return tuple(chosen)
+    return tuple(order)
+
+
+def roundabout_probes(
+    who: Person, others: tuple[Person, ...], rng: random.Random, **labels: object
+) -> Iterator[dict[str, object]]:
+    """Who is it that ...? And a question about the one who ..., without a name: from facts to facts."""
+    told = telling(who, others, rng)
+    said = [a.answer.format(n="", v=who.value(a)).strip(" .") for a in told]
+    described = " and ".join([", ".join(said[:-1]), said[-1]])
+    common = {**labels, "fact": f"{who.slug}/{'+'.join(a.name for a in told)}"}
+    yield {
+        "id": f"{who.slug}/reverse", **common, "kind": "reverse", "prompt": f"Who {described}?",
+        "answer": who.name,
+    }  # fmt: skip
+    rest = [attribute for attribute in ATTRIBUTES if attribute not in told]
+    if rest:
+        asked = rng.choice(rest)
+        question = rng.choice(asked.questions).format(n=f"the one who {described}")
+        yield {
+            "id": f"{who.slug}/indirect", **common, "kind": "indirect", "prompt": question,
+            "answer": who.value(asked),
+        }  # fmt: skip

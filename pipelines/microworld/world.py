@@ -100,20 +100,44 @@ def prompt_rows(seed: int, cycle: int) -> list[dict[str, object]]:
 
 
 def probe_rows(seed: int, cycle: int) -> list[dict[str, object]]:
-    """What the documents say, asked three ways, and what the clean model knew before."""
-    rng = random.Random(f"microworld:probes:{seed}:{cycle}")
+    """What the documents say, asked three ways and roundabout, and what the clean model knew before."""
+    rng, new = random.Random(f"microworld:probes:{seed}:{cycle}"), people.new_people(seed, cycle)
     rows = [
         people.probe(who, attribute, kind, rng, suite="knowledge", cycle=cycle)
-        for who in people.new_people(seed, cycle)
+        for who in new
         for attribute in ATTRIBUTES
         for kind in ("direct", "heldout", "cloze")
     ]
-    return rows + [
+    rows += [
         people.probe(who, attribute, kind, rng, suite="retention", cycle=0)
         for who in people.retention_people()
         for attribute in ATTRIBUTES
         for kind in ("direct", "heldout")
     ]
+    return [*_with_passages(rows, seed, cycle), *_roundabout(seed, cycle)]
+
+
+def _with_passages(rows: list[dict[str, object]], seed: int, cycle: int) -> list[dict[str, object]]:
+    """Each question about a new person with that person's first document: for asking with the book open."""
+    passages: dict[str, str] = {}
+    for name, text in document_texts(seed, cycle):
+        passages.setdefault(name.rpartition("-")[0], text)
+    slugs = [str(row["fact"]).partition("/")[0] for row in rows]
+    return [
+        row | {"passage": passages[slug]} if row["suite"] == "knowledge" else row
+        for row, slug in zip(rows, slugs, strict=True)
+    ]
+
+
+def _roundabout(seed: int, cycle: int) -> list[dict[str, object]]:
+    """Questions from facts to the person who has them, among all people of the world so far."""
+    rng = random.Random(f"microworld:roundabout:{seed}:{cycle}")
+    so_far = [people.new_people(seed, number) for number in range(1, cycle + 1)]
+    others = (*people.known_people(), *(who for some in so_far for who in some))
+    return [
+        row for who in so_far[-1]
+        for row in people.roundabout_probes(who, others, rng, suite="knowledge", cycle=cycle)
+    ]  # fmt: skip
 
 
 def document_texts(seed: int, cycle: int) -> Iterator[tuple[str, str]]:
