@@ -77,6 +77,12 @@ def test_smoothing_keeps_a_constant_and_skips_gaps() -> None:
     assert smoothed([1.0, 0.0], 0.5)[1] == pytest.approx(1 / 3)  # weights 1/4 and 1/2
 
 
+def test_a_band_reaches_the_foot_of_a_log_axis_where_its_low_is_not_positive() -> None:
+    x, y = chart.scales([1.0, 2.0], [0.1, 10.0], log_y=True)
+    drawn = chart.band([(1.0, 0.1, 10.0), (2.0, -1.0, 10.0)], x, y)
+    assert drawn is not None and f"L{x(2.0):.1f} {y(y.low):.1f}" in drawn
+
+
 def test_tokens_are_those_trained_until_then() -> None:
     counted = [{"last_step": 1, "value": 10.0, "n": 1}, {"last_step": 3, "value": 20.0, "n": 2}]
     assert tokens_until([1, 2, 3, 9], counted) == [10.0, 10.0, 50.0, 50.0]

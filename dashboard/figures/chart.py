@@ -171,12 +171,13 @@ def line(points: Sequence[Point], x: Scale, y: Scale, **attributes: object) -> H
 def band(
     rows: Sequence[tuple[float, float | None, float | None]], x: Scale, y: Scale, **attributes: object
 ) -> Html | None:
-    """The room between a low and a high."""
-    kept = [(p, lo, hi) for p, lo, hi in rows if x.holds(p) and y.holds(lo) and y.holds(hi)]
+    """The room between a low and a high; a low that has no place (zero, on a log axis) is at the foot."""
+    kept = [(p, lo, hi) for p, lo, hi in rows if x.holds(p) and hi is not None and y.holds(hi)]
     if len(kept) < 2:
         return None
-    upper = [f"{x(p):.1f} {y(hi):.1f}" for p, _, hi in kept if hi is not None]
-    lower = [f"{x(p):.1f} {y(lo):.1f}" for p, lo, _ in reversed(kept) if lo is not None]
+    upper = [f"{x(p):.1f} {y(hi):.1f}" for p, _, hi in kept]
+    lower = [f"{x(p):.1f} {y(lo if lo is not None and y.holds(lo) else y.low):.1f}" for p, lo, _ in kept]
+    lower.reverse()
     return tag("path", d=f"M{'L'.join([*upper, *lower])}Z", **attributes)
 
 
