@@ -221,7 +221,9 @@ def _arguments(directory: Path, settings: EngineSettings, dtype: str, rank: int)
         arguments["lora_target_modules"] = lora_targets(directory)
     if torch.cuda.is_available():
         return arguments | {"gpu_memory_utilization": settings.gpu_memory}
-    return arguments | {"kv_cache_memory_bytes": int(settings.cpu_cache_gib * 2**30)}
+    # A prompt that is read in two pieces gives its random draw back, which a CPU's generator cannot do.
+    cache = {"kv_cache_memory_bytes": int(settings.cpu_cache_gib * 2**30), "enable_chunked_prefill": False}
+    return arguments | cache
 
 
 def _llm(arguments: dict[str, Any]) -> Any:

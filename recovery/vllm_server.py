@@ -264,6 +264,8 @@ def _command(
     else:
         options["kv-cache-memory-bytes"] = int(settings.cpu_cache_gib * 2**30)
     flags = ["--enforce-eager"] * settings.eager
+    if not torch.cuda.is_available():
+        flags.append("--no-enable-chunked-prefill")  # as in this process: see vllm_engine.py
     if rank:
         flags += ["--enable-lora", "--lora-target-modules", *lora_targets(directory)]
     named = [f"--{option}={value}" for option, value in options.items()]

@@ -94,6 +94,13 @@ def test_every_row_draws_for_itself_and_by_the_seed(engine, directory):
     assert sampler.sample([prompt] * 4, SamplingParams(16, seed=2)).responses() != answers
 
 
+def test_more_prompt_tokens_than_are_read_at_once_are_no_trouble(engine, directory):
+    student = student_of(directory)
+    prompts = [[65 + n % 20] * 100 for n in range(60)]
+    rollouts = EngineSampler(engine, student, follow=False).sample(prompts, SamplingParams(4))
+    assert float((own_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
+
+
 def test_preflight_finds_the_whole_distribution_and_the_trainers_log_probs(engine, directory):
     student = student_of(directory, seed=5)
     found = preflight.checks(student, student_of(directory), MESSAGES, EngineSampler(engine, student))
