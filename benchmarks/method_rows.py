@@ -86,7 +86,7 @@ def _recovery(method: str, **settings: Any) -> Row:
 DIALS = {"minibatches": 5}
 TASK = ("capitals", *FORGET)
 SHORT = {"steps": 12, "prompts_per_step": 27, "dials": {"minibatches": 2}}  # half of the requests a step
-FOREIGN = {**SHORT, "steps": 14}  # someone else's words take a little longer
+FOREIGN = {**SHORT, "steps": 18}  # someone else's words take longer to be learned
 
 ROWS = (
     _recovery("opd", dials=DIALS),
