@@ -11,7 +11,7 @@ READY := .venv/.ready
 LOCKED := .venv/.locked
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: help demo test test-slow test-vllm check format setup lock clean
+.PHONY: help demo test test-slow test-vllm check bench format setup lock clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -31,6 +31,11 @@ test-vllm: $(VLLM)/.ready ## vLLM for real, on its CPU build, in an environment 
 check: $(READY) ## lint and types
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+
+bench: $(READY) ## race the peers (under ten minutes on a quiet machine) and write docs/benchmarks.md
+	@$(BIN)/pip install --quiet --no-input --constraint requirements.lock '.[bench]'
+	@$(BIN)/pip install --quiet --quiet --no-input --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m benchmarks
 
 format: $(READY) ## sort imports and mend what the linter can
 	@$(BIN)/ruff check --fix .

@@ -55,6 +55,10 @@ class ModelConfig(Section):
         description="passed to the chat template of student, teacher and evaluation alike",
     )
     gradient_checkpointing: bool = Field(default=False, description="less memory in training for more time")
+    shard: bool = Field(
+        default=False,
+        description="of several processes, each holds its rows of every weight (FSDP2); else each the whole",
+    )
 
 
 class OptimizerConfig(Section):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines import engines, guards, ingredients, training
 from pipelines.config import DistillConfig, EvalConfig, Section
 from pipelines.evaluate import evaluation_prompts
+from pipelines.processes import launched
 from pipelines.prompts import Prompt, drop_leaks
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace
@@ -40,18 +41,33 @@ def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: s
     # A wrong dial or engine is refused before anything is recorded.
     engines.check(job.settings, with_dials(job.settings.method, job.settings.dials))
     return run_stage(
-        ws, "distill", lambda stage: _work(ws, job, stage),
+        ws, "distill", lambda stage: work(ws, job, stage),
         config=job.model_dump(), parent=parent, key=key, seed=job.seed, label="distill",
     )  # fmt: skip
 
 
-def _work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
+def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
+    """What the stage does; of several processes all take part, and the first one publishes."""
+    _refuse_engines_of_several(job.settings)
     with engines.Engines(ws, stage.directory) as started:
         return _work_with(ws, job, stage, started)
 
 
+def _refuse_engines_of_several(settings: DistillConfig) -> None:
+    """Each process would start an engine, and give it weights, of its own."""
+    if launched() > 1 and (
+        settings.sampler != engines.INPROCESS
+        or settings.teacher_engine in (engines.COLOCATED, engines.OWN_SERVER)
+    ):
+        raise InputError(
+            "several processes write in themselves: set sampler: inprocess, and teacher_engine: inprocess or "
+            "the URL of a server that runs already"
+        )
+
+
 def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.Engines) -> Result:
     from pipelines import early_stop
+    from recovery import parallel
     from recovery.episodes import Episodes, Sizes
 
     method, settings = with_dials(job.settings.method, job.settings.dials), job.settings
@@ -66,13 +82,14 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
     data, found = guards.guard(job, data, known, stage)
     place = settings.sampler if engines.student_writes(method) else engines.INPROCESS
     sampler = started.sampler(place, student, parent, follow=True)
+    sampler = parallel.SplitSampler.of(sampler, student.pad_id)
     episodes = Episodes(
         student, sampler, teachers.teacher(data.rows), method, data.prompts,
         Sizes(**settings.model_dump(include={field.name for field in fields(Sizes)})),
         pairs=data.pairs, context=context, reward=reward, anchor=teachers.anchor(), seed=job.seed,
         on_scored=_tracer(stage, student, method, settings.steps),
     )  # fmt: skip
-    if settings.preflight and (data.prompts or method.teacher != "none"):
+    if settings.preflight and stage.first and (data.prompts or method.teacher != "none"):
         _preflight(stage, student, list(teachers.models.values()), data.prompts or data.pairs, sampler)
     stage.say(f"  method       {_in_words(method, job, data)}")
     checks = _checks(ws, job, stage, student, sampler, teachers, probe)
@@ -81,6 +98,8 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
         stage, student, episodes, method, settings=settings, steps=settings.steps, seed=job.seed,
         checks=checks,
     )  # fmt: skip
+    if not stage.first:
+        return {}
     config = {"stage": "distill", **job.model_dump()}
     checkpoint = ws.publish(student, parent=parent, run_id=stage.id, config=config)
     return {

@@ -21,6 +21,7 @@ from pipelines.tokens import Tokens, TokenStream, write_tokens
 from pipelines.workspace import Workspace
 from recovery import files
 from recovery.methods import get
+from recovery.parallel import in_turn, once
 from recovery.rollouts import Dialogue, Rollouts
 from recovery.trainer import Microbatch
 
@@ -46,20 +47,22 @@ class MidtrainJob(Section):
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Trains the student on the documents; returns {"checkpoint": id, ...}."""
     return run_stage(
-        ws, "midtrain", lambda stage: _work(ws, job, stage),
+        ws, "midtrain", lambda stage: work(ws, job, stage),
         config=job.model_dump(), parent=parent, key=key, seed=job.seed, label="midtrain",
     )  # fmt: skip
 
 
-def _work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
+def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
+    """What the stage does; of several processes all take part, and the first one publishes."""
     student = ws.checkpoint(job.student)
-    manifest = _documents(job, stage)
+    manifest = in_turn(lambda: _documents(job, stage))
     chat_model = training.student(ws, student, job.settings)
-    new = _new_tokens(ws, job, stage, chat_model, manifest)
+    new = in_turn(lambda: _new_tokens(ws, job, stage, chat_model, manifest))
+    earlier, chat = job.settings.mix.earlier, job.settings.mix.chat
     sources: dict[str, Tokens | list[Dialogue]] = {
         "new": new,
-        "earlier": _earlier(ws, job, stage, chat_model) if job.settings.mix.earlier else [],
-        "chat": replay.self_answered(ws, job, stage, _new_texts(stage)) if job.settings.mix.chat else [],
+        "earlier": in_turn(lambda: _earlier(ws, job, stage, chat_model)) if earlier else [],
+        "chat": once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage))) if chat else [],
         "augmented": _augmented(chat_model, job.augment),
     }
     batches = MixedTokens(sources, job.settings, chat_model.pad_id, job.seed)
@@ -72,6 +75,8 @@ def _work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         stage, chat_model, batches, get("sft"), settings=job.settings, steps=batches.steps, seed=job.seed,
         checks=checks,
     )  # fmt: skip
+    if not stage.first:
+        return {}
     checkpoint = ws.publish(
         chat_model, parent=student, run_id=stage.id, config={"stage": "midtrain", **job.model_dump()}
     )
@@ -96,7 +101,7 @@ def _new_tokens(
 ) -> Tokens:
     """The kept documents as tokens on the disk, counted by file in the database."""
     tokens = _tokenised(stage, chat_model, "new", [stage.directory], key=job.student)
-    if manifest:
+    if manifest and stage.first:
         counts = tokens.per_group([report.documents for report in manifest])
         manifest = [replace(row, tokens=count) for row, count in zip(manifest, counts, strict=True)]
         ws.tracker.record_documents(stage.id, documents.manifest_rows(manifest))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from db.live import LiveRun
+from pipelines import processes
 from pipelines.cost import Ledger
 from pipelines.workspace import Workspace
 from recovery.errors import RecoverError
@@ -35,6 +36,7 @@ class Stage:
     live: LiveRun
     workspace: Workspace
     ledger: Ledger
+    first: bool = True  # of several processes the one that publishes and records
 
     @property
     def state(self) -> Path:
@@ -71,7 +73,8 @@ def run_stage(
         ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
         stage = Stage(run.id, label or kind, directory, live, workspace, ledger)
         try:
-            result = work(stage)
+            with processes.together(workspace, kind, run.id, config):
+                result = work(stage)
         finally:
             ledger.save(at_once=True)  # an attempt that failed has cost what it cost
         stage.live.flush()

@@ -54,8 +54,8 @@ def run_training(
     checks: Sequence[Check] = (),
 ) -> TrainReport:  # fmt: skip
     """Trains until the last step, an alarm, or the first of the checks that gives a reason to stop."""
-    optimizer = settings.optimizer.model_dump()
-    config = TrainConfig(steps=steps, seed=seed, save_every=settings.save_every, **optimizer)
+    optimizer, shard = settings.optimizer.model_dump(), stage.workspace.config.model.shard
+    config = TrainConfig(steps=steps, seed=seed, save_every=settings.save_every, shard=shard, **optimizer)
 
     spending = Spending(stage, chat_model, batches, settings)
 

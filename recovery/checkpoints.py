@@ -10,7 +10,7 @@ import datetime
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -220,11 +220,15 @@ class TrainState:
         self.keep = keep
 
     def save(self, step: int, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
-        """Write the state of `step` atomically; older ones beyond the last `keep` are removed after it."""
-        from safetensors.torch import save_file
+        """Write the state of `step` atomically; older ones beyond the last `keep` are removed after it.
+        Where tensors are in shards, every process calls this and writes its own."""
+        from recovery import parallel, shards
 
+        if shards.spread(tensors) and parallel.rank():
+            shards.write_along(tensors)
+            return
         with files.new_directory(self.root) as scratch:
-            save_file(_own_storage(tensors), scratch / "tensors.safetensors")
+            shards.write(scratch, tensors)
             files.write_json(scratch / "meta.json", meta)
             files.write_sealed(scratch / MANIFEST, {"step": step, "files": files.file_table(scratch)})
             target = self.root / f"step-{step:09d}"
@@ -232,9 +236,9 @@ class TrainState:
             files.publish(scratch, target)
             self._forget(target)
 
-    def load(self) -> tuple[int, dict[str, torch.Tensor], dict[str, Any]] | None:
+    def load(self) -> tuple[int, Mapping[str, torch.Tensor], dict[str, Any]] | None:
         """The newest whole state as (step, tensors, meta), or None; damaged ones are named in a warning."""
-        from safetensors.torch import load_file
+        from recovery import shards
 
         for directory in self._steps():
             try:
@@ -243,7 +247,7 @@ class TrainState:
                 log.warning("%s; going back to the state before it", error)
                 continue
             meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
-            return step, load_file(directory / "tensors.safetensors"), meta
+            return step, shards.read(directory), meta
         return None
 
     def clear(self) -> None:
@@ -267,19 +271,6 @@ class TrainState:
         return int(manifest["step"])
 
 
-def _own_storage(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """safetensors wants CPU tensors that share no memory: a view or a second name becomes a copy."""
-    seen: set[int] = set()
-    owned = {}
-    for name, tensor in tensors.items():
-        plain = tensor.detach().cpu().contiguous()
-        storage = plain.untyped_storage()
-        shared = storage.data_ptr() in seen or storage.nbytes() != plain.numel() * plain.element_size()
-        owned[name] = plain.clone() if shared else plain
-        seen.add(storage.data_ptr())
-    return owned
-
-
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """An optimizer's state as named tensors: `state.<parameter>.<key>` and `group.<group>.<setting>`."""
     whole = optimizer.state_dict()
@@ -295,23 +286,31 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tenso
     return tensors
 
 
-def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
     """Put back what `optimizer_tensors` took, exactly; the optimizer must have the same parameters."""
     whole = optimizer.state_dict()
     groups = [dict(group) for group in whole["param_groups"]]
     known = {index for group in groups for index in group["params"]}
     state: dict[int, dict[str, Any]] = {}
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     for name, tensor in tensors.items():
         part, number, key = name.split(".", 2)
         index = int(number)
         if part == "state" and index in known:
-            state.setdefault(index, {})[key] = tensor.clone()
+            state.setdefault(index, {})[key] = _cut(tensor, parameters[index]).clone()
         elif part == "group" and index < len(groups):
             groups[index][key] = _like(groups[index].get(key), tensor)
         else:
             raise RecoverError(f"optimizer state {name} fits no parameter: resume with the same settings")
     _check_shapes(optimizer, state)
     optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _cut(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """What belongs to a parameter, in shards where that is."""
+    from recovery import parallel
+
+    return parallel.like(tensor, parameter) if tensor.ndim else tensor
 
 
 def _check_shapes(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from recovery import parallel
 from recovery.alarms import response_metrics
 from recovery.contexts import Context, Item, Views, prompt, response
 from recovery.dials import Method
@@ -53,7 +54,8 @@ class Episodes:
         on_scored: Callable[[int, list[Microbatch]], None] | None = None,
     ) -> None:  # fmt: skip
         _check(method, teacher, prompts, pairs, context, reward, anchor)
-        self.student, self.sampler, self.teacher, self.anchor = student, sampler, teacher, anchor
+        self.student, self.teacher, self.anchor = student, teacher, anchor
+        self.sampler = parallel.SplitSampler.of(sampler, student.pad_id)
         self.method, self.sizes, self.reward, self.seed = method, sizes, reward, seed
         self.on_scored = on_scored
         self.items = [*prompts, *pairs]
@@ -71,7 +73,9 @@ class Episodes:
         rollouts = self.earn(rollouts)
         batches = self.score(rollouts)
         if self.on_scored is not None:
-            self.on_scored(step, batches)
+            own = parallel.mine(len(batches), self.method.minibatches)
+            with parallel.gathered(self.student.model):
+                self.on_scored(step, [batches[i] for i in own])
         for _ in range(self.method.epochs):
             yield from minibatches(batches, self.method.minibatches)
         self.follow()
@@ -121,16 +125,21 @@ class Episodes:
         return replace(rollouts, rewards_B=gains_B)
 
     def score(self, rollouts: Rollouts) -> list[Microbatch]:
-        """Microbatches with all that the objective asks about their tokens."""
+        """Microbatches with all that the objective asks about the tokens of those that are this process's."""
         limit = self.sizes.microbatch_tokens
         parts: list[tuple[Rollouts, TeacherScores | None]] = [(part, None) for part in rollouts.split(limit)]
         if parts and self.teacher is not None and self.method.scores != "none":
             contexts = None
             if self.views.context is not None:
                 contexts = [self.views.teacher(row) for row in rollouts.index_B.tolist()]
-            parts = list(scored(self.teacher, rollouts, limit, contexts))
+            updates = self.method.minibatches
+            parts = list(scored(self.teacher, rollouts, limit, contexts, updates=updates))
             self.tokens_scored += rollouts.n_tokens
-        return [Microbatch(part, self._extras(part, scores)) for part, scores in parts]
+        own = set(parallel.mine(len(parts), self.method.minibatches))
+        return [
+            Microbatch(part, self._extras(part, scores) if i in own else {})
+            for i, (part, scores) in enumerate(parts)
+        ]
 
     def follow(self) -> None:
         """A moving-average teacher takes its step."""

@@ -78,6 +78,7 @@ class ChatModel:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     directory: Path | None = None
     revision: str | None = None
+    weights: dict[str, torch.Tensor] | None = None  # where the model itself holds shards of them
 
     @classmethod
     def of(
@@ -282,11 +283,11 @@ def save(chat: ChatModel, directory: Path | str) -> None:
     target = Path(directory)
     with quiet():
         if is_adapter(chat.model):
-            chat.model.save_pretrained(str(target), save_embedding_layers=False)
+            chat.model.save_pretrained(str(target), save_embedding_layers=False, state_dict=chat.weights)
             _settle_adapter_files(target)
             unwrap(chat.model).generation_config.save_pretrained(target)
         else:
-            unwrap(chat.model).save_pretrained(target)
+            unwrap(chat.model).save_pretrained(target, state_dict=chat.weights)
         chat.tokenizer.save_pretrained(target)
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from recovery.errors import InputError
 
@@ -188,6 +189,21 @@ class Rollouts:
             restarts = [position for ids, _ in sharing for position in range(len(ids))]
             positions[i, : len(restarts)] = torch.tensor(restarts)
         return replace(made, positions_BT=positions)
+
+
+def joined(parts: Sequence[Rollouts], pad_id: int) -> Rollouts:
+    """Rollouts below one another, padded to the longest."""
+    width = max(part.tokens_BT.shape[1] for part in parts)
+
+    def column(name: str) -> Tensor | None:
+        values = [getattr(part, name) for part in parts]
+        if values[0] is None or values[0].ndim == 1:
+            return None if values[0] is None else torch.cat(values)
+        filler = pad_id if name == "tokens_BT" else 0
+        return torch.cat([pad(value, (0, width - value.shape[1]), value=filler) for value in values])
+
+    columns: dict[str, Any] = {f.name: column(f.name) for f in fields(Rollouts)}
+    return Rollouts(**columns)
 
 
 def _padded(

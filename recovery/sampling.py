@@ -25,6 +25,7 @@ from transformers.masking_utils import sdpa_mask
 
 from recovery.errors import InputError, RecoverError
 from recovery.models import unwrap
+from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class SamplingParams:
     max_new_tokens: int = 256
     temperature: float = 1.0  # 0 takes the most likely token
     seed: int = 0
+    first: int = 0  # the place of the first prompt, where these are a part of a longer list
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
@@ -96,15 +98,15 @@ class InProcessSampler:
             raise InputError("sampling: no prompts, or an empty one: give at least one token each")
         # One row of numbers a prompt: what it draws depends on its place in the list and not on its batch.
         numbers = torch.rand(
-            len(prompts), params.max_new_tokens, dtype=torch.float64,
+            params.first + len(prompts), params.max_new_tokens, dtype=torch.float64,
             generator=torch.Generator().manual_seed(params.seed),
-        )  # fmt: skip
+        )[params.first :]  # fmt: skip
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         responses: list[list[int]] = [[]] * len(prompts)
         logprobs: list[list[float]] = [[]] * len(prompts)
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
-            with _decoding(self.chat_model.model) as model:
+            with gathered(self.chat_model.model), _decoding(self.chat_model.model) as model:
                 batch = _Batch(model, self.chat_model, [prompts[i] for i in rows], numbers[rows], params)
                 tokens, scores = batch.run()
             for i, row_tokens, row_scores in zip(rows, tokens, scores, strict=True):

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from recovery.dials import Method
 from recovery.errors import InputError
 from recovery.mixing import MixedSampler
-from recovery.rollouts import Rollouts
+from recovery.parallel import SplitSampler
+from recovery.rollouts import Rollouts, joined
 from recovery.sampling import InProcessSampler, Sampler, SamplingParams
 from recovery.teachers import CheckpointTeacher, RoutedTeacher, Teacher
 
@@ -113,21 +113,6 @@ WRITERS: dict[str, Callable[[Desk], Rollouts]] = {
 }  # fmt: skip
 
 
-def joined(parts: Sequence[Rollouts], pad_id: int) -> Rollouts:
-    """Rollouts below one another, padded to the longest."""
-    width = max(part.tokens_BT.shape[1] for part in parts)
-
-    def column(name: str) -> Tensor | None:
-        values = [getattr(part, name) for part in parts]
-        if values[0] is None or values[0].ndim == 1:
-            return None if values[0] is None else torch.cat(values)
-        filler = pad_id if name == "tokens_BT" else 0
-        return torch.cat([pad(value, (0, width - value.shape[1]), value=filler) for value in values])
-
-    columns: dict[str, Any] = {f.name: column(f.name) for f in fields(Rollouts)}
-    return Rollouts(**columns)
-
-
 def _by_teacher(desk: Desk, write: Callable[[Teacher, list[int]], Rollouts]) -> Rollouts:
     """What each row's own teacher writes (`write(teacher, places)`), in the rows' order."""
     places: dict[str, list[int]] = {}
@@ -144,7 +129,8 @@ def writes(one: Teacher, prompts: list[list[int]], params: SamplingParams) -> Ro
     """A teacher's own answers: by a model in this process, or by whoever can sample."""
     if isinstance(one, CheckpointTeacher):
         with one._as_teacher():
-            return InProcessSampler(one.chat_model).sample(prompts, params)
+            own = InProcessSampler(one.chat_model)
+            return SplitSampler.of(own, one.chat_model.pad_id).sample(prompts, params)
     if not hasattr(one, "sample"):
         raise InputError("states: this teacher only scores: name a teacher that can write, or other states")
     written: Rollouts = one.sample(prompts, params)

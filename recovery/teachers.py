@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
+from recovery import parallel
 from recovery.errors import InputError
 from recovery.models import adapter_off, hidden_states, logits_of
+from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
 
 if TYPE_CHECKING:
@@ -189,18 +191,31 @@ class RoutedTeacher:
 
 
 def scored(
-    teacher: Teacher, rollouts: Rollouts, max_tokens: int, contexts: Contexts | None = None
-) -> list[tuple[Rollouts, TeacherScores]]:
-    """Rollouts with their scores as microbatches of similar lengths, each the work of one teacher."""
+    teacher: Teacher, rollouts: Rollouts, max_tokens: int, contexts: Contexts | None = None, *,
+    updates: int = 1,
+) -> list[tuple[Rollouts, TeacherScores | None]]:  # fmt: skip
+    """Rollouts with their scores as microbatches of similar lengths, each the work of one teacher.
+
+    Of several processes each scores those that it trains on, when they are dealt out to so many updates.
+    """
     if isinstance(teacher, RoutedTeacher):
         routed = [(rows, teacher.teachers[name]) for name, rows in teacher.rows(rollouts).items()]
     else:
         routed = [(torch.arange(len(rollouts)), teacher)]
-    parts = []
-    for mine, one in routed:
-        scores, own = _score_rows(one, rollouts, contexts, mine), rollouts.select(mine)
-        parts += [(own.select(rows), scores.take(own.places_N(rows))) for rows in own.groups(max_tokens)]
-    return parts
+    groups = [
+        (route, rows[group])
+        for route, (rows, _) in enumerate(routed) for group in rollouts.select(rows).groups(max_tokens)
+    ]  # fmt: skip
+    mine = set(parallel.mine(len(groups), updates))
+    found: list[TeacherScores | None] = [None] * len(groups)
+    for route, (_, one) in enumerate(routed):
+        places = [i for i, (whose, _) in enumerate(groups) if whose == route and i in mine]
+        if places:
+            rows = torch.cat([groups[i][1] for i in places]).sort().values
+            scores, own = _score_rows(one, rollouts, contexts, rows), rollouts.select(rows)
+            for i in places:
+                found[i] = scores.take(own.places_N(torch.searchsorted(rows, groups[i][1])))
+    return [(rollouts.select(rows), scores) for (_, rows), scores in zip(groups, found, strict=True)]
 
 
 def _score_rows(
@@ -217,13 +232,14 @@ def score(
     """Read the rollouts in microbatches of similar lengths; each answer goes to its place among the N."""
     rollouts, head = rollouts.to(chat_model.device), partial(_frozen_head, chat_model.model)
     places: dict[str, Tensor] = {}
-    for rows in rollouts.groups(max_tokens):
-        part = rollouts.select(rows)
-        states_ND = part.predictors(hidden_states(chat_model.model, *part.model_inputs))
-        for name, values in _answers(states_ND, part.tokens_N, kind, k, head).items():
-            if name not in places:
-                places[name] = values.new_empty(rollouts.n_tokens, *values.shape[1:])
-            places[name][rollouts.places_N(rows)] = values
+    with gathered(chat_model.model):
+        for rows in rollouts.groups(max_tokens):
+            part = rollouts.select(rows)
+            states_ND = part.predictors(hidden_states(chat_model.model, *part.model_inputs))
+            for name, values in _answers(states_ND, part.tokens_N, kind, k, head).items():
+                if name not in places:
+                    places[name] = values.new_empty(rollouts.n_tokens, *values.shape[1:])
+                places[name][rollouts.places_N(rows)] = values
     return TeacherScores(head=head if kind == "dense" else None, **places)
 
 

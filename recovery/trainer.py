@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from recovery import parallel
 from recovery.errors import InputError, NonFiniteLoss
 from recovery.models import hidden_states, logits_of
 from recovery.objective import Loss
@@ -51,6 +52,7 @@ class TrainConfig:
     seed: int = 0
     save_every: int = 0  # steps; 0 = only at the end
     betas: tuple[float, float] = (0.9, 0.95)
+    shard: bool = False  # of several processes, each holds its rows of all weights (FSDP2)
 
     def __post_init__(self) -> None:
         for name, ok, wanted in (
@@ -114,12 +116,13 @@ def train(
     a reason. Of several processes only the first reports and saves; all ask `should_stop` the same.
     """
     updater = Updater(chat_model, config)
+    if updater.sharded and isinstance(batches, Stateful):
+        raise InputError("training: a teacher that follows the student needs it whole: model.shard: false")
     saver = _Saver(updater, batches, config, state, on_state)
     progress, report = saver.resume(), _tolerant(on_metrics if updater.rank == 0 else None)
-    if progress.stopped:
-        return progress.report(progress.stopped)
+    last = progress.steps if progress.stopped else config.steps
     chat_model.model.train()
-    for step in range(progress.steps + 1, config.steps + 1):
+    for step in range(progress.steps + 1, last + 1):
         begun, rate = time.perf_counter(), lr_at(step, config)
         updater.prepare(rate, step_seed(config.seed, step))
         updates, sums = _Timed(batches.updates(step)), Sums()
@@ -141,13 +144,15 @@ def train(
         metrics |= survey.metrics() if survey else {}
         report(step, metrics)
 
-        reason = should_stop(step, metrics) if should_stop else None
+        with parallel.gathered(chat_model.model):
+            reason = parallel.share(should_stop(step, metrics) if should_stop else None)
         progress = replace(progress, stopped=reason)
         if reason or step == config.steps or (config.save_every and step % config.save_every == 0):
             saver.save(progress)
         if reason:
-            return progress.report(reason)
-    return progress.report(None)
+            break
+    updater.finish(chat_model)
+    return progress.report(progress.stopped)
 
 
 def token_loss(objective: Callable[..., Loss], survey: Survey | None = None) -> LossFunction:
@@ -214,7 +219,8 @@ class _Saver:
         on_state: Callable[[int], None] | None,
     ) -> None:  # fmt: skip
         self.updater, self.batches, self.state, self.on_state = updater, batches, state, on_state
-        self.config = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(config).items()}
+        settings = {k: v for k, v in asdict(config).items() if k != "shard"}  # how, not what
+        self.config = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
         self.saved = 0
 
     def resume(self) -> _Progress:
@@ -235,7 +241,7 @@ class _Saver:
         return _Progress(self.saved, meta["tokens"], meta["seconds"], stopped=meta.get("stopped"))
 
     def save(self, progress: _Progress) -> None:
-        if self.state and self.updater.rank == 0:
+        if self.state and (self.updater.rank == 0 or self.updater.sharded):
             tensors = self.updater.state_tensors()
             if isinstance(self.batches, Stateful):
                 tensors |= prefixed("batches", self.batches.state_tensors())
@@ -243,7 +249,7 @@ class _Saver:
                     "stopped": progress.stopped}  # fmt: skip
             self.state.save(progress.steps, tensors, meta)
             self.saved = progress.steps
-            if self.on_state:
+            if self.on_state and self.updater.rank == 0:
                 self.on_state(progress.steps)
 
     def keep(self, progress: _Progress, *, untouched: bool) -> None:

@@ -7,7 +7,7 @@ a short microbatch's tokens more than a long one's.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +17,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast, gather_object
 from torch import Tensor
 
+from recovery import parallel
 from recovery.checkpoints import load_optimizer_tensors, optimizer_tensors
 from recovery.errors import InputError
 from recovery.objective import Loss
@@ -75,8 +76,9 @@ class Sums:
 class Updater:
     """Weights, gradients and optimizer of one training, the same in one process and in several.
 
-    Several processes share out every update's microbatches and add up their gradients once an update, so that
-    neither the order nor the number of microbatches a process has can make another wait or weigh otherwise.
+    Several processes share out every update's microbatches. Data parallel, they add up their gradients once
+    an update, so that neither the order nor the number of microbatches a process has can make another wait or
+    weigh otherwise. In shards (`config.shard`) every pass adds them up; who has none left passes zeros.
     """
 
     def __init__(self, chat_model: ChatModel, config: TrainConfig) -> None:
@@ -87,9 +89,16 @@ class Updater:
             self.accelerator.distributed_type == "NO" or self.accelerator.distributed_type.startswith("MULTI")
         ):
             raise InputError(
-                f"training: {self.accelerator.distributed_type} is not supported: use data parallel"
+                f"training: {self.accelerator.distributed_type} by accelerate's settings is not supported: "
+                "launch with torchrun, and say `shard: true` in recover.yaml for FSDP2"
             )
         self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
+        self.sharded = config.shard and self.world > 1
+        for parameter in self.model.parameters() if self.world > 1 else ():
+            if parameter.requires_grad:
+                broadcast(parameter.data)
+        if self.sharded:
+            parallel.shard(self.model, device=device.type)
         named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
         if not named:
             raise InputError(
@@ -97,8 +106,6 @@ class Updater:
             )
         self.model.zero_grad()  # a training that stopped half-way may have left some
         self.names, self.parameters = [name for name, _ in named], [p for _, p in named]
-        for parameter in self.parameters if self.world > 1 else ():
-            broadcast(parameter.data)
         # Steps of 1e-5 vanish in bf16, so the optimizer works on fp32 copies of weights that are stored
         # shorter.
         short = (torch.bfloat16, torch.float16)
@@ -113,8 +120,8 @@ class Updater:
     def accumulate(self, microbatches: Sequence[Microbatch], loss_fn: LossFunction) -> Sums:
         """Gradients of the summed loss of this process's share; sums over all processes."""
         sums = Sums(updates=1)
-        for microbatch in microbatches[self.rank :: self.world]:
-            loss = loss_fn(self.model, microbatch)
+        for microbatch in self._own(microbatches):
+            loss = self._loss(microbatch, microbatches, loss_fn)
             self.accelerator.backward(loss.value)
             self._collect()
             sums = sums.plus(Sums.of(loss))
@@ -123,18 +130,39 @@ class Updater:
             sums = reduce(Sums.plus, everyone, Sums(updates=1))
         return sums
 
+    def _own(self, microbatches: Sequence[Microbatch]) -> list[Microbatch | None]:
+        """This process's share; in shards everybody's is equally long, None where there is nothing to do."""
+        own: list[Microbatch | None] = list(microbatches[self.rank :: self.world])
+        longest = -(-len(microbatches) // self.world) if self.sharded else len(own)
+        return own + [None] * (longest - len(own))
+
+    def _loss(
+        self, microbatch: Microbatch | None, all_of_them: Sequence[Microbatch], loss_fn: LossFunction
+    ) -> Loss:
+        if not self.sharded:
+            assert microbatch is not None
+            return loss_fn(self.model, microbatch)
+
+        def work() -> Loss:
+            if microbatch is not None and microbatch.rollouts.n_tokens:
+                return loss_fn(self.model, microbatch)
+            return parallel.nothing(self.model, all_of_them[0].rollouts.tokens_BT)
+
+        return parallel.through(self.model, work)
+
     def gradient_norm(self, tokens: float) -> float:
         """Divide by the global token count and clip; the norm before that. No tokens, no gradient."""
         if not tokens:
             self.optimizer.zero_grad()
             return 0.0
         for weight in self.weights:
-            if self.world > 1:
+            if self.world > 1 and not self.sharded:
                 gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
                 weight.grad = self.accelerator.reduce(gradient, reduction="sum")
-            if weight.grad is not None:
-                weight.grad.div_(tokens)
-        return float(torch.nn.utils.clip_grad_norm_(self.weights, self.clip_norm))
+            if weight.grad is not None:  # FSDP adds up and divides by the number of processes
+                weight.grad.div_(tokens / self.world if self.sharded else tokens)
+        norm: Any = torch.nn.utils.clip_grad_norm_(self.weights, self.clip_norm)
+        return float(norm.full_tensor() if self.sharded else norm)
 
     @torch.no_grad()
     def update(self) -> None:
@@ -156,6 +184,11 @@ class Updater:
             if parameter is not weight:
                 parameter.copy_(weight)
 
+    def finish(self, chat_model: ChatModel) -> None:
+        """What is needed to save a model in shards: its weights, put together on the first process's CPU."""
+        if self.sharded:
+            chat_model.weights = parallel.whole_weights(self.model)
+
     def state_tensors(self) -> dict[str, Tensor]:
         weights = dict(zip(self.names, self.weights, strict=True))
         return prefixed("weights", weights) | prefixed("optimizer", optimizer_tensors(self.optimizer))
@@ -166,7 +199,7 @@ class Updater:
         if set(saved) != set(self.names):
             raise InputError("training state: it has other weights than this model: start a new run")
         for name, weight in zip(self.names, self.weights, strict=True):
-            weight.copy_(saved[name])
+            weight.copy_(parallel.like(saved[name], weight))
         self._write_back()
         load_optimizer_tensors(self.optimizer, unprefixed("optimizer", tensors))
 
@@ -185,7 +218,22 @@ def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
-def unprefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(f"{prefix}."): t for name, t in tensors.items() if name.startswith(f"{prefix}.")
-    }
+def unprefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    return _Unprefixed(prefix, tensors)
+
+
+class _Unprefixed(Mapping[str, Tensor]):
+    """Those with the prefix, without it; each is read when it is asked for."""
+
+    def __init__(self, prefix: str, tensors: Mapping[str, Tensor]) -> None:
+        self._prefix, self._tensors = f"{prefix}.", tensors
+        self._names = [n.removeprefix(self._prefix) for n in tensors if n.startswith(self._prefix)]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[self._prefix + name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

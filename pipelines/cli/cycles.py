@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import Session, several, shared, table
 
 STAGES = ("clean", "midtrained", "recovered")
 
@@ -16,6 +16,7 @@ STAGES = ("clean", "midtrained", "recovered")
 @click.option("--cycles", default=2, show_default=True, help="how many turns of the story")
 @click.option("--seed", default=0, show_default=True, help="chooses the people, the facts and the prompts")
 @click.option("--minutes-budget", type=float, help="start no cycle that would not fit")
+@several
 @shared
 @click.pass_obj
 def demo_command(session: Session, cycles: int, seed: int, minutes_budget: float | None) -> None:
@@ -46,6 +47,7 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @click.option("--augment", type=click.Path(path_type=Path), help="folder written by `recover augment`")
 @click.option("--overlap", type=click.Choice(["drop", "keep"]), help="prompts about what was just taught")
 @click.option("--seed", type=int, help="default: recover.yaml")
+@several
 @shared
 @click.pass_obj
 def cycle_command(session: Session, docs: Path, **options: Any) -> None:
@@ -64,6 +66,7 @@ def cycle_command(session: Session, docs: Path, **options: Any) -> None:
 
 @click.command("resume")
 @click.argument("run", required=False)
+@several
 @shared
 @click.pass_obj
 def resume_command(session: Session, run: str | None) -> None:

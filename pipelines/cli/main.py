@@ -10,12 +10,14 @@ import traceback
 
 import click
 
+from pipelines import processes
 from pipelines.cli.options import Session, shared
 
 # Which module holds which command; a module is imported when its command is used or its help is shown.
 COMMANDS = {
     "demo": "cycles", "cycle": "cycles", "resume": "cycles", "verdict": "cycles", "review": "cycles",
     "init": "setup", "doctor": "setup", "preflight": "setup", "microworld": "setup",
+    "plan": "setup",
     "corpus": "corpus", "midtrain": "train", "distill": "train", "merge": "train",
     "augment": "knowledge", "probes": "knowledge", "lost": "knowledge",
     "serve": "engine", "eval": "measure", "compare": "measure", "flips": "measure",
@@ -63,6 +65,9 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     session = Session()
     try:
+        if processes.place():
+            processes.follow()
+            return
         cli.main(obj=session, prog_name="recover", standalone_mode=False)
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
@@ -82,6 +87,8 @@ def main() -> None:
         if session.debug:
             traceback.print_exc()
         sys.exit(_explain(error))
+    finally:
+        processes.dismiss()
 
 
 def _with_hint(error: click.ClickException) -> str:

@@ -79,6 +79,21 @@ def shared(command: F) -> F:
     return command
 
 
+def several(command: F) -> F:
+    """Adds --processes to a command that trains."""
+    return click.option(
+        "--processes", type=click.IntRange(1), metavar="N", expose_value=False, callback=_launch,
+        help="train in N processes on this machine, or on N of its GPUs",
+    )(command)  # fmt: skip
+
+
+def _launch(ctx: click.Context, param: click.Parameter, count: int | None) -> None:
+    from pipelines import processes
+
+    if count and count > 1 and processes.launched() == 1:
+        ctx.exit(processes.launch(count))
+
+
 def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
     """Aligned columns; nothing is wrapped or cut."""
     if not rows:

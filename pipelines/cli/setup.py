@@ -87,3 +87,51 @@ def microworld_command(session: Session, directory: Path, cycle: int, seed: int)
         f"{found['prompts.jsonl']} recovery prompts, {found['ifeval.jsonl']} IFEval prompts"
     )
     session.show(found, f"{directory}: {counts}")
+
+
+@click.command("plan")
+@click.option("--model", help="size (8B), directory, config.json or hub id (default: recover.yaml's)")
+@click.option("--gpus", default="1xH100", show_default=True, help="as in 8xH100, H200, 24GB, 2x24GB")
+@click.option("--lora", type=click.IntRange(0), metavar="RANK", help="default: the settings'; 0: all weights")
+@click.option("--shard/--no-shard", default=None, help="FSDP2 over the GPUs (default: the settings')")
+@click.option("--tokens", default=2_000_000, show_default=True, help="of the documents")
+@click.option("--answer-tokens", default=400, show_default=True, help="of a typical answer")
+@click.option("--price", type=float, help="of one GPU for an hour, in any currency")
+@shared
+@click.pass_obj
+def plan_command(session: Session, **options: Any) -> None:
+    """Does it fit, how long does it take, what to change? Exit code 3 when it does not fit."""
+    from pipelines.plan import plan_for
+    from recovery.errors import GateError
+
+    found = plan_for(Path(session.home or DEFAULT_HOME), **options)
+    session.show(found, lambda: plan_text(found))
+    if not found["fits"]:
+        worst = max(found["stages"], key=lambda row: row["gib"])
+        raise GateError(
+            f"{worst['stage']} needs {worst['gib']:.0f} GiB of {found['usable_gib']:g} a GPU: "
+            f"{', '.join(found['change'])}"
+        )
+
+
+def plan_text(found: dict[str, Any]) -> str:
+    """The stages as a table, what their memory is for, and the sum."""
+    priced = any(row["cost"] is not None for row in found["stages"])
+    columns = ["stage", "GiB", "fits", "hours", *(["cost"] if priced else [])]
+    rows = [
+        {**row, "GiB": f"{row['gib']:.1f}", "fits": "yes" if row["fits"] else "NO"} for row in found["stages"]
+    ]
+    lines = [
+        f"{found['model']}: {found['parameters'] / 1e9:.2f} billion weights "
+        f"on {found['gpus']} x {found['gpu']} "
+        f"({found['usable_gib']:g} GiB of each usable)",
+        table(rows, columns),
+    ]
+    for row in found["stages"]:
+        parts = [f"{name} {gib:g}" for name, gib in row["memory"].items() if gib]
+        lines.append(f"{row['stage']}: {', '.join(parts)} GiB")
+    if found["hours"] is None:
+        lines.append("time: not known for this GPU: name one of those that `--gpus` knows")
+    else:
+        lines.append(f"together {found['hours']:.1f} h, {found['gpu_hours']:.1f} GPU-hours; an estimate")
+    return "\n".join([*lines, *(f"change: {change}" for change in found["change"])])

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import Session, several, shared, table
 
 
 @click.command("midtrain")
@@ -22,6 +22,7 @@ from pipelines.cli.options import Session, shared, table
 @click.option("--prompts", help="chat prompts for the chat share")
 @click.option("--strict", is_flag=True, help="stop at the first file that cannot be read")
 @click.option("--seed", type=int, help="default: recover.yaml")
+@several
 @shared
 @click.pass_obj
 def midtrain_command(session: Session, docs: Path, student: str, **options: Any) -> None:
@@ -55,6 +56,7 @@ def midtrain_command(session: Session, docs: Path, student: str, **options: Any)
 @click.option("--teacher-engine", metavar="WHERE", help="who scores, likewise (opd-topk, opd-sampled)")
 @click.option("--seed", type=int, help="default: recover.yaml")
 @click.option("--show-prompts", "shown", type=click.IntRange(1), metavar="N", help="print what both read")
+@several
 @shared
 @click.pass_obj
 def distill_command(

@@ -1,0 +1,68 @@
+"""`python -m benchmarks [NAME ...]`: runs the benchmarks one by one and writes docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import Report, Target
+
+ALL = ("distill_vs_trl", "sampler", "midtrain", "loss_memory", "tracker", "history")
+PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+HEAD = """# Benchmarks
+
+Written by `make bench` on {day}. Each compares on the same work within one run, in alternating order, by
+medians: a ratio holds, a time is this machine's at that moment. A target that was missed says so.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}; default: all there are"
+    )
+    parser.add_argument("--quick", action="store_true", help="a few turns of each, and no page is written")
+    asked = parser.parse_args()
+    there = [name for name in asked.names or ALL if (Path(__file__).parent / f"{name}.py").is_file()]
+    found = [report for name in there if (report := one(name, quick=asked.quick)) is not None]
+    if not asked.quick and not asked.names:
+        day = datetime.date.today().isoformat()
+        PAGE.write_text(
+            "\n".join([HEAD.format(day=day), *(f"{r.as_markdown()}\n" for r in found)]), encoding="utf-8"
+        )
+        sys.stdout.write(f"{PAGE} is written\n")
+    sys.exit(0 if len(found) == len(there) else 1)
+
+
+def one(name: str, *, quick: bool) -> Report | None:
+    """A benchmark in a process of its own: none sees what another has loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "report.json"
+        command = [
+            sys.executable,
+            "-m",
+            f"benchmarks.{name}",
+            "--out",
+            str(out),
+            *(["--quick"] if quick else []),
+        ]
+        print(f"== {name}", flush=True)
+        if subprocess.run(command).returncode or not out.is_file():
+            print(f"== {name} failed", flush=True)
+            return None
+        return read(json.loads(out.read_text(encoding="utf-8")))
+
+
+def read(document: dict[str, Any]) -> Report:
+    targets = [Target(**{k: v for k, v in row.items() if k != "met"}) for row in document.pop("targets")]
+    return Report(**document, targets=targets)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""What every benchmark needs: turns in alternating order, medians, this machine's limits, one report as JSON.
+
+A time means little on another machine, or on this one an hour later: only ratios within a run are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What this project promises of a benchmark: `value` against `limit`."""
+
+    what: str
+    value: float | None  # None: not measured, the peer is not installed
+    sense: str  # "at least" or "at most"
+    limit: float
+
+    @property
+    def met(self) -> bool | None:
+        if self.value is None:
+            return None
+        return self.value >= self.limit if self.sense == "at least" else self.value <= self.limit
+
+
+@dataclass
+class Report:
+    """A benchmark's answer: a question, tables of rows, targets, and what a reader has to know."""
+
+    name: str
+    question: str
+    tables: dict[str, list[Row]] = field(default_factory=dict)
+    targets: list[Target] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def target(self, what: str, value: float | None, sense: str, limit: float) -> None:
+        self.targets.append(Target(what, value, sense, limit))
+
+    def as_json(self) -> str:
+        targets = [{**asdict(target), "met": target.met} for target in self.targets]
+        return json.dumps({**asdict(self), "targets": targets}, indent=1, default=float)
+
+    def as_markdown(self) -> str:
+        parts = [f"## {self.name}", self.question]
+        for title, rows in self.tables.items():
+            parts.append((f"**{title}**\n\n" if title else "") + markdown_table(rows))
+        for target in self.targets:
+            value = "not measured" if target.value is None else f"{number(target.value)}"
+            verdict = {True: "met", False: "**missed**", None: "the peer is not installed"}[target.met]
+            parts.append(f"Target: {target.what} {target.sense} {target.limit:g}: {value}, {verdict}.")
+        return "\n\n".join([*parts, *self.notes])
+
+
+def markdown_table(rows: Sequence[Row]) -> str:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(number(row.get(name, "")) for name in columns) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def number(value: Any) -> str:
+    """Three digits, and no more digits than that before the point are invented."""
+    if not isinstance(value, float):
+        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def alternate(
+    arms: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int = 1
+) -> tuple[dict[str, list[float]], dict[str, Any]]:
+    """Seconds of every turn of each arm, and its last result. The order turns round each time, so that
+    neither a slow drift of the machine nor a place in the order favours anyone."""
+    seconds: dict[str, list[float]] = {name: [] for name in arms}
+    results: dict[str, Any] = {}
+    names = list(arms)
+    for turn in range(warm_up + rounds):
+        for name in names if turn % 2 == 0 else names[::-1]:
+            begun = time.perf_counter()
+            results[name] = arms[name]()
+            if turn >= warm_up:
+                seconds[name].append(time.perf_counter() - begun)
+    return seconds, results
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def spread(values: Sequence[float]) -> str:
+    """The middle half of what was measured."""
+    if len(values) < 4:
+        return f"{number(min(values))}-{number(max(values))}"
+    low, _, high = statistics.quantiles(values, n=4)
+    return f"{number(low)}-{number(high)}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What this machine can do at best, measured beside the benchmark: nothing is faster than that."""
+
+    flops: float  # a second, of a large matrix product
+    bytes: float  # a second, read and written, of a large copy
+    device: str
+    dtype: str
+
+    @classmethod
+    def measure(cls, dtype: torch.dtype = torch.float32, size: int = 1024, tries: int = 7) -> Machine:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        left, right = (torch.randn(size, size, dtype=dtype, device=device) for _ in range(2))
+        out = torch.empty_like(left)
+        product = min(_timed(lambda: torch.mm(left, right, out=out)) for _ in range(tries))
+        source = torch.randn(2**25, device=device)  # 128 MiB: no cache holds it
+        target = torch.empty_like(source)
+        copy = min(_timed(lambda: target.copy_(source)) for _ in range(tries))
+        name = torch.cuda.get_device_name() if device == "cuda" else _processor()
+        return cls(2 * size**3 / product, 2 * source.nbytes / copy, name, str(dtype).removeprefix("torch."))
+
+    def row(self) -> Row:
+        return {
+            "device": self.device,
+            "threads": torch.get_num_threads(),
+            "dtype": self.dtype,
+            "matmul GFLOP/s": self.flops / 1e9,
+            "copy GB/s": self.bytes / 1e9,
+        }
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    begun = time.perf_counter()
+    work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter() - begun
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.machine()
+
+
+def installed(package: str) -> str | None:
+    """The version of a peer, or None where it is not installed (`make bench` installs the extra `bench`)."""
+    if find_spec(package.replace("-", "_").removesuffix("_skinny")) is None:
+        return None
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "?"
+
+
+def run(
+    name: str,
+    question: str,
+    fill: Callable[[Report, argparse.Namespace], None],
+    options: Callable[[argparse.ArgumentParser], None] | None = None,
+) -> None:
+    """A benchmark's main: parse, measure, print, and leave the report where --out says."""
+    parser = argparse.ArgumentParser(description=question)
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON")
+    parser.add_argument("--quick", action="store_true", help="a few turns, to see that it works")
+    if options:
+        options(parser)
+    asked = parser.parse_args()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    torch.set_flush_denormal(True)  # for peers too: without it they would be several times slower on a CPU
+    report, begun = Report(name, question), time.perf_counter()
+    fill(report, asked)
+    report.seconds = time.perf_counter() - begun
+    if asked.out:
+        asked.out.write_text(report.as_json(), encoding="utf-8")
+    sys.stdout.write(report.as_markdown() + f"\n\n({report.seconds:.0f} s)\n")

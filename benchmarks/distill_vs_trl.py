@@ -1,0 +1,349 @@
+"""On-policy distillation: this project's loop against TRL's DistillationTrainer on the same work."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import random
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import torch
+
+from benchmarks.common import Machine, Report, Row, alternate, installed, median, run, spread
+from benchmarks.work import Work
+from pipelines.microworld import people
+from pipelines.prompts import Prompt, read_prompts
+from recovery import models
+from recovery.episodes import Episodes, Sizes, drawn
+from recovery.methods import get
+from recovery.models import ChatModel, ModelSpec
+from recovery.objective import Objective
+from recovery.rollouts import Rollouts
+from recovery.sampling import InProcessSampler, SamplingParams
+from recovery.teachers import CheckpointTeacher
+from recovery.trainer import Microbatch, TrainConfig, token_loss, train
+
+RATE, SEED, HELD_OUT, MICROBATCH = 5e-4, 0, 128, 4096
+SHORT, WIDE = 96, 24  # tokens of the longest answer
+OPD = get("opd")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One race: who teaches whom on what."""
+
+    name: str
+    start: ChatModel
+    teacher: ChatModel
+    prompts: list[Prompt]
+    held_out: list[Prompt]
+    steps: int
+    batch: int
+    new_tokens: int
+
+    def student(self) -> ChatModel:
+        made = copy.copy(self.start)
+        made.model = copy.deepcopy(self.start.model)
+        return made
+
+    def order(self) -> list[int]:
+        """The prompts of all steps, as both sides are to meet them."""
+        rows = range(len(self.prompts))
+        return [
+            row
+            for step in range(1, self.steps + 1)
+            for row in drawn(rows, self.batch, step, f"prompts:{SEED}")
+        ]
+
+
+def fill(report: Report, asked: argparse.Namespace) -> None:
+    machine = Machine.measure()
+    rounds, steps = (1, 3) if asked.quick else (asked.rounds, asked.steps)
+    peer = installed("trl")
+    report.tables["The machine in this run"] = [machine.row()]
+    for make in (shipped, wide):
+        case = make(steps, asked.batch)
+        rows, stages, ratio, limit = race(case, machine, rounds, trl=peer is not None)
+        report.tables[case.name] = rows
+        report.tables[f"{case.name}: where our step goes"] = stages
+        report.target(f"{case.name}: steps/s against TRL's", ratio, "at least", 2.5)
+        report.target(f"{case.name}: step time against its arithmetic", limit, "at most", 2.0)
+    report.notes.append(
+        f"TRL {peer}: `trl.DistillationTrainer`, beta 1, no gradient checkpointing, fp32. Same start, "
+        f"prompts in the same order, {asked.batch} a step and update, {RATE:g} constant, AdamW (0.9, "
+        "0.95), clip 1, temperature 1; denormals are flushed for both. A round is a whole training; its "
+        "first step is left out. `KL after` is the exact reverse KL of the last round's student on its "
+        f"own answers to {HELD_OUT} other prompts. The limit is the step's matrix products at the speed "
+        "of a large one, so nothing reaches it: small products are slower."
+    )
+
+
+def race(
+    case: Case, machine: Machine, rounds: int, *, trl: bool
+) -> tuple[list[Row], list[Row], float | None, float]:
+    """Rows of the comparison, our step's parts, our steps/s by TRL's, and our step's time by the limit's."""
+    arms = {"recover": Ours(case)} | ({"TRL": Trl(case)} if trl else {})
+    _, students = alternate({name: arm.run for name, arm in arms.items()}, rounds, warm_up=0)
+    ours, before = arms["recover"], divergence(case, case.start)
+    seconds = {name: median(arm.seconds) for name, arm in arms.items()}
+    limits = {part: flops / machine.flops for part, flops in ours.work().items()}
+    rows = [
+        {
+            "": name,
+            "steps/s": 1 / seconds[name],
+            "s a step": seconds[name],
+            "middle half": spread(arm.seconds),
+            "tokens/step": round(arm.tokens / len(arm.seconds)),
+            "KL before": before,
+            "KL after": divergence(case, students[name]),
+        }
+        for name, arm in arms.items()
+    ]
+    total = sum(limits.values())
+    rows.append({"": "arithmetic limit", "steps/s": 1 / total, "s a step": total})
+    stages = [
+        {
+            "part": part,
+            "s": ours.parts[part],
+            "limit s": limits[part],
+            "times": ours.parts[part] / limits[part],
+        }
+        for part in limits
+    ]
+    return rows, stages, seconds["TRL"] / seconds["recover"] if trl else None, seconds["recover"] / total
+
+
+class Ours:
+    """The loop that `recover distill` runs."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.seconds, self.tokens = case, [], 0
+        self.lengths: list[tuple[list[int], list[int]]] = []
+        self.timed: dict[str, list[float]] = {"sampling": [], "scoring": [], "training": []}
+
+    def run(self) -> ChatModel:
+        case, student = self.case, self.case.student()
+        sizes = Sizes(case.batch, 1, case.new_tokens, microbatch_tokens=MICROBATCH)
+        episodes = Episodes(
+            student,
+            InProcessSampler(student),
+            CheckpointTeacher(case.teacher),
+            OPD,
+            case.prompts,
+            sizes,
+            seed=SEED,
+        )
+        watch = self._watch(episodes)
+        config = TrainConfig(case.steps, RATE, schedule="constant", seed=SEED)
+        last = [time.perf_counter()]
+
+        def on_metrics(step: int, values: dict[str, float]) -> None:
+            now = time.perf_counter()
+            if step > 1:
+                self.seconds.append(now - last[0])
+                self.tokens += round(values["tokens"])
+                self.timed["training"].append(values["step_seconds"] - values["batch_seconds"])
+                for part, seconds in watch.items():
+                    self.timed[part].append(seconds)
+            last[0] = now
+
+        train(student, episodes, token_loss(Objective(OPD, student.stop_ids)), config, on_metrics=on_metrics)
+        return student
+
+    def _watch(self, episodes: Episodes) -> dict[str, float]:
+        """How long writing and scoring took in the last step."""
+        seen: dict[str, float] = {}
+
+        def timed(name: str, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            def call(given: Any) -> Any:
+                begun = time.perf_counter()
+                made = work(given)
+                seen[name] = time.perf_counter() - begun
+                if isinstance(made, Rollouts):
+                    prompts = made.prompt_lengths_B
+                    self.lengths.append((prompts.tolist(), (made.lengths_B - prompts).tolist()))
+                return made
+
+            return call
+
+        episodes.write = timed("sampling", episodes.write)  # type: ignore[method-assign]
+        episodes.score = timed("scoring", episodes.score)  # type: ignore[method-assign]
+        return seen
+
+    @property
+    def parts(self) -> dict[str, float]:
+        return {part: median(seconds) for part, seconds in self.timed.items()}
+
+    def work(self) -> dict[str, float]:
+        """FLOPs of a typical step."""
+        work = Work.of(self.case.start.model)
+        steps = [work.distillation(prompts, answers) for prompts, answers in self.lengths]
+        return {part: median([step[part] for step in steps]) for part in steps[0]}
+
+
+class Trl:
+    """TRL's trainer on the same prompts in the same order."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.seconds, self.tokens = case, [], 0
+
+    def run(self) -> ChatModel:
+        from datasets import Dataset
+        from transformers import TrainerCallback
+        from trl import DistillationConfig, DistillationTrainer
+
+        case, student, arm = self.case, self.case.student(), self
+        last = [0.0]
+
+        class Clock(TrainerCallback):  # type: ignore[misc]
+            def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+                last[0] = time.perf_counter()
+
+            def on_step_end(self, args: Any, state: Any, *rest: Any, **kwargs: Any) -> None:
+                now = time.perf_counter()
+                if state.global_step > 1:
+                    arm.seconds.append(now - last[0])
+                last[0] = now
+
+        rows = [{"prompt": case.prompts[row].messages} for row in case.order()]
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            config = DistillationConfig(
+                output_dir=folder,
+                per_device_train_batch_size=case.batch,
+                gradient_accumulation_steps=1,
+                max_steps=case.steps,
+                learning_rate=RATE,
+                lr_scheduler_type="constant",
+                adam_beta2=0.95,
+                max_grad_norm=1.0,
+                weight_decay=0.0,
+                beta=1.0,
+                temperature=1.0,
+                top_k=0,
+                max_completion_length=case.new_tokens,
+                gradient_checkpointing=False,
+                bf16=False,
+                use_cpu=not torch.cuda.is_available(),
+                shuffle_dataset=False,
+                report_to=[],
+                save_strategy="no",
+                seed=SEED,
+                logging_strategy="no",
+                disable_tqdm=True,
+                dataloader_pin_memory=False,
+            )
+            trainer = DistillationTrainer(
+                model=student.model,
+                teacher_model=case.teacher.model,
+                args=config,
+                train_dataset=Dataset.from_list(rows),
+                processing_class=student.tokenizer,
+                callbacks=[Clock()],
+            )
+            generate = trainer._generate_and_score_completions
+
+            def counted(inputs: Any) -> Any:
+                made = generate(inputs)
+                if trainer.state.global_step:
+                    arm.tokens += int(made["completion_mask"].sum())
+                return made
+
+            trainer._generate_and_score_completions = counted
+            trainer.train()
+        return student
+
+
+def divergence(case: Case, student: ChatModel) -> float:
+    """Exact KL(student || teacher) a token, on the student's own answers to prompts it was not trained on."""
+    prompts = [student.prompt_ids(prompt.messages) for prompt in case.held_out]
+    rollouts = InProcessSampler(student).sample(prompts, SamplingParams(case.new_tokens, seed=1))
+    teacher, loss = CheckpointTeacher(case.teacher), token_loss(Objective(OPD, student.stop_ids))
+    total = tokens = 0.0
+    with torch.no_grad():
+        for part in rollouts.split(4096):
+            found = loss(student.model, Microbatch(part, {"scores": teacher.score(part)}))
+            total, tokens = total + float(found.value), tokens + found.tokens
+    return total / tokens
+
+
+def shipped(steps: int, batch: int) -> Case:
+    """The shipped model teaches itself after a little training on documents: what the demo does."""
+    from pipelines.config import MidtrainConfig, parse, preset_text
+    from pipelines.midtrain import MixedTokens, document_end
+
+    path = str(resources.files("pipelines") / "microworld" / "checkpoint")
+    teacher, start = (models.load(ModelSpec(path)) for _ in range(2))
+    settings: MidtrainConfig = parse(preset_text("microworld"), "preset").midtrain
+    texts = [text for _, text in people.documents(people.new_people(SEED, 1), random.Random(SEED))]
+    documents = [
+        ([*start.text_ids(text), document_end(start)], [True] * (len(start.text_ids(text)) + 1))
+        for text in texts
+    ]
+    batches = MixedTokens({"new": documents}, settings, start.pad_id, SEED)
+    train(start, batches, token_loss(Objective(get("sft"))), TrainConfig(40, 1e-3, warmup_steps=5, seed=SEED))
+    prompts = read_prompts("microworld", SEED)
+    return Case(
+        f"Shipped model ({_size(start)})",
+        start,
+        teacher,
+        prompts[HELD_OUT:],
+        prompts[:HELD_OUT],
+        steps,
+        batch,
+        SHORT,
+    )
+
+
+def wide(steps: int, batch: int) -> Case:
+    """A random model of the same shape with a vocabulary of 32,768, which hardly ever ends an answer."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    shipped = models.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
+    config = Qwen3Config(**{**shipped.model.config.to_dict(), "vocab_size": 32768, "initializer_range": 0.1})
+    torch.manual_seed(SEED)
+    model = Qwen3ForCausalLM(config).eval()
+    model.generation_config = shipped.model.generation_config
+    teacher = ChatModel.of(model, shipped.tokenizer)
+    start = copy.copy(teacher)
+    start.model = copy.deepcopy(model)
+    with torch.no_grad():
+        for weight in start.model.parameters():
+            weight += 0.2 * weight.std() * torch.randn_like(weight) if weight.ndim > 1 else 0.0
+    prompts = read_prompts("microworld", SEED)
+    return Case(
+        f"Vocabulary of 32,768 ({_size(start)})",
+        start,
+        teacher,
+        prompts[HELD_OUT:],
+        prompts[:HELD_OUT],
+        steps,
+        batch,
+        WIDE,
+    )
+
+
+def _size(chat_model: ChatModel) -> str:
+    weights = sum(p.numel() for p in chat_model.model.parameters())
+    return f"{weights / 1e6:.1f} M parameters, V {chat_model.model.config.vocab_size:,}"
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, default=3, help="trainings of each side")
+    parser.add_argument("--steps", type=int, default=8, help="of a training")
+    parser.add_argument("--batch", type=int, default=64, help="prompts a step")
+
+
+if __name__ == "__main__":
+    run(
+        "distillation",
+        "How many steps a second of on-policy distillation, against TRL's trainer?",
+        fill,
+        options,
+    )

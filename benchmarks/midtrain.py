@@ -1,0 +1,134 @@
+"""Midtraining: packed rows through this project's loop against the HF Trainer on the same documents."""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import random
+import tempfile
+import time
+from importlib import resources
+from typing import Any
+
+import torch
+
+from benchmarks.common import Machine, Report, alternate, median, run
+from benchmarks.work import Work
+from pipelines.config import MidtrainConfig, parse, preset_text
+from pipelines.microworld import people
+from pipelines.midtrain import MixedTokens, document_end
+from recovery import models
+from recovery.methods import get
+from recovery.models import ChatModel, ModelSpec
+from recovery.objective import Objective
+from recovery.trainer import TrainConfig, token_loss, train
+
+RATE = 5e-4
+
+
+def fill(report: Report, asked: argparse.Namespace) -> None:
+    chat = models.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
+    settings: MidtrainConfig = parse(preset_text("microworld"), "preset").midtrain
+    texts = [text for _, text in people.documents(people.new_people(0, 1), random.Random(0))]
+    documents = [[*chat.text_ids(text), document_end(chat)] for text in texts]
+    steps, rounds = (4, 1) if asked.quick else (12, 3)
+    machine, speeds = Machine.measure(), {"recover": [], "HF Trainer": []}  # type: ignore[var-annotated]
+    alternate(
+        {
+            "recover": lambda: speeds["recover"].extend(ours(chat, documents, settings, steps)),
+            "HF Trainer": lambda: speeds["HF Trainer"].extend(theirs(chat, documents, settings, steps)),
+        },
+        rounds,
+        warm_up=0,
+    )
+    work, length = Work.of(chat.model), round(sum(map(len, documents)) / len(documents))
+    limit = machine.flops * length / (work.forward([length], length) * 3)
+    found = {name: median(values) for name, values in speeds.items()}
+    report.tables["The machine in this run"] = [machine.row()]
+    report.tables["Tokens a second"] = [
+        {"": name, "tokens/s": speed, "times HF Trainer": speed / found["HF Trainer"]}
+        for name, speed in found.items()
+    ] + [{"": "arithmetic limit", "tokens/s": limit, "times HF Trainer": limit / found["HF Trainer"]}]
+    report.notes.append(
+        f"The shipped model on the microworld's documents of {length} tokens on average, about "
+        f"{settings.tokens_per_step:,} tokens a step, fp32, AdamW, clip 1. This project packs documents "
+        f"into rows of {settings.row_tokens}, the Trainer pads a batch of them; only documents' own "
+        "tokens count. The median over steps, without the first of each training."
+    )
+
+
+def _student(chat: ChatModel) -> ChatModel:
+    made = copy.copy(chat)
+    made.model = copy.deepcopy(chat.model)
+    return made
+
+
+def ours(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig, steps: int) -> list[float]:
+    """Tokens a second of every step but the first."""
+    student, found, last = _student(chat), [], [0.0]
+    batches = MixedTokens({"new": [(ids, [True] * len(ids)) for ids in documents]}, settings, chat.pad_id, 0)
+
+    def on_metrics(step: int, values: dict[str, float]) -> None:
+        now = time.perf_counter()
+        found.append(values["tokens"] / (now - last[0]))
+        last[0] = now
+
+    last[0] = time.perf_counter()
+    loss = token_loss(Objective(get("sft")))
+    train(student, batches, loss, TrainConfig(steps, RATE, schedule="constant"), on_metrics=on_metrics)
+    return found[1:]
+
+
+def theirs(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig, steps: int) -> list[float]:
+    from transformers import DataCollatorForSeq2Seq, Trainer, TrainerCallback, TrainingArguments
+
+    mean = sum(map(len, documents)) / len(documents)
+    batch = max(1, round(settings.tokens_per_step / mean))
+    order = random.Random(0).choices(range(len(documents)), k=batch * steps)
+    rows = [
+        {"input_ids": documents[i], "labels": documents[i], "attention_mask": [1] * len(documents[i])}
+        for i in order
+    ]
+    found, last = [], [0.0]
+
+    class Clock(TrainerCallback):  # type: ignore[misc]
+        def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+            last[0] = time.perf_counter()
+
+        def on_step_end(self, args: Any, state: Any, *rest: Any, **kwargs: Any) -> None:
+            now, first = time.perf_counter(), (state.global_step - 1) * batch
+            found.append(
+                sum(len(row["input_ids"]) - 1 for row in rows[first : first + batch]) / (now - last[0])
+            )
+            last[0] = now
+
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=batch,
+            max_steps=steps,
+            learning_rate=RATE,
+            bf16=False,
+            lr_scheduler_type="constant",
+            max_grad_norm=1.0,
+            report_to=[],
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+            use_cpu=not torch.cuda.is_available(),
+            dataloader_pin_memory=False,
+            train_sampling_strategy="sequential",
+        )
+        collator = DataCollatorForSeq2Seq(chat.tokenizer, padding=True)
+        Trainer(
+            model=_student(chat).model,
+            args=arguments,
+            train_dataset=rows,
+            data_collator=collator,
+            callbacks=[Clock()],
+        ).train()
+    return found[1:]
+
+
+if __name__ == "__main__":
+    run("midtraining", "How many tokens a second does midtraining read, against the HF Trainer?", fill)

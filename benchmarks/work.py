@@ -1,0 +1,43 @@
+"""How much arithmetic a step of training is: matrix products only, what no implementation can leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Work:
+    """FLOPs of a model on some sequences. A product of (m, k) and (k, n) is 2mkn; backward twice that."""
+
+    body: int  # weights of the linear layers between embedding and head
+    head: int  # weights of the head
+    attention: int  # layers x heads x head width
+
+    @classmethod
+    def of(cls, model: Any) -> Work:
+        config, head = model.config, model.get_output_embeddings()
+        linear = [m for m in model.modules() if m.__class__.__name__ == "Linear" and m is not head]
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        heads = config.num_hidden_layers * config.num_attention_heads * width
+        return cls(sum(m.weight.numel() for m in linear), head.weight.numel(), heads)
+
+    def forward(self, lengths: Sequence[int], predictions: int) -> float:
+        """Sequences read at once; logits where they are asked for. A token sees half of its sequence."""
+        tokens, pairs = sum(lengths), sum(n * n / 2 for n in lengths)
+        return 2 * (self.body * tokens + self.head * predictions) + 4 * self.attention * pairs
+
+    def backward(self, lengths: Sequence[int], predictions: int) -> float:
+        return 2 * self.forward(lengths, predictions)
+
+    def sampling(self, prompts: Sequence[int], answers: Sequence[int]) -> float:
+        """Every prompt read once, then a token at a time; its last token's successor is never computed."""
+        whole = [p + a - 1 for p, a in zip(prompts, answers, strict=True)]
+        return self.forward(whole, sum(answers))
+
+    def distillation(self, prompts: Sequence[int], answers: Sequence[int]) -> dict[str, float]:
+        """A step of on-policy distillation from a teacher of the same size."""
+        whole = [p + a for p, a in zip(prompts, answers, strict=True)]
+        forward = self.forward(whole, sum(answers))
+        return {"sampling": self.sampling(prompts, answers), "scoring": forward, "training": 3 * forward}

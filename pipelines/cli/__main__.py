@@ -1,0 +1,5 @@
+"""`python -m pipelines.cli`: what torchrun starts."""
+
+from pipelines.cli.main import main
+
+main()
