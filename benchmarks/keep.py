@@ -58,10 +58,8 @@ WAYS = {
 def run(out: Path, name: str, seed: int, cycles: int, small: bool = False) -> Iterator[dict[str, Any]]:
     """A row for every cycle of one way; each starts from what the one before recovered, come what may."""
     way, home = WAYS[name], out / f"{name}-{seed}"
+    _prepare(home, small)
     with Workspace.open(home, progress=Progress(quiet=True)) as ws:
-        initialise(ws, model="microworld")
-        if small:
-            _shrink(home / config.CONFIG_NAME)
         student = "base"
         for number in range(1, cycles + 1):
             docs = world_once(home / "worlds", number, seed)
@@ -73,6 +71,14 @@ def run(out: Path, name: str, seed: int, cycles: int, small: bool = False) -> It
             row = _row(ws, done["cycle"])
             student = row.pop("checkpoint")
             yield {"way": name, "seed": seed, **row}
+
+
+def _prepare(home: Path, small: bool) -> None:
+    """A home as `recover init` makes it; closed again, as its settings are read once."""
+    with Workspace.open(home, progress=Progress(quiet=True)) as ws:
+        initialise(ws, model="microworld")
+    if small:
+        _shrink(home / config.CONFIG_NAME)
 
 
 def _shrink(path: Path) -> None:

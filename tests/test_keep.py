@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
 from benchmarks import keep
 from pipelines import config
 from pipelines.microworld import people, world
+from pipelines.workspace import Workspace
 
 
 def test_touching_prompts_ask_about_the_new_people_beside_the_worlds_own(tmp_path):
@@ -27,12 +27,11 @@ def test_touching_prompts_ask_about_the_new_people_beside_the_worlds_own(tmp_pat
 
 
 def test_small_is_the_preset_with_two_steps(tmp_path):
-    path = tmp_path / "recover.yaml"
-    path.write_text(config.preset_text("microworld"))
-    keep._shrink(path)
-    found = config.parse(path.read_text(), "test")
+    keep._prepare(tmp_path, small=True)
+    with Workspace.open(tmp_path) as ws:
+        found = ws.config
     assert (found.midtrain.steps, found.midtrain.epochs, found.distill.steps) == (2, None, 2)
-    assert set(yaml.safe_load(path.read_text())) == {"model", "midtrain", "distill", "eval", "seed"}
+    assert found.midtrain.mix == config.parse(config.preset_text("microworld"), "preset").midtrain.mix
 
 
 def test_a_ways_row_is_the_mean_over_cycles_and_the_rest_after_the_last():
