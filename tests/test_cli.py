@@ -418,7 +418,7 @@ def test_resume_with_nothing_to_resume(recover, fresh):
         ("merge --sweep 0.1,nan", 2, "outside 0 to 1"),
         ("merge --weight 0.1 --method residual", 2, "give --origin"),
         ("merge --weight 0.1 --probes FILE", 2, "--probes has no effect with --weight"),
-        ("eval --suite ifevil", 2, "no suite 'ifevil': choose ifeval"),
+        ("eval --suite ifevil", 2, "no suite 'ifevil': choose among ifeval"),
         ("eval --ifeval MISSING", 2, "MISSING is not a file"),
         ("eval --probes MISSING", 2, "MISSING: cannot be read"),
         ("eval base --suite knowledge", 2, "suite knowledge needs probes"),

@@ -122,6 +122,7 @@ def test_a_lost_connection_after_the_commit_is_written_once(
         "alias_moves": 1,
         "documents": 1,
         "checkpoints": 0,
+        "traces": 0,
     }
     assert calls == 16
 
