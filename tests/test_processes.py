@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -39,13 +40,9 @@ def home(folder: Path, **model: Any) -> Path:
     """A home whose trainings are short."""
     folder.mkdir()
     text = config.preset_text("microworld").replace("dtype: float32", f"dtype: float32\n  {_yaml(model)}")
-    text = text.replace("steps: 250", "steps: 3").replace("steps: 38", "steps: 2")
-    text = text.replace("prompts_per_step: 64", "prompts_per_step: 8").replace(
-        "save_every: 30", "save_every: 1"
-    )
-    (folder / config.CONFIG_NAME).write_text(
-        text.replace("save_every: 10", "save_every: 1"), encoding="utf-8"
-    )
+    for name, value in {"\n  steps": 3, "prompts_per_step": 8, "save_every": 1}.items():
+        text = re.sub(rf"{name}: \d+", f"{name}: {value}", text)
+    (folder / config.CONFIG_NAME).write_text(text, encoding="utf-8")
     run(folder, "init")
     return folder
 
