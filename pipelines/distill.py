@@ -81,8 +81,8 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
     known = guards.taught(ws, job, method, student, teachers, stage)
     data, found = guards.guard(job, data, known, stage)
     place = settings.sampler if engines.student_writes(method) else engines.INPROCESS
-    sampler = started.sampler(place, student, parent, follow=True)
-    sampler = parallel.SplitSampler.of(sampler, student.pad_id)
+    alone = started.sampler(place, student, parent, follow=True)
+    sampler = parallel.SplitSampler.of(alone, student.pad_id)
     episodes = Episodes(
         student, sampler, teachers.teacher(data.rows), method, data.prompts,
         Sizes(**settings.model_dump(include={field.name for field in fields(Sizes)})),
@@ -90,7 +90,7 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
         on_scored=_tracer(stage, student, method, settings.steps),
     )  # fmt: skip
     if settings.preflight and stage.first and (data.prompts or method.teacher != "none"):
-        _preflight(stage, student, list(teachers.models.values()), data.prompts or data.pairs, sampler)
+        _preflight(stage, student, list(teachers.models.values()), data.prompts or data.pairs, alone)
     stage.say(f"  method       {_in_words(method, job, data)}")
     checks = _checks(ws, job, stage, student, sampler, teachers, probe)
     checks += guards.tripwire(job, known, stage)
