@@ -16,7 +16,12 @@ import pytest
 
 from pipelines import config
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "RECOVER_TEST_PROCESSES" not in os.environ, reason="set RECOVER_TEST_PROCESSES=1: two processes, minutes"
+    ),
+]
 
 
 def command(home: Path, *words: str) -> list[str]:
