@@ -19,7 +19,7 @@ from pipelines import config
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        "RECOVER_TEST_PROCESSES" not in os.environ, reason="set RECOVER_TEST_PROCESSES=1: two processes, minutes"
+        "RECOVER_TEST_PROCESSES" not in os.environ, reason="set RECOVER_TEST_PROCESSES=1"
     ),
 ]
 
