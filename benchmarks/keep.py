@@ -1,14 +1,17 @@
-"""What keeps knowledge over cycles: `python -m benchmarks.keep OUT --seeds 0 1 --cycles 5`.
-
-The microworld's cycles in several ways that differ in one thing each:
+"""What keeps knowledge over cycles: the microworld's cycles in several ways that differ in one thing each.
 
     preset      as shipped
     no-replay   midtraining sees the new documents only
     no-guard    recovery prompts that ask about the new people as well, all of them used
-    guard       the same prompts, the overlap guard on
+    guard       the same prompts, those that touch what is new left out
+    weight      the same prompts, those weighed 0.2
 
-A row a cycle as soon as it is known, then a row a way. A run that was cut off goes on where it was: the same
-command again.
+    python -m benchmarks.keep OUT --ways preset --seeds 0 1 --cycles 5   # a line a cycle as it is known
+    python -m benchmarks.keep OUT --ways guard no-guard --seeds 0        # beside it, or later
+    python -m benchmarks.keep OUT --write-docs                           # trains nothing: docs/knowledge.md
+
+A run that was cut off goes on where it was: the same command again. Several may fill one OUT folder at once,
+each its own ways and seeds; every cycle is a line of OUT/WAY-SEED/cycles.jsonl.
 """
 
 from __future__ import annotations
@@ -22,9 +25,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.ledger import Ledger, Line, markdown, put, read
 from db import queries
 from pipelines import config
-from pipelines.cli.options import table
 from pipelines.cycle import cycle, prepare
 from pipelines.demo import world_once
 from pipelines.microworld import people
@@ -34,8 +37,13 @@ from pipelines.setup import initialise
 from pipelines.workspace import Workspace
 
 TOUCHING = 200  # recovery prompts about the new people, beside the world's own
-COLUMNS = ["way", "seed", "cycle", "direct", "heldout", "reverse", "first_cycle", "kept", "general", "ifeval",
-           "ifeval_clean", "left_out"]  # fmt: skip
+PAGE = Path(__file__).parent.parent / "docs" / "knowledge.md"
+LINES = "cycles.jsonl"  # in a way's home
+COLUMNS = {  # of the table: a summary's value by what it is called there
+    "direct": "direct", "heldout": "held-out phrasing", "reverse": "reverse", "kept": "first cycle's kept",
+    "general_share": "general / clean", "worst_ifeval": "worst IFEval − clean",
+    "touching": "prompts touching",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,25 +60,34 @@ WAYS = {
     "no-replay": Way(mix="new=1.0"),
     "no-guard": Way(touching=True, overlap="keep"),
     "guard": Way(touching=True, overlap="drop"),
+    "weight": Way(touching=True, overlap="weight"),
 }
 
 
-def run(out: Path, name: str, seed: int, cycles: int, small: bool = False) -> Iterator[dict[str, Any]]:
-    """A row for every cycle of one way; each starts from what the one before recovered, come what may."""
-    way, home = WAYS[name], out / f"{name}-{seed}"
+def run(out: Path, name: str, seed: int, cycles: int, small: bool = False) -> Iterator[Line]:
+    """A line for every cycle of one way; each starts from what the one before recovered, come what may."""
+    home = out / f"{name}-{seed}"
+    ledger = Ledger(home / LINES, ("cycle",))
+    if all(ledger.get(cycle=number) for number in range(1, cycles + 1)):
+        yield from (ledger.lines[(number,)] for number in range(1, cycles + 1))
+        return
     _prepare(home, small)
     with Workspace.open(home, progress=Progress(quiet=True)) as ws:
         student = "base"
         for number in range(1, cycles + 1):
-            docs = world_once(home / "worlds", number, seed)
-            prompts = _touching(docs.parent, number, seed) if way.touching else None
-            job = prepare(
-                ws, docs, student=student, seed=seed, mix=way.mix, overlap=way.overlap, prompts=prompts
-            )
-            done = cycle(ws, job, key=f"cycle:{number}")
-            row = _row(ws, done["cycle"])
-            student = row.pop("checkpoint")
-            yield {"way": name, "seed": seed, **row}
+            line = ledger.get(cycle=number)
+            if line is None:
+                row = _cycle(ws, WAYS[name], student, number, seed)
+                line = ledger.add({"way": name, "seed": seed, "small": small, **row})
+            student = line["checkpoint"]
+            yield line
+
+
+def _cycle(ws: Workspace, way: Way, student: str, number: int, seed: int) -> Line:
+    docs = world_once(ws.home / "worlds", number, seed)
+    prompts = _touching(docs.parent, number, seed) if way.touching else None
+    job = prepare(ws, docs, student=student, seed=seed, mix=way.mix, overlap=way.overlap, prompts=prompts)
+    return _row(ws, cycle(ws, job, key=f"cycle:{number}")["cycle"])
 
 
 def _prepare(home: Path, small: bool) -> None:
@@ -114,7 +131,7 @@ def _row(ws: Workspace, number: int) -> dict[str, Any]:
         "heldout": kinds.get("heldout"), "reverse": apart.get("reverse"), "first_cycle": first.get("score"),
         "kept": first.get("kept"), "general": scores["retention"]["recovered"],
         "general_clean": scores["retention"]["clean"], "ifeval": scores["ifeval"]["recovered"],
-        "ifeval_clean": scores["ifeval"]["clean"], "left_out": _left_out(ws, found["run"]),
+        "ifeval_clean": scores["ifeval"]["clean"], "touching": _touching_new(ws, found["run"]),
     }  # fmt: skip
 
 
@@ -127,13 +144,20 @@ def _kinds(ws: Workspace, checkpoint: str) -> tuple[dict[str, float], dict[str, 
     return {kind: group["value"] for kind, group in kinds.items()}, apart
 
 
-def _left_out(ws: Workspace, run_id: str) -> int:
-    """Prompts that the guard left out."""
+def _touching_new(ws: Workspace, run_id: str) -> int:
+    """Prompts that the guard found to touch what is new."""
     (done,) = queries.runs(ws.tracker.db, kind="distill", parent=run_id)
     return int(done["result"].get("overlap", {}).get("prompts", {}).get("touch_new", 0))
 
 
-def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def stored(out: Path) -> list[Line]:
+    """The lines of every way and seed in the folder, whoever writes them."""
+    lines = [line for path in sorted(out.glob(f"*/{LINES}")) for line in read(path)]
+    order = list(WAYS)
+    return sorted(lines, key=lambda line: (order.index(line["way"]), line["seed"], line["cycle"]))
+
+
+def summary(rows: list[Line]) -> list[Line]:
     """A row a way and seed: new documents averaged over the cycles, everything else after the last."""
     found = []
     for key in dict.fromkeys((row["way"], row["seed"]) for row in rows):
@@ -144,8 +168,46 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         }  # fmt: skip
         worst = min(row["ifeval"] - row["ifeval_clean"] for row in mine)
         general = mine[-1]["general"] / mine[-1]["general_clean"]
-        found.append({**mine[-1], **means, "general_share": general, "worst_ifeval_loss": worst})
+        touching = sum(row["touching"] for row in mine)
+        found.append({
+            **mine[-1], **means, "general_share": general, "worst_ifeval": worst, "touching": touching,
+        })  # fmt: skip
     return found
+
+
+def table(rows: list[Line]) -> list[Line]:
+    """A row a way: the mean over its seeds, with the lowest and the highest where there are several."""
+    found = []
+    for way in dict.fromkeys(row["way"] for row in rows):
+        mine = [row for row in summary(rows) if row["way"] == way]
+        named = {"way": f"`{way}`", "seeds": _listed(mine, "seed"), "cycles": _listed(mine, "cycle")}
+        found.append(named | {title: _spread([row[name] for row in mine]) for name, title in COLUMNS.items()})
+    return found
+
+
+def _listed(rows: list[Line], name: str) -> str:
+    return ", ".join(map(str, sorted({row[name] for row in rows})))
+
+
+def _spread(values: list[float | None]) -> str:
+    there = [value for value in values if value is not None]
+    if not there:
+        return ""
+    whole = all(isinstance(value, int) for value in there)
+    numbers = sum(there) / len(there), min(there), max(there)
+    mean, low, high = (f"{number:.{0 if whole else 2}f}" for number in numbers)
+    return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def page(rows: list[Line]) -> str:
+    """What goes into the documentation."""
+    note = (
+        "Means over the seeds, with the lowest and highest. `direct`, `held-out phrasing` and `reverse` are "
+        "the new documents' probes after recovery, averaged over the cycles; `prompts touching` is the sum "
+        "over them, the worst IFEval that of all cycles; the rest is after the last one."
+    )
+    small = "\n\n**A run with `--small`: two steps each, the numbers mean nothing.**"
+    return f"{note}{small if any(row.get('small') for row in rows) else ''}\n\n{markdown(table(rows))}"
 
 
 def main() -> None:
@@ -156,16 +218,20 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--cycles", type=int, default=5)
     parser.add_argument("--small", action="store_true", help="two steps each: only whether it runs")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="train nothing: all that OUT holds into docs/knowledge.md"
+    )
     chosen = parser.parse_args()
-    rows = []
-    for seed in chosen.seeds:
+    for seed in () if chosen.write_docs else chosen.seeds:
         for way in chosen.ways:
-            for row in run(chosen.out, way, seed, chosen.cycles, chosen.small):
-                rows.append(row)
-                print(json.dumps(row), flush=True)
-    columns = [*COLUMNS, "general_share", "worst_ifeval_loss"]
-    print(table(summary(rows), columns))
-    (chosen.out / "keep.json").write_text(json.dumps({"cycles": rows, "ways": summary(rows)}, indent=2))
+            for line in run(chosen.out, way, seed, chosen.cycles, chosen.small):
+                print(json.dumps(line), flush=True)
+    rows = stored(chosen.out)
+    print(markdown(table(rows)))
+    if chosen.write_docs:
+        if not rows:
+            raise SystemExit(f"{chosen.out}: no cycle was finished there: run it without --write-docs first")
+        put(PAGE, "keep", page(rows))
 
 
 if __name__ == "__main__":

@@ -41,9 +41,17 @@ class Ledger:
             return
         text = self.path.read_text(encoding="utf-8")
         if text and not text.endswith("\n"):
-            text = text[: text.rfind("\n") + 1]
-            self.path.write_text(text, encoding="utf-8")
-        yield from map(json.loads, text.splitlines())
+            self.path.write_text(_whole(text), encoding="utf-8")
+        yield from read(self.path)
+
+
+def read(path: Path) -> list[Line]:
+    """The lines of a ledger that someone else may be writing: the last one may not be whole yet."""
+    return [json.loads(line) for line in _whole(path.read_text(encoding="utf-8")).split("\n") if line]
+
+
+def _whole(text: str) -> str:
+    return text[: text.rfind("\n") + 1]
 
 
 class Clock:
