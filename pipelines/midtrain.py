@@ -19,7 +19,7 @@ from pipelines.progress import reading_progress
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.tokens import Tokens, TokenStream, write_tokens
 from pipelines.workspace import Workspace
-from recovery import files
+from recovery import files, preflight
 from recovery.methods import get
 from recovery.parallel import in_turn, once
 from recovery.rollouts import Dialogue, Rollouts
@@ -65,7 +65,9 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         "chat": once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage))) if chat else [],
         "augmented": _augmented(chat_model, job.augment),
     }
-    batches = MixedTokens(sources, job.settings, chat_model.pad_id, job.seed)
+    rows = preflight.packing(chat_model)
+    stage.say(f"  packing      {rows.detail}")
+    batches = MixedTokens(sources, job.settings, chat_model.pad_id, job.seed, packs=rows.ok)
     stage.say(batches.summary())
     checks = forecast(
         ws, chat_model, student, new, every=job.settings.forecast_every, steps=batches.steps,
@@ -82,7 +84,8 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     )
     shutil.rmtree(stage.directory / TOKENS, ignore_errors=True)  # made again from the kept texts when needed
     return {
-        "checkpoint": checkpoint.id, "documents": len(new), "tokens": report.tokens, "mix": batches.shares
+        "checkpoint": checkpoint.id, "documents": len(new), "tokens": report.tokens, "mix": batches.shares,
+        "packed": rows.ok,
     }  # fmt: skip
 
 
@@ -193,8 +196,9 @@ class MixedTokens:
     """Each source in its share of every step's tokens; a step's data depend on (seed, step) alone."""
 
     def __init__(
-        self, sources: Mapping[str, Tokens | list[Dialogue]], settings: MidtrainConfig, pad_id: int, seed: int
-    ) -> None:
+        self, sources: Mapping[str, Tokens | list[Dialogue]], settings: MidtrainConfig, pad_id: int,
+        seed: int, packs: bool = True,
+    ) -> None:  # fmt: skip
         wanted = settings.mix.model_dump()
         present = {name: share for name, share in wanted.items() if share and sources.get(name)}
         self.shares = {name: share / sum(present.values()) for name, share in present.items()}
@@ -202,7 +206,7 @@ class MixedTokens:
         self.streams = {
             name: TokenStream(sources[name], settings.row_tokens, f"{seed}:{name}") for name in self.shares
         }
-        self.settings, self.pad_id = settings, pad_id
+        self.settings, self.pad_id, self.packs = settings, pad_id, packs
         new_tokens_per_step = self.shares["new"] * settings.tokens_per_step
         passes = settings.epochs or 0.0
         self.steps = settings.steps or max(1, round(passes * self.streams["new"].total / new_tokens_per_step))
@@ -215,10 +219,13 @@ class MixedTokens:
         return f"  mix          {', '.join(parts)}; {length}{none}"
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
-        """One optimizer update: this step's part of every source, packed into rows."""
+        """One optimizer update: this step's part of every source, in shared rows or a row each."""
         sequences = []
         for name, stream in self.streams.items():
             per_step = self.shares[name] * self.settings.tokens_per_step
             sequences += stream.between(round(per_step * (step - 1)), round(per_step * step))
-        rows = Rollouts.packed(sequences, self.pad_id, self.settings.row_tokens)
+        if self.packs:
+            rows = Rollouts.packed(sequences, self.pad_id, self.settings.row_tokens)
+        else:
+            rows = Rollouts.from_dialogues(sequences, self.pad_id)
         yield [Microbatch(part) for part in rows.split(self.settings.microbatch_tokens)]

@@ -63,7 +63,7 @@ def _packed_positions(
     attention = getattr(unwrap(model).config, "_attn_implementation", "")
     if not _takes_positions(decoder) or "flash" in str(attention):
         raise InputError(
-            f"{type(decoder).__name__} with {attention} attention can't be packed: turn packing off"
+            f"{type(decoder).__name__} with {attention} attention can't be packed: give each sequence a row"
         )
     return positions_BT if attention_BT is None else positions_BT.masked_fill(~attention_BT.bool(), 0)
 

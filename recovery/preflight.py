@@ -14,7 +14,7 @@ from torch import Tensor
 
 from recovery import methods
 from recovery.errors import GateError
-from recovery.models import hidden_states, logits_of, unwrap
+from recovery.models import can_pack, hidden_states, logits_of, unwrap
 from recovery.objective import Objective
 from recovery.rollouts import Rollouts
 from recovery.sampling import InProcessSampler, Sampler, SamplingParams
@@ -109,6 +109,15 @@ def padded_vocabulary(student: ChatModel, teacher: ChatModel) -> Check:
     return Check(
         "vocabulary size", min(rows) >= needed, detail, "take the checkpoint that belongs to the tokenizer"
     )
+
+
+def packing(chat: ChatModel) -> Check:
+    """Whether documents may share a row without seeing each other; by trying it, whatever the config says."""
+    config = unwrap(chat.model).config
+    how = f"{config.model_type} with {getattr(config, '_attn_implementation', None) or 'its own'} attention"
+    if can_pack(chat.model):
+        return Check("packing", True, f"documents share rows; {how} keeps them apart")
+    return Check("packing", False, f"each document in rows of its own; {how} cannot keep shared ones apart")
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ import random
 from bisect import bisect_left
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -111,12 +112,14 @@ def test_a_kill_while_tokens_are_written_leaves_none(tmp_path):
     assert write_tokens(tmp_path / "new", [Piece("a")], encode, END, "key").ids.tolist() == [*b"a", END]
 
 
-def mixed(tokens: Tokens, chat: list[tuple[list[int], list[bool]]], seed: int = 3) -> MixedTokens:
+def mixed(
+    tokens: Tokens, chat: list[tuple[list[int], list[bool]]], seed: int = 3, packs: bool = True
+) -> MixedTokens:
     made = MidtrainConfig(
         steps=9, tokens_per_step=64, row_tokens=16, microbatch_tokens=48,
         optimizer=OptimizerConfig(learning_rate=1e-3), mix=Mix(new=0.75, chat=0.25),
     )  # fmt: skip
-    return MixedTokens({"new": tokens, "earlier": [], "chat": chat}, made, END, seed)
+    return MixedTokens({"new": tokens, "earlier": [], "chat": chat}, made, END, seed, packs)
 
 
 def test_a_step_gives_the_same_rows_wherever_a_run_was_cut_off(tmp_path):
@@ -147,22 +150,38 @@ def test_shares_are_kept_to_the_token_over_many_steps(tmp_path):
     assert abs(drawn[0] - 9 * 48) <= 16 and abs(drawn[1] - 9 * 16) <= 8
 
 
+def loss(model: Any, rollouts: Rollouts) -> tuple[float, int]:
+    with torch.inference_mode():
+        states = rollouts.predictors(hidden_states(model, *rollouts.model_inputs))
+        logprobs = logits_of(model, states).log_softmax(-1)
+    return -float(logprobs.gather(1, rollouts.tokens_N[:, None]).sum()), rollouts.n_tokens
+
+
 def test_packed_documents_lose_what_they_lose_alone(tiny_model):
     """No token sees another document, none is predicted from one: the loss of a row is its documents'."""
     sequences = [([i, *range(i, i + 3 + i), END], [True] * (5 + i)) for i in range(1, 7)]
-
-    def loss(rollouts: Rollouts) -> tuple[float, int]:
-        with torch.inference_mode():
-            states = rollouts.predictors(hidden_states(tiny_model, *rollouts.model_inputs))
-            logprobs = logits_of(tiny_model, states).log_softmax(-1)
-        return -float(logprobs.gather(1, rollouts.tokens_N[:, None]).sum()), rollouts.n_tokens
-
     packed = Rollouts.packed(sequences, END, 32)
     assert len(packed) < len(sequences)
-    alone = [loss(Rollouts.from_dialogues([one], END)) for one in sequences]
-    together, counted = loss(packed)
+    alone = [loss(tiny_model, Rollouts.from_dialogues([one], END)) for one in sequences]
+    together, counted = loss(tiny_model, packed)
     assert counted == sum(n for _, n in alone) == sum(len(ids) - 1 for ids, _ in sequences)
     assert together == pytest.approx(sum(value for value, _ in alone), rel=1e-5)
+
+
+def test_without_packing_the_same_tokens_lose_the_same(tmp_path, tiny_model):
+    """Rows of their own are for models that cannot pack; what is trained on is the same, token for token."""
+    texts = ["".join(random.Random(i).choices("abcdef \n", k=5 + 7 * i)) for i in range(12)]
+    tokens = write_tokens(tmp_path / "new", map(Piece, texts), encode, END, "key")
+    chat = [([1, 2, 3, 4, 5, 6], [False, False, True, True, True, True])]
+    found = []
+    for packs in (True, False):
+        (batch,) = mixed(tokens, chat, packs=packs).updates(2)
+        parts = [part.rollouts for part in batch]
+        assert all((part.positions_BT is not None) == packs for part in parts)
+        targets = sorted(token for part in parts for token in part.tokens_N.tolist())
+        found.append((targets, sum(loss(tiny_model, part)[0] for part in parts)))
+    assert found[0][0] == found[1][0]
+    assert found[0][1] == pytest.approx(found[1][1], rel=1e-5)
 
 
 def test_control_tokens_in_a_document_are_text_down_to_the_token_file(tmp_path):
