@@ -129,7 +129,9 @@ class MidtrainConfig(Section):
         default=None, gt=0, description="passes over the new documents; or give steps"
     )
     tokens_per_step: int = Field(default=4096, ge=1, description="of one optimizer step")
-    row_tokens: int = Field(default=1024, ge=8, description="documents are packed into rows of this length")
+    row_tokens: int = Field(
+        default=1024, ge=8, description="of a row; documents share one where the model keeps them apart"
+    )
     microbatch_tokens: int = Field(
         default=16384, ge=1, description="tokens in one forward pass; more are accumulated"
     )
@@ -212,9 +214,13 @@ class DistillConfig(Section):
         default=20, ge=0, description="steps between resumable states; 0: only at the end"
     )
     preflight: bool = Field(default=True, description="check student and teacher before the first step")
-    overlap: Literal["drop", "keep"] = Field(
+    overlap: Literal["drop", "weight", "keep"] = Field(
         default="drop",
-        description="prompts about what the student was taught and the teacher does not know: drop or keep",
+        description="prompts about what the student was taught and the teacher does not know: drop them, "
+        "weight them less, or keep them",
+    )
+    overlap_weight: float = Field(
+        default=0.2, gt=0, lt=1, description="of each token of such a prompt's answer, with overlap: weight"
     )
     tripwire_every: int = Field(
         default=5, ge=0, description="steps between looks at gaps in the new documents; 0: never"

@@ -87,6 +87,7 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
         student, sampler, teachers.teacher(data.rows), method, data.prompts,
         Sizes(**settings.model_dump(include={field.name for field in fields(Sizes)})),
         pairs=data.pairs, context=context, reward=reward, anchor=teachers.anchor(), seed=job.seed,
+        weights=[row.weight for row in data.rows],
         on_scored=_tracer(stage, student, method, settings.steps),
     )  # fmt: skip
     if settings.preflight and stage.first and (data.prompts or method.teacher != "none"):

@@ -62,17 +62,20 @@ def _texts(ws: Workspace, job: DistillJob, stage: Stage) -> list[str]:
 
 
 def guard(job: DistillJob, data: Data, known: Taught | None, stage: Stage) -> tuple[Data, dict[str, Any]]:
-    """The rows that leave the new documents alone, and what there is to say about the others."""
-    if known is None or job.settings.overlap == "keep":
+    """The rows that leave the new documents alone, and the others if they only count less; what was found."""
+    settings = job.settings
+    if known is None or settings.overlap == "keep":
         return data, {}
+    weight = settings.overlap_weight if settings.overlap == "weight" else 0.0
     kept, told = {}, {}
     for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
         judge = newness(known.student, known.teacher) if known.teacher else None
         found = overlap(rows, known.texts, judge) if rows else None
-        kept[name] = found.kept if found else rows
+        kept[name] = rows
         if found is None:
             continue
-        told[name] = found.summary()
+        kept[name] = found.weighted(rows, weight) if weight else found.kept
+        told[name] = found.summary() | {"weight": weight}
         stage.say(_in_words(name, told[name]))
         if not found.kept:
             raise InputError(
@@ -84,7 +87,8 @@ def guard(job: DistillJob, data: Data, known: Taught | None, stage: Stage) -> tu
 def _in_words(name: str, told: dict[str, Any]) -> str:
     line = f"  overlap      {told['touch_new']} of {told['prompts']:,} {name} touch what the documents taught"
     old = told["touch"] - told["touch_new"]
-    line += ": left out" if told["touch_new"] else ""
+    done = f"weighed {told['weight']:g}" if told["weight"] else "left out"
+    line += f": {done}" if told["touch_new"] else ""
     line += f"; {old} touch what the teacher knows too: kept" if old else ""
     example = f", such as {told['examples'][0]['prompt'][:80]!r}" if told["examples"] else ""
     return line + example

@@ -8,7 +8,7 @@ that both know (a country, last year's product) stays.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.entities import Entities, Term, entities, sample, sentences
@@ -37,6 +37,11 @@ class Overlap:
     entities: int
     known: int = 0  # touch only what the teacher knows too: kept
     new: dict[Term, float] = field(default_factory=dict)
+
+    def weighted(self, prompts: Sequence[Prompt], weight: float) -> list[Prompt]:
+        """All of them in their order; those that would wipe something count less."""
+        wiping = {id(prompt) for prompt, _ in self.dropped}
+        return [replace(prompt, weight=weight) if id(prompt) in wiping else prompt for prompt in prompts]
 
     def summary(self) -> dict[str, Any]:
         """For the run's result: counts and a few examples."""

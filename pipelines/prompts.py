@@ -20,6 +20,7 @@ HUB_EXAMPLE = "hub:allenai/tulu-3-sft-mixture:train:messages"
 class Prompt:
     messages: Messages
     fields: dict[str, Any] = field(default_factory=dict)  # whatever else the row holds: answer, route, kind
+    weight: float = 1.0  # of each of its tokens in the loss
 
     @property
     def text(self) -> str:

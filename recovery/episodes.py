@@ -5,10 +5,14 @@ Everything depends on (seed, step, weights) alone, so that a resumed run meets t
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
 
 from recovery import parallel
 from recovery.alarms import response_metrics
@@ -22,8 +26,6 @@ from recovery.teachers import SelfTeacher, scored
 from recovery.trainer import Microbatch, Reporting, step_seed
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from recovery.models import ChatModel
     from recovery.rollouts import Rollouts
     from recovery.sampling import Sampler
@@ -45,12 +47,16 @@ class Sizes:
 
 
 class Episodes:
-    """Batches for the trainer. Row i is prompt i, then come the pairs (what data states are read from)."""
+    """Batches for the trainer. Row i is prompt i, then come the pairs (what data states are read from).
+
+    A row's weight is that of each of its tokens, in the loss and in the count that divides it.
+    """
 
     def __init__(
         self, student: ChatModel, sampler: Sampler, teacher: Teacher | None, method: Method,
         prompts: Sequence[Item], sizes: Sizes, *, pairs: Sequence[Item] = (), context: Context | None = None,
         reward: Reward | None = None, anchor: Teacher | None = None, seed: int = 0,
+        weights: Sequence[float] | None = None,
         on_scored: Callable[[int, list[Microbatch]], None] | None = None,
     ) -> None:  # fmt: skip
         _check(method, teacher, prompts, pairs, context, reward, anchor)
@@ -59,6 +65,7 @@ class Episodes:
         self.method, self.sizes, self.reward, self.seed = method, sizes, reward, seed
         self.on_scored = on_scored
         self.items = [*prompts, *pairs]
+        self.weights = _weights(weights, len(self.items))
         self.prompt_rows, self.pair_rows = range(len(prompts)), range(len(prompts), len(self.items))
         self.views = Views(student, self.items, context)
         self.tokens_sampled = self.tokens_scored = 0
@@ -156,6 +163,8 @@ class Episodes:
             extras["behaviour_N"] = part.logprobs_N
         if self.method.reward_weight > 0 and part.rewards_B is not None:
             extras["advantages_N"] = part.per_token(part.rewards_B)
+        if self.weights is not None:
+            extras["weights_N"] = part.per_token(self.weights[part.index_B.cpu()])
         if self.anchor is not None:
             extras["anchor"] = self.anchor.score(part)
             self.tokens_scored += part.n_tokens
@@ -165,6 +174,15 @@ class Episodes:
         answers = rollouts.responses()
         texts = [self.student.text(answer) for answer in answers]
         return response_metrics(texts, [len(answer) for answer in answers], rollouts.finished_B.tolist())
+
+
+def _weights(weights: Sequence[float] | None, rows: int) -> Tensor | None:
+    """None where every row counts alike."""
+    if weights is None:
+        return None
+    if len(weights) != rows or not all(0 <= weight < math.inf for weight in weights):
+        raise InputError(f"episodes: {rows} rows need as many weights of 0 or more")
+    return None if all(weight == 1.0 for weight in weights) else torch.tensor(weights)
 
 
 def drawn(pool: Sequence[int], count: int, step: int, seed: str) -> list[int]:

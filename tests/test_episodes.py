@@ -199,6 +199,44 @@ def test_rewards_become_advantages_by_hand() -> None:
     assert torch.equal(part.extras["behaviour_N"], part.rollouts.logprobs_N)
 
 
+def test_a_row_s_weight_is_that_of_its_tokens_by_hand() -> None:
+    """Answers of 2 and 3 targets, weights 1 and 0.2: (sum of the first + a fifth of the second) / 2.6."""
+    student = tiny.chat_model(seed=1)
+    pairs = [
+        Row([{"role": "user", "content": "?"}], {"response": text}) for text in ("a", "bc")
+    ]  # each with its stop token
+    alone = []
+    for pair in pairs:
+        (part,) = parts(episodes(with_dials("sft", {}), student, prompts=[], pairs=[pair]))
+        alone.append(loss_of(student, part))
+    assert [tokens for _, tokens in alone] == [2.0, 3.0]
+    made = episodes(with_dials("sft", {}), student, prompts=[], pairs=pairs, weights=[1.0, 0.2])
+    (both,) = parts(made)
+    value, tokens = loss_of(student, both)
+    assert tokens == pytest.approx(2 + 0.2 * 3)
+    assert value == pytest.approx(alone[0][0] + 0.2 * alone[1][0])
+    even = episodes(with_dials("sft", {}), student, prompts=[], pairs=pairs, weights=[1.0, 1.0])
+    assert "weights_N" not in parts(even)[0].extras
+    with pytest.raises(InputError, match="2 rows need as many weights"):
+        episodes(with_dials("sft", {}), student, prompts=[], pairs=pairs, weights=[1.0])
+
+
+def loss_of(student: ChatModel, part: Microbatch) -> tuple[float, float]:
+    with torch.no_grad():
+        found = token_loss(Objective(with_dials("sft", {}), student.stop_ids))(student.model, part)
+    return float(found.value), found.tokens
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_weights_reach_the_objective_whatever_the_method(name: str) -> None:
+    """Every counted token of a row has the row's weight, wherever its microbatch put it."""
+    weights = [1.0, 0.2, 0.5, 0.25, 0.75] * 2
+    made = episodes(METHODS[name], tiny.chat_model(seed=1), weights=weights)
+    for part in (part for step in (1, 2) for part in parts(made, step)):
+        rows = part.rollouts.index_B[part.rollouts.rows_N].tolist()
+        assert part.extras["weights_N"].tolist() == pytest.approx([weights[row] for row in rows])
+
+
 def test_a_reward_reads_the_answer_and_its_row() -> None:
     seen: list[tuple[str, dict[str, Any]]] = []
 
