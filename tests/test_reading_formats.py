@@ -268,8 +268,8 @@ def test_languages_without_spaces_have_words_too():
 
 def test_near_duplicates_are_named_and_may_be_skipped(tmp_path):
     text = " ".join(words(5, 300))
-    other = " ".join(words(6, 300))
-    root = papers.write(tmp_path, {"a.md": text, "b.txt": text + " more", "c.md": other})
+    other, more = " ".join(words(6, 300)), " ".join(words(7, 30))
+    root = papers.write(tmp_path, {"a.md": text, "b.txt": f"{text} {more}", "c.md": other})
     corpus = documents.read_corpus(root)
     assert [row.near_duplicate_of for row in corpus.manifest] == [None, "a.md", None]
     assert documents.manifest_rows(corpus.manifest)[1]["reason"].startswith("near-duplicate of a.md (0.")

@@ -1,7 +1,7 @@
 """Text as it stands: streamed in blocks, so that a file of any size needs the memory of a few blocks.
 
-A file is gone through twice: once for its hash and its encoding, once for its text. Small ones are kept in
-memory in between.
+A small file is read at once. A larger one is gone through twice: once for its hash and its encoding, once for
+its text; it is kept in memory in between while that is little.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pipelines.reading import encodings
 from pipelines.reading.formats import MIB, Limits, Unreadable
 
 BLOCK = 2**20
+AT_ONCE = 4 * MIB  # bytes, unpacked
 KEPT = 16 * MIB  # bytes of a file that are held between the two passes
 PIECE = 2**20  # characters: a longer text is given in pieces that end with a paragraph
 BOMB_RATIO = 200  # times that gzip may shrink a text; real text hardly reaches 20
@@ -65,6 +66,14 @@ class Source:
             offset += len(block)
             yield block
 
+    def at_once(self, facts: Facts) -> bytes | None:
+        """All of a small file, hashed and unpacked; None for a larger one, or one hard to unpack."""
+        if self.size > AT_ONCE:
+            return None
+        data = b"".join(self.raw())
+        facts.sha256 = hashlib.sha256(data).hexdigest()
+        return _unzipped(data) if self.packed else data
+
     def first_pass(self, facts: Facts) -> Iterator[bytes]:
         """Hashes the file along the way; the hash is known once all was gone through."""
         hashed = hashlib.sha256()
@@ -107,6 +116,13 @@ def read_text(source: Source, facts: Facts) -> Iterator[Piece]:
 
 def characters(source: Source, facts: Facts) -> Iterator[str]:
     """The decoded text in blocks; fills in the facts."""
+    data = source.at_once(facts)
+    text = None if data is None else encodings.plainly(data)
+    if text is not None:
+        facts.encoding = "utf-8"
+        yield from (text[at : at + BLOCK] for at in range(0, len(text), BLOCK))
+        return
+    facts.sha256 = None
     encoding = encodings.find(source.first_pass(facts))
     facts.encoding = encoding.name
     if encoding.note:
@@ -115,6 +131,16 @@ def characters(source: Source, facts: Facts) -> Iterator[str]:
         for _ in source.first_pass(facts):
             pass
     yield from encodings.decoded(source.blocks, encoding)
+
+
+def _unzipped(data: bytes) -> bytes | None:
+    """What one whole member of gzip holds, if that is little; all else is unpacked bit by bit."""
+    unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        found = unpacking.decompress(data, AT_ONCE)
+    except zlib.error:
+        return None
+    return found if unpacking.eof and not unpacking.unused_data else None
 
 
 def pieces(parts: Iterable[str]) -> Iterator[Piece]:

@@ -18,7 +18,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -26,7 +27,7 @@ from pipelines.reading import worker
 from pipelines.reading.formats import MIB, Format, Limits
 from pipelines.reading.plain import Facts, Source
 
-HELD = 2**20  # bytes of an answer kept in memory; the rest waits on the disk
+HELD = 2**20  # bytes of an answer kept in memory; what comes after them waits on the disk
 BY_THE_CLOCK = 5  # times a file's processor time: a busy machine must not decide what is read
 FILES_EACH = 1000  # files that a process reads before it is replaced: leaks do not add up
 
@@ -35,16 +36,34 @@ FILES_EACH = 1000  # files that a process reads before it is replaced: leaks do 
 class Outcome:
     """What became of a file: its text, or why there is none."""
 
-    facts: Facts
-    text: IO[bytes] | None = None
+    facts: Facts = field(default_factory=Facts)
     reason: str | None = None
+    held: list[bytes] = field(default_factory=list)
+    size: int = 0
+    rest: IO[bytes] | None = None
+
+    def add(self, text: bytes) -> None:
+        self.size += len(text)
+        if self.size <= HELD:
+            self.held.append(text)
+            return
+        if self.rest is None:
+            self.rest = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `parts` or `drop`
+        self.rest.write(len(text).to_bytes(4, "big") + text)
 
     def parts(self) -> Iterator[str]:
-        if self.text is not None:
-            self.text.seek(0)
-            with self.text:
-                while size := self.text.read(4):
-                    yield self.text.read(int.from_bytes(size, "big")).decode("utf-8")
+        yield from (text.decode("utf-8") for text in self.held)
+        if self.rest is not None:
+            self.rest.seek(0)
+            with self.rest as file:
+                while size := file.read(4):
+                    yield file.read(int.from_bytes(size, "big")).decode("utf-8")
+
+    def refused(self, reason: str) -> Outcome:
+        """Without text, for a reason."""
+        if self.rest is not None:
+            self.rest.close()
+        return Outcome(reason=reason)
 
 
 class Pool:
@@ -73,23 +92,34 @@ class Pool:
         return self._threads.submit(self._read, handle, format, packed)
 
     def _read(self, handle: int, format: Format, packed: bool) -> Outcome:
-        source = Source(handle, packed, self.limits)
-        hashed = hashlib.sha256()
-        for block in source.raw():
-            hashed.update(block)
+        running = self._take()
         try:
-            running = self._idle.get_nowait()
-        except queue.Empty:
-            running = _Worker(self.limits)
-            self._all.add(running)
-        outcome = running.read(handle, format, packed)
+            running.ask(handle, format, packed)
+            hashed = hashlib.sha256()
+            for block in Source(handle, packed, self.limits).raw():  # while the other process parses
+                hashed.update(block)
+            outcome = running.answer()
+        except OSError:
+            running.usable = False  # its answer would be taken for the next file's
+            raise
+        finally:
+            self._give_back(running)
         outcome.facts.sha256 = hashed.hexdigest()
+        return outcome
+
+    def _take(self) -> _Worker:
+        with suppress(queue.Empty):
+            return self._idle.get_nowait()
+        running = _Worker(self.limits)
+        self._all.add(running)
+        return running
+
+    def _give_back(self, running: _Worker) -> None:
         if running.usable and not self._closed:
             self._idle.put(running)
         else:
             running.end()
             self._all.discard(running)
-        return outcome
 
 
 class _Worker:
@@ -97,6 +127,7 @@ class _Worker:
         self.limits = limits
         self.served = 0
         self.usable = True
+        self._heard_of = bytearray()  # of an answer, and not taken yet
         self._socket, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-m", worker.__name__, str(theirs.fileno()), str(limits.memory_mib)]
@@ -106,58 +137,59 @@ class _Worker:
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
 
-    def read(self, handle: int, format: Format, packed: bool) -> Outcome:
+    def ask(self, handle: int, format: Format, packed: bool) -> None:
         self.served += 1
         self.usable = self.served < FILES_EACH
-        text = tempfile.SpooledTemporaryFile(max_size=HELD)  # noqa: SIM115 - it outlives this call
         job = {"format": format.name, "packed": packed, "limits": asdict(self.limits)}
-        try:
-            self._deadline = time.monotonic() + BY_THE_CLOCK * self.limits.seconds_per_file
+        self._deadline = time.monotonic() + BY_THE_CLOCK * self.limits.seconds_per_file
+        with suppress(OSError):  # it is gone: then no answer comes either
             socket.send_fds(self._socket, [json.dumps(job).encode()], [handle])
-            outcome = self._answer(text)
-        except TimeoutError:
-            outcome = self._failed(f"took longer than {self.limits.seconds_per_file} s")
-        except (OSError, EOFError):
-            outcome = self._failed(None)
-        if outcome.text is None:
-            text.close()
-        return outcome
 
-    def _answer(self, text: IO[bytes]) -> Outcome:
-        size = 0
+    def answer(self) -> Outcome:
+        outcome = Outcome()
+        try:
+            return self._heard(outcome)
+        except TimeoutError:
+            return self._failed(outcome, f"took longer than {self.limits.seconds_per_file} s")
+        except (OSError, EOFError):
+            return self._failed(outcome, None)
+
+    def _heard(self, outcome: Outcome) -> Outcome:
+        largest = self.limits.largest_file_mib
         while True:
             kind, length = worker.HEADER.unpack(self._receive(worker.HEADER.size))
+            if outcome.size + length > largest * MIB:
+                return self._failed(outcome, f"gives more than {largest} MiB of text")
             payload = self._receive(length)
             if kind == worker.TEXT:
-                size += length
-                if size > self.limits.largest_file_mib * MIB:
-                    return self._failed(f"gives more than {self.limits.largest_file_mib} MiB of text")
-                text.write(length.to_bytes(4, "big") + payload)
+                outcome.add(payload)
             elif kind == worker.DONE:
-                return Outcome(Facts(**json.loads(payload)), text)
+                outcome.facts = Facts(**json.loads(payload))
+                return outcome
             else:
                 self.usable = self.usable and kind == worker.REFUSED
-                return Outcome(Facts(), reason=json.loads(payload))
+                return outcome.refused(json.loads(payload))
 
     def _receive(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
+        while len(self._heard_of) < size:
             left = self._deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError
             self._socket.settimeout(left)
-            part = self._socket.recv(min(size - len(parts), 2**18))
+            part = self._socket.recv(2**18)
             if not part:
                 raise EOFError
-            parts += part
-        return bytes(parts)
+            self._heard_of += part
+        found = bytes(self._heard_of[:size])
+        del self._heard_of[:size]
+        return found
 
-    def _failed(self, reason: str | None) -> Outcome:
+    def _failed(self, outcome: Outcome, reason: str | None) -> Outcome:
         """The process is of no more use; without a reason, its end tells one."""
         self.usable = False
         code = self._wait() if reason is None else None
         self.end()
-        return Outcome(Facts(), reason=reason or self._ended_by(code))
+        return outcome.refused(reason or self._ended_by(code))
 
     def _wait(self) -> int | None:
         try:

@@ -18,8 +18,8 @@ SEEN = 2**16  # characters that are looked at of a text up to a piece's length: 
 SIMILAR = 0.8
 BUCKET = 4  # files that a band remembers
 EMPTY = np.uint64(2**64 - 1)
-WORD, NEXT = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)  # odd: they can be inverted
-INVERSE = np.uint64(pow(int(WORD), -1, 2**64))
+WORD, NEXT = np.uint32(0x9E3779B1), np.uint64(0xC2B2AE3D27D4EB4F)  # odd: they can be inverted
+INVERSE = np.uint32(pow(int(WORD), -1, 2**32))
 Hashes = NDArray[np.uint64]
 
 
@@ -108,25 +108,42 @@ def shingles(text: str) -> Hashes:
         return words
     width = min(SHINGLE, len(words))
     count = len(words) - width + 1
-    total = np.zeros(count, np.uint64)
-    for offset in range(width):
-        total = total * NEXT + words[offset : offset + count]
+    total = words[:count].copy()
+    for offset in range(1, width):
+        total *= NEXT
+        total += words[offset : offset + count]
     return mixed(total)
 
 
 def word_hashes(text: str) -> Hashes:
-    """A polynomial hash of every word, all words at once: prefix sums, shifted back to each word's start."""
-    codes = np.frombuffer(text.lower().encode("utf-32-le", "replace"), "<u4")
-    if not len(codes):
+    """A polynomial hash of every word, all words at once: prefix sums, shifted back to each word's start.
+
+    Sums of 32 bits are enough for words, and twice as fast as those of 64.
+    """
+    codes, starts = _letters(text.lower())
+    if not len(starts):
         return np.zeros(0, np.uint64)
+    powers, inverses = (_powers(int(base), -(-len(codes) // 4096))[: len(codes)] for base in (WORD, INVERSE))
+    sums = np.zeros(len(codes) + 1, np.uint32)
+    np.cumsum(codes * powers, dtype=np.uint32, out=sums[1:])
+    here = sums[starts]
+    sizes = np.append(here[1:], sums[-1]) - here
+    return mixed((sizes * inverses[starts]).astype(np.uint64))
+
+
+def _letters(text: str) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+    """What words are made of, 0 for all between them, and where each word starts."""
+    if text.isascii():
+        codes = np.frombuffer(text.encode().translate(_ascii()), np.uint8)
+        inside = codes != 0
+        starts = inside.copy()
+        starts[1:] &= ~inside[:-1]
+        return codes.astype(np.uint32), np.flatnonzero(starts)
+    codes = np.frombuffer(text.encode("utf-32-le", "replace"), "<u4")
     kinds = _kinds()[np.minimum(codes, 0x10FFFF)]
     before = np.concatenate([[0], kinds[:-1]])
-    starts = np.flatnonzero((kinds > 0) & ((before == 0) | (kinds == 2) | (before == 2)))
-    values = np.where(kinds > 0, codes, 0).astype(np.uint64)
-    powers, inverses = (_powers(int(base), -(-len(codes) // 4096))[: len(codes)] for base in (WORD, INVERSE))
-    sums = np.concatenate([[np.uint64(0)], np.cumsum(values * powers, dtype=np.uint64)])
-    ends = np.append(starts[1:], len(codes))
-    return mixed((sums[ends] - sums[starts]) * inverses[starts])
+    starts = (kinds > 0) & ((before == 0) | (kinds == 2) | (before == 2))
+    return np.where(kinds > 0, codes, np.uint32(0)), np.flatnonzero(starts)
 
 
 def mixed(values: Hashes) -> Hashes:
@@ -137,10 +154,16 @@ def mixed(values: Hashes) -> Hashes:
 
 
 @lru_cache(maxsize=128)
-def _powers(base: int, blocks: int) -> Hashes:
-    powers = np.full(4096 * blocks, np.uint64(base))
+def _powers(base: int, blocks: int) -> NDArray[np.uint32]:
+    powers = np.full(4096 * blocks, np.uint32(base))
     powers[0] = 1
-    return np.cumprod(powers, dtype=np.uint64)
+    return np.cumprod(powers, dtype=np.uint32)
+
+
+@lru_cache(maxsize=1)
+def _ascii() -> bytes:
+    """Letters and digits as they are, 0 for the rest."""
+    return bytes(code if chr(code).isalnum() else 0 for code in range(128)).ljust(256, b"\0")
 
 
 @lru_cache(maxsize=1)

@@ -65,31 +65,43 @@ def _limit_seconds(seconds: int) -> None:
 def _serve(
     connection: socket.socket, source: Source, read: Callable[[Source, Facts], Iterator[str]]
 ) -> None:
-    facts = Facts()
+    facts, answer = Facts(), _Answer(connection)
     try:
         for text in read(source, facts):
             for start in range(0, len(text), FRAME):
-                _send(connection, TEXT, text[start : start + FRAME].encode("utf-8", "replace"))
-        _send_json(connection, DONE, asdict(facts))
+                answer.add(TEXT, text[start : start + FRAME].encode("utf-8", "replace"))
+        answer.end(DONE, asdict(facts))
     except Unreadable as error:
-        _send_json(connection, REFUSED, str(error))
+        answer.end(REFUSED, str(error))
     except RecursionError:
-        _send_json(connection, REFUSED, "nested too deeply")
+        answer.end(REFUSED, "nested too deeply")
     except MemoryError:
-        _send_json(connection, BROKEN, "needs more memory than one file may take")
+        answer.end(BROKEN, "needs more memory than one file may take")
     except BrokenPipeError:
         sys.exit()
     except Exception as error:  # noqa: BLE001 - a parser may raise anything
         reason = " ".join(f"{type(error).__name__} {error}".split())
-        _send_json(connection, BROKEN, f"cannot be parsed: {reason[:200]}")
+        answer.end(BROKEN, f"cannot be parsed: {reason[:200]}")
 
 
-def _send_json(connection: socket.socket, kind: bytes, value: Any) -> None:
-    _send(connection, kind, json.dumps(value).encode())
+class _Answer:
+    """Frames, sent together: each time that the other side is woken costs as much as a short page."""
 
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._waiting = connection, bytearray()
 
-def _send(connection: socket.socket, kind: bytes, payload: bytes) -> None:
-    connection.sendall(HEADER.pack(kind, len(payload)) + payload)
+    def add(self, kind: bytes, payload: bytes) -> None:
+        self._waiting += HEADER.pack(kind, len(payload)) + payload
+        if len(self._waiting) > FRAME:
+            self._send()
+
+    def end(self, kind: bytes, value: Any) -> None:
+        self._waiting += HEADER.pack(kind, len(payload := json.dumps(value).encode())) + payload
+        self._send()
+
+    def _send(self) -> None:
+        self._connection.sendall(self._waiting)
+        self._waiting.clear()
 
 
 if __name__ == "__main__":
