@@ -94,7 +94,7 @@ def line(seed: int, held: bool, after: float) -> dict[str, Any]:
     return {
         "seed": seed, "row": "rl", "held": held, "before": {"behaviour": 0.1}, "after": {"behaviour": after},
         "metrics": {"reward": [0.2, 0.6], "signal_bias": [0.0, 0.2]},
-        "cost": {"seconds": 10.0, "tokens_trained": 1000.0},
+        "cost": {"tokens_sampled": 0, "tokens_trained": 1000.0},
     }  # fmt: skip
 
 
