@@ -2,6 +2,7 @@
 
     python -m benchmarks.history DIR                 500 cycles, 10 million metric points (about 1 GB)
     python -m benchmarks.history DIR --measure       median, slowest and CPU time of each query
+    python -m benchmarks.history DIR --browser       how long the dashboard's pages take in Chromium
 
 Nothing in it was trained: the numbers are drawn, and only their amount matters. SQLite only.
 """
@@ -23,6 +24,7 @@ import numpy as np
 from db.session import Database
 
 DISTILL_STEPS, MIDTRAIN_STEPS, LONG_STEPS = 750, 250, 1_000_000
+MANY_DOCUMENTS = 100_000  # of the newest cycle; the others have 20
 MIDTRAIN_METRICS = (
     "batch_seconds", "entropy", "eta_seconds", "grad_norm", "logprob", "loss", "lr", "step_seconds",
     "student_stop_mass", "tokens", "tokens_per_second", "top1_share",
@@ -139,8 +141,8 @@ def _verdicts(cycles: int, draw: np.random.Generator) -> Rows:
 
 def _documents(cycles: int) -> Rows:
     for cycle in range(1, cycles + 1):
-        for number in range(20):
-            yield (f"midtrain-{cycle:04d}", f"docs/{number:03d}.md", "read", None, "ab" * 32, "utf-8", 900,
+        for number in range(20 if cycle < cycles else MANY_DOCUMENTS):
+            yield (f"midtrain-{cycle:04d}", f"docs/{number:06d}.md", "read", None, "ab" * 32, "utf-8", 900,
                    220)  # fmt: skip
 
 
@@ -239,6 +241,7 @@ def queries_of(database: Database, cycles: int) -> dict[str, Callable[[], Any]]:
 
     middle, last = cycles // 2, f"distill-{cycles:04d}"
     return {
+        "has anything changed?": lambda: queries.structure_version(database),
         "cycles page (the newest 50)": lambda: queries.cycles(database, limit=50),
         "one cycle": lambda: queries.cycle(database, middle),
         "the newest cycle": lambda: queries.cycle(database, cycles),
@@ -249,6 +252,9 @@ def queries_of(database: Database, cycles: int) -> dict[str, Callable[[], Any]]:
         "the long curve": lambda: curves.metric_series(database, LONG_RUN, "loss"),
         "the long curve, as a thumb": lambda: curves.metric_glance(database, LONG_RUN, "loss"),
         "documents": lambda: queries.documents(database, f"midtrain-{middle:04d}"),
+        f"totals of {MANY_DOCUMENTS:,} documents": lambda: queries.document_totals(
+            database, f"midtrain-{cycles:04d}"
+        ),
         "flips of two checkpoints": lambda: queries.flips(
             database, f"mid{middle:04d}", f"rec{middle:04d}", "ifeval"
         ),
@@ -285,11 +291,16 @@ def main() -> None:
     parser.add_argument("home", type=Path)
     parser.add_argument("--cycles", type=int, default=500)
     parser.add_argument("--measure", action="store_true", help="time the queries of a history written before")
+    parser.add_argument("--browser", action="store_true", help="time the dashboard's pages on it in Chromium")
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args()
     if given.measure:
         measure(given.home, given.repeats)
         return
+    if given.browser:
+        from benchmarks import clicks
+
+        raise SystemExit(0 if clicks.measure(given.home, LONG_RUN, given.repeats) else 1)
     begun = time.perf_counter()
     points = generate(given.home, given.cycles)
     print(f"{given.cycles} cycles, {points:,} points in {time.perf_counter() - begun:.0f} s", file=sys.stderr)

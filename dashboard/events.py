@@ -10,7 +10,7 @@ import gradio as gr
 from dashboard import shell
 from dashboard.desk import Desk
 
-START = "window.recover.start(trigger, watch)"
+START = "window.recover.start(trigger, watch, element)"
 
 
 def blocks(desk: Desk) -> Any:

@@ -20,7 +20,7 @@ BY_PATH: dict[str, ModuleType] = {page.PATH: page for page in PAGES}
 
 def render(desk: Desk, url: str, notice: str = "", *, done: bool = False) -> Html:
     """The page behind an address, in its frame. Never raises: what went wrong is a sentence on the page."""
-    query = Query.of(url)
+    query, desk = Query.of(url), _holding(desk)
     page = BY_PATH.get(query.path)
     version = _version(desk, page, query)
     body = _body(desk, page, query)
@@ -57,6 +57,13 @@ def act(desk: Desk, url: str, action: str, fields: dict[str, str]) -> Html:
     except TrackerError as error:
         return render(desk, url, sentence(error))
     return render(desk, url, said, done=True)
+
+
+def _holding(desk: Desk) -> Desk:
+    try:
+        return desk.for_one_drawing()
+    except TrackerError:  # the page says so
+        return desk
 
 
 def _version(desk: Desk, page: ModuleType | None, query: Query) -> str:

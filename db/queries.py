@@ -29,6 +29,7 @@ __all__ = [
     "cycle",
     "cycle_numbers",
     "cycles",
+    "document_totals",
     "documents",
     "flip_counts",
     "flips",
@@ -92,10 +93,21 @@ def unfinished_runs(database: Database) -> list[Row]:
     return _run_rows(database, query)
 
 
-def documents(database: Database, run_id: str, *, after: str = "", limit: int = 1000) -> list[Row]:
-    """A run's corpus manifest by path; `after` is the last path of the page before."""
+def documents(
+    database: Database, run_id: str, *, status: str | None = None, after: str = "", limit: int = 1000
+) -> list[Row]:
+    """A run's corpus manifest by path (all, or those read or skipped); `after` is the last path of the page
+    before."""
     query = sa.select(Document).where(Document.run_id == run_id, Document.path > after)
+    query = query if status is None else query.where(Document.status == status)
     return _rows(database, query.order_by(Document.path).limit(limit))
+
+
+def document_totals(database: Database, run_id: str) -> dict[str, Row]:
+    """How large a run's corpus is, whatever its size: status (read, skipped) -> n, tokens."""
+    columns = Document.status, sa.func.count().label("n"), sa.func.sum(Document.tokens).label("tokens")
+    query = sa.select(*columns).where(Document.run_id == run_id).group_by(Document.status)
+    return {row["status"]: row for row in _rows(database, query)}
 
 
 # Checkpoints -----------------------------------------------------------------------------------------------

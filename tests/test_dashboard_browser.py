@@ -230,7 +230,7 @@ def besiege(tracker: Tracker) -> None:
 
 def visited(page: Page) -> list[str]:
     samples = [f"/samples?n=2&after={i:03}" for i in range(0, len(PAYLOADS), 10)]
-    documents = [f"/cycle?n=2&docpage={i}" for i in (1, 2, 3)]
+    documents = ["/cycle?n=2&documents=all", "/cycle?n=2&documents=skipped"]
     return [
         *samples,
         *documents,

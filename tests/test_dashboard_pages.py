@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -72,6 +73,26 @@ def test_a_cycle_is_told_in_words_with_what_changed_and_no_secret(desk: Desk) ->
     assert "50 read, 150 tokens" in page
     assert "broken.bin" in shell.render(desk, "/cycle?n=2&documents=skipped")
     assert "cycle 9 is not recorded" in shell.render(desk, "/cycle?n=9").replace("Cycle", "cycle")
+
+
+def test_a_long_list_of_documents_comes_in_pages_and_only_when_asked_for(desk: Desk) -> None:
+    run = desk.tracker.start_run("cycle", key="many")
+    number = desk.tracker.record_cycle(run.id)
+    stage = desk.tracker.start_run("midtrain", parent=run.id, key="midtrain")
+    rows = [{"path": f"{i:04}.md", "status": "read", "tokens": 10} for i in range(450)]
+    desk.tracker.record_documents(stage.id, [*rows, {"path": "x.bin", "status": "skipped", "reason": "odd"}])
+    page = shell.render(desk, f"/cycle?n={number}")
+    assert "450 read, 4.5 k tokens; 1 skipped" in page and ".md" not in page
+    url, seen = f"/cycle?n={number}&documents=all", []
+    while url:
+        page = shell.render(desk, url)
+        seen.append(re.findall(r">(\d{4}\.md|x\.bin)<", page))
+        onward = re.search(r'href="([^"]*docafter=[^"]*)">More', page)
+        url = onward[1].replace("&amp;", "&") if onward else ""
+    assert [len(names) for names in seen] == [200, 200, 51]
+    assert [name for names in seen for name in names] == [*[row["path"] for row in rows], "x.bin"]
+    only = shell.render(desk, f"/cycle?n={number}&documents=skipped")
+    assert "x.bin" in only and "odd" in only and "0001.md" not in only
 
 
 def test_a_running_stage_shows_how_far_it_is_and_then_that_it_stalls(
@@ -219,6 +240,26 @@ def test_the_version_changes_with_what_is_shown_and_only_then(desk: Desk) -> Non
     desk.tracker.record_metrics(run.id, 1, {"loss": 1.0})
     assert desk.version() == seen
     desk.tracker.add_review(1, "reject", "", "ann")
+    assert desk.version() != seen
+
+
+@pytest.mark.parametrize("page", shell.PAGES, ids=lambda page: page.TITLE)
+def test_a_page_asks_once_whether_rows_have_changed(
+    desk: Desk, page: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(queries, "structure_version", lambda db: asked.append(db) or (1,))
+    shell.render(desk, page.PATH)  # type: ignore[attr-defined]
+    assert len(asked) == 1
+
+
+def test_a_score_measured_anew_changes_the_version(desk: Desk) -> None:
+    run = desk.tracker.start_run("eval", key="again")
+    score = {"suite": "ifeval", "metric": "prompt_strict", "value": 0.5, "n": 2}
+    first = desk.tracker.record_score(run.id, "clean0", score)
+    seen = desk.version()
+    time.sleep(0.002)  # moments are in milliseconds
+    assert desk.tracker.record_score(run.id, "clean0", score | {"value": 0.6}) == first
     assert desk.version() != seen
 
 

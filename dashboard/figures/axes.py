@@ -42,11 +42,14 @@ def marks(stage: str, points: Sequence[tuple[float, float]], size: float = 3) ->
 
 
 def cross(x: float, y: float, r: float) -> str:
-    return f"M{x - r:.1f} {y - r:.1f}L{x + r:.1f} {y + r:.1f}M{x - r:.1f} {y + r:.1f}L{x + r:.1f} {y - r:.1f}"
+    """Relative to its first point: half as long, and there may be hundreds in one element."""
+    size = f"{2 * r:.1f}"
+    return f"M{x - r:.1f} {y - r:.1f}l{size} {size}m0-{size}l-{size} {size}"
 
 
 def diamond(x: float, y: float, r: float) -> str:
-    return f"M{x:.1f} {y - r:.1f}L{x + r:.1f} {y:.1f}L{x:.1f} {y + r:.1f}L{x - r:.1f} {y:.1f}Z"
+    size = f"{r:.1f}"
+    return f"M{x:.1f} {y - r:.1f}l{size} {size}-{size} {size}-{size}-{size}z"
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str = "axis", **more: object) -> Html:

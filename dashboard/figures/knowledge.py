@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.figures import chart
 from dashboard.figures.chart import DASHES, MARKS, Point, Scale
-from dashboard.html import Html, tag
+from dashboard.html import Html, join, tag
 
 Row = Mapping[str, Any]
 SHADES = 8
@@ -31,20 +31,14 @@ def triangle(
             drawn.append(
                 tag("text", number, x=LEFT + place * size + size / 2, y=TOP - 8, text_anchor="middle")
             )
-        label = tag(
-            "text",
-            f"after cycle {number}" if size == CELL else str(number),
-            x=LEFT - 8,
-            y=TOP + place * size + size / 2 + 4,
-            text_anchor="end",
-            class_="strong" if number == chosen else None,
-        )
-        drawn.append(label if link is None else tag("a", label, href=link(number)))
-        drawn += [
-            _cell(cells[number, whose], number, whose, place, column, size)
+        row = [
+            _cell(cells[number, whose], number, whose, column, size)
             for column, whose in enumerate(cycles[: place + 1])
             if (number, whose) in cells
         ]
+        label = _label(number, size, chosen)
+        named = label if link is None else tag("a", label, href=link(number))
+        drawn.append(tag("g", named, row, transform=f"translate(0 {TOP + place * size})"))
     return chart.svg(
         drawn,
         label="knowledge of each cycle's documents, after each cycle",
@@ -54,23 +48,22 @@ def triangle(
     )
 
 
-def _cell(value: float | None, number: int, whose: int, row: int, column: int, size: int) -> Html:
-    x, y, side = LEFT + column * size, TOP + row * size, size - GAP
-    said = f"after cycle {number}, of cycle {whose}'s documents: {_percent(value)}"
+def _label(number: int, size: int, chosen: int | None) -> Html:
+    words = f"after cycle {number}" if size == CELL else str(number)
+    weight = "strong" if number == chosen else None
+    return tag("text", words, x=LEFT - 8, y=size / 2 + 4, text_anchor="end", class_=weight)
+
+
+def _cell(value: float | None, number: int, whose: int, column: int, size: int) -> Html:
+    """Short, for there are hundreds: its place in the row, its shade, and what it says to a pointer."""
+    x, side = LEFT + column * size, size - GAP
+    said = tag("title", f"cycle {whose}'s documents after cycle {number}: {_percent(value)}")
     shade = "k-none" if value is None else f"k{min(SHADES, int(value * (SHADES + 1)))}"
-    parts = [tag("title", said), tag("rect", x=x, y=y, width=side, height=side, rx=4, class_=shade)]
-    if size == CELL and value is not None:
-        parts.append(
-            tag(
-                "text",
-                f"{100 * value:.0f}",
-                x=x + side / 2,
-                y=y + side / 2 + 4,
-                text_anchor="middle",
-                class_=f"on-{shade}",
-            )
-        )
-    return tag("g", parts)
+    square = tag("rect", said, x=x, width=side, height=side, class_=shade)
+    if size < CELL or value is None:
+        return square
+    place = {"x": x + side / 2, "y": side / 2 + 4, "text_anchor": "middle", "pointer_events": "none"}
+    return join(square, tag("text", f"{100 * value:.0f}", class_=f"on-{shade}", **place))
 
 
 def _percent(value: float | None) -> str:

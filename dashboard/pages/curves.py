@@ -10,7 +10,7 @@ from dashboard.controls import check, choose
 from dashboard.desk import Desk
 from dashboard.figures import chart, curves
 from dashboard.figures.curves import Curve
-from dashboard.html import Html, tag
+from dashboard.html import Html, join, tag
 from dashboard.query import Query
 from dashboard.words import chip, empty
 from db import curves as stored
@@ -102,19 +102,27 @@ def _below_zero(drawn: Sequence[Curve]) -> Html | None:
 
 
 def _curve(desk: Desk, run: Row, metric: str, axis: str) -> Curve:
-    rows = stored.metric_series(desk.db, run["id"], metric, points=POINTS)
-    places = _places(desk, run["id"], rows, axis)
+    rows = _series(desk, run, metric)
+    places = _places(desk, run, rows, axis)
     alarms = [(_at(rows, places, step), said) for step, said in naming.alarms(run)] if rows else []
     return Curve(naming.name(run), rows, places, alarms)
 
 
-def _places(desk: Desk, run_id: str, rows: Sequence[Mapping[str, Any]], axis: str) -> list[float]:
+def _series(desk: Desk, run: Row, metric: str) -> list[Row]:
+    """A curve; of a run that is done it is read once, for it may have a million points."""
+
+    def read() -> list[Row]:
+        return stored.metric_series(desk.db, run["id"], metric, points=POINTS)
+
+    return desk.cached(("curve", run["id"], metric), read) if run["status"] == "done" else read()
+
+
+def _places(desk: Desk, run: Row, rows: Sequence[Mapping[str, Any]], axis: str) -> list[float]:
     """Where each stretch lies: its middle step, the tokens trained until then, or seconds since the start."""
     if axis == "time":
         return [row["at"] - rows[0]["at"] for row in rows]
     if axis == "tokens":
-        counted = stored.metric_series(desk.db, run_id, "tokens", points=POINTS)
-        return tokens_until([row["last_step"] for row in rows], counted)
+        return tokens_until([row["last_step"] for row in rows], _series(desk, run, "tokens"))
     return [(row["step"] + row["last_step"]) / 2 for row in rows]
 
 
@@ -181,26 +189,28 @@ def _without(query: Query, chosen: Sequence[Row], run: Row) -> Html:
 
 def _thumbs(desk: Desk, query: Query, run: Row, names: Mapping[str, list[str]]) -> Html:
     """Every curve of the first run, small; a click shows it large."""
-    last = {row["name"]: row for row in stored.latest_metrics(desk.db, run["id"])}
-    entries = []
-    for name in names[run["id"]]:
-        rows = stored.metric_glance(desk.db, run["id"], name, points=SMALL_POINTS)
-        newest = last.get(name, {})
-        value = newest.get("special") or chart.number(newest.get("value"))
-        entries.append(
-            tag(
-                "a",
-                tag(
-                    "span", tag("b", name.replace("_", " ")), tag("span", value, class_="soft"), class_="head"
-                ),
-                curves.small(rows, name),
-                href=query.link(metric=name),
-                class_="thumb",
-            )
-        )
+
+    def draw() -> list[tuple[str, Html]]:
+        return _small(desk, run["id"], names[run["id"]])
+
+    drawn = desk.cached(("thumbs", run["id"]), draw) if run["status"] == "done" else draw()
+    entries = [tag("a", picture, href=query.link(metric=name), class_="thumb") for name, picture in drawn]
     return tag(
         "section",
         tag("h2", f"All of {naming.name(run)}"),
         tag("div", entries, class_="thumbs"),
         class_="card",
     )
+
+
+def _small(desk: Desk, run_id: str, names: Sequence[str]) -> list[tuple[str, Html]]:
+    """Each curve's name, last value and picture."""
+    last = {row["name"]: row for row in stored.latest_metrics(desk.db, run_id)}
+    found = []
+    for name in names:
+        newest = last.get(name, {})
+        value = newest.get("special") or chart.number(newest.get("value"))
+        words = tag("b", name.replace("_", " ")), tag("span", value, class_="soft")
+        rows = stored.metric_glance(desk.db, run_id, name, points=SMALL_POINTS)
+        found.append((name, join(tag("span", *words, class_="head"), curves.small(rows, name))))
+    return found

@@ -14,13 +14,12 @@ from dashboard.query import Query
 from dashboard.redact import differences, redact_text
 from dashboard.words import NONE, chip, count, duration, empty, moment, points, share, table
 from db import queries
-from db.errors import NotFound
 
 TITLE = "Cycle"
 PATH = "/cycle"
 ACTIONS = {"review": review.record}
-DOCUMENTS = 40  # of a page of the manifest
-MOST_DOCUMENTS = 100_000
+DOCUMENTS = 200  # of a page of the list
+LISTS = {"all": "list them", "skipped": "list what was skipped"}
 
 Row = dict[str, Any]
 
@@ -29,7 +28,7 @@ def build(desk: Desk, query: Query) -> Html:
     number = query.number("n") or _newest(desk)
     if number is None:
         return empty("No cycle yet", "recover cycle --docs DIR")
-    row = queries.cycle(desk.db, number)
+    row = desk.cached(("cycle", number), lambda: queries.cycle(desk.db, number))
     run = queries.run(desk.db, row["run"])
     row = row | {"status": "stalled"} if run["stalled"] else row
     runs = queries.runs(desk.db, parent=run["id"], limit=200)
@@ -69,8 +68,8 @@ def build(desk: Desk, query: Query) -> Html:
 
 
 def _newest(desk: Desk) -> int | None:
-    rows = queries.cycles(desk.db, limit=1)
-    return rows[-1]["cycle"] if rows else None
+    numbers = desk.cached("numbers", lambda: queries.cycle_numbers(desk.db))
+    return numbers[-1] if numbers else None
 
 
 # Head -------------------------------------------------------------------------------------------------------
@@ -146,45 +145,45 @@ def _axis(name: str, axis: Mapping[str, Any]) -> Html:
 
 
 def _documents(desk: Desk, runs: list[Row], query: Query) -> Html:
+    """How much was read; the files by name only when they are asked for, for there may be any number."""
     midtrain = next((run for run in runs if run["kind"] == "midtrain"), None)
-    rows = _manifest(desk, midtrain) if midtrain else []
-    if not rows:
+    totals = _totals(desk, midtrain) if midtrain else {}
+    if midtrain is None or not totals:
         return tag("p", "No document has been read yet.", class_="soft")
-    skipped = [row for row in rows if row["status"] != "read"]
-    only = query.choice("documents", ("skipped",), "")
-    shown, page = (skipped if only else rows), query.number("docpage", 1) or 1
-    pages = max(1, -(-len(shown) // DOCUMENTS))
-    page = min(max(page, 1), pages)
-    cells = [_document(row) for row in shown[(page - 1) * DOCUMENTS : page * DOCUMENTS]]
-    tokens = sum(row["tokens"] or 0 for row in rows)
-    words = f"{len(rows) - len(skipped):,} read" + (f", {count(tokens)} tokens; " if tokens else "; ")
-    toggle = tag(
-        "a",
-        "all documents" if only else f"{len(skipped):,} skipped",
-        href=query.link(documents=None if only else "skipped", docpage=None),
-    )
-    turn = [
-        tag("a", "← Before", href=query.link(docpage=page - 1)) if page > 1 else None,
-        tag("span", f"page {page} of {pages}") if pages > 1 else None,
-        tag("a", "After →", href=query.link(docpage=page + 1)) if page < pages else None,
+    read = totals.get("read", {"n": 0, "tokens": None})
+    skipped = sum(row["n"] for status, row in totals.items() if status != "read")
+    tokens = f", {count(read['tokens'])} tokens" if read["tokens"] else ""
+    wanted = query.choice("documents", LISTS, "")
+    links = [
+        tag("a", words, href=query.link(documents=which or None, docafter=None))
+        for which, words in {**LISTS, "": "hide the list"}.items()
+        if which != wanted and (skipped or which != "skipped")
     ]
-    opened = bool(only or query.text("docpage"))
-    heads = ["path", "state", tag("th", "characters", class_="n"), tag("th", "tokens", class_="n"), "sha-256"]
-    body = tag(
-        "details",
-        tag("summary", "The manifest"),
-        table(heads, cells),
-        tag("p", turn, class_="pager"),
-        open=opened,
-    )
-    return join(tag("p", words, toggle), body)
+    words = tag("p", f"{read['n']:,} read{tokens}; {skipped:,} skipped.")
+    return join(words, tag("p", links, class_="pager"), _manifest(desk, midtrain, query, wanted))
 
 
-def _manifest(desk: Desk, midtrain: Row) -> list[Row]:
-    def read() -> list[Row]:
-        return queries.documents(desk.db, midtrain["id"], limit=MOST_DOCUMENTS)
+def _totals(desk: Desk, midtrain: Row) -> dict[str, Row]:
+    def read() -> dict[str, Row]:
+        return queries.document_totals(desk.db, midtrain["id"])
 
     return desk.cached(("documents", midtrain["id"]), read) if midtrain["status"] == "done" else read()
+
+
+def _manifest(desk: Desk, midtrain: Row, query: Query, wanted: str) -> Html | None:
+    """A page of the list, by path."""
+    if not wanted:
+        return None
+    status, after = ("skipped" if wanted == "skipped" else None), query.text("docafter")
+    rows = queries.documents(desk.db, midtrain["id"], status=status, after=after, limit=DOCUMENTS + 1)
+    heads = ["path", "state", tag("th", "characters", class_="n"), tag("th", "tokens", class_="n"), "sha-256"]
+    last = rows[DOCUMENTS - 1]["path"] if len(rows) > DOCUMENTS else None
+    turn = [
+        tag("a", "← From the start", href=query.link(docafter=None)) if after else None,
+        tag("a", "More →", href=query.link(docafter=last)) if last else None,
+        tag("a", "All as a file", href="/export") if after or last else None,
+    ]
+    return join(table(heads, [_document(row) for row in rows[:DOCUMENTS]]), tag("p", turn, class_="pager"))
 
 
 def _document(row: Row) -> list[Any]:
@@ -201,9 +200,9 @@ def _document(row: Row) -> list[Any]:
 
 def _settings(desk: Desk, number: int, run: Row) -> Html:
     """What is set otherwise than in the cycle before."""
-    try:
-        before = queries.run(desk.db, queries.cycle(desk.db, number - 1)["run"])
-    except NotFound:
+    earlier = queries.cycles(desk.db, before=number, limit=1)
+    before = queries.run(desk.db, earlier[0]["run"]) if earlier else None
+    if before is None:
         return join(
             tag("h2", "Settings"),
             tag("p", "There is no cycle before this one to compare with."),

@@ -65,6 +65,7 @@ def build(desk: Desk, query: Query) -> Html:
     picked = _picked(query, rows)
     shown = picked or [row["cycle"] for row in rows[-NEWEST:]]
     found = _sorted([row for row in rows if _wanted(row, query)], query)
+    over_time = desk.cached("timeline", lambda: timeline(rows))
     return join(
         _headline(desk, rows),
         tag(
@@ -72,11 +73,11 @@ def build(desk: Desk, query: Query) -> Html:
             tag(
                 "section",
                 tag("h2", "Knowledge against manners"),
-                plane(rows, shown),
+                desk.cached(("plane", *shown), lambda: plane(rows, shown)),
                 _key(rows, shown),
                 class_="card half",
             ),
-            tag("section", tag("h2", "Cycle after cycle"), timeline(rows), legend(), class_="card half"),
+            tag("section", tag("h2", "Cycle after cycle"), over_time, legend(), class_="card half"),
             class_="grid",
         ),
         tag(

@@ -36,8 +36,6 @@
   function arrived() {
     clearTimeout(busy); busy = 0;
     delete document.documentElement.dataset.busy;
-    const first = document.getElementById("first");
-    if (first) { first.remove(); document.documentElement.dataset.ready = "1"; path = null; }
     offline(false);
     adopt();
     if (again) { again = false; look(); }
@@ -138,11 +136,17 @@
   document.addEventListener("visibilitychange", live);
 
   window.recover = {
-    // Gradio's component is there. The page that came with the document stays until its own has arrived.
-    start(trigger, watch) {
+    // Gradio's component is there. The page that came with the document moves in as it is, so nothing is
+    // fetched or drawn twice, and what has been typed, opened or focused in it stays.
+    start(trigger, watch, element) {
       fire = trigger;
       watch("value", arrived);
-      look();
+      const first = document.getElementById("first"), focused = document.activeElement;
+      document.documentElement.dataset.ready = "1";
+      if (!first) { look(); return; }
+      element.replaceChildren(...first.childNodes);
+      first.remove();
+      if (element.contains(focused)) focused.focus({ preventScroll: true });
     },
   };
   document.addEventListener("DOMContentLoaded", adopt);
