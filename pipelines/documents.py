@@ -130,7 +130,7 @@ def _taken_up(entry: tree.Entry, limits: Limits, pool: Pool) -> _Job:
     if entry.size > largest * MIB:
         entry.reason = f"larger than {largest} MiB"
         return _Job(entry, format)
-    answer = None if format.here else pool.submit(entry.handle, format, packed)
+    answer = None if format.here else pool.submit(entry.handle, format, packed, entry.size)
     return _Job(entry, format, packed, answer)
 
 

@@ -159,6 +159,15 @@ def test_what_is_only_strange_is_read(corpus):
     assert reasons(corpus)["deep.jsonl"] == "1 of 2 lines are no JSON"
 
 
+def test_what_breaks_its_process_costs_no_other_file_of_its_message(tmp_path):
+    """Short files go to a process together; those behind the one that kills it go to the next process."""
+    pages: dict[str, bytes | str] = {f"{n:02}.html": f"<p>page {n}</p>" for n in range(30)}
+    root = papers.write(tmp_path, pages | {"07.pdf": papers.endless_pdf(), "21.pdf": papers.endless_pdf()})
+    found = documents.read_corpus(root, Limits(seconds_per_file=1, memory_mib=512, workers=1))
+    assert list(found.texts) == [f"page {n}" for n in range(30)]
+    assert [row.path for row in found.manifest if row.status == "skipped"] == ["07.pdf", "21.pdf"]
+
+
 def test_strict_stops_at_the_first_file_that_is_skipped(folder):
     with pytest.raises(InputError, match=r"docs: binary\.txt: binary data, not text: remove") as refused:
         documents.read_corpus(folder, LIMITS, strict=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from pipelines.reading import encodings
 from pipelines.reading.formats import Unreadable
@@ -31,6 +31,8 @@ BLOCKS = _words(
 )
 TIGHT = _words("li tr dt dd")  # blocks that follow each other without an empty line
 MAIN = _words("main article")
+SPECIAL = NEVER | BLOCKS | MAIN | _words("title a br td th pre")  # the rest is only a word's looks
+TOLD = _words("hidden aria-hidden role style class id")  # attributes that may say: leave this out
 WHOLE = MAIN | _words("html body")  # never left out for a name in their class
 ROLES = _words("navigation banner contentinfo complementary search menu menubar toolbar dialog alertdialog")
 NAMES = _words(
@@ -75,8 +77,7 @@ def _decoded(source: Source, facts: Facts) -> Iterator[str]:
     yield from characters(source, facts)
 
 
-@dataclass
-class _Block:
+class _Block(NamedTuple):
     text: str
     links: int  # characters that are links
     main: bool
@@ -84,7 +85,10 @@ class _Block:
 
 
 class _Page:
-    """Hears of every tag and text, and keeps the blocks of text that are worth it."""
+    """Hears of every tag and text, and keeps the blocks of text that are worth it.
+
+    It is called for each of them, so what is most frequent comes first.
+    """
 
     def __init__(self) -> None:
         self.blocks: list[_Block] = []
@@ -99,26 +103,31 @@ class _Page:
         self._open.append(tag)
         if self._skipped_at:
             return
-        if tag == "title":
-            self._in_title = not self.title
-        if tag in NEVER or (attributes and self._unwanted(tag, attributes)) or self._page_header(tag):
-            self._skipped_at = len(self._open)
+        told = not TOLD.isdisjoint(attributes)
+        if tag not in SPECIAL and not told:
             return
-        self._main += tag in MAIN or attributes.get("role") == "main"
-        self._pre += tag == "pre"
-        self._links += tag == "a"
-        self._begin(tag)
-
-    def _begin(self, tag: str) -> None:
+        if tag in NEVER or (told and self._unwanted(tag, attributes)) or (tag == "header" and not self._main):
+            self._skipped_at = len(self._open)  # of headers a page's banner only: an article's is its title
+            return
         if tag in BLOCKS:
-            self._flush()
-            self._tight = tag in TIGHT or bool(self._parts)  # a bullet waits for the paragraph in it
-            if tag == "li":
-                self._parts.append("- ")
+            self._begin(tag)
+        elif tag == "a":
+            self._links += 1
+        elif tag == "title":
+            self._in_title = not self.title
         elif tag == "br":
             self._parts.append("\n" if self._pre else "\v")
         elif tag in ("td", "th") and "".join(self._parts).strip():
             self._parts.append(" | ")
+        if tag in MAIN or (told and attributes.get("role") == "main"):
+            self._main += 1
+
+    def _begin(self, tag: str) -> None:
+        self._flush()
+        self._pre += tag == "pre"
+        self._tight = tag in TIGHT or bool(self._parts)  # a bullet waits for the paragraph in it
+        if tag == "li":
+            self._parts.append("- ")
 
     def _unwanted(self, tag: str, attributes: dict[str, str]) -> bool:
         if "hidden" in attributes or attributes.get("aria-hidden") == "true":
@@ -130,29 +139,26 @@ class _Page:
             return True
         return tag not in WHOLE and not NAMES.isdisjoint(names)
 
-    def _page_header(self, tag: str) -> bool:
-        """A page's banner; an article's header holds its title."""
-        return tag == "header" and not self._main
-
     def end(self, tag: str) -> None:
         while self._open:
             last = self._open.pop()
-            self._close(last)
+            if self._skipped_at:
+                if len(self._open) < self._skipped_at:
+                    self._skipped_at = 0
+            elif last in SPECIAL:
+                self._close(last)
             if last == tag:
                 break
 
     def _close(self, tag: str) -> None:
-        if self._skipped_at:
-            if len(self._open) < self._skipped_at:
-                self._skipped_at = 0
-            return
-        if tag == "title":
-            self._in_title = False
         if tag in BLOCKS:
             self._flush()
-        self._main -= self._main > 0 and tag in MAIN
-        self._pre -= self._pre > 0 and tag == "pre"
-        self._links -= self._links > 0 and tag == "a"
+            self._main -= self._main > 0 and tag in MAIN
+            self._pre -= self._pre > 0 and tag == "pre"
+        elif tag == "a":
+            self._links -= self._links > 0
+        elif tag == "title":
+            self._in_title = False
 
     def data(self, text: str) -> None:
         if self._skipped_at:
@@ -168,14 +174,18 @@ class _Page:
         self._flush()
 
     def _flush(self) -> None:
+        if not self._parts:
+            return
         text = "".join(self._parts)
         if self._pre:
             text = text.strip("\n")
-        else:
+        elif "\v" in text:
             text = "\n".join(" ".join(line.split()) for line in text.split("\v")).strip()
-        if text.strip() and text != "-":
-            self.blocks.append(_Block(text, self._link_characters, self._main > 0, self._tight))
+        else:
+            text = " ".join(text.split())
         if text != "-":
+            if text.strip():
+                self.blocks.append(_Block(text, self._link_characters, self._main > 0, self._tight))
             self._parts = []
         self._link_characters = 0
 

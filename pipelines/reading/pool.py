@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import queue
 import signal
@@ -15,8 +16,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -27,9 +30,12 @@ from pipelines.reading import worker
 from pipelines.reading.formats import MIB, Format, Limits
 from pipelines.reading.plain import Facts, Source
 
+ROOT = Path(worker.__file__).parents[2]  # where `pipelines` lies, whatever hook found it
 HELD = 2**20  # bytes of an answer kept in memory; what comes after them waits on the disk
 BY_THE_CLOCK = 5  # times a file's processor time: a busy machine must not decide what is read
-FILES_EACH = 1000  # files that a process reads before it is replaced: leaks do not add up
+PATIENCE = 0.3  # seconds of work before one more process: starting one costs as much as a hundred short files
+FILES_EACH = 1000  # files after which a process is replaced: leaks do not add up
+TOGETHER = 2**18  # bytes of files that go to a process in one message
 
 
 @dataclass
@@ -66,14 +72,26 @@ class Outcome:
         return Outcome(reason=reason)
 
 
+@dataclass(frozen=True)
+class _Job:
+    handle: int
+    format: Format
+    packed: bool
+    size: int
+    answer: Future[Outcome] = field(default_factory=Future)
+
+
 class Pool:
-    """As many processes as limits.workers; they start when the first file needs one."""
+    """Up to limits.workers processes: the first when a file needs one, others when there is work for more."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._threads = ThreadPoolExecutor(limits.workers or min(4, os.cpu_count() or 1))
+        self._most = limits.workers or min(4, os.cpu_count() or 1)
+        self._threads = ThreadPoolExecutor(self._most)
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._all: set[_Worker] = set()
+        self._waiting: deque[_Job] = deque()
+        self._lock, self._started = threading.Lock(), -math.inf
         self._closed = False
 
     def __enter__(self) -> Pool:
@@ -87,35 +105,78 @@ class Pool:
         for running in list(self._all):
             running.end()
 
-    def submit(self, handle: int, format: Format, packed: bool) -> Future[Outcome]:
+    def submit(self, handle: int, format: Format, packed: bool, size: int) -> Future[Outcome]:
         """The handle stays the caller's, to be closed when the answer is there."""
-        return self._threads.submit(self._read, handle, format, packed)
+        job = _Job(handle, format, packed, size)
+        self._waiting.append(job)
+        self._threads.submit(self._work)
+        return job.answer
 
-    def _read(self, handle: int, format: Format, packed: bool) -> Outcome:
+    def _work(self) -> None:
+        """Takes some of the waiting files to a process; what a broken one leaves goes to the next."""
+        jobs = self._batch()
+        try:
+            while jobs and not self._closed:
+                self._served(jobs)
+        except BaseException as error:
+            for job in jobs:
+                job.answer.set_exception(error)
+            raise
+
+    def _batch(self) -> deque[_Job]:
+        """Short files go together, as a message each costs more than they do; others alone."""
+        found: deque[_Job] = deque()
+        with self._lock:
+            most = min(worker.MOST_FILES, max(1, len(self._waiting) // (2 * self._most)))
+            while self._waiting and len(found) < most:
+                if found and self._waiting[0].size + sum(job.size for job in found) > TOGETHER:
+                    break
+                found.append(self._waiting.popleft())
+        return found
+
+    def _served(self, jobs: deque[_Job]) -> None:
         running = self._take()
         try:
-            running.ask(handle, format, packed)
-            hashed = hashlib.sha256()
-            for block in Source(handle, packed, self.limits).raw():  # while the other process parses
-                hashed.update(block)
-            outcome = running.answer()
-        except OSError:
-            running.usable = False  # its answer would be taken for the next file's
-            raise
+            running.ask(jobs)
+            while jobs and running.usable:
+                self._answered(running, jobs[0])
+                jobs.popleft()
         finally:
             self._give_back(running)
+
+    def _answered(self, running: _Worker, job: _Job) -> None:
+        failed, hashed = None, hashlib.sha256()
+        try:
+            for block in Source(job.handle, job.packed, self.limits).raw():  # while the other process parses
+                hashed.update(block)
+        except OSError as error:
+            failed = error
+        outcome = running.answer()
         outcome.facts.sha256 = hashed.hexdigest()
-        return outcome
+        if failed:
+            job.answer.set_exception(failed)
+        else:
+            job.answer.set_result(outcome)
 
     def _take(self) -> _Worker:
-        with suppress(queue.Empty):
-            return self._idle.get_nowait()
+        """One that is idle; else a new one, unless the newest has only just begun."""
+        patience = 0.0
+        while True:
+            with suppress(queue.Empty):
+                return self._idle.get(timeout=patience) if patience > 0 else self._idle.get_nowait()
+            with self._lock:
+                patience = self._started + PATIENCE - time.monotonic()
+                if patience <= 0 or not self._all:
+                    return self._start()
+
+    def _start(self) -> _Worker:
         running = _Worker(self.limits)
         self._all.add(running)
+        self._started = time.monotonic()
         return running
 
     def _give_back(self, running: _Worker) -> None:
-        if running.usable and not self._closed:
+        if running.fresh and running.usable and not self._closed:
             self._idle.put(running)
         else:
             running.end()
@@ -130,23 +191,29 @@ class _Worker:
         self._heard_of = bytearray()  # of an answer, and not taken yet
         self._socket, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", worker.__name__, str(theirs.fileno()), str(limits.memory_mib)]
-            places = os.pathsep.join(place or str(Path.cwd()) for place in sys.path)
+            # Without `site`, whose hooks take as long to load as everything else: all places are handed over.
+            command = [sys.executable, "-S", "-m", worker.__name__]
+            command += [str(theirs.fileno()), json.dumps(asdict(limits))]
+            places = os.pathsep.join([str(ROOT), *(place or str(Path.cwd()) for place in sys.path)])
             self._process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], env={**os.environ, "PYTHONPATH": places},
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
 
-    def ask(self, handle: int, format: Format, packed: bool) -> None:
-        self.served += 1
-        self.usable = self.served < FILES_EACH
-        job = {"format": format.name, "packed": packed, "limits": asdict(self.limits)}
-        self._deadline = time.monotonic() + BY_THE_CLOCK * self.limits.seconds_per_file
+    @property
+    def fresh(self) -> bool:
+        return self.served < FILES_EACH
+
+    def ask(self, jobs: Collection[_Job]) -> None:
+        """A message for several files; they are answered one by one, in this order."""
+        rows = [{"format": job.format.name, "packed": job.packed} for job in jobs]
         with suppress(OSError):  # it is gone: then no answer comes either
-            socket.send_fds(self._socket, [json.dumps(job).encode()], [handle])
+            socket.send_fds(self._socket, [json.dumps(rows).encode()], [job.handle for job in jobs])
 
     def answer(self) -> Outcome:
         outcome = Outcome()
+        self.served += 1
+        self._deadline = time.monotonic() + BY_THE_CLOCK * self.limits.seconds_per_file
         try:
             return self._heard(outcome)
         except TimeoutError:

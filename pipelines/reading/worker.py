@@ -29,24 +29,25 @@ READERS: dict[str, Callable[[Source, Facts], Iterator[str]]] = {
 HEADER = struct.Struct("!cI")  # kind of the frame and its length
 TEXT, DONE, REFUSED, BROKEN = b"T", b"D", b"R", b"B"
 FRAME = 2**18  # characters
+MOST_FILES = 8  # in one message
 
 
 def main() -> None:
     """Serves until the other side is gone."""
     connection = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers itself
-    _limit(int(sys.argv[2]))
+    limits = Limits(**json.loads(sys.argv[2]))
+    _limit(limits.memory_mib)
     while True:
-        request, handles, *_ = socket.recv_fds(connection, 4096, 1)
+        request, handles, *_ = socket.recv_fds(connection, 4096, MOST_FILES)
         if not request:
             return
-        job = json.loads(request)
-        limits = Limits(**job["limits"])
-        _limit_seconds(limits.seconds_per_file)
-        try:
-            _serve(connection, Source(handles[0], job["packed"], limits), READERS[job["format"]])
-        finally:
-            os.close(handles[0])
+        for job, handle in zip(json.loads(request), handles, strict=True):
+            _limit_seconds(limits.seconds_per_file)
+            try:
+                _serve(connection, Source(handle, job["packed"], limits), READERS[job["format"]])
+            finally:
+                os.close(handle)
 
 
 def _limit(memory_mib: int) -> None:
