@@ -150,12 +150,12 @@ class Lab:
         ])  # fmt: skip
 
     def _probes(self, rng: random.Random) -> list[dict[str, Any]]:
-        rows = [row for row in _rows(self.world / "probes.jsonl") if row["kind"] == "direct"]
-        return [
-            row
-            for suite in ("knowledge", "retention")
-            for row in rng.sample([row for row in rows if row["suite"] == suite], min(100, self.limit))
-        ]
+        direct = [row for row in _rows(self.world / "probes.jsonl") if row["kind"] == "direct"]
+        found = []
+        for suite in ("knowledge", "retention"):
+            rows = [row for row in direct if row["suite"] == suite]
+            found += rng.sample(rows, min(100, self.limit, len(rows)))
+        return found
 
     @staticmethod
     def _foreign(prompt: str, rng: random.Random) -> str:

@@ -20,6 +20,7 @@ from benchmarks.method_rows import ROWS, Outcome, Row
 PAGE = Path(__file__).parent.parent / "docs" / "methods.md"
 HOME = Path(".recover") / "benchmarks"
 SHAPES = ("density", "bias", "concentration")
+WORK = ("sampled", "trained")
 BY_LABEL = {row.label: row for row in ROWS}
 
 
@@ -148,12 +149,11 @@ def table(lines: Sequence[Line]) -> list[dict[str, Any]]:
         if "reward" in first["metrics"]:
             ends = [mean(line["metrics"]["reward"][end] for line in group) for end in (0, -1)]
             moved.append(f"reward {ends[0]:.2f} → {ends[1]:.2f}")
-        seconds = mean(line["cost"]["seconds"] for line in group)
-        tokens = mean(line["cost"]["tokens_trained"] for line in group)
+        sampled, trained = (mean(line["cost"][f"tokens_{what}"] for line in group) for what in WORK)
         found.append({
             "row": f"`{label}`", "must": BY_LABEL[label].claim,
             "held": f"{sum(line['held'] for line in group)} of {len(group)}", "moved": "; ".join(moved),
-            "tokens trained": f"{tokens:,.0f}", "seconds": f"{seconds:.0f}",
+            "tokens sampled": f"{sampled:,.0f}", "tokens trained": f"{trained:,.0f}",
         })  # fmt: skip
     return found
 

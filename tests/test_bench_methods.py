@@ -94,13 +94,14 @@ def line(seed: int, held: bool, after: float) -> dict[str, Any]:
     return {
         "seed": seed, "row": "rl", "held": held, "before": {"behaviour": 0.1}, "after": {"behaviour": after},
         "metrics": {"reward": [0.2, 0.6], "signal_bias": [0.0, 0.2]},
-        "cost": {"seconds": 10.0, "tokens_trained": 1000.0},
+        "cost": {"tokens_sampled": 500.0, "tokens_trained": 1000.0},
     }  # fmt: skip
 
 
 def test_tables_by_hand(tmp_path: Path) -> None:
     (row,) = methods.table([line(1, True, 0.8), line(2, False, 0.4)])
     assert (row["row"], row["held"]) == ("`rl`", "1 of 2")
+    assert (row["tokens sampled"], row["tokens trained"]) == ("500", "1,000")
     assert row["moved"] == "behaviour 0.10 → 0.60; reward 0.20 → 0.60"
     (shape,) = methods.geometry([line(1, True, 0.8)])
     assert shape["signal bias"] == pytest.approx(0.1) and shape["gradient bias"] is None
