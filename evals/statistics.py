@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +22,7 @@ from recovery.errors import InputError
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
+LEAST_EFFECT = 0.8  # of a design effect in an interval; simulated in tests/test_evals_statistics.py
 
 
 @dataclass(frozen=True)
@@ -137,21 +139,37 @@ def compare(
 
 def wilson_interval(passed: float, n: float, confidence: float = 0.95) -> Interval:
     """Wilson's score interval of a share; (0, 1) where nothing was asked."""
-    return _wilson(passed, n, float(special.ndtri((1 + confidence) / 2)))
+    if n <= 0:
+        return 0.0, 1.0
+    low, high = _wilson(passed / n, n, float(special.ndtri((1 + confidence) / 2)))
+    return float(low), float(high)
 
 
 def clustered_interval(passed: ArrayLike, clusters: Sequence[object], confidence: float = 0.95) -> Interval:
     """Interval of a share whose items come in clusters, such as the instructions of one prompt.
 
-    Wilson's, with n divided by the design effect and widened by Student's t for the number of clusters
-    (Korn & Graubard 1998). Where all items agree, the clusters count, not the items.
+    Where all items agree, the clusters count, not the items; where each is one of its own, it is Wilson's.
     """
     hits = np.asarray(passed, dtype=float)
     if hits.size == 0:
         return 0.0, 1.0
-    z, t = special.ndtri((1 + confidence) / 2), _student(confidence, len(set(clusters)))
-    n = hits.size / design_effect(hits, clusters) * (z / t) ** 2
-    return _wilson(float(hits.mean() * n), float(n), float(z))
+    ((low, high),) = clustered_intervals(hits[None, :], clusters, confidence)
+    return float(low), float(high)
+
+
+def clustered_intervals(passed_SN: ArrayLike, clusters: Sequence[object], confidence: float = 0.95) -> Floats:
+    """The same of S data sets with the same clusters, at once: S pairs of low and high.
+
+    Wilson's, with n divided by the design effect and by the squared ratio of Student's t for the clusters to
+    that for the items (Korn & Graubard 1998). A design effect that chance puts below 1 is believed down to
+    LEAST_EFFECT: held at 1 the intervals would be too wide where the items do not depend on each other.
+    """
+    hits_SN, index_N = np.asarray(passed_SN, dtype=float), _numbered(clusters, np.shape(passed_SN)[1])
+    n, k = hits_SN.shape[1], int(index_N.max()) + 1
+    widening = _student(confidence, k) / _student(confidence, n)
+    effects_S = np.maximum(_design_effects(hits_SN, index_N), LEAST_EFFECT)
+    z = float(special.ndtri((1 + confidence) / 2))
+    return np.stack(_wilson(hits_SN.mean(1), n / effects_S / widening**2, z), axis=1)
 
 
 def mean_interval(values: ArrayLike, clusters: Sequence[object] | None = None) -> Interval:
@@ -169,28 +187,38 @@ def design_effect(values: ArrayLike, clusters: Sequence[object] | None) -> float
     items = np.asarray(values, dtype=float)
     if clusters is None:
         return 1.0
-    if len(clusters) != items.size:
-        raise InputError(f"{items.size} items with {len(clusters)} cluster labels: give one label an item")
-    _, index = np.unique(np.asarray([str(label) for label in clusters]), return_inverse=True)
-    k, centred = int(index.max()) + 1, items - items.mean()
-    if k == items.size:
-        return 1.0
-    if not centred.any():
-        return items.size / k
-    between = float((np.bincount(index, weights=centred) ** 2).sum()) * k / max(k - 1, 1)
-    return max(1.0, between / float((centred**2).sum()))
+    return max(1.0, float(_design_effects(items[None, :], _numbered(clusters, items.size))[0]))
 
 
-def _wilson(passed: float, n: float, z: float) -> Interval:
-    if n <= 0:
-        return 0.0, 1.0
-    share = passed / n
+def _numbered(clusters: Sequence[object], items: int) -> NDArray[np.intp]:
+    """Each item's cluster as a number from 0."""
+    if len(clusters) != items:
+        raise InputError(f"{items} items with {len(clusters)} cluster labels: give one label an item")
+    return np.unique(np.asarray([str(label) for label in clusters]), return_inverse=True)[1]
+
+
+def _design_effects(values_SN: Floats, index_N: NDArray[np.intp]) -> Floats:
+    """Of S data sets, as chance has it; items over clusters where all items agree."""
+    n, k = len(index_N), int(index_N.max()) + 1
+    if k == n:
+        return np.ones(len(values_SN))
+    centred_SN = values_SN - values_SN.mean(1, keepdims=True)
+    order_N = np.argsort(index_N, kind="stable")
+    starts_K = np.searchsorted(index_N[order_N], np.arange(k))
+    between_S = (np.add.reduceat(centred_SN[:, order_N], starts_K, axis=1) ** 2).sum(1) * k / max(k - 1, 1)
+    total_S = (centred_SN**2).sum(1)
+    return np.divide(between_S, total_S, out=np.full(len(values_SN), n / k), where=total_S > 0)
+
+
+def _wilson(share: Any, n: Any, z: float) -> tuple[Any, Any]:
+    """Wilson's interval of shares of n, which are numbers or arrays."""
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * sqrt(max(share * (1 - share), 0.0) / n + z * z / (4 * n * n))
-    return float(max(0.0, centre - half)), float(min(1.0, centre + half))
+    half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    return np.maximum(0.0, centre - half), np.minimum(1.0, centre + half)
 
 
 def _student(confidence: float, clusters: int) -> float:
+    """Student's t of a mean over so many."""
     return float(special.stdtrit(max(clusters - 1, 1), (1 + confidence) / 2))
 
 

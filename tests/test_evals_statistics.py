@@ -53,24 +53,51 @@ def test_design_effect_by_hand() -> None:
     assert statistics.design_effect([1, 1, 1, 1], "aabb") == 2.0  # all agree: the clusters count
 
 
-def test_clustered_interval_without_clusters_is_nearly_wilsons() -> None:
-    hits = np.arange(500) < 400
-    clustered = statistics.clustered_interval(hits, list(range(500)))
-    assert clustered == pytest.approx(statistics.wilson_interval(400, 500), abs=5e-4)
+@given(st.integers(1, 400), SHARE)
+def test_clustered_interval_without_clusters_is_wilsons(n: int, part: float) -> None:
+    hits = np.arange(n) < round(part * n)
+    expected = statistics.wilson_interval(int(hits.sum()), n)
+    assert statistics.clustered_interval(hits, list(range(n))) == pytest.approx(expected, abs=1e-12)
 
 
-def test_clustered_interval_covers() -> None:
-    rng, hit, naive, times = np.random.default_rng(0), 0, 0, 1200
-    clusters = np.repeat(np.arange(120), 3)
-    for _ in range(times):
-        rates = np.repeat(rng.beta(3, 1, size=120), 3)  # prompts differ: their instructions go together
-        passed = rng.random(360) < rates
-        low, high = statistics.clustered_interval(passed, clusters)
-        hit += low <= 0.75 <= high
-        low, high = statistics.wilson_interval(int(passed.sum()), 360)
-        naive += low <= 0.75 <= high
-    assert hit / times == pytest.approx(0.95, abs=0.0125)
-    assert naive < hit
+def test_clustered_interval_where_all_agree_counts_the_clusters() -> None:
+    # Korn and Graubard: 4 clusters of 3, all passed: worth 4 items, less by (t11 / t3)^2 = (2.201 / 3.182)^2.
+    low, high = statistics.clustered_interval(np.ones(12), list(range(4)) * 3)
+    assert (low, high) == pytest.approx((1 / (1 + 1.96**2 / (4 * (2.201 / 3.182) ** 2)), 1.0), abs=1e-3)
+
+
+def clustered(prompts: int, alike: float, times: int, seed: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """(true shares, data sets, clusters): one to three instructions a prompt, as in IFEval; `alike` is the
+    correlation of the instructions of one prompt, and every data set has a true share of its own."""
+    rng = np.random.default_rng(seed)
+    clusters = np.repeat(np.arange(prompts), np.resize([1, 2, 1, 3, 1, 2, 1, 1, 2], prompts))
+    share = rng.uniform(0.3, 0.95, size=(times, 1))
+    scale = 1 / np.clip(alike, 1e-9, 1 - 1e-9) - 1
+    rates = rng.beta(share * scale, (1 - share) * scale, size=(times, prompts))
+    return share[:, 0], rng.random((times, len(clusters))) < rates[:, clusters], clusters.tolist()
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("prompts", [40, 120, 541])
+def test_clustered_intervals_cover_as_often_as_they_say(prompts: int, alike: float) -> None:
+    share, passed, clusters = clustered(prompts, alike, 8000 if prompts < 500 else 3000, seed=prompts)
+    low, high = statistics.clustered_intervals(passed, clusters).T
+    covered = ((low <= share) & (share <= high)).mean()
+    assert covered == pytest.approx(0.95, abs=0.01)
+    alone = statistics.clustered_interval(passed[0], clusters)
+    assert alone == pytest.approx((low[0], high[0]))
+    if alike >= 0.7 and prompts < 500:  # what the clusters are for: taken as independent they would not
+        n = passed.shape[1]
+        naive = np.array([statistics.wilson_interval(k, n) for k in range(n + 1)])[passed.sum(1)]
+        assert ((naive[:, 0] <= share) & (share <= naive[:, 1])).mean() < 0.94
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("prompts", [8, 20])
+def test_with_few_prompts_clustered_intervals_are_rather_too_wide(prompts: int, alike: float) -> None:
+    share, passed, clusters = clustered(prompts, alike, 8000, seed=prompts)
+    low, high = statistics.clustered_intervals(passed, clusters).T
+    assert 0.94 < ((low <= share) & (share <= high)).mean() < 0.98
 
 
 # --- pairs
