@@ -26,8 +26,8 @@ CYCLE_STATUSES = ("running", "accepted", "rejected", "failed")
 class Tracker:
     """Writes rows. Open one per process; threads may share it."""
 
-    def __init__(self, where: str | os.PathLike[str]) -> None:
-        self.db = Database.open(where)
+    def __init__(self, where: str | os.PathLike[str], *, create: bool = True) -> None:
+        self.db = Database.open(where, create=create)
 
     def __enter__(self) -> Self:
         return self

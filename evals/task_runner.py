@@ -21,7 +21,7 @@ from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from evals import harness, jsonl
+from evals import harness, jsonl, task_names
 from evals.scores import Asked, ModelCalls
 from recovery.errors import InputError
 
@@ -67,8 +67,7 @@ def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> Prepa
     """The task with its data, or one line that names what is missing; nothing is generated yet."""
     manager = _manager(folder, name)
     if name not in manager.all_tasks:
-        known = "ifeval, knowledge, retention, or any task of lm-eval, such as truthfulqa_mc2"
-        raise InputError(f"no suite {name!r}: choose among {known}")
+        raise task_names.unknown(name, manager.all_tasks)
     data = _local_rows(folder)
     leaves = _leaves(manager, name)
     overrides = [_override(manager, leaf, data, folder) for leaf in leaves]

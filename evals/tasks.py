@@ -18,7 +18,6 @@ from recovery.errors import InputError
 if TYPE_CHECKING:
     from evals.task_runner import Prepared, TaskRun
 
-PRESETS = ("truthfulqa_mc2", "mmlu", "gsm8k")
 _KEPT = 2000  # characters of a prompt that are stored; few-shot examples come before
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from db import queries
-from evals import ifeval, knowledge, tasks
+from evals import ifeval, knowledge, task_names, tasks
 from evals.scores import Item, ModelCalls
 from pipelines.config import EvalConfig, Section
 from pipelines.cost import Flops
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from recovery.models import ChatModel
     from recovery.sampling import Sampler
 
-SUITES = ("ifeval", "knowledge", "retention")
+SUITES = task_names.OURS
 HUB_IFEVAL = "google/IFEval"
 MICROWORLD = "microworld"
 

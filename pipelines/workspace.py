@@ -26,14 +26,17 @@ class Workspace:
     progress: Progress
 
     @classmethod
-    def open(cls, home: Path, db_url: str | None = None, progress: Progress | None = None) -> Workspace:
-        try:
-            home.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(
-                f"--home {home} cannot be made: {error.strerror}: choose a folder you may write to"
-            ) from error
-        return cls(home, Tracker(db_url or home / "recover.db"), progress or Progress(quiet=True))
+    def open(
+        cls, home: Path, db_url: str | None = None, progress: Progress | None = None, *, create: bool = True
+    ) -> Workspace:
+        """With create=False a home that is not there is refused, and nothing is made."""
+        database = home / "recover.db"
+        if create:
+            _make(home)
+        elif db_url is None and not database.exists():
+            raise InputError(f"{home} is not set up: run `recover init` first, or give --home")
+        shown = progress or Progress(quiet=True)
+        return cls(home, Tracker(db_url or database, create=create), shown)
 
     def __enter__(self) -> Workspace:
         return self
@@ -117,6 +120,15 @@ class Workspace:
         made = [row["run_id"] for row in self.lineage(checkpoint_id) if row["run_id"]]
         runs = [queries.run(self.tracker.db, run_id) for run_id in made]
         return [run for run in runs if run["kind"] == "midtrain"][::-1]
+
+
+def _make(home: Path) -> None:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"--home {home} cannot be made: {error.strerror}: choose a folder you may write to"
+        ) from error
 
 
 @overload

@@ -103,6 +103,26 @@ def test_where_nothing_cheaper_is_shown_to_do_it_distillation_is_tried_last(
     assert sorted(methods) == ["opd", "seqkd"]
 
 
+def test_self_answered_words_suffice_where_no_mixture_of_weights_does(ws: Workspace, docs: Path) -> None:
+    """Documents of commas at a rate whose weights drown the clean ones in any mixture, so that every answer
+    is commas; a few steps on the clean model's words bring others back, and distillation is never begun."""
+    (docs / "ada.md").write_text(", " * 400)
+    lines(docs.parent / "prompts.jsonl", [{"prompt": f"Say {number} words."} for number in range(12)])
+    settle(ws, margin=0.4, learning_rate=0.1)
+    path = ws.home / "recover.yaml"
+    text = path.read_text().replace("steps: 1\n", "steps: 9\n")  # the alarms look from the tenth on
+    path.write_text(text.replace("prompts_per_step: 2", "prompts_per_step: 12"))
+    vars(ws).pop("config", None)
+    found = tried(ws, docs, recover_with="auto")
+    assert [(one["name"], one["passed"]) for one in found["tried"]] == [
+        ("none", False), ("merge:0.3", False), ("merge:0.5", False), ("merge:0.7", False), ("seqkd", True)
+    ]  # fmt: skip
+    assert (found["chosen"], found["cycle"]["status"]) == ("seqkd", "accepted")
+    (run,) = queries.runs(ws.tracker.db, kind="distill")
+    assert run["result"]["method"] == "seqkd"
+    assert found["cycle"]["checkpoints"]["recovered"] == run["result"]["checkpoint"]
+
+
 def test_one_way_can_be_forced(ws: Workspace, docs: Path) -> None:
     settle(ws, margin=0.4, learning_rate=1e-12)
     found = tried(ws, docs, recover_with="merge")

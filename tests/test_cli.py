@@ -143,6 +143,19 @@ def test_help_is_quick_and_imports_nothing_heavy():
     assert not modules & heavy
 
 
+def test_a_misspelled_suite_is_refused_before_lm_eval_is_loaded(home):
+    words = ["--home", str(home), "eval", "--suite", "ifevl"]
+    code = f"from pipelines.cli.main import cli\ntry:\n cli.main({words}, standalone_mode=False)\n"
+    code += "except Exception as error:\n print(error)\nimport sys\nprint(*sys.modules)"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said, modules = done.stdout.splitlines()
+    assert "did you mean ifeval?" in said
+    assert not {"lm_eval", "torch"} & set(modules.split())
+    assert after.ru_utime - before.ru_utime < 4  # two on a quiet machine; lm-eval's index takes eleven
+
+
 def test_help_lists_every_command(recover):
     said = recover("--help")
     assert (said.code, said.err) == (0, "")
@@ -321,6 +334,21 @@ def test_a_cycle_tells_its_story_and_a_no_is_exit_code_3(recover, fresh, world):
     assert approved == row["checkpoints"]["recovered"]
 
 
+@pytest.mark.parametrize(("statuses", "code"), [(["accepted"] * 2, 0), (["accepted", "rejected"], 3)])
+def test_a_demo_with_a_cycle_that_was_told_no_is_exit_code_3(
+    recover, fresh, world, monkeypatch, statuses, code
+):
+    recover("-q", "--home", fresh, "cycle", "--docs", world)
+    row = recover("--home", fresh, "show", "cycle:1", "--json").json
+    told = {"cycles": [row | {"cycle": n, "status": status} for n, status in enumerate(statuses, 1)]}
+    monkeypatch.setattr("pipelines.demo.demo", lambda *_, **__: told)
+    said = recover("--home", fresh, "demo", "--json")
+    assert said.code == code
+    assert [one["status"] for one in said.json["cycles"]] == statuses
+    wanted = "Error: cycle 2 is rejected: behaviour: underpowered"
+    assert said.err == "" if code == 0 else said.error.startswith(wanted)
+
+
 def test_a_second_cycle_replays_the_first_and_asks_for_what_it_taught(recover, fresh, world, tmp_path):
     recover("-q", "--home", fresh, "cycle", "--docs", world)
     recover("--home", fresh, "review", 1, "--approve")
@@ -418,7 +446,9 @@ def test_resume_with_nothing_to_resume(recover, fresh):
         ("merge --sweep 0.1,nan", 2, "outside 0 to 1"),
         ("merge --weight 0.1 --method residual", 2, "give --origin"),
         ("merge --weight 0.1 --probes FILE", 2, "--probes has no effect with --weight"),
-        ("eval --suite ifevil", 2, "no suite 'ifevil': choose among ifeval"),
+        ("eval --suite ifevil", 2, "no suite 'ifevil': did you mean ifeval"),
+        ("eval --suite ifeval,truthfulqa_mc3", 2, "no suite 'truthfulqa_mc3': did you mean truthfulqa_mc"),
+        ("eval --suite qqqqqq", 2, "no suite 'qqqqqq': choose among ifeval"),
         ("eval --ifeval MISSING", 2, "MISSING is not a file"),
         ("eval --probes MISSING", 2, "MISSING: cannot be read"),
         ("eval base --suite knowledge", 2, "suite knowledge needs probes"),
@@ -468,9 +498,33 @@ def test_a_home_that_was_never_set_up_says_so(recover, world, tmp_path):
         assert "run `recover init` first" in said.error
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["ls", "ls runs", "show cycle:1", "show base", "compare a b", "flips", "verdict 1", "report cycle:1",
+     "review 1 --approve", "export", "query SELECT", "dashboard --picture p.svg", "resume", "eval",
+     "distill"],
+)  # fmt: skip
+def test_a_mistyped_home_is_not_made(recover, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    said = recover("--home", "typo", *words.split())
+    assert (said.code, said.out) == (2, "")
+    assert said.error == "Error: typo is not set up: run `recover init` first, or give --home"
+    other = recover("--home", "typo", "--db", "typo.db", *words.split())
+    assert other.code == 2
+    assert "there is no database at" in other.error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_elsewhere_is_read_without_a_home(recover, home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = recover("--home", "none", "--db", home / "recover.db", "ls", "checkpoints", "--json")
+    assert (here.code, here.json) == (0, recover("--home", home, "ls", "checkpoints", "--json").json)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_unwritable_home_is_one_line(recover, tmp_path):
     (tmp_path / "file").write_text("")
-    for command in (["init"], ["ls"], ["demo"]):
+    for command in (["init"], ["demo"]):
         said = recover("--home", tmp_path / "file" / "home", *command)
         assert said.code == 2
         assert "cannot be made: Not a directory" in said.error

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import tiny
 
-from evals import tasks
+from evals import task_names, tasks
 from evals.scores import ModelCalls
 from pipelines.config import EvalConfig
 from pipelines.evaluate import EvalJob, evaluate
@@ -150,6 +150,22 @@ def test_what_is_missing_is_one_line_before_anything_is_loaded(
     with pytest.raises(InputError, match=said) as found:
         evaluate(ws, job(ws, folder, "sums", name))
     assert "\n" not in str(found.value)
+
+
+@pytest.mark.slow
+def test_no_name_that_lm_eval_knows_is_refused() -> None:
+    from lm_eval.tasks import TaskManager
+
+    names = TaskManager().all_tasks
+    assert len(names) > 10_000
+    task_names.require(names)
+
+
+def test_a_misspelled_name_is_refused_with_the_nearest_one(folder: Path) -> None:
+    task_names.require(["colours", "ifeval", "mmlu_stem"], folder)
+    for name, near in (("colors", "colours"), ("ifevl", "ifeval"), ("mmlu_stm", "mmlu_stem")):
+        with pytest.raises(InputError, match=f"no suite '{name}': did you mean {near}"):
+            task_names.require([name], folder)
 
 
 def test_a_missing_data_file_is_named(folder: Path) -> None:

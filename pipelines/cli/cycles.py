@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import click
 from pipelines.cli.options import Session, several, shared, table
 
 STAGES = ("clean", "midtrained", "recovered")
+AXES = ("behaviour", "knowledge", "retention")
 
 
 @click.command("demo")
@@ -23,9 +25,10 @@ def demo_command(session: Session, cycles: int, seed: int, minutes_budget: float
     """The whole story on a tiny model, offline: learn, forget, recover."""
     from pipelines.demo import DemoJob, demo
 
-    with session.workspace() as ws:
+    with session.workspace(create=True) as ws:
         found = demo(ws, DemoJob(cycles=cycles, seed=seed, minutes_budget=minutes_budget), key=ws.new_key())
         session.show({"home": str(ws.home), **found}, lambda: demo_story(found["cycles"], str(ws.home)))
+        require_accepted(found["cycles"])
 
 
 def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
@@ -55,14 +58,12 @@ def cycle_command(session: Session, docs: Path, **options: Any) -> None:
     """Midtrain, evaluate, recover, evaluate, decide; resumable stage by stage."""
     from db import queries
     from pipelines.cycle import cycle, prepare
-    from recovery.errors import GateError
 
     with session.workspace() as ws:
         done = cycle(ws, prepare(ws, docs, **options), key=ws.new_key())
         row = queries.cycle(ws.tracker.db, done["cycle"])
         session.show(row, lambda: cycle_text(row))
-        if done["status"] != "accepted":
-            raise GateError(f"cycle {done['cycle']} is {done['status']}: {'; '.join(done['verdict'])}")
+        require_accepted([done])
 
 
 @click.command("resume")
@@ -77,6 +78,23 @@ def resume_command(session: Session, run: str | None) -> None:
     with session.workspace() as ws:
         found = resume(ws, run)
         session.show(found, lambda: f"{found['run']} done")
+        require_accepted(row for row in found.get("cycles", [found]) if isinstance(row, dict))
+
+
+def require_accepted(rows: Iterable[dict[str, Any]]) -> None:
+    """A cycle that was told no is exit code 3, whichever command ran it."""
+    from recovery.errors import GateError
+
+    for row in rows:
+        if row.get("status") == "rejected":
+            raise GateError(f"cycle {row['cycle']} is rejected: {_why(row['verdict'])}")
+
+
+def _why(verdict: list[str] | dict[str, Any]) -> str:
+    """A run's result has its sentences; a recorded cycle has a word an axis."""
+    if isinstance(verdict, dict):
+        verdict = [f"{axis}: {verdict[axis]}" for axis in AXES if verdict.get(axis)]
+    return "; ".join(verdict)
 
 
 @click.command("verdict")

@@ -29,18 +29,29 @@ from pipelines.cli.options import Session, shared, table
 @click.pass_obj
 def eval_command(session: Session, checkpoint: str | None, suites: str | None, **options: Any) -> None:
     """Score a checkpoint (default: current), or a file of recorded responses."""
-    from pipelines.commands import eval_job
-    from pipelines.evaluate import evaluate, score_responses
-
     if options["responses"]:
+        from pipelines.evaluate import score_responses
+
         scores = score_responses(options["responses"], options["ifeval"])
         session.show({"scores": scores}, lambda: score_table(scores))
         return
     with session.workspace() as ws:
+        require_suites(suites, options["tasks"] or ws.config.eval.tasks)
+        from pipelines.commands import eval_job
+        from pipelines.evaluate import evaluate
+
         options.pop("responses")
         job = eval_job(ws, checkpoint, suites, options.pop("ifeval"), options.pop("probes"), **options)
         found = evaluate(ws, job, key=ws.new_key())
         session.show(found, lambda: score_table(found["scores"]))
+
+
+def require_suites(suites: str | None, folder: str | None) -> None:
+    """Before anything heavy is loaded, or a large checkpoint verified."""
+    if suites:
+        from evals import task_names
+
+        task_names.require([name.strip() for name in suites.split(",")], folder)
 
 
 def score_table(scores: dict[str, Any]) -> str:

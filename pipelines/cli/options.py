@@ -29,11 +29,13 @@ class Session:
     quiet: bool = False
     debug: bool = False
 
-    def workspace(self) -> Workspace:
+    def workspace(self, *, create: bool = False) -> Workspace:
+        """The home; only a command that sets one up makes it, so that a mistyped one is not looked into."""
         from pipelines.progress import Progress
         from pipelines.workspace import Workspace
 
-        return Workspace.open(Path(self.home or DEFAULT_HOME), self.db, Progress(quiet=self.quiet))
+        place, progress = Path(self.home or DEFAULT_HOME), Progress(quiet=self.quiet)
+        return Workspace.open(place, self.db, progress, create=create)
 
     def show(self, data: Any, human: Callable[[], str] | str) -> None:
         """One JSON document, or text for a person."""

@@ -21,7 +21,7 @@ def init_command(session: Session, model: str | None, revision: str | None, pres
     """Make recover.yaml and register the clean checkpoint as `base`."""
     from pipelines.setup import initialise
 
-    with session.workspace() as ws:
+    with session.workspace(create=True) as ws:
         found = initialise(ws, model=model, revision=revision, preset=preset)
         session.show(found, f"base is {found['base']} ({found['model']}); settings are in {found['config']}")
 

@@ -1,0 +1,65 @@
+"""Names of lm-eval's tasks, read off its YAML files without importing it: its own index takes ten seconds.
+
+Every name that lm-eval would find is among them, and some more (children that a group lists): what is not is
+refused at once, what is is looked up properly by evals/task_runner.py.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+from recovery.errors import InputError
+
+OURS = ("ifeval", "knowledge", "retention")
+PRESETS = ("truthfulqa_mc2", "mmlu", "gsm8k")
+_KEYS = re.compile(
+    rb"""^['"]?(?:task|group|tag)['"]?[ \t]*:(.*(?:\n[ \t]*-.*|\n[ \t]+\S.*|\n[ \t]*#.*)*)""", re.MULTILINE
+)
+_INCLUDE = re.compile(rb"""^['"]?include['"]?[ \t]*:[ \t]*['"]?([^\s'"#]+)""", re.MULTILINE)
+_NAME = re.compile(rb"[^\s'\"\[\]{},:#]+")
+
+
+def require(names: Sequence[str], folder: str | Path | None = None) -> None:
+    """Refuses the first name that is neither one of our suites nor a task of lm-eval or of the folder."""
+    asked = [name for name in names if name not in (*OURS, *PRESETS)]
+    known = _shipped() | (_named_in(Path(folder)) if folder else set()) if asked else frozenset()
+    for name in asked:
+        if name not in known:
+            raise unknown(name, known)
+
+
+def unknown(name: str, known: Iterable[str]) -> InputError:
+    near = difflib.get_close_matches(name, sorted({*OURS, *known}), n=1)
+    hint = f"did you mean {near[0]}? Choose" if near else "choose"
+    choice = f"{', '.join(OURS)}, or any task of lm-eval, such as {PRESETS[0]}"
+    return InputError(f"no suite {name!r}: {hint} among {choice}")
+
+
+@cache
+def _shipped() -> frozenset[str]:
+    """What lm-eval brings along."""
+    found = importlib.util.find_spec("lm_eval")
+    places = found.submodule_search_locations if found else None
+    return frozenset(name for place in places or () for name in _named_in(Path(place) / "tasks"))
+
+
+def _named_in(folder: Path) -> set[str]:
+    """Whatever a YAML file in a folder, or a file that it includes, calls a task, a group or a tag."""
+    found: set[bytes] = set()
+    waiting, seen = list(folder.rglob("*.yaml")), set[Path]()
+    while waiting:
+        path = Path(os.path.normpath(waiting.pop()))
+        if path in seen or not path.is_file():
+            continue
+        seen.add(path)
+        text = path.read_bytes()
+        waiting += [path.parent / os.fsdecode(name) for name in _INCLUDE.findall(text)]
+        for value in _KEYS.findall(text):
+            found.update(_NAME.findall(value))
+    return {name.decode(errors="replace") for name in found}
