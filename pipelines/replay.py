@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.cost import Flops
 from pipelines.evaluate import evaluation_prompts
 from pipelines.overlap import overlap
 from pipelines.prompts import Prompt, drop_leaks, read_prompts
@@ -88,7 +89,9 @@ def _answers(
     ids = [clean.prompt_ids(prompt.messages) for prompt in prompts]
     params = SamplingParams(ws.config.distill.max_new_tokens, seed=job.seed)
     rollouts = InProcessSampler(clean).sample(ids, params)
-    stage.spend(tokens_sampled=rollouts.n_tokens)
+    read, written = sum(map(len, ids)), rollouts.n_tokens
+    flops = Flops.of(clean.model).forward(read + written, (read + written / 2) / len(ids))
+    stage.spend(tokens_sampled=written, flops=flops)
     whole = zip(ids, rollouts.responses(), rollouts.finished_B.tolist(), strict=True)
     return [([*prompt, *answer], len(prompt)) for prompt, answer, finished in whole if finished]
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import race, race_report
+from benchmarks import race, race_report, race_world
+from pipelines.progress import Progress
 
 
 def row(
@@ -31,17 +34,34 @@ def row(
 class Counted:
     """Stands where a world does; counts how often it is asked."""
 
-    seed = 3
+    asked: list[tuple[Any, ...]] = []  # by all of them together
 
-    def __init__(self) -> None:
-        self.asked = 0
+    def __init__(self, seed: int = 3, pause: float = 0.0) -> None:
+        self.seed, self.pause = seed, pause
+
+    def __enter__(self) -> Counted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def row(self, case: str, method: str, tuned: float) -> dict[str, Any]:
-        self.asked += 1
-        return row(method, self.seed, 0.5) | {"case": case, "tuned": tuned}
+        time.sleep(self.pause)
+        self.asked.append((self.seed, case, method, tuned))
+        return row(method, self.seed, 0.5 + tuned / 10) | {"case": case, "tuned": tuned}
 
 
-def test_a_result_is_made_once_and_a_half_written_one_again(tmp_path: Path) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What the worlds were asked for, while every world is a counted one."""
+    monkeypatch.setattr(Counted, "asked", [])
+    monkeypatch.setattr(race, "Race", lambda work, seed, *_: Counted(seed, pause=0.01))
+    return Counted.asked
+
+
+def test_a_result_is_made_once_and_a_half_written_one_again(
+    tmp_path: Path, asked: list[tuple[Any, ...]]
+) -> None:
     path, world = tmp_path / "rows.jsonl", Counted()
     race.Rows(path).or_make(world, "hard", "opd", 1.0)  # type: ignore[arg-type]
     with path.open("a") as file:
@@ -49,15 +69,43 @@ def test_a_result_is_made_once_and_a_half_written_one_again(tmp_path: Path) -> N
     again = race.Rows(path)
     again.or_make(world, "hard", "opd", 1.0)  # type: ignore[arg-type]
     again.or_make(world, "mild", "opd", 1.0)  # type: ignore[arg-type]
-    assert world.asked == 2
+    assert len(asked) == 2
     assert [json.loads(line)["case"] for line in path.read_text().splitlines()] == ["hard", "mild"]
 
 
+def test_several_at_once_share_the_worlds_and_find_the_same(
+    tmp_path: Path, asked: list[tuple[Any, ...]]
+) -> None:
+    found: list[list[dict[str, Any]]] = []
+
+    def take_part() -> None:
+        found.append(race.run(tmp_path, range(4), race.CASES, ("none", "merge", "opd"), race.Scale()))
+
+    others = [threading.Thread(target=take_part) for _ in range(3)]  # a claim holds between threads as well
+    for other in others:
+        other.start()
+    for other in others:
+        other.join()
+    assert len(asked) == len(set(asked)) == 3 * (1 + 3 + 3) + 4 * 3 * 3
+    assert found[0] == found[1] == found[2]
+    assert [one["seed"] for one in found[0]] == [seed for seed in range(4) for _ in range(9)]
+    best = {"none": 1.0, "merge": max(race.tries("merge")), "opd": max(race.tries("opd"))}
+    assert all(one["tuned"] == best[one["method"]] for one in found[0])  # more was better, by Counted
+    assert take_part() is None and len(asked) == 57  # nothing is left to run
+
+
+def test_a_claim_ends_with_whoever_held_it(tmp_path: Path) -> None:
+    with race.claimed(tmp_path, wait=False) as mine, race.claimed(tmp_path, wait=False) as other:
+        assert mine and not other
+    with race.claimed(tmp_path, wait=True) as mine:
+        assert mine
+
+
 def test_the_halves_are_all_types_and_share_none() -> None:
-    one, other = race.halves(0)
+    one, other = race_world.halves(0)
     assert not one & other and abs(len(one) - len(other)) <= 1
-    assert race.halves(0) == (one, other) != race.halves(1)
-    assert all(len(race.tries(method)) == 3 for method in race.METHODS if method not in race.MIDTRAINED)
+    assert race_world.halves(0) == (one, other) != race_world.halves(1)
+    assert all(len(race.tries(method)) == 3 for method in race.METHODS if method != "none")
 
 
 def test_intervals_are_student_s() -> None:
@@ -71,10 +119,15 @@ def test_it_says_where_distillation_is_not_the_best_choice() -> None:
     rows = [row("opd", s, 0.9 + s / 1000) for s in seeds]
     rows += [row("merge", s, 0.9 + (4 - s) / 1000, seconds=1.0) for s in seeds]
     rows += [row("seqkd", s, 0.5 + s / 1000) for s in seeds]
-    (line,) = race_report.findings(rows, "hard")
-    assert line.startswith("`merge` is not distinguishable in behaviour") and "at 0.10 of its seconds" in line
-    (none,) = race_report.findings([one for one in rows if one["method"] != "merge"], "hard")
-    assert none.startswith("No other method")
+    best, cheap, line = race_report.findings(rows, "hard")
+    assert best.startswith("Best by worth: `opd`, 1.402 ± 0.002, at 10 s")
+    assert cheap.startswith("Best by cost") and "`merge`, 1.402 ± 0.002, at 1 s" in cheap
+    assert line.startswith("`merge` is not distinguishable (+0.000 ± 0.004) in behaviour")
+    assert "at 0.10 of its seconds" in line
+    assert "not the best choice in: hard (`merge`)" in race_report.headline(rows)
+    without = [one for one in rows if one["method"] != "merge"]
+    assert race_report.findings(without, "hard")[-1].startswith("No other method")
+    assert race_report.headline(without).startswith("**Nowhere here")
     shown = race_report.table(rows, "hard").splitlines()
     assert [line.split("|")[1].strip() for line in shown[2:]] == [
         "*clean*",
@@ -94,4 +147,24 @@ def test_the_page_keeps_what_stands_around_the_table(tmp_path: Path) -> None:
     race_report.write_page(rows, page)
     text = page.read_text()
     assert text.count(race_report.BEGIN) == 1 and "Before." in text and text.rstrip().endswith("After.")
+    assert "Not in the race:** the instruction residual" in text
     assert (tmp_path / "race.png").stat().st_size > 1000
+
+
+@pytest.mark.slow
+def test_answers_read_from_a_file_are_paid_for(tmp_path: Path) -> None:
+    """The shipped model on a small world: self-answered SFT costs the answering and the training."""
+    scale = race_world.Scale.small()
+    with race_world.Race(tmp_path, 3, scale, Progress(quiet=True)) as world:
+        found = world.row("hard", "self-sft", 1.0)
+        from db import queries
+
+        runs = queries.runs(world.ws.tracker.db)
+        answering = next(run["cost"] for run in runs if run["kind"] == "answers")
+        training = next(run["cost"] for run in runs if run["kind"] == "distill")
+        assert answering["tokens_sampled"] > 8 and answering["flops"] > 1e6 * answering["tokens_sampled"]
+        for name in race_world.COSTS:
+            assert found["cost"][name] == pytest.approx(answering[name] + training[name])
+        again = world.row("hard", "self-sft", 1.0)
+        assert again == found and len(queries.runs(world.ws.tracker.db)) == len(runs)
+        assert world.row("hard", "none", 1.0)["cost"] == dict.fromkeys(race_world.COSTS, 0)
