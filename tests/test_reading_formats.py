@@ -162,6 +162,13 @@ def test_encodings_are_found_whatever_the_language(tmp_path):
         assert (row.reason is not None and row.reason.startswith("not UTF-8: read as")) == legacy
 
 
+@pytest.mark.parametrize("name", [name for name in SENTENCES if not name.startswith("utf")])
+def test_an_encoding_is_found_by_few_words_among_plain_ones(tmp_path, name):
+    text = "".join(f"{'plain words here and there ' * 20}{SENTENCES[name]}\n" for _ in range(3))
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(name)}))
+    assert corpus.texts == (text,)
+
+
 def test_a_few_broken_bytes_in_utf_8_are_replaced_and_counted(tmp_path):
     text = ("Größe über alles. " * 20).encode()
     root = papers.write(tmp_path, {"a.txt": text[:100] + b"\xff" + text[100:] + b"\xc3"})
