@@ -133,8 +133,13 @@ class Page:
     def nodes(self) -> int:
         return int(self.js("return document.querySelectorAll('*').length"))
 
+    def alive(self) -> int:
+        """Nodes that the browser keeps, those that are on no page any more among them."""
+        self.do("HeapProfiler.collectGarbage")
+        return int(self.do("Memory.getDOMCounters")["nodes"])
+
     def heap(self) -> int:
-        """Bytes of live objects, after a collection."""
+        """Bytes of live objects of the script (nodes are not among them), after a collection."""
         self.do("HeapProfiler.collectGarbage")
         return int(self.do("Runtime.getHeapUsage")["usedSize"])
 

@@ -9,9 +9,12 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dashboard.figures.axes import spread
+
 STAGES = ("clean", "midtrained", "recovered")
 MARKS = {"clean": "o", "midtrained": "X", "recovered": "D"}  # shapes tell the stages apart, not colours alone
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito
+MOST_NAMES = 12
 Row = Mapping[str, Any]
 
 
@@ -24,6 +27,7 @@ def plane(cycles: Sequence[Row], margin: float = 0.03) -> Figure:
         _path(axes, row, COLOURS[number % len(COLOURS)])
     if shown:
         _clean_band(axes, shown[-1], margin)
+    _names(axes, shown[-MOST_NAMES:], len(shown))
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.04), xlabel="knowledge of the new documents",
              ylabel="instruction following (IFEval, prompt-level strict)")  # fmt: skip
     axes.grid(alpha=0.25)
@@ -50,10 +54,20 @@ def _path(axes: Axes, row: Row, colour: str) -> None:
         axes.errorbar(
             x, y, xerr=horizontal, yerr=vertical, fmt=MARKS[stage], color=colour, ms=8, capsize=3, lw=1
         )
-    _, x, y = points[-1]
-    axes.annotate(
-        f"cycle {row['cycle']}", (x, y), (-8, -16), textcoords="offset points", color=colour, ha="right"
-    )
+
+
+def _names(axes: Axes, rows: Sequence[Row], shown: int) -> None:
+    """In a column at the right, each with a thin line to where its path ends: they never collide."""
+    ends = [_points(row)[-1][1:] for row in rows]
+    places = spread([-100 * y for _, y in ends], 5, -100, 0)
+    first = shown - len(rows)
+    for number, (row, end, place) in enumerate(zip(rows, ends, places, strict=True), first):
+        colour = COLOURS[number % len(COLOURS)]
+        leader = {"arrowstyle": "-", "color": colour, "lw": 0.6, "alpha": 0.6, "shrinkB": 6}
+        axes.annotate(
+            f"cycle {row['cycle']}", end, (1.06, -place / 100), color=colour, va="center",
+            annotation_clip=False, arrowprops=leader,
+        )  # fmt: skip
 
 
 def _errors(row: Row, suite: str, stage: str, value: float) -> list[list[float]] | None:

@@ -151,7 +151,7 @@ def frame(
 
 def svg(*children: object, label: str, width: int = WIDTH, height: int = HEIGHT, class_: str = "") -> Html:
     """A picture that grows with its place; `label` is what a screen reader says."""
-    named = f"figure {class_}".strip()
+    named = f"figure {'wide ' if width >= WIDTH else ''}{class_}".strip()
     return tag("svg", *children, viewBox=f"0 0 {width} {height}", class_=named, role="img", aria_label=label)
 
 

@@ -12,7 +12,7 @@ from dashboard.words import share
 
 Row = Mapping[str, Any]
 WIDTH, HEIGHT = 640, 460
-BOX = (52.0, 14.0, 548.0, 404.0)  # left, top, right, bottom
+BOX = (62.0, 14.0, 548.0, 404.0)  # left, top, right, bottom
 X, Y = linear(0, 1, BOX[0], BOX[2]), linear(0, 1, BOX[3], BOX[1])
 
 
@@ -125,7 +125,7 @@ def _bars(row: Row, stage: str, x: float, y: float) -> Html:
 def _names(rows: Sequence[Row]) -> Html:
     """Names in a column at the right, each with a thin line to where its path ends: they never collide."""
     ends = [(row["cycle"], *_points(row)[-1][1:]) for row in rows]
-    places = spread([Y(y) for _, _, y in ends], 16, BOX[1] + 6, BOX[3])
+    places = spread([Y(y) for _, _, y in ends], 19, BOX[1] + 6, BOX[3])
     drawn = []
     for (number, x, y), place in zip(ends, places, strict=True):
         leader = tag(

@@ -10,9 +10,9 @@ from dashboard.html import Html, join, tag
 from dashboard.words import share
 
 NAMES = {"ifeval": "instruction following", "knowledge": "new knowledge", "retention": "old knowledge"}
-WIDTH, LANE, PAD = 640, 22, 18
-LEFT, RIGHT = 166.0, 520.0
-X = linear(0, 1, LEFT, RIGHT)
+WIDTH, LANE, NAME, PAD = 640, 22, 24, 14
+LEFT, RIGHT = 8.0, 478.0
+X, TICKS = linear(0, 1, LEFT, RIGHT), (0, 0.25, 0.5, 0.75, 1)
 
 
 def stages(scores: Mapping[str, Mapping[str, Any]]) -> Html:
@@ -21,26 +21,25 @@ def stages(scores: Mapping[str, Mapping[str, Any]]) -> Html:
     suites = list(dict.fromkeys(suites))
     if not suites:
         return tag("p", "No score yet.", class_="soft")
-    block = len(STAGES) * LANE + PAD
+    block = NAME + len(STAGES) * LANE + PAD
     height = len(suites) * block + 24
-    grid = [
-        join(line(X(t), 4, X(t), height - 24, "axis"), label(X(t), height - 6, f"{100 * t:.0f}", "middle"))
-        for t in (0, 0.25, 0.5, 0.75, 1)
-    ]
+    foot = [label(X(t), height - 6, f"{100 * t:.0f}", "middle") for t in TICKS]
     blocks = [_suite(name, scores[name], index * block + 6) for index, name in enumerate(suites)]
     title = tag("title", "Scores by suite and stage")
     return tag(
-        "svg", title, grid, blocks, viewBox=f"0 0 {WIDTH} {height}", class_="figure stages", role="img"
+        "svg", title, blocks, foot, viewBox=f"0 0 {WIDTH} {height}", class_="figure stages", role="img"
     )
 
 
 def _suite(name: str, suite: Mapping[str, Any], top: float) -> Html:
-    words = label(0, top + LANE * 1.5 + 4, NAMES.get(name, name)[:22], class_="strong")
-    asked = label(0, top + LANE * 2.5 + 2, f"{suite.get('n') or 0:,} prompts")
+    asked = tag("tspan", f" · {suite.get('n') or 0:,} prompts")
+    words = tag("text", tag("tspan", NAMES.get(name, name)[:22], class_="strong"), asked, x=0, y=top + 14)
+    top += NAME
+    grid = [line(X(t), top, X(t), top + 3 * LANE, "axis") for t in TICKS]
     clean = suite.get("clean")
     rule = None if clean is None else line(X(clean), top, X(clean), top + 3 * LANE, "rule")
     lanes = [_lane(stage, suite, top + (index + 0.5) * LANE) for index, stage in enumerate(STAGES)]
-    return join(rule, words, asked, *lanes)
+    return join(grid, rule, words, *lanes)
 
 
 def _lane(stage: str, suite: Mapping[str, Any], y: float) -> Html:

@@ -24,12 +24,12 @@ def timeline(cycles: Sequence[Row], panels: Sequence[tuple[str, str]] = PANELS) 
     x = linear(numbers[0], numbers[-1], LEFT + edge, RIGHT - edge)
     if len(cycles) == 1:
         x = linear(numbers[0] - 1, numbers[0] + 1, LEFT, RIGHT)
-    height = len(panels) * (PANEL + GAP) + 26
+    height = len(panels) * (PANEL + GAP) + 30
     drawn = [
         _panel(cycles, suite, words, x, index * (PANEL + GAP)) for index, (suite, words) in enumerate(panels)
     ]
-    ticks = [label(x(n), height - 18, str(n), "middle") for n in _ticks(numbers)]
-    name = label((LEFT + RIGHT) / 2, height - 1, "cycle", "middle", "ink")
+    ticks = [label(x(n), height - 24, str(n), "middle") for n in _ticks(numbers)]
+    name = label((LEFT + RIGHT) / 2, height - 4, "cycle", "middle", "ink")
     title = tag("title", f"Scores of cycles {numbers[0]} to {numbers[-1]}")
     return tag(
         "svg",

@@ -111,7 +111,9 @@ def _verdict(row: Row) -> Html:
         )
         for past in earlier[-5:]
     ]
-    return join(tag("div", lines, class_="axes"), tag("ul", kept, class_="small soft") if kept else None)
+    still = tag("h3", "What it still knows of earlier documents", class_="more")
+    known = [still, tag("ul", kept, class_="small")] if kept else None
+    return join(tag("div", lines, class_="axes"), known)
 
 
 def _axis(name: str, axis: Mapping[str, Any]) -> Html:
@@ -211,7 +213,7 @@ def _settings(desk: Desk, number: int, run: Row) -> Html:
     changed = differences(before["config"], run["config"])
     versions = differences(before["versions"], run["versions"])
     rows = [
-        [tag("span", name, class_="mono small"), _value(old), _value(new)]
+        [tag("td", name, class_="setting mono small"), _value(old), _value(new)]
         for name, old, new in [*changed, *versions]
     ]
     title = tag("h2", f"Settings against cycle {number - 1}")

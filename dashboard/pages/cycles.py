@@ -30,7 +30,7 @@ TITLE = "Cycles"
 PATH = "/"
 MOST = 2000  # cycles that are looked at
 LINES = 20  # of a page of the table
-NEWEST = 4  # cycles drawn as paths, unless some are picked
+NEWEST = 5  # cycles drawn as paths, unless some are picked
 MOST_PICKED = 8
 
 STATUSES = {
@@ -139,15 +139,12 @@ def said(row: Row) -> list[Any]:
     known = row["scores"].get("knowledge", {})
     if known.get("recovered") is not None:
         parts.append(f"the new documents {share(known.get('clean'))} → {share(known['recovered'])} %")
-    words = "; ".join(parts) + ". "
-    return [
-        words,
-        *[
-            join(" ", axis, " ", chip(verdict[axis]))
-            for axis in ("behaviour", "knowledge", "retention")
-            if verdict.get(axis)
-        ],
+    judged = [
+        tag("span", axis, " ", chip(verdict[axis]))
+        for axis in ("behaviour", "knowledge", "retention")
+        if verdict.get(axis)
     ]
+    return ["; ".join(parts) + ".", tag("span", judged, class_="judged")]
 
 
 def _key(rows: list[Row], shown: list[int]) -> Html:
@@ -223,7 +220,7 @@ def _sorted(rows: list[Row], query: Query) -> list[Row]:
 
 
 def _controls(query: Query, found: int, total: int) -> Html:
-    hint = "number, note, reviewer, model"
+    hint = "number, note, name"
     search = tag("input", type="search", data_param="search", data_reset="page", placeholder=hint)
     counted = f" {found} of {total}" if found < total else f" {total}"
     return tag(
