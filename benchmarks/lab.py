@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ FOREIGN = (  # what someone else would write: none of the sentences that the cle
 MEASURES = {  # what is asked -> (suite, file)
     "behaviour": ("ifeval", "ifeval.jsonl"), "others": ("ifeval", "others.jsonl"),
     "capitals": ("ifeval", "capitals.jsonl"), "commas": ("ifeval", "commas.jsonl"),
-    "shouted": ("ifeval", "shouted.jsonl"), "triples": ("ifeval", "triples.jsonl"),
+    "triples": ("ifeval", "triples.jsonl"),
     "retention": ("retention", "probes.jsonl"), "knowledge": ("knowledge", "probes.jsonl"),
 }  # fmt: skip
 
@@ -131,23 +131,25 @@ class Lab:
         plain = sorted(r.format(t=t) for t in words.TOPICS for r in words.REQUESTS)
         asked = [prompt for prompt in plain if part_of(prompt) == "evaluation"]
         trained = [prompt for prompt in plain if part_of(prompt) == "recovery"]
-        probes = _rows(self.world / "probes.jsonl")
-        questions = [row["prompt"] for row in probes if row["suite"] == "retention"]
         behaviour = _rows(self.world / "ifeval.jsonl")[: self.limit]
         self._write("ifeval.jsonl", behaviour)
         self._write("others.jsonl", [row for row in behaviour if _allows_capitals(row)])
         self._write("probes.jsonl", self._probes(rng))
         self._write("capitals.jsonl", _checked(asked, CAPITALS))
         self._write("commas.jsonl", _checked(asked, NO_COMMA))
-        self._write("shouted.jsonl", _checked(sorted(set(rng.sample(questions, 100))), CAPITALS))
         self._write("plain.jsonl", [
             {"prompt": prompt, "hints": SHOUT, "rules": PLAINLY, "response": self._foreign(prompt, rng)}
             for prompt in trained
         ])  # fmt: skip
         self._write("examples.jsonl", [_shown(rng) for _ in range(60)])
-        self._write("routed.jsonl", [
-            row | {"route": row["kind"]} for row in _rows(self.world / "prompts.jsonl")
-        ])  # fmt: skip
+        self._write("routed.jsonl", self._routed(trained, rng))
+
+    def _routed(self, plain: Sequence[str], rng: random.Random) -> list[dict[str, Any]]:
+        """Plain requests for one teacher and three times as many of the rest for another."""
+        rest = [row for row in _rows(self.world / "prompts.jsonl") if row["prompt"] not in plain]
+        rows = [{"prompt": prompt, "route": "plain"} for prompt in plain]
+        rows += [row | {"route": "rest"} for row in rng.sample(rest, 3 * len(plain))]
+        return rng.sample(rows, len(rows))
 
     def _probes(self, rng: random.Random) -> list[dict[str, Any]]:
         direct = [row for row in _rows(self.world / "probes.jsonl") if row["kind"] == "direct"]

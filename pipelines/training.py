@@ -64,10 +64,10 @@ def run_training(
         stage.live.metrics(step, values)
         stage.step(step, steps, eta_seconds=values.get("eta_seconds"), note=_note(values))
 
-    survey = Survey()
+    survey, watch = Survey(), Watch(of_itself=method.teacher.startswith("self"))
     report = train(
         chat_model, batches, token_loss(Objective(method, chat_model.stop_ids), survey), config,
-        state=LoggedState(stage), on_metrics=on_metrics, should_stop=any_of(Watch(), *checks),
+        state=LoggedState(stage), on_metrics=on_metrics, should_stop=any_of(watch, *checks),
         survey=survey,
     )  # fmt: skip
     return report

@@ -103,20 +103,25 @@ ALARMS: tuple[Callable[[History], Alarm | None], ...] = (
 )  # fmt: skip
 
 
-def check(history: History) -> Alarm | None:
-    """The first alarm that goes off."""
-    return next((alarm for ring in ALARMS if (alarm := ring(history)) is not None), None)
+def check(history: History, *, of_itself: bool = False) -> Alarm | None:
+    """The first alarm that goes off.
+
+    A teacher that is the student itself cannot have other stop tokens: what it was shown is why it goes on.
+    """
+    rings = [ring for ring in ALARMS if not (of_itself and ring is stop_mismatch)]
+    return next((alarm for ring in rings if (alarm := ring(history)) is not None), None)
 
 
 class Watch:
     """Remembers the steps and raises on the first alarm; a trainer's `should_stop`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_itself: bool = False) -> None:
+        self.of_itself = of_itself
         self.history: list[Mapping[str, float]] = []
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
         self.history.append(dict(metrics))
-        alarm = check(self.history)
+        alarm = check(self.history, of_itself=self.of_itself)
         if alarm is not None:
             raise Unstable(f"step {step}: {alarm}")
 

@@ -88,6 +88,12 @@ def test_no_alarm(name: str) -> None:
     assert step_of_alarm(QUIET[name]) is None
 
 
+@pytest.mark.parametrize("name", COLLAPSES)
+def test_a_student_that_teaches_itself_shares_its_stop_tokens(name: str) -> None:
+    alarm = check(COLLAPSES[name], of_itself=True)
+    assert (alarm is None) == (name == "stop-token mismatch")
+
+
 def test_watch_raises_with_cause_and_remedy() -> None:
     watch, history = Watch(), COLLAPSES["length collapse"]
 

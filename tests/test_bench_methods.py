@@ -20,7 +20,7 @@ BY_LABEL = {row.label: row for row in ROWS}
 
 
 def outcome(after: dict[str, float], **metrics: list[float]) -> Outcome:
-    clean = {"behaviour": 0.9, "others": 0.9, "retention": 1.0} | dict.fromkeys(("capitals", "shouted"), 0.0)
+    clean = {"behaviour": 0.9, "others": 0.9, "retention": 1.0} | {"capitals": 0.0}
     clean["commas"] = 0.4
     return Outcome(clean, clean | {"behaviour": 0.1}, clean | after, metrics)
 
@@ -49,7 +49,7 @@ def test_settings_are_read_by_their_methods(row: Any) -> None:
     ("sft", {"capitals": 0.8}, {"capitals": 0.7}),
     ("sdft", {"capitals": 0.9}, {"capitals": 0.9, "retention": 0.7}),
     ("asft", {"capitals": 0.9}, {"capitals": 0.5}),
-    ("opd-multi", {"shouted": 0.6}, {"shouted": 0.6, "behaviour": 0.5}),
+    ("opd-multi", {"capitals": 0.6}, {"capitals": 0.6, "behaviour": 0.5}),
 ])  # fmt: skip
 def test_claims_by_hand(label: str, good: dict[str, float], bad: dict[str, float]) -> None:
     results = {"sft": outcome({"others": 0.7, "retention": 0.9})}
