@@ -4,13 +4,20 @@ IFEval's checkers split sentences with NLTK's Punkt, whose English model is a se
 lm-eval tries to download it at import and fails at scoring. Nothing is downloaded here: where the model is
 absent, a small one in the same format (see sentence_model/README.md) is put on NLTK's search path, so that
 the very same code runs, offline, and the result says which model it was.
+
+NLTK reads no file that another account owns or may write, as in a clone made under umask 002 or mounted into
+a container: it gets a private copy.
 """
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
-FALLBACK = Path(__file__).parent / "sentence_model"
+SHIPPED = Path(__file__).parent / "sentence_model"
 FALLBACK_NOTE = (
     "sentences were split with the built-in fallback model, as NLTK's punkt_tab is not installed "
     "(counts agree on 99 % of answers): python -m nltk.downloader punkt_tab"
@@ -22,8 +29,8 @@ def settle() -> str:
     import nltk
 
     if not _loads():
-        _drop_fallback()
-        nltk.data.path.insert(0, str(FALLBACK))
+        fallback = str(private_copy(SHIPPED))
+        nltk.data.path[:] = [fallback, *(entry for entry in nltk.data.path if entry != fallback)]
     return name()
 
 
@@ -35,7 +42,7 @@ def name() -> str:
         found = nltk.data.find("tokenizers/punkt_tab/english/")
     except LookupError:
         return "none"
-    return "fallback" if Path(str(found)).is_relative_to(FALLBACK) else "punkt_tab"
+    return "fallback" if Path(str(found)).is_relative_to(private_copy(SHIPPED)) else "punkt_tab"
 
 
 def _loads() -> bool:
@@ -49,7 +56,16 @@ def _loads() -> bool:
     return True
 
 
-def _drop_fallback() -> None:
-    import nltk
-
-    nltk.data.path[:] = [entry for entry in nltk.data.path if entry != str(FALLBACK)]
+@cache
+def private_copy(folder: Path) -> Path:
+    """The folder's files where only this account can write; gone when the process ends."""
+    copy = Path(tempfile.mkdtemp(prefix="recover-sentences-")).resolve()
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    for path in sorted(folder.rglob("*")):
+        place = copy / path.relative_to(folder)
+        if path.is_dir():
+            place.mkdir(mode=0o700)
+        else:
+            place.touch(mode=0o600)
+            place.write_bytes(path.read_bytes())
+    return copy

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -371,10 +372,31 @@ def test_the_fallback_splits_like_punkt(text: str, sentences: int, monkeypatch: 
     import nltk
     from nltk.tokenize.punkt import PunktTokenizer
 
-    from evals.sentences import FALLBACK
+    from evals.sentences import SHIPPED, private_copy
 
-    monkeypatch.setattr(nltk.data, "path", [str(FALLBACK)])
+    monkeypatch.setattr(nltk.data, "path", [str(private_copy(SHIPPED))])
     assert len(PunktTokenizer("english").tokenize(text)) == sentences
+
+
+def test_a_model_that_others_may_write_is_read_from_a_private_copy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in a clone made under umask 002."""
+    import nltk
+    from nltk.tokenize.punkt import PunktTokenizer
+
+    from evals.sentences import SHIPPED, private_copy
+
+    shared = shutil.copytree(SHIPPED, tmp_path / "shared")
+    for path in (shared, *shared.rglob("*")):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    before = os.umask(0)
+    try:
+        copy = private_copy(shared)
+    finally:
+        os.umask(before)
+    monkeypatch.setattr(nltk.data, "path", [str(copy)])
+    assert PunktTokenizer("english").tokenize("Dr. Smith came. He left.") == ["Dr. Smith came.", "He left."]
 
 
 def test_importing_the_package_does_not_import_lm_eval() -> None:
