@@ -136,5 +136,5 @@ ROWS = (
         "plain requests as one specialist answers them (+50 points), all others as the clean model does: "
         "behaviour within 5 points of clean",
         lambda o, results: o.rose("capitals") >= 0.5 and _back(o, results),
-        {"steps": 24}, 2.5e-4, needs=("opcd",), routes={"rest": "clean", "plain": "opcd"}),
+        {"steps": 24, "dials": DIALS}, 2.5e-4, needs=("opcd",), routes={"rest": "clean", "plain": "opcd"}),
 )  # fmt: skip
