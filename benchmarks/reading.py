@@ -249,7 +249,8 @@ def page(rows: list[dict[str, Any]], rounds: int) -> str:
     return (
         f"Medians of {rounds} alternating rounds on {os.cpu_count()} cores; below 1, `recover` is faster. "
         f"`alone`: the libraries without more (Office files by {peers}); `same`: with sha256 and the search "
-        f"for near-duplicates, which `recover` does too. CPU: of all processes.\n\n{markdown(rows)}"
+        "for near-duplicates, which `recover` does too. CPU seconds are of all processes; wall ratios mean "
+        f"little on a machine that does other things meanwhile.\n\n{markdown(rows)}"
     )
 
 

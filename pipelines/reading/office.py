@@ -42,8 +42,10 @@ def read_pptx(source: Source, facts: Facts) -> Iterator[str]:
         slides = _slides(archive)
         if not slides:
             raise Unreadable("not a presentation: it holds no slides")
+        noted = any("notesSlides/" in name for name in archive.NameToInfo)
         for slide in slides:
-            notes = [part for part in _related(archive, slide).values() if "notesSlides/" in part]
+            related = _related(archive, slide).values() if noted else ()
+            notes = [part for part in related if "notesSlides/" in part]
             for name in (slide, *notes[:1]):
                 if name in archive.NameToInfo:
                     yield from _texts(archive, name)
