@@ -80,7 +80,7 @@ def _best(rows: Sequence[Row], case: str) -> list[str]:
     methods = by_method(rows, case)
     best = max(methods, key=lambda name: float(np.mean([worth(row) for row in methods[name]])))
     near = [best, *(name for name in methods if _against(methods[name], methods[best], worth).words == SAME)]
-    cheap = min(near, key=lambda name: (_seconds(methods[name]), name))
+    cheap = min(near, key=lambda name: _seconds(methods[name]))
     shown = {name: _cell([worth(row) for row in methods[name]]) for name in (best, cheap)}
     return [
         f"Best by worth: `{best}`, {shown[best]}, at {_seconds(methods[best]):.0f} s.",
