@@ -96,7 +96,7 @@ ROWS = (
     _recovery("seqkd", dials=DIALS),
     _recovery("minillm", dials=DIALS),
     _recovery("opd-continue", dials={**DIALS, "continuation": 32}),
-    _recovery("opd-reward", dials=DIALS, reward="ifeval", prompts_per_step=16),
+    _recovery("opd-reward", dials=DIALS, reward="ifeval", prompts_per_step=32),
     Row("rft", "rft", "midtrained", "prompts.jsonl", ("behaviour", "knowledge", "retention"),
         "behaviour rises by 5 points or more", _habit("behaviour", 0.05),
         {"steps": 20, "prompts_per_step": 32, "reward": "ifeval"}, 2.5e-4),
