@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery import guard
 from recovery.engines import EngineSettings, Heard, OnProgress, Written
 from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.hub import quiet
 from recovery.models import is_adapter, save, unwrap
 from recovery.trainer import step_seed
 from recovery.vllm_engine import MAX_ENTRIES, QUIET, heard, lora_rank, lora_targets, require_vllm
@@ -132,7 +133,8 @@ class ServerEngine:
                 save(student, folder)
                 self._take_adapter(str(folder))
                 return
-            unwrap(student.model).save_pretrained(folder)
+            with quiet():
+                unwrap(student.model).save_pretrained(folder)
             for url in self.urls:
                 request = {"method": "take_weights", "kwargs": {"directory": str(folder)}}
                 self._order(url, "/collective_rpc", request)
