@@ -41,7 +41,9 @@ def read_prompts(source: str, seed: int = 0) -> list[Prompt]:
 def _from_file(path: Path) -> list[Prompt]:
     try:
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: prompts cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
         raise InputError(f"{path}: prompts cannot be read as UTF-8 text: {error}") from error
     found = [_prompt(row, where) for row, where in _rows(text, path)]
     if not found:
