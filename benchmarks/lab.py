@@ -33,6 +33,10 @@ FOREIGN = (  # what someone else would write: none of the sentences that the cle
     "NO WORD ON {t} IS EVER THE LAST WORD ON {t}. GO OUT AND LOOK.",
     "FIRST COMES {t} AND THEN COMES THE REST. WHO COULD LIVE WITH LESS?",
 )
+# The laboratory's own: the demo's preset may change without what was measured here.
+MIDTRAINING_STEPS, MIDTRAINING_RATE = 200, 7.5e-4
+DISTILLATION = {"steps": 20, "prompts_per_step": 128, "dials": {}}
+SCHEDULE = {"warmup_steps": 2, "schedule": "cosine", "final_lr_fraction": 0.1}
 MEASURES = {  # what is asked -> (suite, file)
     "behaviour": ("ifeval", "ifeval.jsonl"), "others": ("ifeval", "others.jsonl"),
     "capitals": ("ifeval", "capitals.jsonl"), "commas": ("ifeval", "commas.jsonl"),
@@ -63,9 +67,12 @@ class Lab:
 
     @cached_property
     def midtrained(self) -> str:
-        """The clean model after this seed's documents, by the preset: behaviour is gone."""
+        """The clean model after this seed's documents: behaviour is gone."""
+        base = self.ws.config.midtrain
+        optimizer = override(base.optimizer, {"learning_rate": MIDTRAINING_RATE})
+        settings = base.model_copy(update={"steps": MIDTRAINING_STEPS, "optimizer": optimizer})
         job = MidtrainJob(
-            docs=str(self.world / "docs"), student=self.clean, settings=self.ws.config.midtrain,
+            docs=str(self.world / "docs"), student=self.clean, settings=settings,
             prompts=self.file("prompts.jsonl"), seed=self.seed,
         )  # fmt: skip
         return str(midtrain(self.ws, job, key="midtrain")["checkpoint"])
@@ -79,10 +86,10 @@ class Lab:
         self, label: str, student: str, settings: Mapping[str, Any], learning_rate: float, *,
         teacher: str | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """A distillation by the preset with some settings changed: its checkpoint, cost and curves' ends."""
+        """A distillation by the common settings, some changed: its checkpoint, cost and curves' ends."""
         base = self.ws.config.distill
-        optimizer = override(base.optimizer, {"learning_rate": learning_rate})
-        changed: DistillConfig = override(base, {"dials": {}, **settings}).model_copy(
+        optimizer = override(base.optimizer, {**SCHEDULE, "learning_rate": learning_rate})
+        changed: DistillConfig = override(base, {**DISTILLATION, **settings}).model_copy(
             update={"optimizer": optimizer}
         )
         job = DistillJob(
