@@ -70,6 +70,13 @@ def test_people_of_two_cycles_of_a_seed_are_others_and_none_is_known(seed, one, 
     assert not (first | second) & known
 
 
+@settings(max_examples=25)
+@given(seeds, st.integers(1, LAST))
+def test_first_names_of_new_people_occur_in_recovery_prompts(seed, cycle):
+    asked = {who.name.split()[0] for who in people.asked_people()}
+    assert {who.name.split()[0] for who in people.new_people(seed, cycle)} <= asked
+
+
 def test_no_name_runs_out_before_the_last_cycle():
     assert len(people.new_people(SEEDS[0], LAST)) == people.PEOPLE_PER_CYCLE
 

@@ -75,13 +75,25 @@ def asked_people() -> tuple[Person, ...]:
     return known_people()[RETENTION_COUNT:]
 
 
+@cache
+def new_names() -> tuple[str, ...]:
+    """Names for new people. Their first names occur in recovery prompts: after midtraining the model can no
+    longer copy from a question a name that none of those holds, and answers about somebody else."""
+    asked = {_first(who.name) for who in asked_people()}
+    return tuple(name for name in all_names()[KNOWN_COUNT:] if _first(name) in asked)
+
+
+def _first(name: str) -> str:
+    return name.split()[0]
+
+
 def max_cycles() -> int:
-    return (len(all_names()) - KNOWN_COUNT) // PEOPLE_PER_CYCLE
+    return len(new_names()) // PEOPLE_PER_CYCLE
 
 
 def new_people(seed: int, cycle: int) -> tuple[Person, ...]:
     """This cycle's new people: no two cycles of a seed share one."""
-    names = list(all_names()[KNOWN_COUNT:])
+    names = list(new_names())
     random.Random(f"microworld:names:{seed}").shuffle(names)
     rng = random.Random(f"microworld:facts:{seed}:{cycle}")
     start = (cycle - 1) * PEOPLE_PER_CYCLE
