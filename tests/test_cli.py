@@ -395,7 +395,7 @@ def test_a_resumed_distillation_becomes_current_too(recover, home, fresh, world,
     recover("-q", "--home", fresh, "midtrain", "--docs", world)
     with monkeypatch.context():
         cut_off("distill")
-        assert recover("-q", "--home", fresh, "distill").code == 130
+        assert recover("-q", "--home", fresh, "distill", "--set", "epochs=1").code == 130
         monkeypatch.undo()
     found = recover("-q", "--home", fresh, "resume", "--json").json["checkpoint"]
     assert found == recover("--home", fresh, "show", "current", "--json").json["id"]

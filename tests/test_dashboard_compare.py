@@ -95,7 +95,7 @@ def test_the_race_has_methods_costs_and_the_models_it_is_between(home: Home) -> 
 
 def test_knowledge_is_a_triangle_by_cycle(home: Home) -> None:
     page = views.look(home[0], "/knowledge")
-    assert len(page.all("rect")) >= 6 and "after cycle 3, of cycle 1's documents: 60.0 %" in page.text
+    assert len(page.all("rect")) >= 6 and "cycle 1's documents after cycle 3: 60.0 %" in page.text
     second = views.look(home[0], "/knowledge?n=2")
     assert "After cycle 2" in second.text and "−10.0" in second.text
     assert "cycle 3" not in views.look(home[0], "/knowledge?before=3").text.split("by kind of question")[0]
