@@ -29,7 +29,7 @@ from recovery.sampling import InProcessSampler, SamplingParams
 from recovery.teachers import CheckpointTeacher
 from recovery.trainer import Microbatch, TrainConfig, token_loss, train
 
-RATE, SEED, HELD_OUT, MICROBATCH = 5e-4, 0, 128, 4096
+RATE, SEED, HELD_OUT, MICROBATCH = 5e-4, 0, 128, 1024  # the preset's microbatch
 SHORT, WIDE = 96, 24  # tokens of the longest answer
 OPD = get("opd")
 
@@ -77,7 +77,8 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
     report.notes.append(
         f"TRL {peer}: `trl.DistillationTrainer`, beta 1, no gradient checkpointing, fp32. Same start, "
         f"prompts in the same order, {asked.batch} a step and update, {RATE:g} constant, AdamW (0.9, "
-        "0.95), clip 1, temperature 1; denormals are flushed for both. A round is a whole training; its "
+        "0.95), clip 1, temperature 1; denormals are flushed for both. This project reads answers of like "
+        f"length together, {MICROBATCH:,} tokens at a time; TRL pads a step's answers into one batch. A round is a whole training; its "
         "first step is left out. `KL after` is the exact reverse KL of the last round's student on its "
         f"own answers to {HELD_OUT} other prompts. The limit is the step's matrix products at the speed "
         "of a large one, so nothing reaches it: small products are slower."

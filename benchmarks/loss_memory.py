@@ -81,7 +81,7 @@ def child(form: str, tokens: int, vocabulary: int) -> None:
         scores = TeacherScores(
             hidden_ND=theirs_ND, head=partial(torch.nn.functional.linear, weight=teacher.weight)
         )
-        objective = Objective(get("opd"), chunk=2**23 // vocabulary)
+        objective = Objective(get("opd"))
         objective(states_ND, student, tokens_N, scores=scores).value.backward()
     sys.stdout.write(json.dumps(peak_mib() - before))
 

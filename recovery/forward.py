@@ -15,6 +15,14 @@ from recovery.errors import InputError
 SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 
 
+READ_TOKENS = {"cpu": 1024, "accelerator": 16384}  # more padding costs a CPU, more launches an accelerator
+
+
+def read_at_once(device: torch.device | str) -> int:
+    """How many tokens, padding included, a pass without gradients best reads at once."""
+    return READ_TOKENS["cpu" if torch.device(device).type == "cpu" else "accelerator"]
+
+
 def is_adapter(model: Any) -> bool:
     """Whether the model is a base with an adapter on it."""
     return hasattr(model, "disable_adapter") and hasattr(model, "get_base_model")

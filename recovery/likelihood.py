@@ -22,7 +22,7 @@ CHUNK = 256  # pairs between two reports of progress
 
 
 def loglikelihoods(
-    chat_model: ChatModel, pairs: Sequence[Pair], max_tokens: int = 16384,
+    chat_model: ChatModel, pairs: Sequence[Pair], max_tokens: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[tuple[float, bool]]:  # fmt: skip
     """Per (context, continuation): the sum of the continuation's log-probs; is each token the top one?"""
@@ -34,7 +34,7 @@ def loglikelihoods(
     return found
 
 
-def reader(chat_model: ChatModel, max_tokens: int = 4096) -> Scorer:
+def reader(chat_model: ChatModel, max_tokens: int | None = None) -> Scorer:
     """A model as it is now, also while it is being trained: its mode is put back after each look."""
 
     def look(rollouts: Rollouts) -> TeacherScores:
@@ -63,7 +63,7 @@ def _rows(pairs: Sequence[Pair], pad_id: int) -> Rollouts:
     )  # fmt: skip
 
 
-def _chunk(chat_model: ChatModel, pairs: Sequence[Pair], max_tokens: int) -> list[tuple[float, bool]]:
+def _chunk(chat_model: ChatModel, pairs: Sequence[Pair], max_tokens: int | None) -> list[tuple[float, bool]]:
     rows = _rows(pairs, chat_model.pad_id)
     scores = score(chat_model, rows, "topk", 1, max_tokens)
     logprobs_N, ids_NK = scores.sampled_logprobs_N, scores.ids_NK

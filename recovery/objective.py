@@ -3,8 +3,8 @@
     loss = sum over tokens of  w * [ lam * teacher's (or label's) + (1 - lam) * reward's + beta * anchor's ]
 
 It is a *sum* over unmasked tokens; the trainer divides by their global count, the one normalisation there is.
-The head runs inside the chunk, and again in the backward pass when there are several chunks, so memory is a
-few (chunk, V) tensors however many tokens there are.
+The head and its gradient are computed inside a chunk of tokens, so memory is a few (chunk, V) tensors however
+many tokens there are.
 
 Shapes: N unmasked tokens (row-major over the batch), D hidden size, V vocabulary, K top entries.
 """
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from recovery import divergences
+from recovery.chunks import chunked_sum
 from recovery.dial_rules import LABELS, SAMPLED_STATES, TEACHER_SIGNALS
 from recovery.dials import Method
 from recovery.errors import InputError
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from recovery.teachers import TeacherScores
 
 Head = Callable[[Tensor], Tensor]
-CHUNK_ENTRIES = 2**26  # logits held at once when the caller names no chunk: 256 MB in fp32
+# Logits held at once when the caller names no chunk: 48 MiB in fp32, and 256 MiB where launches cost time.
+CHUNK_ENTRIES = {"cpu": 3 * 2**22, "accelerator": 2**26}
 
 
 @dataclass(frozen=True)
@@ -122,24 +123,19 @@ class Objective:
     def _sum(self, head: Head, batch: _Batch) -> Loss:
         """Chunks in, one loss out."""
         n, size = len(batch.tokens_N), self.chunk or self._chunk_size(head, batch.hidden_ND)
-        again = n > size and torch.is_grad_enabled()
-        parts = []
-        for rows in divergences.slices(n, size):
+        signals: list[Tensor] = []
+        statistics: list[dict[str, Tensor]] = []
+
+        def chunk(rows: slice, hidden_ND: Tensor) -> Tensor:
             part = _rows(batch, rows)
-            parts.append(
-                checkpoint(self._tokens, head, part.hidden_ND, part, use_reentrant=False)
-                if again
-                else self._tokens(head, part.hidden_ND, part)
-            )
-        value = torch.stack(
-            [
-                loss_N @ part_weights_N
-                for (loss_N, _, _), part_weights_N in zip(parts, batch.weights_N.split(size), strict=True)
-            ]
-        ).sum()
-        signal_N = torch.cat([signal_N for _, signal_N, _ in parts])
-        statistics = {name: torch.cat([stats[name] for _, _, stats in parts]) for name in parts[0][2]}
-        return self._loss(value, batch.weights_N, signal_N, statistics)
+            loss_N, signal_N, stats = self._tokens(head, hidden_ND, part)
+            signals.append(signal_N)
+            statistics.append(stats)
+            return loss_N @ part.weights_N
+
+        value = chunked_sum(chunk, batch.hidden_ND, divergences.slices(n, size))
+        together = {name: torch.cat([stats[name] for stats in statistics]) for name in statistics[0]}
+        return self._loss(value, batch.weights_N, torch.cat(signals), together)
 
     def _tokens(
         self, head: Head, hidden_ND: Tensor, part: _Batch
@@ -260,7 +256,8 @@ class Objective:
         if self._vocabulary is None:
             with torch.no_grad():
                 self._vocabulary = head(hidden_ND[:1]).shape[-1]
-        return max(1, CHUNK_ENTRIES // self._vocabulary)
+        entries = CHUNK_ENTRIES["cpu" if hidden_ND.device.type == "cpu" else "accelerator"]
+        return max(1, entries // self._vocabulary)
 
     def _loss(self, value: Tensor, weights_N: Tensor, signal_N: Tensor, stats: dict[str, Tensor]) -> Loss:
         """Sums over tokens, read from the device at once."""

@@ -24,7 +24,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from recovery.errors import InputError, RecoverError
-from recovery.models import unwrap
+from recovery.forward import read_at_once, unwrap
 from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["InProcessSampler", "Rollouts", "Sampler", "SamplingParams"]
 
 LEAVE_SHARE = 0.25  # ended rows leave the batch when they are this share of it
-READ_TOKENS = {"cpu": 1024, "accelerator": 16384}  # prompt tokens read at once, padding included
 ATTENTION = "recover_decode"
 
 
@@ -170,8 +169,7 @@ class _Batch:
     def _read_prompts(self) -> Tensor:
         """Each distinct prompt once, beside others of its length; then a row for everyone who asked."""
         distinct = sorted(dict.fromkeys(map(tuple, self.prompts)), key=len)
-        budget = READ_TOKENS["cpu" if self.device.type == "cpu" else "accelerator"]
-        groups = list(_by_tokens(distinct, budget)) if self.in_place else [distinct]
+        groups = list(_by_tokens(distinct, read_at_once(self.device))) if self.in_place else [distinct]
         caches, logits = zip(*map(self._read, groups), strict=True)
         self.cache = _joined(caches, self.width) if self.in_place else caches[0]
         places = {prompt: i for i, prompt in enumerate(distinct)}

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from recovery import parallel
 from recovery.errors import InputError
+from recovery.forward import read_at_once
 from recovery.models import adapter_off, hidden_states, logits_of
 from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
@@ -64,7 +65,7 @@ class CheckpointTeacher:
     """A model that is frozen from here on."""
 
     def __init__(
-        self, chat_model: ChatModel, kind: str = "dense", k: int = 16, max_tokens: int = 16384
+        self, chat_model: ChatModel, kind: str = "dense", k: int = 16, max_tokens: int | None = None
     ) -> None:
         if kind not in KINDS:
             raise InputError(f"teacher: kind {kind!r} is not one of {', '.join(KINDS)}")
@@ -114,7 +115,7 @@ class SelfTeacher(CheckpointTeacher):
         student: ChatModel,
         kind: str = "dense",
         k: int = 16,
-        max_tokens: int = 16384,
+        max_tokens: int | None = None,
         decay: float | None = None,
     ) -> None:
         if decay is not None and not 0 <= decay <= 1:
@@ -227,13 +228,16 @@ def _score_rows(
 
 @torch.no_grad()
 def score(
-    chat_model: ChatModel, rollouts: Rollouts, kind: str = "dense", k: int = 16, max_tokens: int = 16384
+    chat_model: ChatModel, rollouts: Rollouts, kind: str = "dense", k: int = 16, max_tokens: int | None = None
 ) -> TeacherScores:
-    """Read the rollouts in microbatches of similar lengths; each answer goes to its place among the N."""
+    """Read the rollouts in microbatches of similar lengths; each answer goes to its place among the N.
+
+    Unless `max_tokens` says so, a microbatch is as large as the device reads best.
+    """
     rollouts, head = rollouts.to(chat_model.device), partial(_frozen_head, chat_model.model)
     places: dict[str, Tensor] = {}
     with gathered(chat_model.model):
-        for rows in rollouts.groups(max_tokens):
+        for rows in rollouts.groups(max_tokens or read_at_once(chat_model.device)):
             part = rollouts.select(rows)
             states_ND = part.predictors(hidden_states(chat_model.model, *part.model_inputs))
             for name, values in _answers(states_ND, part.tokens_N, kind, k, head).items():

@@ -341,7 +341,8 @@ def test_padded_vocabulary_rows_are_left_out(world: World) -> None:
         wide.run("opd", tokens_N=torch.full((N,), V + 1))
 
 
-def test_the_head_never_sees_more_than_a_chunk(world: World) -> None:
+@pytest.mark.parametrize("chunk", [5, N])
+def test_the_head_never_sees_more_than_a_chunk_and_each_token_once(world: World, chunk: int) -> None:
     rows: list[int] = []
 
     def head(hidden: Tensor) -> Tensor:
@@ -349,23 +350,10 @@ def test_the_head_never_sees_more_than_a_chunk(world: World) -> None:
         return world.head(hidden)
 
     hidden_ND = world.hidden_ND.clone().requires_grad_(True)
-    loss = Objective(get("opd"), STOP, chunk=5)(hidden_ND, head, world.tokens_N, scores=world.dense)
-    forward = len(rows)
+    loss = Objective(get("opd"), STOP, chunk=chunk)(hidden_ND, head, world.tokens_N, scores=world.dense)
     loss.value.backward()
-    assert max(rows) == 5
-    assert len(rows) == 2 * forward  # recomputed chunk by chunk, so that no chunk's logits are kept
-
-
-def test_one_chunk_is_not_computed_twice(world: World) -> None:
-    rows: list[int] = []
-
-    def head(hidden: Tensor) -> Tensor:
-        rows.append(len(hidden))
-        return world.head(hidden)
-
-    hidden_ND = world.hidden_ND.clone().requires_grad_(True)
-    Objective(get("opd"), STOP, chunk=N)(hidden_ND, head, world.tokens_N, scores=world.dense).value.backward()
-    assert rows == [N]
+    assert max(rows) == chunk
+    assert sum(rows) == N
 
 
 def test_the_clip_makes_a_self_teacher_less_concentrated() -> None:
