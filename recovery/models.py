@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from recovery import checkpoints
+from recovery import checkpoints, matmul
 from recovery.encoding import ChatEncoder, Message, stop_tokens
 from recovery.errors import InputError, RecoverError
 from recovery.forward import can_pack, hidden_states, is_adapter, logits_of, unwrap
@@ -357,6 +357,7 @@ def pick_device(name: str = "auto") -> torch.device:
         raise InputError(f"device {name}: no CUDA GPU is visible here: use cpu or auto")
     if device.type == "cpu":
         torch.set_flush_denormal(True)
+        matmul.use_the_faster()
     return device
 
 
