@@ -20,19 +20,15 @@ SWITCH = "RECOVER_ONEDNN"  # 0: leave everything as it is
 
 
 @cache
-def use_the_faster() -> bool:
-    """Whether oneDNN multiplies from here on."""
+def use_the_faster() -> torch.library.Library | None:
+    """oneDNN multiplies from here on, where it is the faster one: as long as what is returned lives."""
     if os.environ.get(SWITCH) == "0" or not _wanted():
-        return False
+        return None
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a kernel is replaced is the point
         library.impl("mm", _mm, "CPU")
-    _kept.append(library)  # it lasts as long as this object
-    return True
-
-
-_kept: list[torch.library.Library] = []
+    return library
 
 
 def _wanted() -> bool:
