@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 
+from recovery import matmul
+
 Row = dict[str, Any]
 
 
@@ -117,6 +119,7 @@ class Machine:
     """What this machine can do at best, measured beside the benchmark: nothing is faster than that."""
 
     flops: float  # a second, of a large matrix product
+    plain: float  # the same by PyTorch's own library alone (see recovery/matmul.py)
     bytes: float  # a second, read and written, of a large copy
     device: str
     dtype: str
@@ -126,12 +129,14 @@ class Machine:
         device = "cuda" if torch.cuda.is_available() else "cpu"
         left, right = (torch.randn(size, size, dtype=dtype, device=device) for _ in range(2))
         out = torch.empty_like(left)
-        product = min(_timed(lambda: torch.mm(left, right, out=out)) for _ in range(tries))
+        product = min(_timed(lambda: torch.mm(left, right)) for _ in range(tries))
+        plain = min(_timed(lambda: torch.mm(left, right, out=out)) for _ in range(tries))
         source = torch.randn(2**25, device=device)  # 128 MiB: no cache holds it
         target = torch.empty_like(source)
         copy = min(_timed(lambda: target.copy_(source)) for _ in range(tries))
         name = torch.cuda.get_device_name() if device == "cuda" else _processor()
-        return cls(2 * size**3 / product, 2 * source.nbytes / copy, name, str(dtype).removeprefix("torch."))
+        flops, kind = 2 * size**3, str(dtype).removeprefix("torch.")
+        return cls(flops / product, flops / plain, 2 * source.nbytes / copy, name, kind)
 
     def row(self) -> Row:
         return {
@@ -139,6 +144,7 @@ class Machine:
             "threads": torch.get_num_threads(),
             "dtype": self.dtype,
             "matmul GFLOP/s": self.flops / 1e9,
+            "PyTorch's own GFLOP/s": self.plain / 1e9,
             "copy GB/s": self.bytes / 1e9,
         }
 
@@ -183,6 +189,7 @@ def run(
         options(parser)
     asked = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    matmul.use_the_faster()  # what the machine can do is what its faster library does
     torch.set_flush_denormal(True)  # for peers too: without it they would be several times slower on a CPU
     report, begun = Report(name, question), time.perf_counter()
     fill(report, asked)

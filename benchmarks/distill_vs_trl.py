@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
+import os
 import random
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,6 +37,7 @@ from recovery.trainer import Microbatch, TrainConfig, token_loss, train
 
 RATE, SEED, HELD_OUT, MICROBATCH = 5e-4, 0, 128, 1024  # the preset's microbatch
 SHORT, WIDE = 96, 24  # tokens of the longest answer
+TUNED = "TRL, our CPU settings"
 OPD = get("opd")
 
 
@@ -52,6 +59,22 @@ class Case:
         made.model = copy.deepcopy(self.start.model)
         return made
 
+    def save(self, folder: Path) -> None:
+        """For other processes; which prompts there are is the same in all."""
+        for name, model in (("start", self.start), ("teacher", self.teacher)):
+            models.save(model, folder / name)
+        sizes = {"name": self.name, "steps": self.steps, "batch": self.batch, "new_tokens": self.new_tokens}
+        (folder / "case.json").write_text(json.dumps(sizes), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Case:
+        start, teacher = (models.load(ModelSpec(str(folder / name))) for name in ("start", "teacher"))
+        sizes = json.loads((folder / "case.json").read_text(encoding="utf-8"))
+        prompts = read_prompts("microworld", SEED)
+        return cls(
+            start=start, teacher=teacher, prompts=prompts[HELD_OUT:], held_out=prompts[:HELD_OUT], **sizes
+        )
+
     def order(self) -> list[int]:
         """The prompts of all steps, as both sides are to meet them."""
         rows = range(len(self.prompts))
@@ -67,71 +90,107 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
     peer = installed("trl")
     for make in (shipped, wide):
         case = make(steps, asked.batch)
-        machine, rows, stages, ratio, limit = race(case, rounds, trl=peer is not None)
-        report.tables[f"{case.name}: the machine meanwhile"] = [machine.row()]
-        report.tables[case.name] = rows
-        report.tables[f"{case.name}: where our step goes"] = stages
-        report.target(f"{case.name}: steps/s against TRL's", ratio, "at least", 2.5)
-        report.target(f"{case.name}: step time against its arithmetic", limit, "at most", 2.0)
+        with tempfile.TemporaryDirectory() as folder:
+            race(case, Path(folder), list(SIDES) if peer else ["recover"], rounds, report)
     report.notes.append(
         f"TRL {peer}: `trl.DistillationTrainer`, beta 1, no gradient checkpointing, fp32. Same start, "
         f"prompts in the same order, {asked.batch} a step and update, {RATE:g} constant, AdamW (0.9, "
         "0.95), clip 1, temperature 1; denormals are flushed for both. This project reads answers of like "
-        f"length together, {MICROBATCH:,} tokens at a time; TRL pads a step's answers into one batch. A "
-        "round is a whole training; its first step is left out. `KL after` is the exact reverse KL of the last round's student on its "
-        f"own answers to {HELD_OUT} other prompts. The limit is the step's matrix products at the speed "
-        "of a large one (the median of all rounds), so nothing reaches it: small products are slower. Both "
-        "sides have the huge pages that this project asks for (`recovery/__init__.py`)."
+        f"length together, {MICROBATCH:,} tokens at a time; TRL pads a step's answers into one batch. "
+        f"`{TUNED}` runs in a process with this project's huge pages and matrix products. A round is a "
+        "whole training in a process of its own; its first step is left out. `KL after` is the exact "
+        f"reverse KL of the last round's student on its own answers to {HELD_OUT} other prompts. The limit "
+        "is the step's matrix products at the speed of a large one by the faster library, the median of "
+        "all rounds: nothing reaches it, as small products are slower."
     )
 
 
-def race(
-    case: Case, rounds: int, *, trl: bool
-) -> tuple[Machine, list[Row], list[Row], float | None, float]:
-    """The machine, the comparison, our step's parts, our steps/s by TRL's, and our step's time by the limit's."""
-    arms = {"recover": Ours(case)} | ({"TRL": Trl(case)} if trl else {})
+@dataclass
+class Seen:
+    """What the steps of a side took, over all its rounds."""
+
+    seconds: list[float] = field(default_factory=list)
+    tokens: int = 0
+    lengths: list[tuple[list[int], list[int]]] = field(default_factory=list)  # of prompts and their answers
+    parts: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, other: Seen) -> None:
+        self.seconds += other.seconds
+        self.tokens += other.tokens
+        self.lengths += other.lengths
+        for part, seconds in other.parts.items():
+            self.parts.setdefault(part, []).extend(seconds)
+
+
+def race(case: Case, folder: Path, names: list[str], rounds: int, report: Report) -> None:
+    """The comparison, where our step goes, our steps/s by TRL's, and our step's time by the limit's."""
+    case.save(folder)
+    seen = {name: Seen() for name in names}
     machines: list[Machine] = []  # looked at every round: shared machines change their speed
-    turns = {name: arm.run for name, arm in arms.items()}
-    look = {"machine": lambda: machines.append(Machine.measure())}
-    _, students = alternate({**turns, **look}, rounds, warm_up=0)
+    turns: dict[str, Callable[[], None]] = {name: partial(turn, name, folder, seen[name]) for name in names}
+    alternate({**turns, "machine": lambda: machines.append(Machine.measure())}, rounds, warm_up=0)
     machine = sorted(machines, key=lambda one: one.flops)[len(machines) // 2]
-    ours, before = arms["recover"], divergence(case, case.start)
-    seconds = {name: median(arm.seconds) for name, arm in arms.items()}
-    limits = {part: flops / machine.flops for part, flops in ours.work().items()}
-    rows = [
+    ours, before = seen["recover"], divergence(case, case.start)
+    seconds = {name: median(seen[name].seconds) for name in names}
+    limits = {part: flops / machine.flops for part, flops in work(case, ours).items()}
+    total = sum(limits.values())
+    rows: list[Row] = [
         {
             "": name,
             "steps/s": 1 / seconds[name],
             "s a step": seconds[name],
-            "middle half": spread(arm.seconds),
-            "tokens/step": round(arm.tokens / len(arm.seconds)),
+            "middle half": spread(seen[name].seconds),
+            "tokens/step": round(seen[name].tokens / len(seen[name].seconds)),
             "KL before": before,
-            "KL after": divergence(case, students[name]),
+            "KL after": divergence(case, models.load(ModelSpec(str(folder / name)))),
         }
-        for name, arm in arms.items()
+        for name in names
     ]
-    total = sum(limits.values())
-    rows.append({"": "arithmetic limit", "steps/s": 1 / total, "s a step": total})
-    stages = [
-        {
-            "part": part,
-            "s": ours.parts[part],
-            "limit s": limits[part],
-            "times": ours.parts[part] / limits[part],
-        }
+    parts = {part: median(values) for part, values in ours.parts.items()}
+    report.tables[f"{case.name}: the machine meanwhile"] = [machine.row()]
+    rows += [
+        {"": name, "steps/s": 1 / least, "s a step": least}
+        for name, least in (
+            ("arithmetic limit", total),
+            ("the same by PyTorch's own library", total * machine.flops / machine.plain),
+        )
+    ]
+    report.tables[case.name] = rows
+    report.tables[f"{case.name}: where our step goes"] = [
+        {"part": part, "s": parts[part], "limit s": limits[part], "times": parts[part] / limits[part]}
         for part in limits
     ]
-    ratio = seconds["TRL"] / seconds["recover"] if trl else None
-    return machine, rows, stages, ratio, seconds["recover"] / total
+    ratio = seconds["TRL"] / seconds["recover"] if "TRL" in seconds else None
+    report.target(f"{case.name}: steps/s against TRL's", ratio, "at least", 2.5)
+    against = seconds["recover"] / total
+    report.target(f"{case.name}: step time against its arithmetic", against, "at most", 2.0)
+
+
+def work(case: Case, seen: Seen) -> dict[str, float]:
+    """FLOPs of a typical step."""
+    steps = [Work.of(case.start.model).distillation(prompts, answers) for prompts, answers in seen.lengths]
+    return {part: median([step[part] for step in steps]) for part in steps[0]}
+
+
+def turn(name: str, folder: Path, seen: Seen) -> None:
+    """One training by one side, in a process as that side's users have it."""
+    command = [sys.executable, "-m", "benchmarks.distill_vs_trl", "--child", name, str(folder)]
+    subprocess.run(command, check=True, env={**os.environ, **SIDES[name].environment}, stdout=sys.stderr)
+    seen.add(Seen(**json.loads((folder / "seen.json").read_text(encoding="utf-8"))))
+
+
+def child(name: str, folder: Path) -> None:
+    torch.set_flush_denormal(True)
+    arm = SIDES[name].arm(Case.load(folder))
+    models.save(arm.run(), folder / name)
+    (folder / "seen.json").write_text(json.dumps(asdict(arm.seen)), encoding="utf-8")
 
 
 class Ours:
     """The loop that `recover distill` runs."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.seconds, self.tokens = case, [], 0
-        self.lengths: list[tuple[list[int], list[int]]] = []
-        self.timed: dict[str, list[float]] = {"sampling": [], "scoring": [], "training": []}
+        self.case, self.seen = case, Seen(parts={"sampling": [], "scoring": [], "training": []})
 
     def run(self) -> ChatModel:
         case, student = self.case, self.case.student()
@@ -152,11 +211,11 @@ class Ours:
         def on_metrics(step: int, values: dict[str, float]) -> None:
             now = time.perf_counter()
             if step > 1:
-                self.seconds.append(now - last[0])
-                self.tokens += round(values["tokens"])
-                self.timed["training"].append(values["step_seconds"] - values["batch_seconds"])
+                self.seen.seconds.append(now - last[0])
+                self.seen.tokens += round(values["tokens"])
+                self.seen.parts["training"].append(values["step_seconds"] - values["batch_seconds"])
                 for part, seconds in watch.items():
-                    self.timed[part].append(seconds)
+                    self.seen.parts[part].append(seconds)
             last[0] = now
 
         train(student, episodes, token_loss(Objective(OPD, student.stop_ids)), config, on_metrics=on_metrics)
@@ -173,7 +232,7 @@ class Ours:
                 seen[name] = time.perf_counter() - begun
                 if isinstance(made, Rollouts):
                     prompts = made.prompt_lengths_B
-                    self.lengths.append((prompts.tolist(), (made.lengths_B - prompts).tolist()))
+                    self.seen.lengths.append((prompts.tolist(), (made.lengths_B - prompts).tolist()))
                 return made
 
             return call
@@ -182,22 +241,12 @@ class Ours:
         episodes.score = timed("scoring", episodes.score)  # type: ignore[method-assign]
         return seen
 
-    @property
-    def parts(self) -> dict[str, float]:
-        return {part: median(seconds) for part, seconds in self.timed.items()}
-
-    def work(self) -> dict[str, float]:
-        """FLOPs of a typical step."""
-        work = Work.of(self.case.start.model)
-        steps = [work.distillation(prompts, answers) for prompts, answers in self.lengths]
-        return {part: median([step[part] for step in steps]) for part in steps[0]}
-
 
 class Trl:
     """TRL's trainer on the same prompts in the same order."""
 
     def __init__(self, case: Case) -> None:
-        self.case, self.seconds, self.tokens = case, [], 0
+        self.case, self.seen = case, Seen()
 
     def run(self) -> ChatModel:
         from datasets import Dataset
@@ -214,7 +263,7 @@ class Trl:
             def on_step_end(self, args: Any, state: Any, *rest: Any, **kwargs: Any) -> None:
                 now = time.perf_counter()
                 if state.global_step > 1:
-                    arm.seconds.append(now - last[0])
+                    arm.seen.seconds.append(now - last[0])
                 last[0] = now
 
         rows = [{"prompt": case.prompts[row].messages} for row in case.order()]
@@ -258,12 +307,27 @@ class Trl:
             def counted(inputs: Any) -> Any:
                 made = generate(inputs)
                 if trainer.state.global_step:
-                    arm.tokens += int(made["completion_mask"].sum())
+                    arm.seen.tokens += int(made["completion_mask"].sum())
                 return made
 
             trainer._generate_and_score_completions = counted
             trainer.train()
         return student
+
+
+@dataclass(frozen=True)
+class Side:
+    """Who trains, and in what environment."""
+
+    arm: Callable[[Case], Ours | Trl]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+SIDES = {
+    "recover": Side(Ours),
+    "TRL": Side(Trl, {"RECOVER_ONEDNN": "0", "THP_MEM_ALLOC_ENABLE": "0"}),
+    TUNED: Side(Trl),
+}
 
 
 def divergence(case: Case, student: ChatModel) -> float:
@@ -347,6 +411,9 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
+    if "--child" in sys.argv:
+        child(sys.argv[2], Path(sys.argv[3]))
+        sys.exit()
     run(
         "distillation",
         "How many steps a second of on-policy distillation, against TRL's trainer?",
