@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -48,19 +48,20 @@ class Case:
     name: str
     start: ChatModel
     teacher: ChatModel
-    prompts: list[Prompt]
-    held_out: list[Prompt]
     steps: int
     batch: int
     new_tokens: int
 
-    def student(self) -> ChatModel:
-        made = copy.copy(self.start)
-        made.model = copy.deepcopy(self.start.model)
-        return made
+    @cached_property
+    def prompts(self) -> list[Prompt]:
+        return read_prompts("microworld", SEED)[HELD_OUT:]
+
+    @cached_property
+    def held_out(self) -> list[Prompt]:
+        return read_prompts("microworld", SEED)[:HELD_OUT]
 
     def save(self, folder: Path) -> None:
-        """For other processes; which prompts there are is the same in all."""
+        """For other processes, in which it is read once and its start is trained."""
         for name, model in (("start", self.start), ("teacher", self.teacher)):
             models.save(model, folder / name)
         sizes = {"name": self.name, "steps": self.steps, "batch": self.batch, "new_tokens": self.new_tokens}
@@ -70,10 +71,7 @@ class Case:
     def load(cls, folder: Path) -> Case:
         start, teacher = (models.load(ModelSpec(str(folder / name))) for name in ("start", "teacher"))
         sizes = json.loads((folder / "case.json").read_text(encoding="utf-8"))
-        prompts = read_prompts("microworld", SEED)
-        return cls(
-            start=start, teacher=teacher, prompts=prompts[HELD_OUT:], held_out=prompts[:HELD_OUT], **sizes
-        )
+        return cls(start=start, teacher=teacher, **sizes)
 
     def order(self) -> list[int]:
         """The prompts of all steps, as both sides are to meet them."""
@@ -132,7 +130,7 @@ def race(case: Case, folder: Path, names: list[str], rounds: int, report: Report
     machine = sorted(machines, key=lambda one: one.flops)[len(machines) // 2]
     ours, before = seen["recover"], divergence(case, case.start)
     seconds = {name: median(seen[name].seconds) for name in names}
-    limits = {part: flops / machine.flops for part, flops in work(case, ours).items()}
+    limits = {part: flops / machine.flops for part, flops in arithmetic(case, ours).items()}
     total = sum(limits.values())
     rows: list[Row] = [
         {
@@ -166,9 +164,10 @@ def race(case: Case, folder: Path, names: list[str], rounds: int, report: Report
     report.target(f"{case.name}: step time against its arithmetic", against, "at most", 2.0)
 
 
-def work(case: Case, seen: Seen) -> dict[str, float]:
+def arithmetic(case: Case, seen: Seen) -> dict[str, float]:
     """FLOPs of a typical step."""
-    steps = [Work.of(case.start.model).distillation(prompts, answers) for prompts, answers in seen.lengths]
+    work = Work.of(case.start.model)
+    steps = [work.distillation(prompts, answers) for prompts, answers in seen.lengths]
     return {part: median([step[part] for step in steps]) for part in steps[0]}
 
 
@@ -193,7 +192,7 @@ class Ours:
         self.case, self.seen = case, Seen(parts={"sampling": [], "scoring": [], "training": []})
 
     def run(self) -> ChatModel:
-        case, student = self.case, self.case.student()
+        case, student = self.case, self.case.start
         sizes = Sizes(case.batch, 1, case.new_tokens, microbatch_tokens=MICROBATCH)
         episodes = Episodes(
             student,
@@ -253,7 +252,7 @@ class Trl:
         from transformers import TrainerCallback
         from trl import DistillationConfig, DistillationTrainer
 
-        case, student, arm = self.case, self.case.student(), self
+        case, student, arm = self.case, self.case.start, self
         last = [0.0]
 
         class Clock(TrainerCallback):  # type: ignore[misc]
@@ -358,17 +357,7 @@ def shipped(steps: int, batch: int) -> Case:
     ]
     batches = MixedTokens({"new": documents}, settings, start.pad_id, SEED)
     train(start, batches, token_loss(Objective(get("sft"))), TrainConfig(40, 1e-3, warmup_steps=5, seed=SEED))
-    prompts = read_prompts("microworld", SEED)
-    return Case(
-        f"Shipped model ({_size(start)})",
-        start,
-        teacher,
-        prompts[HELD_OUT:],
-        prompts[:HELD_OUT],
-        steps,
-        batch,
-        SHORT,
-    )
+    return Case(f"Shipped model ({_size(start)})", start, teacher, steps, batch, SHORT)
 
 
 def wide(steps: int, batch: int) -> Case:
@@ -386,17 +375,7 @@ def wide(steps: int, batch: int) -> Case:
     with torch.no_grad():
         for weight in start.model.parameters():
             weight += 0.2 * weight.std() * torch.randn_like(weight) if weight.ndim > 1 else 0.0
-    prompts = read_prompts("microworld", SEED)
-    return Case(
-        f"Vocabulary of 32,768 ({_size(start)})",
-        start,
-        teacher,
-        prompts[HELD_OUT:],
-        prompts[:HELD_OUT],
-        steps,
-        batch,
-        WIDE,
-    )
+    return Case(f"Vocabulary of 32,768 ({_size(start)})", start, teacher, steps, batch, WIDE)
 
 
 def _size(chat_model: ChatModel) -> str:

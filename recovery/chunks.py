@@ -21,17 +21,18 @@ def chunked_sum(chunk: Chunk, states_ND: Tensor, pieces: Iterable[slice]) -> Ten
     if not torch.is_grad_enabled():
         return torch.stack([chunk(rows, states_ND[rows]) for rows in pieces]).sum()
     values: list[Tensor] = []
-    weights: list[Tensor] = []
+    weights: list[Tensor] | None = None
     slopes: list[Tensor] = []
     slope_ND = torch.zeros_like(states_ND)
     for rows in pieces:
         own_ND = states_ND[rows].detach().requires_grad_()
         value = chunk(rows, own_ND)
-        weights = weights or [leaf for leaf in _leaves(value) if leaf is not own_ND]
+        if weights is None:  # the same in all chunks
+            weights = [leaf for leaf in _leaves(value) if leaf is not own_ND]
         slope_ND[rows], *found = torch.autograd.grad(value, [own_ND, *weights], materialize_grads=True)
         slopes = [before.add_(more) for before, more in zip(slopes, found, strict=True)] if slopes else found
         values.append(value.detach())
-    return _Known.apply(torch.stack(values).sum(), [slope_ND, *slopes], states_ND, *weights)
+    return _Known.apply(torch.stack(values).sum(), [slope_ND, *slopes], states_ND, *(weights or []))
 
 
 def _leaves(value: Tensor) -> list[Tensor]:

@@ -13,14 +13,17 @@ import torch
 from recovery.errors import InputError
 
 SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-
-
 READ_TOKENS = {"cpu": 1024, "accelerator": 16384}  # more padding costs a CPU, more launches an accelerator
+
+
+def kind(device: torch.device | str) -> str:
+    """Which of two sorts of settings a device takes."""
+    return "cpu" if torch.device(device).type == "cpu" else "accelerator"
 
 
 def read_at_once(device: torch.device | str) -> int:
     """How many tokens, padding included, a pass without gradients best reads at once."""
-    return READ_TOKENS["cpu" if torch.device(device).type == "cpu" else "accelerator"]
+    return READ_TOKENS[kind(device)]
 
 
 def is_adapter(model: Any) -> bool:

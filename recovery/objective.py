@@ -23,6 +23,7 @@ from recovery.chunks import chunked_sum
 from recovery.dial_rules import LABELS, SAMPLED_STATES, TEACHER_SIGNALS
 from recovery.dials import Method
 from recovery.errors import InputError
+from recovery.forward import kind
 
 if TYPE_CHECKING:
     from recovery.teachers import TeacherScores
@@ -256,8 +257,7 @@ class Objective:
         if self._vocabulary is None:
             with torch.no_grad():
                 self._vocabulary = head(hidden_ND[:1]).shape[-1]
-        entries = CHUNK_ENTRIES["cpu" if hidden_ND.device.type == "cpu" else "accelerator"]
-        return max(1, entries // self._vocabulary)
+        return max(1, CHUNK_ENTRIES[kind(hidden_ND.device)] // self._vocabulary)
 
     def _loss(self, value: Tensor, weights_N: Tensor, signal_N: Tensor, stats: dict[str, Tensor]) -> Loss:
         """Sums over tokens, read from the device at once."""
