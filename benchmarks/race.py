@@ -5,13 +5,15 @@
 Started several times, the processes share the worlds: each takes one that no other is at, and reads what the
 others have found. A run that was cut off goes on where it was. Cases: `hard` (documents only), `mild` (30 %
 of midtraining is chat answered by the clean model itself) and `types` (hard, but recovery prompts hold one
-half of the instruction types and behaviour is scored on the other half).
+half of the instruction types and behaviour is scored on the other half). Steps and rates are the laboratory's
+(benchmarks/lab.py), not the demo's: those may change without what was measured here.
 
 Budgets: every method writes or reads the same number of sequences and makes the same number of updates a
 batch where its row lets it; every one that has something to tune has three tries (learning rates, shares of
-chat, or merge weights) on one world a case that is not among the seeds, and races with the best of them. No
-recovery, chat replay and LoRA are ways of midtraining, with nothing after it. Answers of the clean model that
-a method reads from a file are paid by that method. What is missing, and why, stands on the page.
+chat, or merge weights) in the hard case, on a world that is not among the seeds, and races in every case with
+the best of them. No recovery, chat replay and LoRA are ways of midtraining, with nothing after it. Answers of
+the clean model that a method reads from a file are paid by that method. What is missing, and why, stands on
+the page.
 """
 
 from __future__ import annotations
@@ -30,15 +32,15 @@ from benchmarks.race_world import MIDTRAINED, TRAINED, Race, Row, Scale, read, w
 from pipelines.progress import Progress
 
 METHODS = (*MIDTRAINED, "merge", *TRAINED)
-TUNING = {"hard": 9_000, "mild": 9_001, "types": 9_002}  # worlds that are not raced on
-CASES = tuple(TUNING)
+CASES = ("hard", "mild", "types")
+TUNING_CASE, TUNING_SEED = "hard", 9_000  # a world that is not raced on
 TRIES = {
     "none": (1.0,),
-    "replay": (0.15, 0.3, 0.6),  # of midtraining's tokens, beside the case's own chat
-    "lora": (1.0, 3.0, 10.0),  # of the preset's learning rate: adapters take more
+    "replay": (0.15, 0.3, 0.6),  # chat's part of what midtraining otherwise reads of documents
+    "lora": (1.0, 3.0, 10.0),  # of midtraining's learning rate: adapters take more
     "merge": (0.3, 0.5, 0.7),  # of the clean weights
 }
-FACTORS = (0.5, 1.0, 2.0)  # of the preset's learning rate, for whatever is trained after midtraining
+FACTORS = (0.5, 1.0, 2.0)  # of the race's learning rate, for whatever is trained after midtraining
 
 
 @dataclass(frozen=True)
@@ -80,17 +82,13 @@ class Rows:
 def run(
     work: Path, seeds: Sequence[int], cases: Sequence[str], methods: Sequence[str], scale: Scale
 ) -> list[Row]:
-    """Tunes each method on a world of each case, then races them on the others; returns the race's rows."""
+    """Tunes each method on one world, then races them on the others; returns the race's rows."""
     progress = Progress()
-    tuning = [
-        Heat(TUNING[case], tuple((case, method, tuned) for method in methods for tuned in tries(method)))
-        for case in cases
-    ]
-    best: dict[tuple[str, str], Row] = {}
-    for row in held(work, tuning, scale, progress):
-        one = row["case"], row["method"]
-        best[one] = max((best.get(one, row), row), key=worth)
-    entries = tuple((case, method, best[case, method]["tuned"]) for case in cases for method in methods)
+    attempts = tuple((TUNING_CASE, method, tuned) for method in methods for tuned in tries(method))
+    best: dict[str, Row] = {}
+    for row in held(work, [Heat(TUNING_SEED, attempts)], scale, progress):
+        best[row["method"]] = max((best.get(row["method"], row), row), key=worth)
+    entries = tuple((case, method, best[method]["tuned"]) for case in cases for method in methods)
     return held(work, [Heat(seed, entries) for seed in seeds], scale, progress)
 
 

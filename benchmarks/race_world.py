@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.lab import DISTILLATION, MIDTRAINING_RATE, MIDTRAINING_STEPS, SCHEDULE
 from db import queries
 from evals.scores import chat
 from pipelines.config import Config, LoraConfig, override
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 COSTS = ("tokens_sampled", "tokens_scored", "tokens_trained", "flops", "seconds")
+RECOVERY_RATE = 5e-4
 CHAT = 0.3  # of the mild case's midtraining
 LORA_RANK = 32
 GROUP = 8  # answers to a prompt in `rl`
@@ -51,10 +53,10 @@ MIDTRAINED = ("none", "replay", "lora")  # what is done at midtraining, and noth
 class Scale:
     """How much of everything; `small` is for trying the benchmark itself."""
 
-    midtrain_steps: int | None = None  # None: the preset's
-    distill_steps: int | None = None
-    prompts_per_step: int | None = None
-    ifeval: int | None = None
+    midtrain_steps: int = MIDTRAINING_STEPS
+    distill_steps: int = DISTILLATION["steps"]
+    prompts_per_step: int = DISTILLATION["prompts_per_step"]
+    ifeval: int | None = None  # None: all there are
     probes: int | None = None
     prompts: int | None = None
 
@@ -94,15 +96,13 @@ class Race:
 
     def _midtrained(self, case: str, way: str = "none", tuned: float = 1.0) -> str:
         """Midtraining with nothing against forgetting, with more chat, or of an adapter; tuned by `way`."""
-        chat_share = (CHAT if case == "mild" else 0.0) + (tuned if way == "replay" else 0.0)
+        documents = (1 - CHAT if case == "mild" else 1.0) * (1 - tuned if way == "replay" else 1.0)
         preset = self._config.midtrain
-        if self.scale.midtrain_steps:
-            preset = preset.model_copy(update={"steps": None, "epochs": None})
         settings = override(preset, {
             "steps": self.scale.midtrain_steps,
-            "mix": {"new": 1 - chat_share, "earlier": 0.0, "chat": chat_share},
+            "mix": {"new": documents, "earlier": 0.0, "chat": 1 - documents},
             "lora": LoraConfig(rank=LORA_RANK).model_dump() if way == "lora" else None,
-            "optimizer": _faster(preset.optimizer, tuned if way == "lora" else 1.0),
+            "optimizer": _at(preset.optimizer, MIDTRAINING_RATE * (tuned if way == "lora" else 1.0)),
         })  # fmt: skip
         job = MidtrainJob(
             docs=str((self.world / "docs").absolute()), student=self.clean, settings=settings,
@@ -133,11 +133,10 @@ class Race:
         return str(done["checkpoint"]), self._cost(paid)
 
     def _distillation(self, case: str, method: str, base: str, factor: float) -> DistillJob:
-        preset = self._config.distill
-        count = self.scale.prompts_per_step or preset.prompts_per_step
+        preset, count = self._config.distill, self.scale.prompts_per_step
         settings = override(preset, {
-            **TRAINED[method], "steps": self.scale.distill_steps,
-            "optimizer": _faster(preset.optimizer, factor),
+            **DISTILLATION, **TRAINED[method], "steps": self.scale.distill_steps,
+            "optimizer": _at(preset.optimizer, RECOVERY_RATE * factor) | SCHEDULE,
             "prompts_per_step": count // GROUP if method == "rl" else count,
             "pairs": self._answered(case) if method in ANSWERED else None,
         })  # fmt: skip
@@ -216,10 +215,9 @@ class Race:
         return {name: sum(run["cost"].get(name, 0.0) for run in runs) for name in COSTS}
 
 
-def _faster(optimizer: OptimizerConfig, factor: float) -> Row:
+def _at(optimizer: OptimizerConfig, rate: float) -> Row:
     """The same optimizer at another rate."""
-    changed = override(optimizer, {"learning_rate": optimizer.learning_rate * factor})
-    return dict(changed.model_dump())
+    return dict(override(optimizer, {"learning_rate": rate}).model_dump())
 
 
 def halves(seed: int) -> tuple[set[str], set[str]]:

@@ -2,17 +2,19 @@
 
     python -m benchmarks.reading [--files 40] [--rounds 5] [--json] [--write-docs]
 
-Makes files of every format and reads them, kind by kind and all together, in three ways that take turns:
+Makes files of every format and reads them, kind by kind and all together, in four ways that take turns:
 
-    alone   the libraries, file after file in this process, doing the least that gives a text: read and decode
-            (charset-normalizer where it is no UTF-8), gzip, json and csv of the standard library, lxml's bare
-            text of a page, PDFium, python-docx and python-pptx where installed, else zipfile and lxml
+    bare    the least that gives a text, file after file in this process: read and decode, lxml's text of a
+            page, menus and all, the text nodes of Office files without paragraphs
+    alone   the libraries that do this work, without more: charset-normalizer where it is no UTF-8, gzip, json
+            and csv of the standard library, trafilatura, PDFium, python-docx and python-pptx
     same    the same, and what the manifest is made of: sha256, and the search for near-duplicates
-    ours    `read_folder` with progress. It also walks without following links, looks for binary data, finds a
-            page's main text, hears of tables and lists, and parses strange formats in limited processes
+    ours    `read_folder` with progress. It also walks without following links, looks for binary data, hears
+            of tables and lists, and parses strange formats in limited processes
 
 CPU seconds are those of this process and of its children: the fair measure on a busy machine. Wall seconds
 are what a person waits; `ours` parses in as many processes as there are cores (at most 4), the others in one.
+The libraries come with `pip install 'recover[bench]'`.
 """
 
 from __future__ import annotations
@@ -32,7 +34,6 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,6 @@ from pipelines.reading.similar import Signature, Similar
 PAGE = Path(__file__).parent.parent / "docs" / "documents.md"
 
 WORDS = [a + b + c for a in ("ka", "lo", "mi", "nu") for b in ("ta", "si", "no") for c in ("n", "s", "")]
-OFFICE = find_spec("docx") is not None and find_spec("pptx") is not None
 
 
 def prose(rng: random.Random, words: int) -> str:
@@ -72,8 +72,8 @@ def make(folder: Path, files: int, seed: int = 0) -> None:
             f"{n}.csv": "id,text\n" + "".join(f'{row["id"]},"{row["text"]}"\n' for row in rows),
             f"{n}.html": f"<html><head><title>t</title></head><body><main>{tags}</main></body></html>",
             f"{n}.pdf": papers.pdf(*(line.replace(" ", "\n", 12) for line in lines[:25])),
-            f"{n}.docx": _docx(lines) if OFFICE else papers.docx("".join(map(papers.paragraph, lines))),
-            f"{n}.pptx": _pptx(lines) if OFFICE else papers.pptx(dict(enumerate(lines)), [0]),
+            f"{n}.docx": _docx(lines),
+            f"{n}.pptx": _pptx(lines),
         })  # fmt: skip
 
 
@@ -125,10 +125,16 @@ def csv_alone(path: Path) -> str:
         return "\n".join(f"id: {row['id']}; text: {row['text']}" for row in csv.DictReader(file))
 
 
-def html_alone(path: Path) -> str:
+def html_bare(path: Path) -> str:
     from lxml import html
 
     return str(html.fromstring(path.read_bytes()).text_content())
+
+
+def html_alone(path: Path) -> str:
+    import trafilatura
+
+    return trafilatura.extract(path.read_bytes()) or ""
 
 
 def pdf_alone(path: Path) -> str:
@@ -138,17 +144,21 @@ def pdf_alone(path: Path) -> str:
     return "\n\n".join(page.get_textpage().get_text_range() for page in document)
 
 
+def docx_bare(path: Path) -> str:
+    return _xml_texts(path, "word/document.xml")
+
+
 def docx_alone(path: Path) -> str:
-    if not OFFICE:
-        return _xml_texts(path, "word/document.xml")
     import docx
 
     return "\n\n".join(paragraph.text for paragraph in docx.Document(str(path)).paragraphs)
 
 
+def pptx_bare(path: Path) -> str:
+    return _xml_texts(path, "ppt/slides/slide")
+
+
 def pptx_alone(path: Path) -> str:
-    if not OFFICE:
-        return _xml_texts(path, "ppt/slides/slide")
     import pptx
 
     shapes = [shape for slide in pptx.Presentation(str(path)).slides for shape in slide.shapes]
@@ -164,10 +174,12 @@ def _xml_texts(path: Path, prefix: str) -> str:
     return "\n".join("".join(tree.itertext()) for tree in trees)
 
 
-ALONE: dict[str, Callable[[Path], str]] = {
+Reader = Callable[[Path], str]
+ALONE: dict[str, Reader] = {
     ".txt": text_alone, ".md": text_alone, ".gz": gzip_alone, ".jsonl": jsonl_alone, ".csv": csv_alone,
     ".html": html_alone, ".pdf": pdf_alone, ".docx": docx_alone, ".pptx": pptx_alone,
 }  # fmt: skip
+BARE = ALONE | {".html": html_bare, ".docx": docx_bare, ".pptx": pptx_bare}
 
 
 KINDS = {
@@ -177,8 +189,16 @@ KINDS = {
 KINDS["all"] = tuple(suffix for suffixes in KINDS.values() for suffix in suffixes)
 
 
+def bare(folder: Path) -> int:
+    return _characters(folder, BARE)
+
+
 def alone(folder: Path) -> int:
-    return sum(len(ALONE[path.suffix](path)) for path in sorted(folder.iterdir()))
+    return _characters(folder, ALONE)
+
+
+def _characters(folder: Path, readers: dict[str, Reader]) -> int:
+    return sum(len(readers[path.suffix](path)) for path in sorted(folder.iterdir()))
 
 
 def same(folder: Path) -> int:
@@ -196,7 +216,7 @@ def ours(folder: Path) -> int:
     return sum(len(one.text) for one in found if isinstance(one, Piece))
 
 
-WAYS: dict[str, Callable[[Path], int]] = {"alone": alone, "same": same, "ours": ours}
+WAYS: dict[str, Callable[[Path], int]] = {"bare": bare, "alone": alone, "same": same, "ours": ours}
 
 
 def processor_seconds() -> float:
@@ -218,10 +238,9 @@ def compare(folder: Path, rounds: int) -> dict[str, Any]:
         {name: statistics.median(one[place] for one in values) for name, values in took.items()}
         for place in (0, 1)
     )
-    return {
-        "alone, CPU s": cpu["alone"], "same, CPU s": cpu["same"], "ours, CPU s": cpu["ours"],
-        "CPU ours / alone": cpu["ours"] / cpu["alone"], "CPU ours / same": cpu["ours"] / cpu["same"],
-        "wall ours / alone": wall["ours"] / wall["alone"], "wall ours / same": wall["ours"] / wall["same"],
+    return {f"{name}, CPU s": seconds for name, seconds in cpu.items()} | {
+        "CPU ours / bare": cpu["ours"] / cpu["bare"], "CPU ours / alone": cpu["ours"] / cpu["alone"],
+        "CPU ours / same": cpu["ours"] / cpu["same"], "wall ours / alone": wall["ours"] / wall["alone"],
     }  # fmt: skip
 
 
@@ -245,11 +264,11 @@ def measure(files: int, rounds: int, kinds: Iterable[str]) -> list[dict[str, Any
 
 
 def page(rows: list[dict[str, Any]], rounds: int) -> str:
-    peers = "python-docx and python-pptx" if OFFICE else "zipfile and lxml, as python-docx was not installed"
     return (
         f"Medians of {rounds} alternating rounds on {os.cpu_count()} cores; below 1, `recover` is faster. "
-        f"`alone`: the libraries without more (Office files by {peers}); `same`: with sha256 and the search "
-        "for near-duplicates, which `recover` does too. CPU seconds are of all processes; wall ratios mean "
+        "`bare`: the least that gives a text; `alone`: the libraries that do this work (html by trafilatura, "
+        "Office files by python-docx and python-pptx); `same`: with sha256 and the search for "
+        "near-duplicates, which `recover` does too. CPU seconds are of all processes; wall ratios mean "
         f"little on a machine that does other things meanwhile.\n\n{markdown(rows)}"
     )
 

@@ -25,7 +25,7 @@ from recovery.files import storage_errors
 
 IFEVAL_PROMPTS = 720
 RECOVERY_PROMPTS = 1600
-KNOWN_QUESTION_SHARE = 0.13  # more wipe new knowledge: the clean teacher corrects what is said of anyone
+KNOWN_QUESTION_SHARE = 0.08  # more wipe new knowledge, fewer leave questions unlearned: 0.13, 0.02 were worse
 COPYING_SHARE = 0.2  # repeating a word of the prompt is what comes back last
 
 _PARTS = ("training",) * 6 + ("recovery",) * 2 + ("evaluation",) * 2
