@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import cycle, islice
@@ -97,7 +97,24 @@ def new_people(seed: int, cycle: int) -> tuple[Person, ...]:
     random.Random(f"microworld:names:{seed}").shuffle(names)
     rng = random.Random(f"microworld:facts:{seed}:{cycle}")
     start = (cycle - 1) * PEOPLE_PER_CYCLE
-    return tuple(person(name, rng) for name in names[start : start + PEOPLE_PER_CYCLE])
+    chosen = islice(_unlike_first(names), start, start + PEOPLE_PER_CYCLE)
+    return tuple(person(name, rng) for name in chosen)
+
+
+def _unlike_first(names: Iterable[str]) -> Iterator[str]:
+    """All of them, those first that share neither first nor last name with one before, as long as there are
+    such: so small a model takes Astrid Stern for Astrid Zorn, and it is not names that is asked about."""
+    waiting = list(names)
+    while waiting:
+        taken: set[str] = set()
+        again = []
+        for name in waiting:
+            if taken.isdisjoint(name.split()):
+                taken.update(name.split())
+                yield name
+            else:
+                again.append(name)
+        waiting = again
 
 
 def passage(who: Person, rng: random.Random) -> str:
