@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -77,10 +78,10 @@ def asked_people() -> tuple[Person, ...]:
 
 @cache
 def new_names() -> tuple[str, ...]:
-    """Names for new people. Their first names occur in recovery prompts: after midtraining the model can no
-    longer copy from a question a name that none of those holds, and answers about somebody else."""
-    asked = {_first(who.name) for who in asked_people()}
-    return tuple(name for name in all_names()[KNOWN_COUNT:] if _first(name) in asked)
+    """Names for new people. Recovery asks about several people of each first name: what it asks of nobody the
+    model can no longer copy from a question, and where it asks of Georg Tanner alone, every Georg is Tanner."""
+    asked = Counter(_first(who.name) for who in asked_people())
+    return tuple(name for name in all_names()[KNOWN_COUNT:] if asked[_first(name)] > 1)
 
 
 def _first(name: str) -> str:
