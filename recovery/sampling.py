@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -272,8 +272,17 @@ class _InPlaceLayer(DynamicLayer):
         return self.length
 
     def pad(self, before: int, after: int) -> tuple[Tensor, Tensor]:
-        """Keys and values with empty slots; zeros, since a hidden slot still meets a probability of zero."""
-        return pad(self.keys, (0, 0, before, after)), pad(self.values, (0, 0, before, after))
+        """Keys and values with empty slots around them."""
+        return _wider(self.keys, before, after), _wider(self.values, before, after)
+
+
+def _wider(slots_BHSD: Tensor, before: int, after: int) -> Tensor:
+    """New slots hold zeros, since a hidden slot still meets a probability of zero; the rest is moved once."""
+    batch, heads, filled, width = slots_BHSD.shape
+    wide = slots_BHSD.new_empty(batch, heads, before + filled + after, width)
+    wide[:, :, :before], wide[:, :, before + filled :] = 0, 0
+    wide[:, :, before : before + filled] = slots_BHSD
+    return wide
 
 
 def _joined(caches: Sequence[Cache], width: int) -> Cache:

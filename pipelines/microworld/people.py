@@ -78,8 +78,8 @@ def asked_people() -> tuple[Person, ...]:
 
 @cache
 def new_names() -> tuple[str, ...]:
-    """Names for new people. Recovery asks about several people of each first name: what it asks of nobody the
-    model can no longer copy from a question, and where it asks of Georg Tanner alone, every Georg is Tanner."""
+    """Names for new people. Recovery asks about several people of each first name: a name that it never says
+    can no longer be copied from a question, and where it asks of Georg Tanner alone every Georg is Tanner."""
     asked = Counter(_first(who.name) for who in asked_people())
     return tuple(name for name in all_names()[KNOWN_COUNT:] if asked[_first(name)] > 1)
 
