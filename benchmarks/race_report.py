@@ -22,8 +22,9 @@ HOW = """Means over {seeds} worlds with 95 % intervals (Student's t over worlds)
 `python -m benchmarks.race`; how budgets are made equal is said at the top of `benchmarks/race.py`. Worth is
 behaviour plus new knowledge; tuned to: a factor of the learning rate, for replay a share of chat,
 for merge the clean model's weight. Cost is what a method spends beside midtraining on the documents, answers
-of the clean model included, tuning not. Seconds are of one machine, perhaps with other work beside it: only
-large ratios mean anything."""
+of the clean model included, tuning not. A training that an alarm stopped leaves the midtrained model, at what
+it had cost until then. Seconds are of one machine, perhaps with other work beside it: only large ratios mean
+anything."""
 MISSING = """**Not in the race:** the instruction residual, which adds (instruct - base) to a model taught on
 top of that base. The microworld's model read chat and documents together from its first step, so it has no
 base, and one made from it afterwards would not be what it was tuned from. `recover merge --method residual
@@ -64,8 +65,10 @@ def table(rows: Sequence[Row], case: str) -> str:
                  for key in ("tokens_sampled", "tokens_trained", "flops", "seconds")]  # fmt: skip
         flops = f"{costs[2]:.1e}" if costs[2] else "0"
         shown = [f"{costs[0]:,.0f}", f"{costs[1]:,.0f}", flops, f"{costs[3]:.0f}"]
+        stops = sum(bool(row.get("stopped")) for row in methods[name])
+        shown_name = f"{name} (stopped by an alarm in {stops} of {len(methods[name])})" if stops else name
         tuned = ", ".join(f"{one:g}" for one in sorted({row["tuned"] for row in methods[name]}))
-        lines.append(f"| {name} | {tuned} | {' | '.join([*scores, *shown])} |")
+        lines.append(f"| {shown_name} | {tuned} | {' | '.join([*scores, *shown])} |")
     return "\n".join(lines)
 
 

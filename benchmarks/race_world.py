@@ -13,6 +13,7 @@ from benchmarks.lab import DISTILLATION, MIDTRAINING_RATE, MIDTRAINING_STEPS, SC
 from db import queries
 from evals.scores import chat
 from pipelines.config import Config, LoraConfig, override
+from pipelines.cost import spent
 from pipelines.demo import world_once
 from pipelines.distill import DistillJob, distill
 from pipelines.evaluate import SUITES, Answers, EvalJob, evaluate
@@ -22,6 +23,7 @@ from pipelines.midtrain import MidtrainJob, midtrain
 from pipelines.setup import initialise
 from pipelines.stages import run_stage
 from pipelines.workspace import Workspace
+from recovery.errors import Unstable
 
 if TYPE_CHECKING:
     from pipelines.config import OptimizerConfig
@@ -84,13 +86,17 @@ class Race:
     def row(self, case: str, method: str, tuned: float) -> Row:
         """One result: scores before and after, and what the method has cost."""
         base = self._midtrained(case)
-        made, cost = self._recovered(case, method, base, tuned)
+        stopped = None
+        try:
+            made, cost = self._recovered(case, method, base, tuned)
+        except Unstable as alarm:  # the user is left with what there was, and has paid
+            made, cost, stopped = base, self._cost(self._paid(case, method, tuned)), str(alarm)
         scores = {
             stage: self._scores(case, checkpoint)
             for stage, checkpoint in (("clean", self.clean), ("midtrained", base), ("recovered", made))
         }
         named = {"seed": self.seed, "case": case, "method": method, "tuned": tuned}
-        return named | scores | {"cost": cost}
+        return named | scores | {"cost": cost, "stopped": stopped}
 
     # What is made --------------------------------------------------------------------------------------
 
@@ -127,10 +133,14 @@ class Race:
             key = f"merge:{'mild' if case == 'mild' else 'hard'}:{tuned:g}"
             job = MergeJob(student=base, other=self.clean, weight=tuned)
             return str(merge(self.ws, job, key=key)["checkpoint"]), self._cost([key])
-        key = f"distill:{case}:{method}:{tuned:g}"
-        done = distill(self.ws, self._distillation(case, method, base, tuned), key=key)
-        paid = [key, self._answering(case)] if method in ANSWERED else [key]
+        paid = self._paid(case, method, tuned)
+        done = distill(self.ws, self._distillation(case, method, base, tuned), key=paid[0])
         return str(done["checkpoint"]), self._cost(paid)
+
+    def _paid(self, case: str, method: str, tuned: float) -> list[str]:
+        """Keys of the runs that a recovery consists of, its own first."""
+        own = f"distill:{case}:{method}:{tuned:g}"
+        return [own, self._answering(case)] if method in ANSWERED else [own]
 
     def _distillation(self, case: str, method: str, base: str, factor: float) -> DistillJob:
         preset, count = self._config.distill, self.scale.prompts_per_step
@@ -212,7 +222,8 @@ class Race:
 
     def _cost(self, keys: Sequence[str]) -> Row:
         runs = [run for run in queries.runs(self.ws.tracker.db, limit=10_000) if run["key"] in keys]
-        return {name: sum(run["cost"].get(name, 0.0) for run in runs) for name in COSTS}
+        costs = [spent(self.ws.run_directory(run["id"])) for run in runs]
+        return {name: sum(cost.get(name, 0.0) for cost in costs) for name in COSTS}
 
 
 def _at(optimizer: OptimizerConfig, rate: float) -> Row:

@@ -62,13 +62,18 @@ class Ledger:
         os.replace(partial, path)
 
     def total(self) -> Cost:
-        """All attempts together: counts added up, peaks the highest."""
+        """All attempts together."""
         self.save(at_once=True)
-        total: Cost = {}
-        for path in sorted(self.directory.glob("cost-*.json")):
-            for name, value in json.loads(path.read_text(encoding="utf-8")).items():
-                total[name] = (max if name == PEAK else add)(total.get(name, 0.0), value)
-        return total
+        return spent(self.directory)
+
+
+def spent(directory: Path) -> Cost:
+    """What a run's attempts have cost so far, ended or not: counts added up, peaks the highest."""
+    total: Cost = {}
+    for path in sorted(directory.glob("cost-*.json")):
+        for name, value in json.loads(path.read_text(encoding="utf-8")).items():
+            total[name] = (max if name == PEAK else add)(total.get(name, 0.0), value)
+    return total
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks import race, race_report, race_world
 from pipelines.progress import Progress
+from recovery.errors import Unstable
 
 
 def row(
@@ -92,6 +93,34 @@ def test_several_at_once_share_the_worlds_and_find_the_same(
     best = {"none": 1.0, "merge": max(race.tries("merge")), "opd": max(race.tries("opd"))}
     assert all(one["tuned"] == best[one["method"]] for one in found[0])  # more was better, by Counted
     assert take_part() is None and len(asked) == 43  # nothing is left to run
+
+
+class Stopping(race_world.Race):
+    """A world in which every recovery is stopped by an alarm."""
+
+    def __init__(self) -> None:
+        self.seed, self.clean = 3, "clean"
+
+    def _midtrained(self, case: str, way: str = "none", tuned: float = 1.0) -> str:
+        return "midtrained"
+
+    def _recovered(self, case: str, method: str, base: str, tuned: float) -> tuple[str, dict[str, Any]]:
+        raise Unstable("step 9: length collapse")
+
+    def _cost(self, keys: Any) -> dict[str, Any]:
+        return row("", 0, 0.0)["cost"] | {"seconds": float(len(keys))}
+
+    def _scores(self, case: str, checkpoint: str) -> dict[str, Any]:
+        return row("", 0, 0.9 if checkpoint == "clean" else 0.2)["recovered"]
+
+
+def test_what_an_alarm_stops_is_a_result_and_is_said() -> None:
+    stopped = Stopping().row("hard", "sdft", 1.0)
+    assert stopped["recovered"] == stopped["midtrained"] != stopped["clean"]
+    assert stopped["stopped"] == "step 9: length collapse"
+    assert stopped["cost"]["seconds"] == 2.0  # its own run and the answers that it reads
+    table = race_report.table([stopped, stopped | {"seed": 4, "stopped": None}], "hard")
+    assert "| sdft (stopped by an alarm in 1 of 2) | 1 | 0.200" in table
 
 
 def test_a_claim_ends_with_whoever_held_it(tmp_path: Path) -> None:
