@@ -86,17 +86,22 @@ def prompt_rows(seed: int, cycle: int) -> list[dict[str, object]]:
         }
         for task in distinct_tasks("recovery", RECOVERY_PROMPTS - questions, rng, 0.1, COPYING_SHARE)
     ]  # fmt: skip
-    pool = {
-        question.format(n=who.name): {
-            "answer": who.value(attribute),
-            "response": attribute.answer.format(n=who.name, v=who.value(attribute)),
-        }
-        for who in people.asked_people() for attribute in ATTRIBUTES for question in attribute.questions
-    }  # fmt: skip
-    asked = rng.sample(sorted(pool), questions)
-    rows += [{"prompt": prompt, "kind": "question", **pool[prompt]} for prompt in asked]
+    rows += _known_questions(questions, rng)
     rng.shuffle(rows)
     return rows
+
+
+def _known_questions(count: int, rng: random.Random) -> list[dict[str, object]]:
+    """Questions about known people, everyone once before anyone twice: a model that hears of one Georg more
+    than of the others gives every Georg that surname."""
+    asked, drawn = people.asked_people(), dict[str, dict[str, object]]()
+    while len(drawn) < count:
+        for who in rng.sample(asked, len(asked)):
+            attribute = rng.choice(ATTRIBUTES)
+            prompt, value = rng.choice(attribute.questions).format(n=who.name), who.value(attribute)
+            answer = {"answer": value, "response": attribute.answer.format(n=who.name, v=value)}
+            drawn.setdefault(prompt, {"prompt": prompt, "kind": "question", **answer})
+    return list(drawn.values())[:count]
 
 
 def probe_rows(seed: int, cycle: int) -> list[dict[str, object]]:
