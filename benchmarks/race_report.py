@@ -23,8 +23,8 @@ HOW = """Means over {seeds} worlds with 95 % intervals (Student's t over worlds)
 behaviour plus new knowledge; tuned to: a factor of the learning rate, for replay a share of chat,
 for merge the clean model's weight. Cost is what a method spends beside midtraining on the documents, answers
 of the clean model included, tuning not. A training that an alarm stopped leaves the midtrained model, at what
-it had cost until then. Seconds are of one machine, perhaps with other work beside it: only large ratios mean
-anything."""
+it had cost until then. Cost is the median; seconds are of one machine, perhaps with other work beside it, and
+decide nothing."""
 MISSING = """**Not in the race:** the instruction residual, which adds (instruct - base) to a model taught on
 top of that base. The microworld's model read chat and documents together from its first step, so it has no
 base, and one made from it afterwards would not be what it was tuned from. `recover merge --method residual
@@ -61,10 +61,11 @@ def table(rows: Sequence[Row], case: str) -> str:
     order = sorted(methods, key=lambda name: -sum(r["recovered"]["ifeval"] for r in methods[name]))
     for name in order:
         scores = [_cell([row["recovered"][axis] for row in methods[name]]) for axis in AXES]
-        costs = [float(np.mean([row["cost"][key] for row in methods[name]]))
-                 for key in ("tokens_sampled", "tokens_trained", "flops", "seconds")]  # fmt: skip
-        flops = f"{costs[2]:.1e}" if costs[2] else "0"
-        shown = [f"{costs[0]:,.0f}", f"{costs[1]:,.0f}", flops, f"{costs[3]:.0f}"]
+        sampled, trained, seconds = (
+            float(np.median([row["cost"][key] for row in methods[name]]))
+            for key in ("tokens_sampled", "tokens_trained", "seconds")
+        )
+        shown = [f"{sampled:,.0f}", f"{trained:,.0f}", _shown(_flops(methods[name])), f"{seconds:.0f}"]
         stops = sum(bool(row.get("stopped")) for row in methods[name])
         shown_name = f"{name} (stopped by an alarm in {stops} of {len(methods[name])})" if stops else name
         tuned = ", ".join(f"{one:g}" for one in sorted({row["tuned"] for row in methods[name]}))
@@ -86,12 +87,12 @@ def _best(rows: Sequence[Row], case: str) -> list[str]:
     methods = by_method(rows, case)
     best = max(methods, key=lambda name: float(np.mean([worth(row) for row in methods[name]])))
     near = [best, *(name for name in methods if _against(methods[name], methods[best], worth).words == SAME)]
-    cheap = min(near, key=lambda name: _seconds(methods[name]))
+    cheap = min(near, key=lambda name: _flops(methods[name]))
     shown = {name: _cell([worth(row) for row in methods[name]]) for name in (best, cheap)}
     return [
-        f"Best by worth: `{best}`, {shown[best]}, at {_seconds(methods[best]):.0f} s.",
+        f"Best by worth: `{best}`, {shown[best]}, at {_shown(_flops(methods[best]))} FLOPs.",
         f"Best by cost, among those not distinguishable from it in worth: `{cheap}`, {shown[cheap]}, at "
-        f"{_seconds(methods[cheap]):.0f} s.",
+        f"{_shown(_flops(methods[cheap]))} FLOPs.",
     ]
 
 
@@ -103,11 +104,11 @@ def rivals(rows: Sequence[Row], case: str) -> list[tuple[str, str]]:
         if name == DISTILLATION or len(_pairs(others, mine)) < 2:
             continue
         seen = [_against(others, mine, lambda row, axis=axis: row["recovered"][axis]) for axis in WORTH]
-        words, cost = [one.words for one in seen], _seconds(others) / max(_seconds(mine), 1e-9)
+        words, cost = [one.words for one in seen], _flops(others) / max(_flops(mine), 1e-9)
         if "worse" not in words and (cost < 1 or "better" in words):
             text = (
                 f"`{name}` is {seen[0]} in behaviour and {seen[1]} in knowledge against `{DISTILLATION}`, at "
-                f"{cost:.2f} of its seconds: distillation is not the best choice here."
+                f"{cost:.2f} of its FLOPs: distillation is not the best choice here."
             )
             found.append((name, text))
     return found
@@ -135,8 +136,12 @@ def _pairs(ones: Sequence[Row], others: Sequence[Row]) -> list[tuple[Row, Row]]:
     return [(row, by_seed[row["seed"]]) for row in ones if row["seed"] in by_seed]
 
 
-def _seconds(rows: Sequence[Row]) -> float:
-    return float(np.mean([row["cost"]["seconds"] for row in rows]))
+def _flops(rows: Sequence[Row]) -> float:
+    return float(np.median([row["cost"]["flops"] for row in rows]))
+
+
+def _shown(flops: float) -> str:
+    return f"{flops:.1e}" if flops else "0"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from recovery.errors import Unstable
 
 
 def row(
-    method: str, seed: int, behaviour: float, knowledge: float = 0.5, seconds: float = 10.0
+    method: str, seed: int, behaviour: float, knowledge: float = 0.5, flops: float = 1e9
 ) -> dict[str, Any]:
     scores = {"ifeval": behaviour, "knowledge": knowledge, "retention": 0.9, "n": 100}
     start = {"ifeval": 0.1, "knowledge": 0.4, "retention": 0.5, "n": 100}
@@ -25,8 +25,8 @@ def row(
         "tokens_sampled": 100,
         "tokens_scored": 0,
         "tokens_trained": 200,
-        "flops": 1e9,
-        "seconds": seconds,
+        "flops": flops,
+        "seconds": 10.0,
     }
     stages = {"clean": scores, "midtrained": start, "recovered": scores}
     return {"seed": seed, "case": "hard", "method": method, "tuned": 1.0, **stages, "cost": cost}
@@ -146,13 +146,13 @@ def test_intervals_are_student_s() -> None:
 def test_it_says_where_distillation_is_not_the_best_choice() -> None:
     seeds = range(5)
     rows = [row("opd", s, 0.9 + s / 1000) for s in seeds]
-    rows += [row("merge", s, 0.9 + (4 - s) / 1000, seconds=1.0) for s in seeds]
+    rows += [row("merge", s, 0.9 + (4 - s) / 1000, flops=1e8) for s in seeds]
     rows += [row("seqkd", s, 0.5 + s / 1000) for s in seeds]
     best, cheap, line = race_report.findings(rows, "hard")
-    assert best.startswith("Best by worth: `opd`, 1.402 ± 0.002, at 10 s")
-    assert cheap.startswith("Best by cost") and "`merge`, 1.402 ± 0.002, at 1 s" in cheap
+    assert best.startswith("Best by worth: `opd`, 1.402 ± 0.002, at 1.0e+09 FLOPs")
+    assert cheap.startswith("Best by cost") and "`merge`, 1.402 ± 0.002, at 1.0e+08 FLOPs" in cheap
     assert line.startswith("`merge` is not distinguishable (+0.000 ± 0.004) in behaviour")
-    assert "at 0.10 of its seconds" in line
+    assert "at 0.10 of its FLOPs" in line
     assert "not the best choice in: hard (`merge`)" in race_report.headline(rows)
     without = [one for one in rows if one["method"] != "merge"]
     assert race_report.findings(without, "hard")[-1].startswith("No other method")
