@@ -14,7 +14,7 @@ Makes files of every format and reads them, kind by kind and all together, in fo
 
 CPU seconds are those of this process and of its children: the fair measure on a busy machine. Wall seconds
 are what a person waits; `ours` parses in as many processes as there are cores (at most 4), the others in one.
-The libraries come with `pip install 'recover[bench]'`.
+The libraries come with the extra `bench`: `pip install -e '.[bench]'`.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ from pipelines.reading.similar import Signature, Similar
 
 PAGE = Path(__file__).parent.parent / "docs" / "documents.md"
 
+PEERS = ("trafilatura", "docx", "pptx")
 WORDS = [a + b + c for a in ("ka", "lo", "mi", "nu") for b in ("ta", "si", "no") for c in ("n", "s", "")]
 
 
@@ -281,6 +283,8 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--write-docs", action="store_true", help="put the table into docs/documents.md")
     options = parser.parse_args()
+    if absent := [name for name in PEERS if find_spec(name) is None]:
+        raise SystemExit(f"not installed: {', '.join(absent)}; pip install -e '.[bench]'")
     rows = measure(options.files, options.rounds, options.kinds)
     print(json.dumps(rows) if options.json else page(rows, options.rounds))
     if options.write_docs:
