@@ -92,6 +92,7 @@ class FakeServer(ThreadingHTTPServer):
     """vLLM's paths over a TinyEngine. `fault`: hangs, fails, retokenises, takes no weights."""
 
     daemon_threads = True
+    request_queue_size = 256  # of five, the default, a busy machine refuses some of many who ask at once
 
     def __init__(self, engine: TinyEngine, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
