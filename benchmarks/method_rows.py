@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.lab import SHOUT
+from benchmarks.lab import RECOVERY_RATE, SHOUT
 
 Scores = dict[str, float]
 CLOSE = 0.05  # behaviour within five points of clean is back
@@ -53,7 +53,7 @@ class Row:
     claim: str
     holds: Claim
     settings: Mapping[str, Any] = field(default_factory=dict)
-    learning_rate: float = 5e-4
+    learning_rate: float = RECOVERY_RATE
     needs: tuple[str, ...] = ()  # rows that the claim, or a teacher, refers to
     routes: Mapping[str, str] = field(default_factory=dict)
 

@@ -27,8 +27,9 @@ from pathlib import Path
 
 import click
 
+from benchmarks.ledger import Ledger
 from benchmarks.race_report import worth, write_page
-from benchmarks.race_world import MIDTRAINED, TRAINED, Race, Row, Scale, read, write
+from benchmarks.race_world import MIDTRAINED, TRAINED, Race, Row, Scale
 from pipelines.progress import Progress
 
 METHODS = (*MIDTRAINED, "merge", *TRAINED)
@@ -40,6 +41,7 @@ TRIES = {
     "lora": (1.0, 3.0, 10.0),  # of midtraining's learning rate: adapters take more
     "merge": (0.3, 0.5, 0.7),  # of the clean weights
 }
+NAMED_BY = ("case", "method", "tuned")  # a result on a world
 FACTORS = (0.5, 1.0, 2.0)  # of the race's learning rate, for whatever is trained after midtraining
 
 
@@ -55,28 +57,9 @@ def tries(method: str) -> tuple[float, ...]:
     return TRIES.get(method, FACTORS)
 
 
-class Rows:
-    """The results on one world, a line each; a line that was half written is written again."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.rows = read(path, tolerant=True) if path.is_file() else []
-        if path.is_file():
-            write(path, self.rows)
-
-    def get(self, case: str, method: str, tuned: float) -> Row | None:
-        names = ("case", "method", "tuned")
-        return next((row for row in self.rows if [row[n] for n in names] == [case, method, tuned]), None)
-
-    def or_make(self, race: Race, case: str, method: str, tuned: float) -> Row:
-        """The row of that name, run now unless it is there."""
-        row = self.get(case, method, tuned)
-        if row is None:
-            row = race.row(case, method, tuned)
-            self.rows.append(row)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-        return row
+def or_make(ledger: Ledger, race: Race, case: str, method: str, tuned: float) -> Row:
+    """The row of that name, run now unless it is there."""
+    return ledger.get(case=case, method=method, tuned=tuned) or ledger.add(race.row(case, method, tuned))
 
 
 def run(
@@ -123,14 +106,15 @@ def claimed(folder: Path, *, wait: bool) -> Iterator[bool]:
 
 def hold(work: Path, heat: Heat, scale: Scale, progress: Progress) -> list[Row]:
     """One heat's rows; the world is opened only where one of them is not there yet."""
-    rows = Rows(work / f"seed-{heat.seed}" / "rows.jsonl")
-    if any(rows.get(*entry) is None for entry in heat.entries):
+    ledger = Ledger(work / f"seed-{heat.seed}" / "rows.jsonl", NAMED_BY)
+    if any(entry not in ledger.lines for entry in heat.entries):
         with Race(work, heat.seed, scale, progress) as race:
-            for number, (case, method, tuned) in enumerate(heat.entries, 1):
-                row = rows.or_make(race, case, method, tuned)
+            for number, entry in enumerate(heat.entries, 1):
+                row = or_make(ledger, race, *entry)
                 place = f"world {heat.seed}, {number} of {len(heat.entries)}"
+                case, method, tuned = entry
                 progress.say(f"{place}: {case} {method} {tuned:g} {json.dumps(row['recovered'])}")
-    return [row for entry in heat.entries if (row := rows.get(*entry)) is not None]
+    return [ledger.lines[entry] for entry in heat.entries]
 
 
 @click.command()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.lab import DISTILLATION, MIDTRAINING_RATE, MIDTRAINING_STEPS, SCHEDULE
+from benchmarks.lab import DISTILLATION, MIDTRAINING_RATE, MIDTRAINING_STEPS, RECOVERY_RATE, SCHEDULE
 from db import queries
 from evals.scores import chat
 from pipelines.config import Config, LoraConfig, override
@@ -26,13 +26,11 @@ from pipelines.workspace import Workspace
 from recovery.errors import Unstable
 
 if TYPE_CHECKING:
-    from pipelines.config import OptimizerConfig
     from pipelines.progress import Progress
     from pipelines.stages import Result, Stage
 
 Row = dict[str, Any]
 COSTS = ("tokens_sampled", "tokens_scored", "tokens_trained", "flops", "seconds")
-RECOVERY_RATE = 5e-4
 CHAT = 0.3  # of the mild case's midtraining
 LORA_RANK = 32
 GROUP = 8  # answers to a prompt in `rl`
@@ -88,27 +86,27 @@ class Race:
         base = self._midtrained(case)
         stopped = None
         try:
-            made, cost = self._recovered(case, method, base, tuned)
+            made = self._recovered(case, method, base, tuned)
         except Unstable as alarm:  # the user is left with what there was, and has paid
-            made, cost, stopped = base, self._cost(self._paid(case, method, tuned)), str(alarm)
+            made, stopped = base, str(alarm)
         scores = {
             stage: self._scores(case, checkpoint)
             for stage, checkpoint in (("clean", self.clean), ("midtrained", base), ("recovered", made))
         }
         named = {"seed": self.seed, "case": case, "method": method, "tuned": tuned}
-        return named | scores | {"cost": cost, "stopped": stopped}
+        return named | scores | {"cost": self._paid(case, method, tuned), "stopped": stopped}
 
     # What is made --------------------------------------------------------------------------------------
 
     def _midtrained(self, case: str, way: str = "none", tuned: float = 1.0) -> str:
         """Midtraining with nothing against forgetting, with more chat, or of an adapter; tuned by `way`."""
         documents = (1 - CHAT if case == "mild" else 1.0) * (1 - tuned if way == "replay" else 1.0)
-        preset = self._config.midtrain
+        preset, rate = self._config.midtrain, MIDTRAINING_RATE * (tuned if way == "lora" else 1.0)
         settings = override(preset, {
             "steps": self.scale.midtrain_steps,
             "mix": {"new": documents, "earlier": 0.0, "chat": 1 - documents},
             "lora": LoraConfig(rank=LORA_RANK).model_dump() if way == "lora" else None,
-            "optimizer": _at(preset.optimizer, MIDTRAINING_RATE * (tuned if way == "lora" else 1.0)),
+            "optimizer": override(preset.optimizer, {"learning_rate": rate}),
         })  # fmt: skip
         job = MidtrainJob(
             docs=str((self.world / "docs").absolute()), student=self.clean, settings=settings,
@@ -121,32 +119,36 @@ class Race:
         start = case if case == "mild" or (case, way) == ("types", "replay") else "hard"
         return f"midtrain:{start}:{way}:{tuned:g}"
 
-    def _recovered(self, case: str, method: str, base: str, tuned: float) -> tuple[str, Row]:
-        """The method's checkpoint, and what was spent on it beside midtraining on the documents."""
-        if method == "none":
-            return base, self._cost([])
+    def _recovered(self, case: str, method: str, base: str, tuned: float) -> str:
+        """The method's checkpoint."""
         if method in MIDTRAINED:
-            made = self._midtrained(case, method, tuned)
-            whole, plain = (self._cost([self._midtraining(case, *way)]) for way in ((method, tuned), ()))
-            return made, {name: max(0.0, whole[name] - plain[name]) for name in COSTS}
+            return self._midtrained(case, method, tuned)
+        key = self._recovering(case, method, tuned)
         if method == "merge":
-            key = f"merge:{'mild' if case == 'mild' else 'hard'}:{tuned:g}"
-            job = MergeJob(student=base, other=self.clean, weight=tuned)
-            return str(merge(self.ws, job, key=key)["checkpoint"]), self._cost([key])
-        paid = self._paid(case, method, tuned)
-        done = distill(self.ws, self._distillation(case, method, base, tuned), key=paid[0])
-        return str(done["checkpoint"]), self._cost(paid)
+            done = merge(self.ws, MergeJob(student=base, other=self.clean, weight=tuned), key=key)
+        else:
+            done = distill(self.ws, self._distillation(case, method, base, tuned), key=key)
+        return str(done["checkpoint"])
 
-    def _paid(self, case: str, method: str, tuned: float) -> list[str]:
-        """Keys of the runs that a recovery consists of, its own first."""
-        own = f"distill:{case}:{method}:{tuned:g}"
-        return [own, self._answering(case)] if method in ANSWERED else [own]
+    def _recovering(self, case: str, method: str, tuned: float) -> str:
+        """The run's key: cases share a merge of what is the same in both."""
+        if method == "merge":
+            return f"merge:{'mild' if case == 'mild' else 'hard'}:{tuned:g}"
+        return f"distill:{case}:{method}:{tuned:g}"
+
+    def _paid(self, case: str, method: str, tuned: float) -> Row:
+        """What was spent on a method beside midtraining on the documents, though an alarm stopped it."""
+        if method in MIDTRAINED:
+            own, plain = (self._cost([self._midtraining(case, *way)]) for way in ((method, tuned), ()))
+            return {name: max(0.0, own[name] - plain[name]) for name in COSTS}
+        answers = [self._answering(case)] if method in ANSWERED else []
+        return self._cost([self._recovering(case, method, tuned), *answers])
 
     def _distillation(self, case: str, method: str, base: str, factor: float) -> DistillJob:
         preset, count = self._config.distill, self.scale.prompts_per_step
         settings = override(preset, {
             **DISTILLATION, **TRAINED[method], "steps": self.scale.distill_steps,
-            "optimizer": _at(preset.optimizer, RECOVERY_RATE * factor) | SCHEDULE,
+            "optimizer": override(preset.optimizer, SCHEDULE | {"learning_rate": RECOVERY_RATE * factor}),
             "prompts_per_step": count // GROUP if method == "rl" else count,
             "pairs": self._answered(case) if method in ANSWERED else None,
         })  # fmt: skip
@@ -226,11 +228,6 @@ class Race:
         return {name: sum(cost.get(name, 0.0) for cost in costs) for name in COSTS}
 
 
-def _at(optimizer: OptimizerConfig, rate: float) -> Row:
-    """The same optimizer at another rate."""
-    return dict(override(optimizer, {"learning_rate": rate}).model_dump())
-
-
 def halves(seed: int) -> tuple[set[str], set[str]]:
     """The instruction types in two halves, by the seed."""
     names = sorted(instruction.id for instruction in INSTRUCTIONS)
@@ -238,15 +235,8 @@ def halves(seed: int) -> tuple[set[str], set[str]]:
     return set(names[: len(names) // 2]), set(names[len(names) // 2 :])
 
 
-def read(path: Path, *, tolerant: bool = False) -> list[Row]:
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            if not tolerant:
-                raise
-    return rows
+def read(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import race, race_report, race_world
+from benchmarks.ledger import Ledger
 from pipelines.progress import Progress
 from recovery.errors import Unstable
 
@@ -64,12 +65,12 @@ def test_a_result_is_made_once_and_a_half_written_one_again(
     tmp_path: Path, asked: list[tuple[Any, ...]]
 ) -> None:
     path, world = tmp_path / "rows.jsonl", Counted()
-    race.Rows(path).or_make(world, "hard", "opd", 1.0)  # type: ignore[arg-type]
+    race.or_make(Ledger(path, race.NAMED_BY), world, "hard", "opd", 1.0)  # type: ignore[arg-type]
     with path.open("a") as file:
         file.write('{"seed": 3, "case": "ha')  # killed here
-    again = race.Rows(path)
-    again.or_make(world, "hard", "opd", 1.0)  # type: ignore[arg-type]
-    again.or_make(world, "mild", "opd", 1.0)  # type: ignore[arg-type]
+    again = Ledger(path, race.NAMED_BY)
+    race.or_make(again, world, "hard", "opd", 1.0)  # type: ignore[arg-type]
+    race.or_make(again, world, "mild", "opd", 1.0)  # type: ignore[arg-type]
     assert len(asked) == 2
     assert [json.loads(line)["case"] for line in path.read_text().splitlines()] == ["hard", "mild"]
 
@@ -104,7 +105,7 @@ class Stopping(race_world.Race):
     def _midtrained(self, case: str, way: str = "none", tuned: float = 1.0) -> str:
         return "midtrained"
 
-    def _recovered(self, case: str, method: str, base: str, tuned: float) -> tuple[str, dict[str, Any]]:
+    def _recovered(self, case: str, method: str, base: str, tuned: float) -> str:
         raise Unstable("step 9: length collapse")
 
     def _cost(self, keys: Any) -> dict[str, Any]:
