@@ -105,6 +105,20 @@ def _array(connection: Connection) -> Any:
     return func.json_array if connection.dialect.name == "sqlite" else func.json_build_array
 
 
+def metrics_by_step(
+    database: Database, run_id: str, names: Sequence[str], *, before: int
+) -> list[dict[str, float]]:
+    """Some curves step by step, up to a step and without it; a number that is none is left out."""
+    here = Metric.run_id == run_id, Metric.name.in_(names), Metric.step < before
+    found: dict[int, dict[str, float]] = {}
+    with database.read() as connection:
+        points = connection.execute(select(Metric.step, Metric.name, Metric.value).where(*here))
+        for step, name, value in points:
+            if value is not None:
+                found.setdefault(step, {})[name] = value
+    return [found[step] for step in sorted(found)]
+
+
 def metric_means(
     database: Database, runs: Sequence[str], names: Sequence[str]
 ) -> dict[str, dict[str, float]]:

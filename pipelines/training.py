@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from db import curves
 from pipelines.config import DistillConfig, MidtrainConfig
 from pipelines.cost import Flops
 from pipelines.stages import Stage
-from recovery.alarms import Watch
+from recovery.alarms import HEARD, Watch
 from recovery.checkpoints import TrainState
 from recovery.dials import Method
 from recovery.objective import Objective
@@ -64,7 +65,12 @@ def run_training(
         stage.live.metrics(step, values)
         stage.step(step, steps, eta_seconds=values.get("eta_seconds"), note=_note(values))
 
-    survey, watch = Survey(), Watch(of_itself=method.teacher.startswith("self"))
+    database = stage.workspace.tracker.db
+    watch = Watch(
+        of_itself=method.teacher.startswith("self"),
+        before=lambda step: curves.metrics_by_step(database, stage.id, HEARD, before=step),
+    )
+    survey = Survey()
     report = train(
         chat_model, batches, token_loss(Objective(method, chat_model.stop_ids), survey), config,
         state=LoggedState(stage), on_metrics=on_metrics, should_stop=any_of(watch, *checks),

@@ -15,6 +15,10 @@ from recovery.errors import Unstable
 
 History = Sequence[Mapping[str, float]]
 
+HEARD = (  # the metrics that alarms listen to
+    "truncated_share", "repeated_share", "student_stop_mass", "teacher_stop_mass", "entropy", "reverse_kl",
+    "k1_reverse_kl",
+)  # fmt: skip
 LAST = 5  # steps that must agree
 TAIL_CHARACTERS = 256
 LOOP_RATIO = 0.25  # a tail that compresses below this share of its bytes goes round in circles
@@ -113,14 +117,21 @@ def check(history: History, *, of_itself: bool = False) -> Alarm | None:
 
 
 class Watch:
-    """Remembers the steps and raises on the first alarm; a trainer's `should_stop`."""
+    """Remembers the steps and raises on the first alarm; a trainer's `should_stop`.
 
-    def __init__(self, *, of_itself: bool = False) -> None:
-        self.of_itself = of_itself
-        self.history: list[Mapping[str, float]] = []
+    `before(step)` gives the steps that an earlier attempt took: a resumed run is held to what was then.
+    """
+
+    def __init__(
+        self, *, of_itself: bool = False, before: Callable[[int], History] = lambda step: ()
+    ) -> None:
+        self.of_itself, self.before = of_itself, before
+        self.history: list[Mapping[str, float]] | None = None
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
-        self.history.append(dict(metrics))
+        if self.history is None:
+            self.history = list(self.before(step))
+        self.history.append({name: metrics[name] for name in HEARD if name in metrics})
         alarm = check(self.history, of_itself=self.of_itself)
         if alarm is not None:
             raise Unstable(f"step {step}: {alarm}")
@@ -133,5 +144,5 @@ def _last(history: History, name: str, count: int = LAST) -> float | None:
 
 
 def _first(history: History, name: str) -> float | None:
-    values = [metrics[name] for metrics in history[:] if name in metrics][:LAST]
+    values = [metrics[name] for metrics in history if name in metrics][:LAST]
     return sum(values) / len(values) if values else None

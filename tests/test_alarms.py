@@ -103,3 +103,18 @@ def test_watch_raises_with_cause_and_remedy() -> None:
 
     with pytest.raises(Unstable, match=r"step 1\d: length collapse: .*100% .*10% did at the start; lower"):
         train()
+
+
+@pytest.mark.parametrize("killed_after", range(15))
+def test_a_resumed_watch_is_held_to_how_it_began(killed_after: int) -> None:
+    history = COLLAPSES["length collapse"]
+    whole = step_of_alarm(history)
+    watch = Watch(before=lambda step: history[: step - 1])
+    rang = None
+    for step in range(killed_after + 1, len(history) + 1):
+        try:
+            watch(step, history[step - 1])
+        except Unstable:
+            rang = step
+            break
+    assert rang == max(whole or 0, killed_after + 1)

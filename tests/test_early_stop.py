@@ -11,7 +11,7 @@ import pytest
 import tiny
 
 from db import curves, queries
-from pipelines import config
+from pipelines import config, training
 from pipelines.config import StopConfig
 from pipelines.distill import DistillJob, distill
 from pipelines.early_stop import BehaviourBack, hold_out
@@ -20,6 +20,7 @@ from pipelines.setup import initialise
 from pipelines.stages import Stage, run_stage
 from pipelines.training import any_of
 from pipelines.workspace import Workspace
+from recovery import alarms
 from recovery.errors import InputError
 from recovery.methods import get
 from recovery.sampling import InProcessSampler
@@ -120,6 +121,35 @@ def test_a_student_that_fails_what_the_clean_model_does_goes_on(home: Workspace,
         return {"said": [watcher(step, {}) for step in (5, 10, 15)]}
 
     assert run_stage(home, "distill", work, config={})["said"] == [None] * 3
+
+
+def test_alarms_hear_of_the_steps_before_a_kill(
+    home: Workspace, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[list[float]] = []
+    ring: Any = lambda history: heard.append([row["entropy"] for row in history])  # noqa: E731
+    monkeypatch.setattr(alarms, "ALARMS", (ring,))
+    asked = job(prompts)
+    settings = config.override(asked.settings, {"save_every": 2}).model_copy(update={"stop": None})
+    asked = asked.model_copy(update={"settings": settings})
+    distill(home, asked, key="whole")
+    whole = heard.pop()
+    heard.clear()
+
+    def kill_once(*checks: Any) -> Any:
+        def ask(step: int, metrics: dict[str, float]) -> None:
+            any_of(*checks)(step, metrics)
+            if step == 3 and len(heard) == 3:
+                raise KeyboardInterrupt
+
+        return ask
+
+    monkeypatch.setattr(training, "any_of", kill_once)
+    with pytest.raises(KeyboardInterrupt):
+        distill(home, asked, key="killed")
+    distill(home, asked, key="killed")
+    assert [len(steps) for steps in heard] == [1, 2, 3, 3, 4, 5, 6]
+    assert heard[-1] == pytest.approx(whole, abs=1e-12)
 
 
 def test_every_check_is_asked_and_the_first_reason_counts() -> None:
