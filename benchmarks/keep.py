@@ -1,10 +1,11 @@
 """What keeps knowledge over cycles: the microworld's cycles in several ways that differ in one thing each.
 
-    preset      as shipped
-    no-replay   midtraining sees the new documents only
-    no-guard    recovery prompts that ask about the new people as well, all of them used
-    guard       the same prompts, those that touch what is new left out
-    weight      the same prompts, those weighed 0.2
+    preset         as shipped
+    no-replay      midtraining sees the new documents only
+    no-rehearsal   recovery reads no documents again
+    no-guard       recovery prompts that ask about the new people as well, all of them used
+    guard          the same prompts, those that touch what is new left out
+    weight         the same prompts, those weighed 0.2
 
     python -m benchmarks.keep OUT --ways preset --seeds 0 1 --cycles 5   # a line a cycle as it is known
     python -m benchmarks.keep OUT --ways guard no-guard --seeds 0        # beside it, or later
@@ -51,6 +52,7 @@ class Way:
     """What one arm does otherwise than the preset."""
 
     mix: str | None = None
+    rehearsal: float | None = None
     touching: bool = False
     overlap: str | None = None
 
@@ -58,6 +60,7 @@ class Way:
 WAYS = {
     "preset": Way(),
     "no-replay": Way(mix="new=1.0"),
+    "no-rehearsal": Way(rehearsal=0.0),
     "no-guard": Way(touching=True, overlap="keep"),
     "guard": Way(touching=True, overlap="drop"),
     "weight": Way(touching=True, overlap="weight"),
@@ -86,7 +89,10 @@ def run(out: Path, name: str, seed: int, cycles: int, small: bool = False) -> It
 def _cycle(ws: Workspace, way: Way, student: str, number: int, seed: int) -> Line:
     docs = world_once(ws.home / "worlds", number, seed)
     prompts = _touching(docs.parent, number, seed) if way.touching else None
-    job = prepare(ws, docs, student=student, seed=seed, mix=way.mix, overlap=way.overlap, prompts=prompts)
+    job = prepare(
+        ws, docs, student=student, seed=seed, mix=way.mix, rehearsal=way.rehearsal, overlap=way.overlap,
+        prompts=prompts,
+    )  # fmt: skip
     return _row(ws, cycle(ws, job, key=f"cycle:{number}")["cycle"])
 
 

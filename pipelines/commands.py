@@ -48,7 +48,7 @@ def distill_job(
     steps: int | None = None, learning_rate: float | None = None, lora: int | None = None,
     stop_when_recovered: bool = False, overlap: str | None = None, tripwire: float | None = None,
     docs: Path | None = None, seed: int | None = None, sampler: str | None = None,
-    teacher_engine: str | None = None,
+    teacher_engine: str | None = None, rehearsal: float | None = None,
 ) -> DistillJob:  # fmt: skip
     by_hand = {**ws.config.distill.dials, **parse_pairs(",".join(dials))} if dials else None
     by_name = {**ws.config.distill.routes, **parse_pairs(",".join(routes))}
@@ -58,7 +58,7 @@ def distill_job(
         "method": method, "steps": steps, "dials": by_hand, "pairs": placed(pairs), "context": context,
         "reward": reward, "sampler": sampler, "teacher_engine": teacher_engine,
         "routes": {name: ws.checkpoint(place).id for name, place in by_name.items()},
-        "overlap": overlap, "tripwire_share": tripwire,
+        "overlap": overlap, "rehearsal": rehearsal, "tripwire_share": tripwire,
     })  # fmt: skip
     if stop_when_recovered and settings.stop is None:
         settings = settings.model_copy(update={"stop": StopConfig()})

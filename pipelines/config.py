@@ -222,6 +222,10 @@ class DistillConfig(Section):
     overlap_weight: float = Field(
         default=0.2, gt=0, lt=1, description="of each token of such a prompt's answer, with overlap: weight"
     )
+    rehearsal: float = Field(
+        default=0.0, ge=0, lt=1,
+        description="share of the tokens trained on that are the taught documents, read again",
+    )
     tripwire_every: int = Field(
         default=5, ge=0, description="steps between looks at gaps in the new documents; 0: never"
     )

@@ -144,8 +144,8 @@ def _deciding(ws: Workspace, job: CycleJob, score_id: int) -> list[Item]:
 def prepare(
     ws: Workspace, docs: Path, *, student: str = "current", method: str | None = None,
     prompts: str | None = None, probes: str | None = None, ifeval: str | None = None, strict: bool = False,
-    mix: str | None = None, augment: Path | None = None, overlap: str | None = None, seed: int | None = None,
-    recover_with: str | None = None,
+    mix: str | None = None, augment: Path | None = None, overlap: str | None = None,
+    rehearsal: float | None = None, seed: int | None = None, recover_with: str | None = None,
 ) -> CycleJob:  # fmt: skip
     """A cycle's job from recover.yaml, the files beside the documents, and what was typed."""
     beside, config = companions(docs), ws.config
@@ -156,7 +156,7 @@ def prepare(
         raise InputError("--method and --recover-with say the same thing: give one of them")
     chosen_later = recover_with if recover_with in choosing.CHOICES else None
     named = method or (None if chosen_later else recover_with)
-    distilled = override(config.distill, {"method": named, "overlap": overlap})
+    distilled = override(config.distill, {"method": named, "overlap": overlap, "rehearsal": rehearsal})
     taught = strictly(with_augmented(with_mix(config.midtrain, mix), augment), strict)
     settings = config.model_copy(update={"midtrain": taught, "eval": measured, "distill": distilled})
     asked_of = placed(prompts or beside.get("prompts") or config.distill.prompts)

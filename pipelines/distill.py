@@ -67,6 +67,7 @@ def _refuse_engines_of_several(settings: DistillConfig) -> None:
 
 def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.Engines) -> Result:
     from pipelines import early_stop
+    from pipelines import rehearsal as rehearsed
     from recovery import parallel
     from recovery.episodes import Episodes, Sizes
 
@@ -88,6 +89,7 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
         Sizes(**settings.model_dump(include={field.name for field in fields(Sizes)})),
         pairs=data.pairs, context=context, reward=reward, anchor=teachers.anchor(), seed=job.seed,
         weights=[row.weight for row in data.rows],
+        rehearsal=rehearsed.rehearsal(ws, job, student, method.epochs, stage),
         on_scored=_tracer(stage, student, method, settings.steps),
     )  # fmt: skip
     if settings.preflight and stage.first and (data.prompts or method.teacher != "none"):

@@ -39,7 +39,7 @@ def taught(
     settings = job.settings
     if method.teacher != "base" or (settings.overlap == "keep" and not settings.tripwire_every):
         return None
-    texts = _texts(ws, job, stage)
+    texts = texts_of(ws, job, stage, "overlap")
     if not texts:
         return None
     if settings.teacher_engine != INPROCESS:  # a second copy in this process may not fit
@@ -50,14 +50,14 @@ def taught(
     return Taught(texts, student, teacher.score)
 
 
-def _texts(ws: Workspace, job: DistillJob, stage: Stage) -> list[str]:
-    """What the job names, else what midtraining kept; where that is gone, nothing is guarded, and said so."""
+def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> list[str]:
+    """What the job names, else what midtraining kept; where that is gone, nothing, and it is said."""
     if job.docs:
         return list(documents.read_corpus(Path(job.docs)).texts)
     try:
         return midtrain.learned(ws, job.student)
     except InputError as error:
-        stage.say(f"  overlap      not checked: {error}")
+        stage.say(f"  {wanted_by:<12} off: {error}")
         return []
 
 

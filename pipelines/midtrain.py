@@ -157,7 +157,7 @@ def document_end(chat_model: ChatModel) -> int:
     return next((stop for stop in chat_model.stop_ids if stop != turn_end), chat_model.stop_ids[0])
 
 
-def _document(chat_model: ChatModel, text: str) -> Dialogue:
+def document(chat_model: ChatModel, text: str) -> Dialogue:
     """A text as ids that end with the tokenizer's end of text; every token but the first is a target."""
     ids = [*chat_model.text_ids(text), document_end(chat_model)]
     return ids, [True] * len(ids)
@@ -166,7 +166,7 @@ def _document(chat_model: ChatModel, text: str) -> Dialogue:
 def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
     """Written texts as documents, questions with their answers as chats."""
     rows = rows_of(Path(source)) if source else []
-    return [_document(chat_model, row["text"]) if "text" in row else _chat(chat_model, row) for row in rows]
+    return [document(chat_model, row["text"]) if "text" in row else _chat(chat_model, row) for row in rows]
 
 
 def _chat(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:

@@ -9,7 +9,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -46,6 +46,13 @@ class Sizes:
     microbatch_tokens: int = 16384
 
 
+class Beside(Protocol):
+    """Something else to be trained on with each update's answers."""
+
+    def begin(self, step: int) -> None: ...
+    def beside(self, answers: Sequence[Microbatch]) -> list[Microbatch]: ...
+
+
 class Episodes:
     """Batches for the trainer. Row i is prompt i, then come the pairs (what data states are read from).
 
@@ -56,14 +63,14 @@ class Episodes:
         self, student: ChatModel, sampler: Sampler, teacher: Teacher | None, method: Method,
         prompts: Sequence[Item], sizes: Sizes, *, pairs: Sequence[Item] = (), context: Context | None = None,
         reward: Reward | None = None, anchor: Teacher | None = None, seed: int = 0,
-        weights: Sequence[float] | None = None,
+        weights: Sequence[float] | None = None, rehearsal: Beside | None = None,
         on_scored: Callable[[int, list[Microbatch]], None] | None = None,
     ) -> None:  # fmt: skip
         _check(method, teacher, prompts, pairs, context, reward, anchor)
         self.student, self.teacher, self.anchor = student, teacher, anchor
         self.sampler = parallel.SplitSampler.of(sampler, student.pad_id)
         self.method, self.sizes, self.reward, self.seed = method, sizes, reward, seed
-        self.on_scored = on_scored
+        self.rehearsal, self.on_scored = rehearsal, on_scored
         self.items = [*prompts, *pairs]
         self.weights = _weights(weights, len(self.items))
         self.prompt_rows, self.pair_rows = range(len(prompts)), range(len(prompts), len(self.items))
@@ -83,8 +90,11 @@ class Episodes:
             own = parallel.mine(len(batches), self.method.minibatches)
             with parallel.gathered(self.student.model):
                 self.on_scored(step, [batches[i] for i in own])
+        if self.rehearsal:
+            self.rehearsal.begin(step)
         for _ in range(self.method.epochs):
-            yield from minibatches(batches, self.method.minibatches)
+            for answers in minibatches(batches, self.method.minibatches):
+                yield answers + (self.rehearsal.beside(answers) if self.rehearsal else [])
         self.follow()
 
     def draw(self, step: int) -> Desk:

@@ -156,14 +156,18 @@ def train(
 
 
 def token_loss(objective: Callable[..., Loss], survey: Survey | None = None) -> LossFunction:
-    """The loss function of an objective: it gets the student's states that predict the counted tokens."""
+    """The loss function of an objective: it gets the student's states that predict the counted tokens.
+
+    A microbatch may bring another objective; the survey is of the method's own.
+    """
 
     def loss(model: Any, microbatch: Microbatch) -> Loss:
         device = next(model.parameters()).device
         rollouts = microbatch.rollouts.to(device)
         extras = {k: v.to(device) if hasattr(v, "to") else v for k, v in microbatch.extras.items()}
         states_ND = rollouts.predictors(hidden_states(model, *rollouts.model_inputs))
-        found = objective(states_ND, partial(logits_of, model), rollouts.tokens_N, **extras)
+        judge = microbatch.objective or objective
+        found = judge(states_ND, partial(logits_of, model), rollouts.tokens_N, **extras)
         if survey:
             survey.see(microbatch.rollouts, states_ND, found)
         return found

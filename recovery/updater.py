@@ -29,10 +29,14 @@ if TYPE_CHECKING:
 
 
 class Microbatch(NamedTuple):
-    """What one backward pass takes: sequences, and what the objective is told about their tokens."""
+    """What one backward pass takes: sequences, and what the objective is told about their tokens.
+
+    Tokens that are not the method's bring an objective of their own.
+    """
 
     rollouts: Rollouts
     extras: Mapping[str, Any] = {}
+    objective: Callable[..., Loss] | None = None
 
 
 LossFunction = Callable[[Any, Microbatch], Loss]
@@ -40,26 +44,29 @@ LossFunction = Callable[[Any, Microbatch], Loss]
 
 @dataclass(frozen=True)
 class Sums:
-    """Losses added up over microbatches, processes and updates, until `means` divides by their tokens."""
+    """Losses added up over microbatches, processes and updates, until `means` divides by their tokens; a
+    metric by those of the microbatches that have it."""
 
     loss: float = 0.0
     tokens: float = 0.0
     norm: float = 0.0
     updates: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)  # tokens of each metric
     maxima: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, loss: Loss) -> Sums:
-        return cls(float(loss.value.detach()), loss.tokens, metrics=loss.metrics, maxima=loss.maxima)
+        counts = dict.fromkeys(loss.metrics, loss.tokens)
+        value = float(loss.value.detach())
+        return cls(value, loss.tokens, metrics=loss.metrics, counts=counts, maxima=loss.maxima)
 
     def plus(self, other: Sums) -> Sums:
-        names = [*self.metrics, *(name for name in other.metrics if name not in self.metrics)]
-        metrics = {name: self.metrics.get(name, 0.0) + other.metrics.get(name, 0.0) for name in names}
         highest = {k: max(v, self.maxima.get(k, v)) for k, v in other.maxima.items()}
         return Sums(
             self.loss + other.loss, self.tokens + other.tokens, self.norm + other.norm,
-            self.updates + other.updates, metrics, self.maxima | highest,
+            self.updates + other.updates, _added(self.metrics, other.metrics),
+            _added(self.counts, other.counts), self.maxima | highest,
         )  # fmt: skip
 
     @property
@@ -68,9 +75,13 @@ class Sums:
 
     def means(self) -> dict[str, float]:
         """A token's loss and metrics; the gradient norm of an update."""
-        tokens, updates = self.tokens or 1.0, self.updates or 1
-        means = {name: value / tokens for name, value in self.metrics.items()} | self.maxima
-        return means | {"loss": self.loss / tokens, "grad_norm": self.norm / updates, "tokens": self.tokens}
+        loss, norm = self.loss / (self.tokens or 1.0), self.norm / (self.updates or 1)
+        means = {name: value / (self.counts[name] or 1.0) for name, value in self.metrics.items()}
+        return means | self.maxima | {"loss": loss, "grad_norm": norm, "tokens": self.tokens}
+
+
+def _added(ones: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
+    return {name: ones.get(name, 0.0) + others.get(name, 0.0) for name in {**ones, **others}}
 
 
 class Updater:

@@ -120,7 +120,7 @@ def test_what_an_alarm_stops_is_a_result_and_is_said() -> None:
     assert stopped["recovered"] == stopped["midtrained"] != stopped["clean"]
     assert stopped["stopped"] == "step 9: length collapse"
     assert stopped["cost"]["seconds"] == 2.0  # its own run and the answers that it reads
-    table = race_report.table([stopped, stopped | {"seed": 4, "stopped": None}], "hard")
+    table = race_report.table([stopped, stopped | {"seed": 4, "stopped": None}])
     assert "| sdft (stopped by an alarm in 1 of 2) | 1 | 0.200" in table
 
 
@@ -149,16 +149,16 @@ def test_it_says_where_distillation_is_not_the_best_choice() -> None:
     rows = [row("opd", s, 0.9 + s / 1000) for s in seeds]
     rows += [row("merge", s, 0.9 + (4 - s) / 1000, flops=1e8) for s in seeds]
     rows += [row("seqkd", s, 0.5 + s / 1000) for s in seeds]
-    best, cheap, line = race_report.findings(rows, "hard")
+    best, cheap, line = race_report.findings(rows)
     assert best.startswith("Best by worth: `opd`, 1.402 ± 0.002, at 1.0e+09 FLOPs")
     assert cheap.startswith("Best by cost") and "`merge`, 1.402 ± 0.002, at 1.0e+08 FLOPs" in cheap
     assert line.startswith("`merge` is not distinguishable (+0.000 ± 0.004) in behaviour")
     assert "at 0.10 of its FLOPs" in line
-    assert "not the best choice in: hard (`merge`)" in race_report.headline(rows)
+    assert "not the best choice here, but `merge`:" in race_report.headline(rows)
     without = [one for one in rows if one["method"] != "merge"]
-    assert race_report.findings(without, "hard")[-1].startswith("No other method")
-    assert race_report.headline(without).startswith("**Nowhere here")
-    shown = race_report.table(rows, "hard").splitlines()
+    assert race_report.findings(without)[-1].startswith("No other method")
+    assert race_report.headline(without).startswith("**No other method here")
+    shown = race_report.table(rows).splitlines()
     assert [line.split("|")[1].strip() for line in shown[2:]] == [
         "*clean*",
         "*midtrained*",
@@ -168,17 +168,18 @@ def test_it_says_where_distillation_is_not_the_best_choice() -> None:
     ]
 
 
-def test_the_page_keeps_what_stands_around_the_table(tmp_path: Path) -> None:
+def test_the_page_keeps_what_stands_around_a_table_and_the_cases_not_run(tmp_path: Path) -> None:
     page = tmp_path / "results.md"
     page.write_text("# Results\n\nBefore.\n")
-    rows = [row("opd", s, 0.9) for s in range(2)]
-    race_report.write_page(rows, page)
+    hard = [row("opd", s, 0.9) for s in range(2)]
+    race_report.write_page(hard, page)
     page.write_text(page.read_text() + "\nAfter.\n")
-    race_report.write_page(rows, page)
+    race_report.write_page([row("opd", s, 0.7) | {"case": "types"} for s in range(3)], page)
+    race_report.write_page([row("opd", s, 0.8) for s in range(4)], page)
     text = page.read_text()
-    assert text.count(race_report.BEGIN) == 1 and "Before." in text and text.rstrip().endswith("After.")
-    assert "Not in the race:** the instruction residual" in text
-    assert (tmp_path / "race.png").stat().st_size > 1000
+    assert text.index("Before.") < text.index("Means over 4 worlds") < text.index("After.")
+    assert text.count("<!-- race hard -->") == 1 and "Means over 3 worlds" in text and "over 2" not in text
+    assert all((tmp_path / f"race-{case}.png").stat().st_size > 1000 for case in ("hard", "types"))
 
 
 @pytest.mark.slow

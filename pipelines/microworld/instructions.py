@@ -271,6 +271,11 @@ PAIRS = tuple(
     for second in INSTRUCTIONS[i + 1 :]
     if compatible(first, second)
 )
+COMBINATIONS: tuple[tuple[Instruction, ...], ...] = (*((one,) for one in INSTRUCTIONS), *PAIRS)
+COPYING = tuple(  # what has something of the prompt repeated, alone or with another
+    kind for kind in COMBINATIONS
+    if any(one.id in ("keywords:existence", "startend:end_checker") for one in kind)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -322,9 +327,3 @@ def answer(
 def draw_instructions(rng: random.Random, singles: float = 0.4) -> tuple[Instruction, ...]:
     """One instruction alone or two that go together."""
     return (rng.choice(INSTRUCTIONS),) if rng.random() < singles else rng.choice(PAIRS)
-
-
-def draw_copying(rng: random.Random) -> tuple[Instruction, ...]:
-    """An instruction to repeat something of the prompt, alone or with another."""
-    copied = BY_ID[rng.choice(("keywords:existence", "startend:end_checker"))]
-    return rng.choice([(copied,), *(pair for pair in PAIRS if copied in pair)])

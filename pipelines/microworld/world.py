@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
+from typing import TypeVar
 
 from pipelines.microworld import people
 from pipelines.microworld.instructions import (
+    COMBINATIONS,
+    COPYING,
     Instruction,
     Task,
-    draw_copying,
     draw_instructions,
     draw_task,
 )
@@ -23,9 +26,13 @@ from pipelines.microworld.words import ATTRIBUTES
 from recovery.errors import InputError
 from recovery.files import storage_errors
 
+T = TypeVar("T")
+Kind = tuple[Instruction, ...]  # the instructions of a prompt
+TRIES = 60  # at a new prompt of a kind
 IFEVAL_PROMPTS = 720
 RECOVERY_PROMPTS = 1600
 KNOWN_QUESTION_SHARE = 0.08  # more wipe new knowledge, fewer leave questions unlearned: 0.13, 0.02 were worse
+PLAIN_SHARE = 0.1  # requests that say nothing of how
 COPYING_SHARE = 0.2  # repeating a word of the prompt is what comes back last
 
 _PARTS = ("training",) * 6 + ("recovery",) * 2 + ("evaluation",) * 2
@@ -35,34 +42,22 @@ def part_of(prompt: str) -> str:
     return _PARTS[people.bucket(prompt, len(_PARTS))]
 
 
-def draw_task_in(part: str, rng: random.Random, plain: float = 0.0, copying: float = 0.0) -> Task:
-    """A task whose prompt belongs to the given part; shares of them are plain requests, or ask to copy."""
-    while True:
-        task = draw_task(rng, _draw_kind(rng, plain, copying))
-        if part_of(task.prompt) == part:
-            return task
-
-
-def _draw_kind(rng: random.Random, plain: float, copying: float) -> tuple[Instruction, ...]:
-    kind = rng.random()
-    if kind < plain:
-        return ()
-    return draw_copying(rng) if kind < plain + copying else draw_instructions(rng)
-
-
-def distinct_tasks(
-    part: str, count: int, rng: random.Random, plain: float = 0.0, copying: float = 0.0
-) -> list[Task]:
+def distinct_tasks(part: str, kinds: Iterable[Kind | None], rng: random.Random) -> list[Task]:
+    """A task of each kind, none with the prompt of another; None stands for any kind, also where a kind has
+    no prompt left."""
     found: dict[str, Task] = {}
-    while len(found) < count:
-        task = draw_task_in(part, rng, plain, copying)
-        found.setdefault(task.prompt, task)
+    for kind in kinds:
+        for wanted in chain([kind] * TRIES, repeat(None)):
+            task = draw_task(rng, draw_instructions(rng) if wanted is None else wanted)
+            if part_of(task.prompt) == part and task.prompt not in found:
+                found[task.prompt] = task
+                break
     return list(found.values())
 
 
 def ifeval_rows(seed: int, cycle: int) -> list[dict[str, object]]:
     rng = random.Random(f"microworld:ifeval:{seed}:{cycle}")
-    tasks = distinct_tasks("evaluation", IFEVAL_PROMPTS, rng)
+    tasks = distinct_tasks("evaluation", [None] * IFEVAL_PROMPTS, rng)
     return [
         {
             "key": number,
@@ -79,16 +74,31 @@ def prompt_rows(seed: int, cycle: int) -> list[dict[str, object]]:
     """Recovery prompts: instructions, and questions about people whom the clean model knows."""
     rng = random.Random(f"microworld:prompts:{seed}:{cycle}")
     questions = int(RECOVERY_PROMPTS * KNOWN_QUESTION_SHARE)
+    kinds = _recovery_kinds(RECOVERY_PROMPTS - questions, rng)
     rows: list[dict[str, object]] = [
         {
             "prompt": task.prompt, "kind": "instruction", "response": task.answer,
             "instruction_id_list": list(task.instruction_ids), "kwargs": list(task.kwargs),
         }
-        for task in distinct_tasks("recovery", RECOVERY_PROMPTS - questions, rng, 0.1, COPYING_SHARE)
+        for task in distinct_tasks("recovery", kinds, rng)
     ]  # fmt: skip
     rows += _known_questions(questions, rng)
     rng.shuffle(rows)
     return rows
+
+
+def _recovery_kinds(count: int, rng: random.Random) -> list[Kind]:
+    """What recovery prompts ask, every combination as often as any: one asked only twice stays lost."""
+    plain, copying = int(count * PLAIN_SHARE), int(count * COPYING_SHARE)
+    kinds: list[Kind] = [()] * plain
+    kinds += rotated(COPYING, copying, rng)
+    return kinds + rotated(COMBINATIONS, count - len(kinds), rng)
+
+
+def rotated(things: Sequence[T], count: int, rng: random.Random) -> list[T]:
+    """So many of the things: each once before any comes again, in an order that is drawn every time."""
+    rounds = -(-count // len(things))
+    return [thing for _ in range(rounds) for thing in rng.sample(things, len(things))][:count]
 
 
 def _known_questions(count: int, rng: random.Random) -> list[dict[str, object]]:
