@@ -7,7 +7,15 @@ from typing import Any
 
 from db import queries
 from pipelines import documents, engines
-from pipelines.config import EvalConfig, LoraConfig, StopConfig, override, parse_pairs, strictly
+from pipelines.config import (
+    EvalConfig,
+    LoraConfig,
+    StopConfig,
+    override,
+    parse_pairs,
+    strictly,
+    with_method,
+)
 from pipelines.distill import DistillJob, distill
 from pipelines.drift import DriftJob
 from pipelines.evaluate import SUITES, EvalJob
@@ -50,12 +58,12 @@ def distill_job(
     docs: Path | None = None, seed: int | None = None, sampler: str | None = None,
     teacher_engine: str | None = None, rehearsal: float | None = None,
 ) -> DistillJob:  # fmt: skip
-    by_hand = {**ws.config.distill.dials, **parse_pairs(",".join(dials))} if dials else None
+    chosen_method = with_method(ws.config.distill, method, parse_pairs(",".join(dials)))
     by_name = {**ws.config.distill.routes, **parse_pairs(",".join(routes))}
     if context is not None and is_file(context):
         context = str(Path(context).absolute())
-    settings = override(ws.config.distill, {
-        "method": method, "steps": steps, "dials": by_hand, "pairs": placed(pairs), "context": context,
+    settings = override(chosen_method, {
+        "steps": steps, "pairs": placed(pairs), "context": context,
         "reward": reward, "sampler": sampler, "teacher_engine": teacher_engine,
         "routes": {name: ws.checkpoint(place).id for name, place in by_name.items()},
         "overlap": overlap, "rehearsal": rehearsal, "tripwire_share": tripwire,

@@ -16,6 +16,7 @@ from pipelines.reading.formats import Limits
 from recovery.errors import InputError
 
 CONFIG_NAME = "recover.yaml"
+OF_ANY_METHOD = ("minibatches", "epochs")  # dials that say how often answers are used
 
 
 class Section(BaseModel):
@@ -335,6 +336,15 @@ def override(section: Section, changes: dict[str, Any]) -> Any:
         return type(section).model_validate(data)
     except ValidationError as error:
         raise InputError(_first(error)) from error
+
+
+def with_method(settings: DistillConfig, method: str | None, dials: dict[str, Any] | None = None) -> Any:
+    """Another method than the file's leaves behind the dials that make that one what it is; what is typed is
+    added."""
+    kept = settings.dials
+    if method is not None and method != settings.method:
+        kept = {name: kept[name] for name in OF_ANY_METHOD if name in kept}
+    return override(settings, {"method": method, "dials": {**kept, **(dials or {})}})
 
 
 def strictly(settings: MidtrainConfig, strict: bool) -> MidtrainConfig:

@@ -12,7 +12,7 @@ from evals.scores import Item
 from pipelines import choose as choosing
 from pipelines import documents
 from pipelines.choose import ChooseJob, choose
-from pipelines.config import Config, DistillConfig, Section, override, strictly
+from pipelines.config import Config, DistillConfig, Section, override, strictly, with_method
 from pipelines.distill import DistillJob, distill
 from pipelines.evaluate import SUITES, EvalJob, evaluate, recorded_items
 from pipelines.midtrain import MidtrainJob, midtrain, with_augmented, with_mix
@@ -156,7 +156,9 @@ def prepare(
         raise InputError("--method and --recover-with say the same thing: give one of them")
     chosen_later = recover_with if recover_with in choosing.CHOICES else None
     named = method or (None if chosen_later else recover_with)
-    distilled = override(config.distill, {"method": named, "overlap": overlap, "rehearsal": rehearsal})
+    distilled = override(
+        with_method(config.distill, named), {"overlap": overlap, "rehearsal": rehearsal}
+    )
     taught = strictly(with_augmented(with_mix(config.midtrain, mix), augment), strict)
     settings = config.model_copy(update={"midtrain": taught, "eval": measured, "distill": distilled})
     asked_of = placed(prompts or beside.get("prompts") or config.distill.prompts)

@@ -116,6 +116,15 @@ def test_override_replaces_what_is_given_and_checks_again():
         config.override(section, {"steps": 0})
 
 
+def test_another_method_leaves_behind_what_makes_the_files_own() -> None:
+    section = config.parse(config.preset_text("microworld"), "preset").distill
+    assert section.dials == {"signal": "forward_kl", "minibatches": 10, "epochs": 2}
+    assert config.with_method(section, None) == config.with_method(section, "opd") == section
+    assert config.with_method(section, "sft").dials == {"minibatches": 10, "epochs": 2}
+    typed = config.with_method(section, "gkd", {"beta": "0.1", "epochs": "1"})
+    assert (typed.method, typed.dials) == ("gkd", {"minibatches": 10, "epochs": "1", "beta": "0.1"})
+
+
 def test_settings_cannot_be_changed_in_place():
     found = config.parse(TEXT, "recover.yaml")
     with pytest.raises(ValueError, match="frozen"):

@@ -41,7 +41,8 @@ def prompts(tmp_path: Path) -> str:
 
 
 def job(prompts: str, method: str, **settings: Any) -> DistillJob:
-    changed = config.override(PRESET.distill, {"method": method, "preflight": False, **settings})
+    named = config.with_method(PRESET.distill, method)
+    changed = config.override(named, {"preflight": False, **settings})
     return DistillJob(
         student="base", teacher="base", prompts=prompts, settings=changed, evaluation=PRESET.eval
     )

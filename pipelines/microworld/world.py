@@ -31,7 +31,7 @@ Kind = tuple[Instruction, ...]  # the instructions of a prompt
 TRIES = 60  # at a new prompt of a kind
 IFEVAL_PROMPTS = 720
 RECOVERY_PROMPTS = 1600
-KNOWN_QUESTION_SHARE = 0.08  # more wipe new knowledge, fewer leave questions unlearned: 0.13, 0.02 were worse
+KNOWN_QUESTION_SHARE = 0.14  # fewer leave questions unlearned; more wipe what documents taught
 PLAIN_SHARE = 0.1  # requests that say nothing of how
 COPYING_SHARE = 0.2  # repeating a word of the prompt is what comes back last
 
