@@ -69,7 +69,7 @@ def findings(rows: Sequence[Row]) -> list[str]:
     """Who is best, who is cheapest among those, and where distillation is neither."""
     said = [*_best(rows)]
     if DISTILLATION in by_method(rows):
-        none = f"No other method is as good as `{DISTILLATION}` on both axes, as far as these seeds can tell."
+        none = f"No other method is shown to be as good as `{DISTILLATION}`, as far as these seeds can tell."
         said += [text for _, text in rivals(rows)] or [none]
     return said
 
@@ -89,7 +89,8 @@ def _best(rows: Sequence[Row]) -> list[str]:
 
 
 def rivals(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Methods that beat distillation and why: not inferior on either axis, and cheaper, or better on one."""
+    """Methods that beat distillation and why: worth more, or not inferior on either axis and cheaper, or
+    better on one."""
     methods, found = by_method(rows), []
     for name, others in methods.items():
         mine = methods.get(DISTILLATION, [])
@@ -97,7 +98,9 @@ def rivals(rows: Sequence[Row]) -> list[tuple[str, str]]:
             continue
         seen = [_against(others, mine, lambda row, axis=axis: row["recovered"][axis]) for axis in WORTH]
         cost = _cost(others) / max(_cost(mine), 1e-9)
-        if all(one.not_inferior for one in seen) and (cost < 1 or any(one.words == "better" for one in seen)):
+        gains = cost < 1 or any(one.words == "better" for one in seen)
+        worth_more = _against(others, mine, worth).words == "better"
+        if worth_more or (all(one.not_inferior for one in seen) and gains):
             text = (
                 f"`{name}` is {seen[0]} in behaviour and {seen[1]} in knowledge against `{DISTILLATION}`, at "
                 f"{cost:.2f} of its FLOPs: distillation is not the best choice here."
@@ -110,10 +113,10 @@ def headline(rows: Sequence[Row]) -> str:
     """Whether distillation is the best choice, in one sentence."""
     names = [f"`{name}`" for name, _ in rivals(rows)]
     if not names:
-        return f"**No other method here is as good as distillation (`{DISTILLATION}`) on both axes.**"
+        return f"**No other method here is shown to be as good as distillation (`{DISTILLATION}`).**"
     return (
-        f"**Distillation (`{DISTILLATION}`) is not the best choice here, but {', '.join(names)}:** less than "
-        f"{100 * MARGIN:.0f} points are lost on an axis, with 95 % confidence, and one pays less or gains."
+        f"**Distillation (`{DISTILLATION}`) is not the best choice here, but {', '.join(names)}:** worth "
+        f"more, or within {100 * MARGIN:.0f} points on both axes and cheaper or better, with 95 % confidence."
     )
 
 
