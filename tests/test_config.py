@@ -117,8 +117,9 @@ def test_override_replaces_what_is_given_and_checks_again():
 
 
 def test_another_method_leaves_behind_what_makes_the_files_own() -> None:
-    section = config.parse(config.preset_text("microworld"), "preset").distill
-    assert section.dials == {"signal": "forward_kl", "minibatches": 10, "epochs": 2}
+    section = config.override(config.parse(config.preset_text("microworld"), "preset").distill, {
+        "dials": {"signal": "forward_kl", "minibatches": 10, "epochs": 2},
+    })  # fmt: skip
     assert config.with_method(section, None) == config.with_method(section, "opd") == section
     assert config.with_method(section, "sft").dials == {"minibatches": 10, "epochs": 2}
     typed = config.with_method(section, "gkd", {"beta": "0.1", "epochs": "1"})
