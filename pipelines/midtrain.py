@@ -192,6 +192,13 @@ def with_augmented(settings: MidtrainConfig, augment: Path | None) -> MidtrainCo
     return settings.model_copy(update={"mix": half})
 
 
+def in_rows(sequences: list[Dialogue], pad_id: int, longest: int, packs: bool) -> Rollouts:
+    """Sequences sharing rows where the model keeps them apart, else a row each."""
+    if packs:
+        return Rollouts.packed(sequences, pad_id, longest)
+    return Rollouts.from_dialogues(sequences, pad_id)
+
+
 class MixedTokens:
     """Each source in its share of every step's tokens; a step's data depend on (seed, step) alone."""
 
@@ -224,8 +231,5 @@ class MixedTokens:
         for name, stream in self.streams.items():
             per_step = self.shares[name] * self.settings.tokens_per_step
             sequences += stream.between(round(per_step * (step - 1)), round(per_step * step))
-        if self.packs:
-            rows = Rollouts.packed(sequences, self.pad_id, self.settings.row_tokens)
-        else:
-            rows = Rollouts.from_dialogues(sequences, self.pad_id)
+        rows = in_rows(sequences, self.pad_id, self.settings.row_tokens, self.packs)
         yield [Microbatch(part) for part in rows.split(self.settings.microbatch_tokens)]

@@ -18,7 +18,6 @@ from pipelines.tokens import Tokens, TokenStream
 from recovery import preflight
 from recovery.methods import get
 from recovery.objective import Loss, Objective
-from recovery.rollouts import Rollouts
 from recovery.updater import Microbatch
 
 if TYPE_CHECKING:
@@ -57,10 +56,7 @@ class Rehearsal:
         self.at += wanted
         if not documents:
             return []
-        if self.packs:
-            rows = Rollouts.packed(documents, self.pad_id, self.longest)
-        else:
-            rows = Rollouts.from_dialogues(documents, self.pad_id)
+        rows = midtrain.in_rows(documents, self.pad_id, self.longest, self.packs)
         return [Microbatch(part, objective=self._loss) for part in rows.split(self.microbatch_tokens)]
 
     def _loss(self, *states: Any) -> Loss:
