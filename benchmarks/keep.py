@@ -2,6 +2,7 @@
 
     preset         as shipped
     no-replay      midtraining sees the new documents only
+    no-merge       recovery begins at what midtraining left, not partly at the clean weights
     no-rehearsal   recovery reads no documents again
     no-guard       recovery prompts that ask about the new people as well, all of them used
     guard          the same prompts, those that touch what is new left out
@@ -52,6 +53,7 @@ class Way:
     """What one arm does otherwise than the preset."""
 
     mix: str | None = None
+    merge: float | None = None
     rehearsal: float | None = None
     touching: bool = False
     overlap: str | None = None
@@ -60,6 +62,7 @@ class Way:
 WAYS = {
     "preset": Way(),
     "no-replay": Way(mix="new=1.0"),
+    "no-merge": Way(merge=0.0),
     "no-rehearsal": Way(rehearsal=0.0),
     "no-guard": Way(touching=True, overlap="keep"),
     "guard": Way(touching=True, overlap="drop"),
@@ -90,8 +93,8 @@ def _cycle(ws: Workspace, way: Way, student: str, number: int, seed: int) -> Lin
     docs = world_once(ws.home / "worlds", number, seed)
     prompts = _touching(docs.parent, number, seed) if way.touching else None
     job = prepare(
-        ws, docs, student=student, seed=seed, mix=way.mix, rehearsal=way.rehearsal, overlap=way.overlap,
-        prompts=prompts,
+        ws, docs, student=student, seed=seed, mix=way.mix, merge=way.merge, rehearsal=way.rehearsal,
+        overlap=way.overlap, prompts=prompts,
     )  # fmt: skip
     return _row(ws, cycle(ws, job, key=f"cycle:{number}")["cycle"])
 

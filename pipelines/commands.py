@@ -56,7 +56,7 @@ def distill_job(
     steps: int | None = None, learning_rate: float | None = None, lora: int | None = None,
     stop_when_recovered: bool = False, overlap: str | None = None, tripwire: float | None = None,
     docs: Path | None = None, seed: int | None = None, sampler: str | None = None,
-    teacher_engine: str | None = None, rehearsal: float | None = None,
+    teacher_engine: str | None = None, merge: float | None = None, rehearsal: float | None = None,
 ) -> DistillJob:  # fmt: skip
     chosen_method = with_method(ws.config.distill, method, parse_pairs(",".join(dials)))
     by_name = {**ws.config.distill.routes, **parse_pairs(",".join(routes))}
@@ -66,7 +66,7 @@ def distill_job(
         "steps": steps, "pairs": placed(pairs), "context": context,
         "reward": reward, "sampler": sampler, "teacher_engine": teacher_engine,
         "routes": {name: ws.checkpoint(place).id for name, place in by_name.items()},
-        "overlap": overlap, "rehearsal": rehearsal, "tripwire_share": tripwire,
+        "overlap": overlap, "merge": merge, "rehearsal": rehearsal, "tripwire_share": tripwire,
     })  # fmt: skip
     if stop_when_recovered and settings.stop is None:
         settings = settings.model_copy(update={"stop": StopConfig()})

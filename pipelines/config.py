@@ -223,6 +223,10 @@ class DistillConfig(Section):
     overlap_weight: float = Field(
         default=0.2, gt=0, lt=1, description="of each token of such a prompt's answer, with overlap: weight"
     )
+    merge: float = Field(
+        default=0.0, ge=0, lt=1,
+        description="share of the teacher's weights that is mixed into the student's before the first step",
+    )
     rehearsal: float = Field(
         default=0.0, ge=0, lt=1,
         description="share of the tokens trained on that are the taught documents, read again",

@@ -145,7 +145,8 @@ def prepare(
     ws: Workspace, docs: Path, *, student: str = "current", method: str | None = None,
     prompts: str | None = None, probes: str | None = None, ifeval: str | None = None, strict: bool = False,
     mix: str | None = None, augment: Path | None = None, overlap: str | None = None,
-    rehearsal: float | None = None, seed: int | None = None, recover_with: str | None = None,
+    merge: float | None = None, rehearsal: float | None = None, seed: int | None = None,
+    recover_with: str | None = None,
 ) -> CycleJob:  # fmt: skip
     """A cycle's job from recover.yaml, the files beside the documents, and what was typed."""
     beside, config = companions(docs), ws.config
@@ -157,7 +158,7 @@ def prepare(
     chosen_later = recover_with if recover_with in choosing.CHOICES else None
     named = method or (None if chosen_later else recover_with)
     distilled = override(
-        with_method(config.distill, named), {"overlap": overlap, "rehearsal": rehearsal}
+        with_method(config.distill, named), {"overlap": overlap, "merge": merge, "rehearsal": rehearsal}
     )
     taught = strictly(with_augmented(with_mix(config.midtrain, mix), augment), strict)
     settings = config.model_copy(update={"midtrain": taught, "eval": measured, "distill": distilled})

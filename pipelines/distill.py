@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines import engines, guards, ingredients, training
 from pipelines.config import DistillConfig, EvalConfig, Section
 from pipelines.evaluate import evaluation_prompts
+from pipelines.merge import MergeJob, merged
 from pipelines.processes import launched
 from pipelines.prompts import Prompt, drop_leaks
 from pipelines.stages import Result, Stage, run_stage
@@ -76,7 +77,7 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
     data, probe = early_stop.hold_out(job, _without_leaks(job, method, stage, asked), asked)
     reward, data = ingredients.read_reward(job, method, data)
     context = ingredients.read_context(job, method, data.pairs)
-    parent = ws.checkpoint(job.student)
+    parent = ws.checkpoint(parallel.once(lambda: _beginning(ws, job, stage)))
     student = training.student(ws, parent, settings)
     teachers = ingredients.Teachers(ws, job, method, parent, student, started)
     known = guards.taught(ws, job, method, student, teachers, stage)
@@ -109,6 +110,15 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
         "checkpoint": checkpoint.id, "method": method.name, "tokens": report.tokens,
         "stopped": report.stopped, **found,
     }  # fmt: skip
+
+
+def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> str:
+    """Where training begins: at the student, or at a mixture of its weights and the teacher's."""
+    share = job.settings.merge
+    if not share:
+        return job.student
+    stage.say(f"  merge        begins with {share:.0%} of the teacher's weights mixed into the student's")
+    return merged(ws, MergeJob(student=job.student, other=job.teacher, weight=share), stage)
 
 
 def _tracer(stage: Stage, student: ChatModel, method: Method, steps: int) -> Tracer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -43,15 +44,28 @@ def require(weight: float, kind: Kind = "linear", origin: str | None = None) -> 
 
 
 def _work(ws: Workspace, job: MergeJob, stage: Stage) -> Result:
-    from recovery.merging import merge_weights
+    return {"checkpoint": merged(ws, job, stage), "weight": job.weight}
+
+
+def merged(ws: Workspace, job: MergeJob, stage: Stage) -> str:
+    """The checkpoint's id; made again it is the same one. An adapter that meets its own base stays one."""
+    from recovery.merging import merge_weights, shrink_adapter
 
     student, other = ws.checkpoint(job.student), ws.checkpoint(job.other)
     origin = ws.checkpoint(job.origin).path if job.origin else None
+    shrinks = job.kind == "linear" and student.base == other.id
+
+    def write(target: Path) -> None:
+        if shrinks:
+            shrink_adapter(student.path, target, 1 - job.weight)
+        else:
+            merge_weights(
+                student.path, other.path, target, job.weight, job.kind, origin=origin, on_tensor=stage.step
+            )
+
     checkpoint = ws.store.publish(
-        lambda target: merge_weights(
-            student.path, other.path, target, job.weight, job.kind, origin=origin, on_tensor=stage.step
-        ),
-        kind="full", parent=student.id, config={"stage": "merge", **job.model_dump()},
+        write, kind="adapter" if shrinks else "full", parent=student.id,
+        base=student.base if shrinks else None, config={"stage": "merge", **job.model_dump()},
     )  # fmt: skip
     ws.record(checkpoint, stage.id)
-    return {"checkpoint": checkpoint.id, "weight": job.weight}
+    return checkpoint.id

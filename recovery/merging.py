@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from recovery.checkpoints import MANIFEST, base_directory, model_files
@@ -27,6 +28,7 @@ from recovery.files import storage_errors
 from recovery.hub import locate
 from recovery.weights import SAFETENSORS_DTYPES, TensorSlot, tensor_slots, weight_files
 
+ADAPTER = "adapter_model.safetensors"
 KINDS = ("linear", "slerp", "residual")
 CHUNK = 2**24  # numbers held of a tensor at once: 64 MB in fp32
 PARALLEL = 1e-4  # radians below which the arc is its chord
@@ -50,6 +52,21 @@ def merge_weights(
     with storage_errors(target):
         _copy_rest(student, sources[0].base, target)
         _write(sources, target, _shares(sources, weight, kind), on_tensor)
+
+
+def shrink_adapter(adapter: Path, target: Path, share: float) -> None:
+    """Fills `target` with an adapter that adds `share` of what this one adds: a merge with its own base."""
+    Stored(adapter)  # refuses what is no plain LoRA
+    with storage_errors(target):
+        for name in model_files(adapter):
+            if name not in (MANIFEST, ADAPTER):
+                shutil.copyfile(adapter / name, target / name)
+        with safe_open(adapter / ADAPTER, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        for name, tensor in tensors.items():
+            if name.endswith(".lora_B.weight"):
+                tensors[name] = (tensor.float() * share).to(tensor.dtype)
+        save_file(tensors, target / ADAPTER, metadata={"format": "pt"})
 
 
 def _shares(sources: Sequence[Stored], weight: float, kind: str) -> Share:
@@ -114,7 +131,7 @@ def _low_rank(adapter: Path, slots: dict[str, TensorSlot]) -> dict[str, _LowRank
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
     unknown = ("use_dora", "fan_in_fan_out", "rank_pattern", "alpha_pattern")
     odd = [name for name in unknown if config.get(name)]
-    with safe_open(adapter / "adapter_model.safetensors", framework="pt") as file:
+    with safe_open(adapter / ADAPTER, framework="pt") as file:
         tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
     found = {}
     for name in [name for name in tensors if name.endswith(".lora_A.weight")]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,15 @@ from safetensors.torch import load_file, save_file
 
 from db import queries
 from pipelines import config
+from pipelines.distill import DistillJob, distill
 from pipelines.merge import MergeJob, merge
 from pipelines.setup import initialise
 from pipelines.sweep import SweepJob, pareto, sweep
 from pipelines.workspace import Workspace
 from recovery import merging
 from recovery.errors import InputError
-from recovery.merging import arc_shares, merge_weights
-from recovery.models import LoraSpec, ModelSpec, add_lora, load, save
+from recovery.merging import arc_shares, merge_weights, shrink_adapter
+from recovery.models import ChatModel, LoraSpec, ModelSpec, add_lora, is_adapter, load, save
 
 STUDENT = {"a": torch.tensor([[3.0, 0.0], [0.0, 0.0]]), "b": torch.tensor([1.0]), "n": torch.tensor([7])}
 OTHER = {"a": torch.tensor([[0.0, 3.0], [0.0, 0.0]]), "b": torch.tensor([3.0]), "n": torch.tensor([9])}
@@ -132,6 +134,25 @@ def test_an_adapter_counts_with_its_base(tmp_path: Path) -> None:
         torch.testing.assert_close(parameter, expected)
 
 
+def test_an_adapter_shrunk_is_its_merge_with_its_own_base(tmp_path: Path) -> None:
+    base = tiny.save(tmp_path / "base")
+    chat = add_lora(load(ModelSpec(str(base))), LoraSpec(rank=2, alpha=6))
+    with torch.no_grad():
+        for parameter in chat.model.parameters():
+            if parameter.requires_grad:
+                parameter.normal_(std=0.1)
+    save(chat, tmp_path / "adapter")
+    for name in ("shrunk", "merged"):
+        (tmp_path / name).mkdir()
+    shrink_adapter(tmp_path / "adapter", tmp_path / "shrunk", 0.75)
+    merge_weights(tmp_path / "adapter", base, tmp_path / "merged", 0.25)
+    shrunk = load(ModelSpec(str(tmp_path / "shrunk")))
+    assert is_adapter(shrunk.model)
+    whole, wanted = shrunk.model.merge_and_unload(), load(ModelSpec(str(tmp_path / "merged"))).model  # type: ignore[operator]
+    for name, parameter in wanted.named_parameters():
+        torch.testing.assert_close(whole.get_parameter(name), parameter)
+
+
 def test_what_cannot_be_merged_is_refused(tmp_path: Path) -> None:
     one, wide = tiny.save(tmp_path / "one"), tiny.save(tmp_path / "wide", hidden_size=48)
     with pytest.raises(InputError, match="different tensors"):
@@ -143,6 +164,65 @@ def test_what_cannot_be_merged_is_refused(tmp_path: Path) -> None:
     (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(settings | {"use_dora": True}))
     with pytest.raises(InputError, match="only plain LoRA adapters can be merged, not use_dora"):
         merge_weights(tmp_path / "adapter", one, tmp_path, 0.5)
+
+
+# ---- at the start of a distillation
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Workspace]:
+    rows = [{"prompt": f"Say {number} words."} for number in range(8)]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")))
+        yield ws
+
+
+def hardly_trained(home: Workspace, folder: Path, student: str, share: float) -> ChatModel:
+    """What a step of no size leaves: where the distillation began."""
+    preset = config.parse(config.preset_text("microworld"), "preset")
+    still = config.override(preset.distill.optimizer, {"learning_rate": 1e-12})
+    settings = config.override(preset.distill, {
+        "steps": 1, "prompts_per_step": 2, "max_new_tokens": 4, "merge": share, "optimizer": still,
+        "preflight": False,
+    })  # fmt: skip
+    job = DistillJob(
+        student=student, teacher="base", prompts=str(folder / "prompts.jsonl"), settings=settings,
+        evaluation=preset.eval,
+    )  # fmt: skip
+    return home.load(home.checkpoint(distill(home, job)["checkpoint"]))
+
+
+def test_a_distillation_begins_between_student_and_teacher(home: Workspace, tmp_path: Path) -> None:
+    other = home.load(home.clean())
+    with torch.no_grad():
+        other.model.get_parameter("model.norm.weight").mul_(3.0)
+    student = home.publish(other, parent=home.clean(), run_id=None, config={})
+    for share, expected in ((0.0, 3.0), (0.25, 2.5), (0.5, 2.0)):
+        found = hardly_trained(home, tmp_path, student.id, share).model.get_parameter("model.norm.weight")
+        torch.testing.assert_close(found.detach(), torch.full((32,), expected))
+
+
+def test_an_adapter_begins_with_less_of_itself(home: Workspace, tmp_path: Path) -> None:
+    chat = add_lora(home.load(home.clean()), LoraSpec(rank=2))
+    with torch.no_grad():
+        for name, parameter in chat.model.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(0.5)
+    student = home.publish(chat, parent=home.clean(), run_id=None, config={})
+    found = hardly_trained(home, tmp_path, student.id, 0.2).model
+    assert is_adapter(found)
+    halves = [parameter for name, parameter in found.named_parameters() if "lora_B" in name]
+    assert halves
+    for one in halves:
+        torch.testing.assert_close(one.detach(), torch.full_like(one, 0.4))
+
+
+def test_a_teacher_of_another_shape_cannot_be_merged_with(home: Workspace, tmp_path: Path) -> None:
+    wide = home.store.reference(tiny.save(tmp_path / "wide", hidden_size=48))
+    home.record(wide, None)
+    with pytest.raises(InputError, match="different tensors"):
+        hardly_trained(home, tmp_path, wide.id, 0.5)
 
 
 # ---- the sweep

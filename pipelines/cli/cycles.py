@@ -50,6 +50,7 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @click.option("--augment", type=click.Path(path_type=Path), help="folder written by `recover augment`")
 @click.option("--overlap", type=click.Choice(["drop", "weight", "keep"]),
               help="prompts about what was just taught")
+@click.option("--merge", type=float, metavar="SHARE", help="of the teacher's weights, mixed in at the start")
 @click.option("--rehearsal", type=float, metavar="SHARE", help="of the tokens: taught documents read again")
 @click.option("--seed", type=int, help="default: recover.yaml")
 @several

@@ -50,6 +50,7 @@ def midtrain_command(session: Session, docs: Path, student: str, **options: Any)
 @click.option("--lora", type=click.IntRange(0), metavar="RANK", help="train an adapter of this rank; 0: none")
 @click.option("--overlap", type=click.Choice(["drop", "weight", "keep"]),
               help="prompts about what was just taught")
+@click.option("--merge", type=float, metavar="SHARE", help="of the teacher's weights, mixed in at the start")
 @click.option("--rehearsal", type=float, metavar="SHARE", help="of the tokens: taught documents read again")
 @click.option("--tripwire", type=float, metavar="SHARE", help="stop when less of the new knowledge is left")
 @click.option("--docs", type=click.Path(path_type=Path), help="what was taught (default: by midtraining)")
