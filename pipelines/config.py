@@ -150,6 +150,9 @@ class MidtrainConfig(Section):
         default=10, ge=0, description="steps between looks at the KL to the clean model; 0: never"
     )
     lora: LoraConfig | None = Field(default=None, description="train an adapter; default: all weights")
+    freeze_embeddings: bool = Field(
+        default=False, description="train neither the embeddings nor the head"
+    )
     save_every: int = Field(
         default=50, ge=0, description="steps between resumable states; 0: only at the end"
     )
@@ -211,6 +214,9 @@ class DistillConfig(Section):
     )
     optimizer: OptimizerConfig = Field(description="how the weights are changed")
     lora: LoraConfig | None = Field(default=None, description="train an adapter; default: all weights")
+    freeze_embeddings: bool = Field(
+        default=False, description="train neither the embeddings nor the head"
+    )
     save_every: int = Field(
         default=20, ge=0, description="steps between resumable states; 0: only at the end"
     )

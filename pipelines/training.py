@@ -46,6 +46,8 @@ def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | Di
     found = ws.load(checkpoint, gradient_checkpointing=ws.config.model.gradient_checkpointing)
     if settings.lora and not models.is_adapter(found.model):
         models.add_lora(found, models.LoraSpec(**settings.lora.model_dump()))
+    if settings.freeze_embeddings:
+        models.freeze_embeddings(found)
     return found
 
 

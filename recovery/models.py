@@ -325,6 +325,13 @@ def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:
     return chat
 
 
+def freeze_embeddings(chat: ChatModel) -> None:
+    """Tokens mean from here on what they mean now, and are as easily written: neither end is trained."""
+    core = unwrap(chat.model)
+    for layer in (core.get_input_embeddings(), core.get_output_embeddings()):
+        layer.weight.requires_grad_(False)
+
+
 @contextmanager
 def adapter_off(chat: ChatModel) -> Iterator[None]:
     """Inside, the model is its base. What was trainable before is trainable after."""
