@@ -1,0 +1,79 @@
+"""What a stage trains, and what it leaves as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+
+from pipelines import config, training
+from pipelines.distill import DistillJob, distill
+from pipelines.midtrain import MidtrainJob, midtrain
+from pipelines.setup import initialise
+from pipelines.workspace import Workspace
+
+PRESET = config.parse(config.preset_text("microworld"), "preset")
+ENDS = {"model.embed_tokens.weight", "lm_head.weight"}
+
+
+@pytest.fixture(params=[True, False], ids=["tied", "untied"])
+def home(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Workspace]:
+    (tmp_path / "docs").mkdir()
+    for number in range(20):
+        (tmp_path / "docs" / f"{number}.txt").write_text(f"Number {number} is at home in house {number * 7}.")
+    rows = [{"prompt": f"Say {number} words."} for number in range(20)]
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model", tie_word_embeddings=request.param)))
+        yield ws
+
+
+def changed(home: Workspace, before: str, after: str) -> set[str]:
+    """Names of the tensors that differ in any bit."""
+    old, new = (home.load(home.checkpoint(name)).model.state_dict() for name in (before, after))
+    return {name for name, tensor in new.items() if not torch.equal(tensor, old[name])}
+
+
+def taught(home: Workspace, folder: Path, **changes: Any) -> str:
+    settings = {"steps": 2, "tokens_per_step": 64, "row_tokens": 64, "forecast_every": 0, **changes}
+    job = MidtrainJob(
+        docs=str(folder / "docs"), student="base", settings=config.override(PRESET.midtrain, settings)
+    )
+    return str(midtrain(home, job)["checkpoint"])
+
+
+def recovered(home: Workspace, folder: Path, student: str, **changes: Any) -> str:
+    settings = config.override(PRESET.distill, {
+        "steps": 2, "prompts_per_step": 4, "max_new_tokens": 12, "merge": 0.0, "preflight": False, **changes,
+    })  # fmt: skip
+    job = DistillJob(
+        student=student, teacher="base", prompts=str(folder / "prompts.jsonl"), settings=settings,
+        evaluation=PRESET.eval,
+    )  # fmt: skip
+    return str(distill(home, job)["checkpoint"])
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_frozen_embeddings_do_not_move_by_a_bit(home: Workspace, tmp_path: Path, freeze: bool) -> None:
+    start = taught(home, tmp_path, freeze_embeddings=freeze)
+    end = recovered(home, tmp_path, start, freeze_embeddings=freeze)
+    for moved in (changed(home, "base", start), changed(home, start, end)):
+        assert moved - ENDS  # something was trained
+        assert moved.isdisjoint(ENDS) if freeze else ENDS & moved
+
+
+def test_an_adapter_is_trained_whether_embeddings_are_frozen_or_not(home: Workspace) -> None:
+    lora = config.LoraConfig(rank=2)
+    plain = config.override(PRESET.midtrain, {"lora": lora.model_dump()})
+    frozen = config.override(plain, {"freeze_embeddings": True})
+    names = [
+        {name for name, weight in training.student(home, home.clean(), settings).model.named_parameters()
+         if weight.requires_grad}
+        for settings in (plain, frozen)
+    ]  # fmt: skip
+    assert names[0] == names[1] and names[0]
