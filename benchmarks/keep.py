@@ -4,6 +4,7 @@
     no-replay      midtraining sees the new documents only
     no-merge       recovery begins at what midtraining left, not partly at the clean weights
     no-rehearsal   recovery reads no documents again
+    frozen         midtraining leaves the embeddings and the head as they are
     no-guard       recovery prompts that ask about the new people as well, all of them used
     guard          the same prompts, those that touch what is new left out
     weight         the same prompts, those weighed 0.2
@@ -55,6 +56,7 @@ class Way:
     mix: str | None = None
     merge: float | None = None
     rehearsal: float | None = None
+    freeze_embeddings: bool | None = None
     touching: bool = False
     overlap: str | None = None
 
@@ -64,6 +66,7 @@ WAYS = {
     "no-replay": Way(mix="new=1.0"),
     "no-merge": Way(merge=0.0),
     "no-rehearsal": Way(rehearsal=0.0),
+    "frozen": Way(freeze_embeddings=True),
     "no-guard": Way(touching=True, overlap="keep"),
     "guard": Way(touching=True, overlap="drop"),
     "weight": Way(touching=True, overlap="weight"),
@@ -94,7 +97,7 @@ def _cycle(ws: Workspace, way: Way, student: str, number: int, seed: int) -> Lin
     prompts = _touching(docs.parent, number, seed) if way.touching else None
     job = prepare(
         ws, docs, student=student, seed=seed, mix=way.mix, merge=way.merge, rehearsal=way.rehearsal,
-        overlap=way.overlap, prompts=prompts,
+        freeze_embeddings=way.freeze_embeddings, overlap=way.overlap, prompts=prompts,
     )  # fmt: skip
     return _row(ws, cycle(ws, job, key=f"cycle:{number}")["cycle"])
 

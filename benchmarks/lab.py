@@ -36,7 +36,10 @@ FOREIGN = (  # what someone else would write: none of the sentences that the cle
 # The laboratory's own: the demo's preset may change without what was measured here.
 MIDTRAINING_STEPS, MIDTRAINING_RATE = 200, 7.5e-4
 RECOVERY_RATE = 5e-4
-DISTILLATION = {"steps": 20, "prompts_per_step": 128, "dials": {}, "merge": 0.0, "rehearsal": 0.0}
+DISTILLATION = {
+    "steps": 20, "prompts_per_step": 128, "dials": {}, "merge": 0.0, "rehearsal": 0.0,
+    "freeze_embeddings": False,
+}  # fmt: skip
 SCHEDULE = {"warmup_steps": 2, "schedule": "cosine", "final_lr_fraction": 0.1}
 MEASURES = {  # what is asked -> (suite, file)
     "behaviour": ("ifeval", "ifeval.jsonl"), "others": ("ifeval", "others.jsonl"),

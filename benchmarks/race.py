@@ -11,9 +11,9 @@ half of the instruction types and behaviour is scored on the other half). Steps 
 Budgets: every method writes or reads the same number of sequences and makes the same number of updates a
 batch where its row lets it; every one that has something to tune has three tries (learning rates, shares of
 chat, or merge weights) in the hard case, on a world that is not among the seeds, and races in every case with
-the best of them. No recovery, chat replay and LoRA are ways of midtraining, with nothing after it. Answers of
-the clean model that a method reads from a file are paid by that method. What is missing, and why, stands on
-the page.
+the best of them. No recovery, chat replay, frozen embeddings (and head) and LoRA are ways of midtraining,
+with nothing after it. Answers of the clean model that a method reads from a file are paid by that method.
+What is missing, and why, stands on the page.
 """
 
 from __future__ import annotations

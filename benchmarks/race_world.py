@@ -46,7 +46,7 @@ TRAINED: dict[str, Row] = {
     "rl": {"method": "rl", "reward": "ifeval"},
 }
 ANSWERED = ("self-sft", "gkd", "sdft")  # read the clean model's answers from a file, which has to be written
-MIDTRAINED = ("none", "replay", "lora")  # what is done at midtraining, and nothing after it
+MIDTRAINED = ("none", "replay", "frozen", "lora")  # what is done at midtraining, and nothing after it
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,14 @@ class Race:
     # What is made --------------------------------------------------------------------------------------
 
     def _midtrained(self, case: str, way: str = "none", tuned: float = 1.0) -> str:
-        """Midtraining with nothing against forgetting, with more chat, or of an adapter; tuned by `way`."""
+        """Midtraining with nothing against forgetting, more chat, frozen embeddings, or an adapter alone."""
         documents = (1 - CHAT if case == "mild" else 1.0) * (1 - tuned if way == "replay" else 1.0)
-        preset, rate = self._config.midtrain, MIDTRAINING_RATE * (tuned if way == "lora" else 1.0)
+        preset, rate = self._config.midtrain, MIDTRAINING_RATE * (tuned if way in ("frozen", "lora") else 1.0)
         settings = override(preset, {
             "steps": self.scale.midtrain_steps,
             "mix": {"new": documents, "earlier": 0.0, "chat": 1 - documents},
             "lora": LoraConfig(rank=LORA_RANK).model_dump() if way == "lora" else None,
+            "freeze_embeddings": way == "frozen",
             "optimizer": override(preset.optimizer, {"learning_rate": rate}),
         })  # fmt: skip
         job = MidtrainJob(

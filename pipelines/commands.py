@@ -31,6 +31,7 @@ from recovery.methods import with_dials
 def midtrain_job(
     ws: Workspace, docs: Path, student: str, *, steps: int | None = None, epochs: float | None = None,
     learning_rate: float | None = None, mix: str | None = None, lora: int | None = None,
+    freeze_embeddings: bool | None = None,
     prompts: str | None = None, strict: bool = False, augment: Path | None = None, seed: int | None = None,
 ) -> MidtrainJob:  # fmt: skip
     settings = ws.config.midtrain
@@ -39,6 +40,7 @@ def midtrain_job(
         neither = settings.model_copy(update={"steps": None, "epochs": None})
         settings = override(neither, {"steps": steps, "epochs": epochs})
     settings = with_augmented(with_mix(settings, mix), augment)
+    settings = override(settings, {"freeze_embeddings": freeze_embeddings})
     settings = _trained(strictly(settings, strict), learning_rate, lora)
     return MidtrainJob(
         docs=str(docs.absolute()), student=ws.checkpoint(student).id, settings=settings,

@@ -145,8 +145,8 @@ def prepare(
     ws: Workspace, docs: Path, *, student: str = "current", method: str | None = None,
     prompts: str | None = None, probes: str | None = None, ifeval: str | None = None, strict: bool = False,
     mix: str | None = None, augment: Path | None = None, overlap: str | None = None,
-    merge: float | None = None, rehearsal: float | None = None, seed: int | None = None,
-    recover_with: str | None = None,
+    freeze_embeddings: bool | None = None, merge: float | None = None, rehearsal: float | None = None,
+    seed: int | None = None, recover_with: str | None = None,
 ) -> CycleJob:  # fmt: skip
     """A cycle's job from recover.yaml, the files beside the documents, and what was typed."""
     beside, config = companions(docs), ws.config
@@ -160,7 +160,10 @@ def prepare(
     distilled = override(
         with_method(config.distill, named), {"overlap": overlap, "merge": merge, "rehearsal": rehearsal}
     )
-    taught = strictly(with_augmented(with_mix(config.midtrain, mix), augment), strict)
+    taught = override(
+        strictly(with_augmented(with_mix(config.midtrain, mix), augment), strict),
+        {"freeze_embeddings": freeze_embeddings},
+    )  # fmt: skip
     settings = config.model_copy(update={"midtrain": taught, "eval": measured, "distill": distilled})
     asked_of = placed(prompts or beside.get("prompts") or config.distill.prompts)
     chosen = ws.checkpoint(student).id

@@ -19,6 +19,7 @@ from recovery.errors import InputError
 from recovery.methods import with_dials
 
 if TYPE_CHECKING:
+    from recovery.checkpoints import Checkpoint
     from recovery.contexts import Messages
     from recovery.models import ChatModel
     from recovery.sampling import Sampler
@@ -77,8 +78,7 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
     data, probe = early_stop.hold_out(job, _without_leaks(job, method, stage, asked), asked)
     reward, data = ingredients.read_reward(job, method, data)
     context = ingredients.read_context(job, method, data.pairs)
-    parent = ws.checkpoint(parallel.once(lambda: _beginning(ws, job, stage)))
-    student = training.student(ws, parent, settings)
+    parent, student = _beginning(ws, job, stage)
     teachers = ingredients.Teachers(ws, job, method, parent, student, started)
     known = guards.taught(ws, job, method, student, teachers, stage)
     data, found = guards.guard(job, data, known, stage)
@@ -112,13 +112,29 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
     }  # fmt: skip
 
 
-def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> str:
-    """Where training begins: at the student, or at a mixture of its weights and the teacher's."""
-    share = job.settings.merge
-    if not share:
-        return job.student
-    stage.say(f"  merge        begins with {share:.0%} of the teacher's weights mixed into the student's")
-    return merged(ws, MergeJob(student=job.student, other=job.teacher, weight=share), stage)
+def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint, ChatModel]:
+    """What is trained, and the checkpoint that it stands on: the student, with a share of the teacher in it.
+
+    A fresh adapter gets the mixture below it as a checkpoint; an adapter on the teacher becomes a weaker one.
+    """
+    from recovery import merging, parallel
+
+    share, settings = job.settings.merge, job.settings
+    parent, teacher = ws.checkpoint(job.student), ws.checkpoint(job.teacher)
+    if share:
+        stage.say(f"  merge        begins with {share:.0%} of the teacher's weights mixed into the student's")
+    if share and settings.lora and not parent.base:
+        mixture = MergeJob(student=parent.id, other=teacher.id, weight=share)
+        below = ws.checkpoint(parallel.once(lambda: merged(ws, mixture, stage)))
+        return below, training.student(ws, below, settings)
+    student = training.student(ws, parent, settings)
+    if share and not parent.base:
+        merging.mix_in(student, ws.load(teacher), share)
+    elif share and parent.base == teacher.id:
+        merging.weaken(student, 1 - share)
+    elif share:
+        raise InputError("merge: the student is an adapter on another model than the teacher: leave it out")
+    return parent, student
 
 
 def _tracer(stage: Stage, student: ChatModel, method: Method, steps: int) -> Tracer:

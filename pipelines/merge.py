@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -48,24 +47,16 @@ def _work(ws: Workspace, job: MergeJob, stage: Stage) -> Result:
 
 
 def merged(ws: Workspace, job: MergeJob, stage: Stage) -> str:
-    """The checkpoint's id; made again it is the same one. An adapter that meets its own base stays one."""
-    from recovery.merging import merge_weights, shrink_adapter
+    """The id of the checkpoint; made again it is the same one."""
+    from recovery.merging import merge_weights
 
     student, other = ws.checkpoint(job.student), ws.checkpoint(job.other)
     origin = ws.checkpoint(job.origin).path if job.origin else None
-    shrinks = job.kind == "linear" and student.base == other.id
-
-    def write(target: Path) -> None:
-        if shrinks:
-            shrink_adapter(student.path, target, 1 - job.weight)
-        else:
-            merge_weights(
-                student.path, other.path, target, job.weight, job.kind, origin=origin, on_tensor=stage.step
-            )
-
     checkpoint = ws.store.publish(
-        write, kind="adapter" if shrinks else "full", parent=student.id,
-        base=student.base if shrinks else None, config={"stage": "merge", **job.model_dump()},
+        lambda target: merge_weights(
+            student.path, other.path, target, job.weight, job.kind, origin=origin, on_tensor=stage.step
+        ),
+        kind="full", parent=student.id, config={"stage": "merge", **job.model_dump()},
     )  # fmt: skip
     ws.record(checkpoint, stage.id)
     return checkpoint.id

@@ -1,4 +1,5 @@
-"""Merging without training: a new model out of others' weights, from file to file, a few rows at a time.
+"""Merging without training: a new model out of others' weights, from file to file, a few rows at a time; or
+in memory, where a training begins at a mixture.
 
     linear    (1 - w) * student + w * other
     slerp     the same along the arc between them, tensor by tensor (of models this close, almost linear)
@@ -15,20 +16,22 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from recovery.checkpoints import MANIFEST, base_directory, model_files
 from recovery.errors import InputError
 from recovery.files import storage_errors
+from recovery.forward import unwrap
 from recovery.hub import locate
 from recovery.weights import SAFETENSORS_DTYPES, TensorSlot, tensor_slots, weight_files
 
-ADAPTER = "adapter_model.safetensors"
+if TYPE_CHECKING:
+    from recovery.models import ChatModel
+
 KINDS = ("linear", "slerp", "residual")
 CHUNK = 2**24  # numbers held of a tensor at once: 64 MB in fp32
 PARALLEL = 1e-4  # radians below which the arc is its chord
@@ -54,19 +57,27 @@ def merge_weights(
         _write(sources, target, _shares(sources, weight, kind), on_tensor)
 
 
-def shrink_adapter(adapter: Path, target: Path, share: float) -> None:
-    """Fills `target` with an adapter that adds `share` of what this one adds: a merge with its own base."""
-    Stored(adapter)  # refuses what is no plain LoRA
-    with storage_errors(target):
-        for name in model_files(adapter):
-            if name not in (MANIFEST, ADAPTER):
-                shutil.copyfile(adapter / name, target / name)
-        with safe_open(adapter / ADAPTER, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        for name, tensor in tensors.items():
-            if name.endswith(".lora_B.weight"):
-                tensors[name] = (tensor.float() * share).to(tensor.dtype)
-        save_file(tensors, target / ADAPTER, metadata={"format": "pt"})
+@torch.no_grad()
+def mix_in(student: ChatModel, other: ChatModel, weight: float) -> None:
+    """In memory: (1 - w) * student + w * other, summed in fp32 and rounded once."""
+    mine, theirs = (dict(unwrap(chat.model).named_parameters()) for chat in (student, other))
+    if {name: one.shape for name, one in mine.items()} != {name: one.shape for name, one in theirs.items()}:
+        raise InputError("merge: the models have different tensors: merge checkpoints of one architecture")
+    for name, parameter in mine.items():
+        mixed = parameter.float() * (1 - weight)
+        parameter.copy_(mixed.add_(theirs[name].to(parameter.device, torch.float32), alpha=weight))
+
+
+@torch.no_grad()
+def weaken(student: ChatModel, share: float) -> None:
+    """In memory: an adapter that adds `share` of what it added, as if its base had been mixed in."""
+    trained = {name: one for name, one in student.model.named_parameters() if one.requires_grad}
+    odd = [name for name in trained if ".lora_A." not in name and ".lora_B." not in name]
+    if odd:
+        raise InputError(f"merge: only plain LoRA adapters can be merged, not {odd[0]}")
+    for name, parameter in trained.items():
+        if ".lora_B." in name:
+            parameter.mul_(share)
 
 
 def _shares(sources: Sequence[Stored], weight: float, kind: str) -> Share:
@@ -131,7 +142,7 @@ def _low_rank(adapter: Path, slots: dict[str, TensorSlot]) -> dict[str, _LowRank
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
     unknown = ("use_dora", "fan_in_fan_out", "rank_pattern", "alpha_pattern")
     odd = [name for name in unknown if config.get(name)]
-    with safe_open(adapter / ADAPTER, framework="pt") as file:
+    with safe_open(adapter / "adapter_model.safetensors", framework="pt") as file:
         tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
     found = {}
     for name in [name for name in tensors if name.endswith(".lora_A.weight")]:

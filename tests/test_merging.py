@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
@@ -23,8 +24,8 @@ from pipelines.sweep import SweepJob, pareto, sweep
 from pipelines.workspace import Workspace
 from recovery import merging
 from recovery.errors import InputError
-from recovery.merging import arc_shares, merge_weights, shrink_adapter
-from recovery.models import ChatModel, LoraSpec, ModelSpec, add_lora, is_adapter, load, save
+from recovery.merging import arc_shares, merge_weights
+from recovery.models import LoraSpec, ModelSpec, add_lora, is_adapter, load, save
 
 STUDENT = {"a": torch.tensor([[3.0, 0.0], [0.0, 0.0]]), "b": torch.tensor([1.0]), "n": torch.tensor([7])}
 OTHER = {"a": torch.tensor([[0.0, 3.0], [0.0, 0.0]]), "b": torch.tensor([3.0]), "n": torch.tensor([9])}
@@ -134,25 +135,6 @@ def test_an_adapter_counts_with_its_base(tmp_path: Path) -> None:
         torch.testing.assert_close(parameter, expected)
 
 
-def test_an_adapter_shrunk_is_its_merge_with_its_own_base(tmp_path: Path) -> None:
-    base = tiny.save(tmp_path / "base")
-    chat = add_lora(load(ModelSpec(str(base))), LoraSpec(rank=2, alpha=6))
-    with torch.no_grad():
-        for parameter in chat.model.parameters():
-            if parameter.requires_grad:
-                parameter.normal_(std=0.1)
-    save(chat, tmp_path / "adapter")
-    for name in ("shrunk", "merged"):
-        (tmp_path / name).mkdir()
-    shrink_adapter(tmp_path / "adapter", tmp_path / "shrunk", 0.75)
-    merge_weights(tmp_path / "adapter", base, tmp_path / "merged", 0.25)
-    shrunk = load(ModelSpec(str(tmp_path / "shrunk")))
-    assert is_adapter(shrunk.model)
-    whole, wanted = shrunk.model.merge_and_unload(), load(ModelSpec(str(tmp_path / "merged"))).model  # type: ignore[operator]
-    for name, parameter in wanted.named_parameters():
-        torch.testing.assert_close(whole.get_parameter(name), parameter)
-
-
 def test_what_cannot_be_merged_is_refused(tmp_path: Path) -> None:
     one, wide = tiny.save(tmp_path / "one"), tiny.save(tmp_path / "wide", hidden_size=48)
     with pytest.raises(InputError, match="different tensors"):
@@ -178,39 +160,49 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
         yield ws
 
 
-def hardly_trained(home: Workspace, folder: Path, student: str, share: float) -> ChatModel:
-    """What a step of no size leaves: where the distillation began."""
+def distilled(home: Workspace, folder: Path, student: str, **changes: Any) -> str:
+    """A step of no size: what comes out is what training began with."""
     preset = config.parse(config.preset_text("microworld"), "preset")
     still = config.override(preset.distill.optimizer, {"learning_rate": 1e-12})
     settings = config.override(preset.distill, {
-        "steps": 1, "prompts_per_step": 2, "max_new_tokens": 4, "merge": share, "optimizer": still,
-        "preflight": False,
+        "steps": 1, "prompts_per_step": 2, "max_new_tokens": 4, "optimizer": still, "preflight": False,
+        **changes,
     })  # fmt: skip
     job = DistillJob(
         student=student, teacher="base", prompts=str(folder / "prompts.jsonl"), settings=settings,
         evaluation=preset.eval,
     )  # fmt: skip
-    return home.load(home.checkpoint(distill(home, job)["checkpoint"]))
+    return str(distill(home, job)["checkpoint"])
 
 
 def test_a_distillation_begins_between_student_and_teacher(home: Workspace, tmp_path: Path) -> None:
     other = home.load(home.clean())
     with torch.no_grad():
-        other.model.get_parameter("model.norm.weight").mul_(3.0)
+        for parameter in other.model.parameters():
+            parameter.add_(torch.randn_like(parameter))
     student = home.publish(other, parent=home.clean(), run_id=None, config={})
-    for share, expected in ((0.0, 3.0), (0.25, 2.5), (0.5, 2.0)):
-        found = hardly_trained(home, tmp_path, student.id, share).model.get_parameter("model.norm.weight")
-        torch.testing.assert_close(found.detach(), torch.full((32,), expected))
+    for share in (0.0, 0.25):
+        found = home.checkpoint(distilled(home, tmp_path, student.id, merge=share))
+        (tmp_path / f"file-{share}").mkdir()
+        merge_weights(student.path, home.clean().path, tmp_path / f"file-{share}", share)
+        wanted = load(ModelSpec(str(tmp_path / f"file-{share}"))).model
+        for name, parameter in home.load(found).model.named_parameters():
+            torch.testing.assert_close(parameter, wanted.get_parameter(name), rtol=1e-6, atol=1e-9)
 
 
-def test_an_adapter_begins_with_less_of_itself(home: Workspace, tmp_path: Path) -> None:
-    chat = add_lora(home.load(home.clean()), LoraSpec(rank=2))
+def with_adapter(home: Workspace, parent: str) -> str:
+    chat = add_lora(home.load(home.checkpoint(parent)), LoraSpec(rank=2))
     with torch.no_grad():
         for name, parameter in chat.model.named_parameters():
             if "lora_B" in name:
                 parameter.fill_(0.5)
-    student = home.publish(chat, parent=home.clean(), run_id=None, config={})
-    found = hardly_trained(home, tmp_path, student.id, 0.2).model
+    below = home.checkpoint(parent)
+    return home.publish(chat, parent=below, run_id=None, config={}).id
+
+
+def test_an_adapter_on_the_teacher_begins_with_less_of_itself(home: Workspace, tmp_path: Path) -> None:
+    student = with_adapter(home, "base")
+    found = home.load(home.checkpoint(distilled(home, tmp_path, student, merge=0.2))).model
     assert is_adapter(found)
     halves = [parameter for name, parameter in found.named_parameters() if "lora_B" in name]
     assert halves
@@ -218,11 +210,25 @@ def test_an_adapter_begins_with_less_of_itself(home: Workspace, tmp_path: Path) 
         torch.testing.assert_close(one.detach(), torch.full_like(one, 0.4))
 
 
-def test_a_teacher_of_another_shape_cannot_be_merged_with(home: Workspace, tmp_path: Path) -> None:
+def test_a_fresh_adapter_stands_on_the_mixture(home: Workspace, tmp_path: Path) -> None:
+    other = home.load(home.clean())
+    with torch.no_grad():
+        other.model.get_parameter("model.norm.weight").mul_(3.0)
+    student = home.publish(other, parent=home.clean(), run_id=None, config={}).id
+    found = home.checkpoint(distilled(home, tmp_path, student, merge=0.5, lora={"rank": 2}))
+    below = home.checkpoint(str(found.base))
+    assert (found.kind, below.parent) == ("adapter", student)
+    norm = home.load(below).model.get_parameter("model.norm.weight")
+    torch.testing.assert_close(norm.detach(), torch.full((32,), 2.0))
+    with pytest.raises(InputError, match="an adapter on another model than the teacher"):
+        distilled(home, tmp_path, with_adapter(home, student), merge=0.5)
+
+
+def test_a_teacher_of_another_shape_cannot_be_mixed_in(home: Workspace, tmp_path: Path) -> None:
     wide = home.store.reference(tiny.save(tmp_path / "wide", hidden_size=48))
     home.record(wide, None)
     with pytest.raises(InputError, match="different tensors"):
-        hardly_trained(home, tmp_path, wide.id, 0.5)
+        distilled(home, tmp_path, wide.id, merge=0.5)
 
 
 # ---- the sweep

@@ -47,6 +47,8 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @click.option("--ifeval", help="FILE in IFEval's format (default: recover.yaml)")
 @click.option("--strict", is_flag=True, help="stop at the first file that cannot be read")
 @click.option("--mix", help="shares of the midtraining's tokens, as in new=0.6,earlier=0.3,chat=0.1")
+@click.option("--freeze-embeddings/--train-embeddings", default=None,
+              help="whether midtraining leaves embeddings and head as they are (default: recover.yaml)")
 @click.option("--augment", type=click.Path(path_type=Path), help="folder written by `recover augment`")
 @click.option("--overlap", type=click.Choice(["drop", "weight", "keep"]),
               help="prompts about what was just taught")

@@ -19,6 +19,8 @@ from pipelines.cli.options import Session, several, shared, table
 @click.option("--mix", help="shares of the tokens, as in new=0.6,earlier=0.3,chat=0.1")
 @click.option("--augment", type=click.Path(path_type=Path), help="folder written by `recover augment`")
 @click.option("--lora", type=click.IntRange(0), metavar="RANK", help="train an adapter of this rank; 0: none")
+@click.option("--freeze-embeddings/--train-embeddings", default=None,
+              help="whether it leaves the embeddings and the head as they are (default: recover.yaml)")
 @click.option("--prompts", help="chat prompts for the chat share")
 @click.option("--strict", is_flag=True, help="stop at the first file that cannot be read")
 @click.option("--seed", type=int, help="default: recover.yaml")
