@@ -29,16 +29,17 @@ import click
 
 from benchmarks.ledger import Ledger
 from benchmarks.race_report import worth, write_page
-from benchmarks.race_world import MIDTRAINED, TRAINED, Race, Row, Scale
+from benchmarks.race_world import MERGED, MIDTRAINED, TRAINED, Race, Row, Scale
 from pipelines.progress import Progress
 
-METHODS = (*MIDTRAINED, "merge", *TRAINED)
+METHODS = (*MIDTRAINED, *MERGED, *TRAINED)
 CASES = ("hard", "mild", "types")
 TUNING_CASE, TUNING_SEED = "hard", 9_000  # a world that is not raced on
 TRIES = {
     "none": (1.0,),
     "replay": (0.15, 0.3, 0.6),  # chat's part of what midtraining otherwise reads of documents
     "lora": (1.0, 3.0, 10.0),  # of midtraining's learning rate: adapters take more
+    "embeddings": (0.5, 0.75, 1.0),  # of the clean embeddings and head
     "merge": (0.3, 0.5, 0.7),  # of the clean weights
 }
 NAMED_BY = ("case", "method", "tuned")  # a result on a world

@@ -17,7 +17,7 @@ from pipelines.cost import spent
 from pipelines.demo import world_once
 from pipelines.distill import DistillJob, distill
 from pipelines.evaluate import SUITES, Answers, EvalJob, evaluate
-from pipelines.merge import MergeJob, merge
+from pipelines.merge import Kind, MergeJob, merge
 from pipelines.microworld.instructions import INSTRUCTIONS
 from pipelines.midtrain import MidtrainJob, midtrain
 from pipelines.setup import initialise
@@ -46,6 +46,7 @@ TRAINED: dict[str, Row] = {
     "rl": {"method": "rl", "reward": "ifeval"},
 }
 ANSWERED = ("self-sft", "gkd", "sdft")  # read the clean model's answers from a file, which has to be written
+MERGED: dict[str, Kind] = {"embeddings": "embeddings", "merge": "linear"}  # no training at all
 MIDTRAINED = ("none", "replay", "frozen", "lora")  # what is done at midtraining, and nothing after it
 
 
@@ -125,16 +126,17 @@ class Race:
         if method in MIDTRAINED:
             return self._midtrained(case, method, tuned)
         key = self._recovering(case, method, tuned)
-        if method == "merge":
-            done = merge(self.ws, MergeJob(student=base, other=self.clean, weight=tuned), key=key)
+        if method in MERGED:
+            job = MergeJob(student=base, other=self.clean, weight=tuned, kind=MERGED[method])
+            done = merge(self.ws, job, key=key)
         else:
             done = distill(self.ws, self._distillation(case, method, base, tuned), key=key)
         return str(done["checkpoint"])
 
     def _recovering(self, case: str, method: str, tuned: float) -> str:
         """The run's key: cases share a merge of what is the same in both."""
-        if method == "merge":
-            return f"merge:{'mild' if case == 'mild' else 'hard'}:{tuned:g}"
+        if method in MERGED:
+            return f"{method}:{'mild' if case == 'mild' else 'hard'}:{tuned:g}"
         return f"distill:{case}:{method}:{tuned:g}"
 
     def _paid(self, case: str, method: str, tuned: float) -> Row:

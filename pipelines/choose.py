@@ -1,4 +1,5 @@
-"""Cheapest first: no recovery, merged weights, self-answered SFT, distillation; the first that does the job.
+"""Cheapest first, until one does the job: nothing, the clean embeddings, merged weights, self-answered SFT,
+distillation.
 
 Every candidate is judged by the verdict on one half of the evaluation (the probe split); the first that
 passes all axes is taken, and the other half (the confirmation split), which has chosen nothing, decides.
@@ -24,6 +25,7 @@ from pipelines.workspace import Workspace
 
 CHOICES = ("auto", "merge")  # beside any row of `recover methods`
 WEIGHTS = (0.3, 0.5, 0.7)  # of the clean checkpoint, the least first
+EMBEDDINGS = "embeddings"  # and head: the clean model's, all else as it is
 SELF_ANSWERED = "seqkd"  # the row whose data are the clean model's own answers
 
 Items = Mapping[str, Mapping[str, Sequence[Item]]]  # suite -> stage -> items
@@ -87,6 +89,7 @@ def _names(how: str) -> Iterator[str]:
     """Candidates, the cheapest first."""
     if how == "auto":
         yield "none"
+        yield EMBEDDINGS
     yield from (f"merge:{weight:g}" for weight in WEIGHTS)
     if how == "auto":
         yield SELF_ANSWERED
@@ -97,6 +100,9 @@ def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
     """The candidate's checkpoint."""
     if name == "none":
         return job.student
+    if name == EMBEDDINGS:
+        mixed = MergeJob(student=job.student, other=job.clean, weight=1.0, kind="embeddings")
+        return str(merge(ws, mixed, parent=stage.id, key=name)["checkpoint"])
     if name.startswith("merge:"):
         mixed = MergeJob(student=job.student, other=job.clean, weight=float(name.split(":")[1]))
         return str(merge(ws, mixed, parent=stage.id, key=name)["checkpoint"])

@@ -11,7 +11,7 @@ from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace
 from recovery.errors import InputError
 
-Kind = Literal["linear", "slerp", "residual"]
+Kind = Literal["linear", "slerp", "residual", "embeddings"]
 
 
 class MergeJob(Section):

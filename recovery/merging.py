@@ -4,6 +4,8 @@ in memory, where a training begins at a mixture.
     linear    (1 - w) * student + w * other
     slerp     the same along the arc between them, tensor by tensor (of models this close, almost linear)
     residual  student + w * (other - origin): adds back what turned `origin` into the instruct model `other`
+    embeddings  linear in the embeddings and the head, and nowhere else: documents push down every token that
+              they do not hold, chat's own among them
 
 Each is a weighted sum of two or three tensors, so memory is a few million numbers however large the model is.
 """
@@ -32,7 +34,7 @@ from recovery.weights import SAFETENSORS_DTYPES, TensorSlot, tensor_slots, weigh
 if TYPE_CHECKING:
     from recovery.models import ChatModel
 
-KINDS = ("linear", "slerp", "residual")
+KINDS = ("linear", "slerp", "residual", "embeddings")
 CHUNK = 2**24  # numbers held of a tensor at once: 64 MB in fp32
 PARALLEL = 1e-4  # radians below which the arc is its chord
 TIED = {"lm_head.weight"}  # some files store the head a second time, as the embedding
@@ -87,7 +89,20 @@ def _shares(sources: Sequence[Stored], weight: float, kind: str) -> Share:
         return lambda name: (1.0, weight, -weight)
     if kind == "slerp":
         return lambda name: arc_shares(*_inner_products(sources[0], sources[1], name), weight)
+    if kind == "embeddings":
+        ends = _embeddings(sources[0])
+        return lambda name: (1 - weight, weight) if name in ends else (1.0, 0.0)
     raise InputError(f"merge: kind {kind!r} is not one of {', '.join(KINDS)}")
+
+
+def _embeddings(model: Stored) -> set[str]:
+    """The matrices with a row for every token: the embeddings, and the head where it is not the same."""
+    config = json.loads((model.base / "config.json").read_text(encoding="utf-8"))
+    tokens = config.get("text_config", config).get("vocab_size")
+    found = {name for name, slot in model.slots.items() if len(slot.shape) == 2 and slot.shape[0] == tokens}
+    if not found:
+        raise InputError(f"merge: {model.base}: no matrix has a row for each of the {tokens} tokens")
+    return found
 
 
 def arc_shares(dot: float, square_a: float, square_b: float, weight: float) -> tuple[float, float]:

@@ -93,7 +93,7 @@ def test_where_nothing_cheaper_is_shown_to_do_it_distillation_is_tried_last(
     settle(ws, margin=0.001, learning_rate=1e-4)
     found = tried(ws, docs, recover_with="auto")
     assert [one["name"] for one in found["tried"]] == [
-        "none", "merge:0.3", "merge:0.5", "merge:0.7", "seqkd", "distill"
+        "none", "embeddings", "merge:0.3", "merge:0.5", "merge:0.7", "seqkd", "distill"
     ]  # fmt: skip
     assert not any(one["passed"] for one in found["tried"])
     assert found["chosen"] == "distill"
@@ -103,19 +103,34 @@ def test_where_nothing_cheaper_is_shown_to_do_it_distillation_is_tried_last(
     assert sorted(methods) == ["opd", "seqkd"]
 
 
-def test_self_answered_words_suffice_where_no_mixture_of_weights_does(ws: Workspace, docs: Path) -> None:
-    """Documents of commas at a rate whose weights drown the clean ones in any mixture, so that every answer
-    is commas; a few steps on the clean model's words bring others back, and distillation is never begun."""
+def drown(ws: Workspace, docs: Path, *, frozen: bool) -> None:
+    """Documents of commas, at a rate at which every answer becomes commas."""
     (docs / "ada.md").write_text(", " * 400)
     lines(docs.parent / "prompts.jsonl", [{"prompt": f"Say {number} words."} for number in range(12)])
     settle(ws, margin=0.4, learning_rate=0.1)
     path = ws.home / "recover.yaml"
     text = path.read_text().replace("steps: 1\n", "steps: 9\n")  # the alarms look from the tenth on
+    text = text.replace("midtrain:\n", f"midtrain:\n  freeze_embeddings: {str(frozen).lower()}\n")
     path.write_text(text.replace("prompts_per_step: 2", "prompts_per_step: 12"))
     vars(ws).pop("config", None)
+
+
+def test_the_clean_embeddings_suffice_where_commas_pushed_all_else_down(ws: Workspace, docs: Path) -> None:
+    drown(ws, docs, frozen=False)
+    found = tried(ws, docs, recover_with="auto")
+    assert [(one["name"], one["passed"]) for one in found["tried"]] == [("none", False), ("embeddings", True)]
+    assert (found["chosen"], found["cycle"]["status"]) == ("embeddings", "accepted")
+    assert queries.runs(ws.tracker.db, kind="distill") == []
+
+
+def test_self_answered_words_suffice_where_no_mixture_of_weights_does(ws: Workspace, docs: Path) -> None:
+    """Layers that drown the clean ones in any mixture; a few steps on the clean model's words bring others
+    back, and distillation is never begun."""
+    drown(ws, docs, frozen=True)
     found = tried(ws, docs, recover_with="auto")
     assert [(one["name"], one["passed"]) for one in found["tried"]] == [
-        ("none", False), ("merge:0.3", False), ("merge:0.5", False), ("merge:0.7", False), ("seqkd", True)
+        ("none", False), ("embeddings", False), ("merge:0.3", False), ("merge:0.5", False),
+        ("merge:0.7", False), ("seqkd", True),
     ]  # fmt: skip
     assert (found["chosen"], found["cycle"]["status"]) == ("seqkd", "accepted")
     (run,) = queries.runs(ws.tracker.db, kind="distill")

@@ -135,6 +135,30 @@ def test_an_adapter_counts_with_its_base(tmp_path: Path) -> None:
         torch.testing.assert_close(parameter, expected)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_embeddings_and_head_alone_can_be_mixed(tmp_path: Path, tied: bool) -> None:
+    one = tiny.save(tmp_path / "one", tie_word_embeddings=tied)
+    other = tiny.save(tmp_path / "other", seed=1, tie_word_embeddings=tied)
+    (tmp_path / "made").mkdir()
+    merge_weights(one, other, tmp_path / "made", 0.75, "embeddings")
+    made, mine, theirs = (
+        dict(load(ModelSpec(str(path))).model.named_parameters()) for path in (tmp_path / "made", one, other)
+    )
+    ends = {"model.embed_tokens.weight"} | (set() if tied else {"lm_head.weight"})
+    assert ends < made.keys()
+    for name, parameter in made.items():
+        mixed = 0.25 * mine[name] + 0.75 * theirs[name]
+        torch.testing.assert_close(parameter, mixed if name in ends else mine[name])
+
+
+def test_a_model_whose_embeddings_cannot_be_told_is_refused(tmp_path: Path) -> None:
+    one = tiny.save(tmp_path / "one")
+    settings = json.loads((one / "config.json").read_text())
+    (one / "config.json").write_text(json.dumps(settings | {"vocab_size": 7}))
+    with pytest.raises(InputError, match="no matrix has a row for each of the 7 tokens"):
+        merge_weights(one, one, tmp_path, 0.5, "embeddings")
+
+
 def test_what_cannot_be_merged_is_refused(tmp_path: Path) -> None:
     one, wide = tiny.save(tmp_path / "one"), tiny.save(tmp_path / "wide", hidden_size=48)
     with pytest.raises(InputError, match="different tensors"):

@@ -90,8 +90,9 @@ def _side_by_side(number: int, row: dict[str, str]) -> str:
 @click.option("--weight", type=float, help="its share, from 0 to 1")
 @click.option("--sweep", "weights", metavar="W,W,...", help="merge and measure each of these shares")
 @click.option("--student", help="default: the newest midtrained checkpoint")
-@click.option("--method", "kind", type=click.Choice(["linear", "slerp", "residual"]), default="linear",
-              show_default=True, help="residual adds share * (with - origin)")
+@click.option("--method", "kind", type=click.Choice(["linear", "slerp", "residual", "embeddings"]),
+              default="linear", show_default=True,
+              help="residual adds share * (with - origin); embeddings mixes those and the head alone")
 @click.option("--origin", help="residual: the checkpoint that --with was tuned from")
 @click.option("--suite", "suites", help="of the sweep: ifeval, knowledge, retention (default: all)")
 @click.option("--ifeval", help="of the sweep: FILE in IFEval's format (default: recover.yaml)")
