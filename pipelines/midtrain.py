@@ -9,7 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines import documents, replay, training
+from pipelines import documents, embeddings, replay, training
 from pipelines.augment import load as rows_of
 from pipelines.config import EvalConfig, MidtrainConfig, Section, override, parse_pairs
 from pipelines.documents import FileReport
@@ -73,19 +73,23 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         ws, chat_model, student, new, every=job.settings.forecast_every, steps=batches.steps,
         report=stage.live.metrics, say=stage.say,
     )  # fmt: skip
+    before = embeddings.copy_of(chat_model) if stage.first else None
     report = training.run_training(
         stage, chat_model, batches, get("sft"), settings=job.settings, steps=batches.steps, seed=job.seed,
         checks=checks,
     )  # fmt: skip
     if not stage.first:
         return {}
+    moved = {} if before is None else embeddings.moved(before, chat_model, sources.values())
+    if moved:
+        stage.say(embeddings.in_words(moved))
     checkpoint = ws.publish(
         chat_model, parent=student, run_id=stage.id, config={"stage": "midtrain", **job.model_dump()}
     )
     shutil.rmtree(stage.directory / TOKENS, ignore_errors=True)  # made again from the kept texts when needed
     return {
         "checkpoint": checkpoint.id, "documents": len(new), "tokens": report.tokens, "mix": batches.shares,
-        "packed": rows.ok,
+        "packed": rows.ok, "embeddings_moved": moved,
     }  # fmt: skip
 
 

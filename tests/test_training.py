@@ -11,9 +11,10 @@ import pytest
 import tiny
 import torch
 
-from pipelines import config, training
+from db import queries
+from pipelines import config, embeddings, training
 from pipelines.distill import DistillJob, distill
-from pipelines.midtrain import MidtrainJob, midtrain
+from pipelines.midtrain import MidtrainJob, document, midtrain
 from pipelines.setup import initialise
 from pipelines.workspace import Workspace
 
@@ -65,6 +66,30 @@ def test_frozen_embeddings_do_not_move_by_a_bit(home: Workspace, tmp_path: Path,
     for moved in (changed(home, "base", start), changed(home, start, end)):
         assert moved - ENDS  # something was trained
         assert moved.isdisjoint(ENDS) if freeze else ENDS & moved
+
+
+def test_tokens_that_were_read_are_told_from_the_others(home: Workspace, tmp_path: Path) -> None:
+    start = taught(home, tmp_path)
+    (run,) = queries.runs(home.tracker.db, kind="midtrain")
+    clean, trained = home.load(home.clean()), home.load(home.checkpoint(start))
+    old, new = (chat.model.get_parameter("model.embed_tokens.weight").detach() for chat in (clean, trained))
+    texts = [path.read_text() for path in (tmp_path / "docs").iterdir()]
+    read = {token for text in texts for token in document(clean, text)[0]}
+    wanted = {}
+    for name, group in (("read", read), ("others", set(range(len(old))) - read)):
+        lengths = [(float((new[token] - old[token]).norm()), float(old[token].norm())) for token in group]
+        wanted[name] = pytest.approx(sum(a for a, _ in lengths) / sum(b for _, b in lengths), rel=1e-4)
+    assert run["result"]["embeddings_moved"] == wanted
+    frozen = taught(home, tmp_path, freeze_embeddings=True)
+    (run,) = [run for run in queries.runs(home.tracker.db, kind="midtrain")
+              if run["result"]["checkpoint"] == frozen]  # fmt: skip
+    assert run["result"]["embeddings_moved"] == {}
+
+
+def test_what_is_said_of_them() -> None:
+    said = embeddings.in_words({"read": 0.11, "others": 0.29})
+    assert "by 11% of their length, of all others by 29%: `recover merge" in said
+    assert embeddings.in_words({"read": 0.11, "others": 0.02}).endswith("of all others by 2%")
 
 
 def test_an_adapter_is_trained_whether_embeddings_are_frozen_or_not(home: Workspace) -> None:
