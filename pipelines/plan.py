@@ -54,10 +54,14 @@ class Shape:
         return sum(sizes[:4]) + experts * sum(sizes[4:]) + router
 
     @property
+    def embeddings(self) -> int:
+        """The head included, where it is not the same."""
+        return self.vocabulary * self.hidden * (1 if self.tied else 2)
+
+    @property
     def parameters(self) -> int:
         norms = 2 * self.hidden + (2 * self.head_dim if self.qk_norm else 0)
-        tables = self.vocabulary * self.hidden * (1 if self.tied else 2)
-        return self.layers * (self._block(self.experts) + norms) + tables + self.hidden
+        return self.layers * (self._block(self.experts) + norms) + self.embeddings + self.hidden
 
     @property
     def active(self) -> int:
@@ -217,11 +221,13 @@ def estimates(shape: Shape, gpu: Gpu, job: Job) -> list[Estimate]:
 def _training(shape: Shape, job: Job, stage: str) -> dict[str, float]:
     """What a training holds, whatever it trains on."""
     lora = job.lora(stage)
-    trained = shape.adapter(lora.rank) if lora else shape.parameters
+    settings = getattr(job.config, stage)
+    whole = shape.parameters - (shape.embeddings if settings.freeze_embeddings else 0)
+    trained = shape.adapter(lora.rank) if lora else whole
     parts = job.processes if job.config.model.shard else 1
     # Full: bf16 gradients on their way to the fp32 copies. Adapters are fp32 and have no copies.
     optimizer = trained * (4 + 8 + (4 if lora else 4 + 2))
-    tokens = getattr(job.config, stage).microbatch_tokens
+    tokens = settings.microbatch_tokens
     return {
         "weights": 2.0 * shape.parameters / parts,
         "gradients and optimizer": optimizer / parts,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipelines import plan
 from pipelines.cli.main import cli
 from pipelines.cli.options import Session
-from pipelines.config import Config, parse, preset_text
+from pipelines.config import Config, LoraConfig, parse, preset_text
 from recovery.errors import InputError
 from recovery.models import LoraSpec, add_lora
 
@@ -68,6 +68,16 @@ def test_memory_of_full_training_by_hand() -> None:
     # a token: 36 layers' doors of 4096, and inside one block 6 x 4096 + 3 x 4096 + 4 x 1024 + 4 x 12288
     assert memory["activations"] == 1000 * 2 * (36 * 4096 + 6 * 4096 + 3 * 4096 + 4 * 1024 + 4 * 12288)
     assert memory["loss"] == 6 * 4 * 2**26
+
+
+def test_frozen_embeddings_need_no_gradients_by_hand() -> None:
+    """8B has 151,936 rows of 4,096 twice; an adapter never trained them."""
+    for lora, less in ((None, 18 * 2 * 151_936 * 4096), (LoraConfig(rank=8), 0)):
+        plain, frozen = (
+            plan.estimates(EIGHT, plan.GPUS["H200"], plan.Job(plan._both(settings(), **changes), 1))[0].memory
+            for changes in ({"lora": lora}, {"lora": lora, "freeze_embeddings": True})
+        )
+        assert plain["gradients and optimizer"] - frozen["gradients and optimizer"] == less
 
 
 def test_shards_divide_weights_and_optimizer() -> None:
