@@ -37,7 +37,7 @@ FOREIGN = (  # what someone else would write: none of the sentences that the cle
 MIDTRAINING_STEPS, MIDTRAINING_RATE = 200, 7.5e-4
 RECOVERY_RATE = 5e-4
 DISTILLATION = {
-    "steps": 20, "prompts_per_step": 128, "dials": {}, "merge": 0.0, "rehearsal": 0.0,
+    "steps": 20, "prompts_per_step": 128, "dials": {}, "merge": 0.0, "merge_of": "all", "rehearsal": 0.0,
     "freeze_embeddings": False,
 }  # fmt: skip
 SCHEDULE = {"warmup_steps": 2, "schedule": "cosine", "final_lr_fraction": 0.1}

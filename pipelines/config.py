@@ -230,8 +230,11 @@ class DistillConfig(Section):
         default=0.2, gt=0, lt=1, description="of each token of such a prompt's answer, with overlap: weight"
     )
     merge: float = Field(
-        default=0.0, ge=0, lt=1,
+        default=0.0, ge=0, le=1,
         description="share of the teacher's weights that is mixed into the student's before the first step",
+    )
+    merge_of: Literal["all", "embeddings"] = Field(
+        default="all", description="which weights that is; embeddings: those and the head alone"
     )
     rehearsal: float = Field(
         default=0.0, ge=0, lt=1,

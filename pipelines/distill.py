@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines import engines, guards, ingredients, training
 from pipelines.config import DistillConfig, EvalConfig, Section
 from pipelines.evaluate import evaluation_prompts
-from pipelines.merge import MergeJob, merged
+from pipelines.merge import Kind, MergeJob, merged
 from pipelines.processes import launched
 from pipelines.prompts import Prompt, drop_leaks
 from pipelines.stages import Result, Stage, run_stage
@@ -120,18 +120,20 @@ def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint
     from recovery import merging, parallel
 
     share, settings = job.settings.merge, job.settings
+    kind: Kind = "linear" if settings.merge_of == "all" else "embeddings"
     parent, teacher = ws.checkpoint(job.student), ws.checkpoint(job.teacher)
     if share:
-        stage.say(f"  merge        begins with {share:.0%} of the teacher's weights mixed into the student's")
+        which = "weights" if kind == "linear" else kind
+        stage.say(f"  merge        begins with {share:.0%} of the teacher's {which} mixed into the student's")
     if share and settings.lora and not parent.base:
-        mixture = MergeJob(student=parent.id, other=teacher.id, weight=share)
+        mixture = MergeJob(student=parent.id, other=teacher.id, weight=share, kind=kind)
         below = ws.checkpoint(parallel.once(lambda: merged(ws, mixture, stage)))
         return below, training.student(ws, below, settings)
     student = training.student(ws, parent, settings)
     if share and not parent.base:
-        merging.mix_in(student, ws.load(teacher), share)
+        merging.mix_in(student, ws.load(teacher), share, kind)
     elif share and parent.base == teacher.id:
-        merging.weaken(student, 1 - share)
+        merging.weaken(student, 1 - share if kind == "linear" else 1.0)
     elif share:
         raise InputError("merge: the student is an adapter on another model than the teacher: leave it out")
     return parent, student

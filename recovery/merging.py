@@ -60,13 +60,17 @@ def merge_weights(
 
 
 @torch.no_grad()
-def mix_in(student: ChatModel, other: ChatModel, weight: float) -> None:
-    """In memory: (1 - w) * student + w * other, summed in fp32 and rounded once."""
+def mix_in(student: ChatModel, other: ChatModel, weight: float, kind: str = "linear") -> None:
+    """In memory: (1 - w) * student + w * other, of all weights or of the embeddings and the head."""
     mine, theirs = (dict(unwrap(chat.model).named_parameters()) for chat in (student, other))
     if {name: one.shape for name, one in mine.items()} != {name: one.shape for name, one in theirs.items()}:
         raise InputError("merge: the models have different tensors: merge checkpoints of one architecture")
+    core = unwrap(student.model)
+    ends = {id(layer.weight) for layer in (core.get_input_embeddings(), core.get_output_embeddings())}
     for name, parameter in mine.items():
-        mixed = parameter.float() * (1 - weight)
+        if kind == "embeddings" and id(parameter) not in ends:
+            continue
+        mixed = parameter.float() * (1 - weight)  # summed in fp32, rounded once
         parameter.copy_(mixed.add_(theirs[name].to(parameter.device, torch.float32), alpha=weight))
 
 

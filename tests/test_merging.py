@@ -190,7 +190,7 @@ def distilled(home: Workspace, folder: Path, student: str, **changes: Any) -> st
     still = config.override(preset.distill.optimizer, {"learning_rate": 1e-12})
     settings = config.override(preset.distill, {
         "steps": 1, "prompts_per_step": 2, "max_new_tokens": 4, "optimizer": still, "preflight": False,
-        **changes,
+        "merge_of": "all", **changes,
     })  # fmt: skip
     job = DistillJob(
         student=student, teacher="base", prompts=str(folder / "prompts.jsonl"), settings=settings,
@@ -205,10 +205,11 @@ def test_a_distillation_begins_between_student_and_teacher(home: Workspace, tmp_
         for parameter in other.model.parameters():
             parameter.add_(torch.randn_like(parameter))
     student = home.publish(other, parent=home.clean(), run_id=None, config={})
-    for share in (0.0, 0.25):
-        found = home.checkpoint(distilled(home, tmp_path, student.id, merge=share))
+    kinds = {"all": "linear", "embeddings": "embeddings"}
+    for share, of in ((0.0, "all"), (0.25, "all"), (1.0, "embeddings")):
+        found = home.checkpoint(distilled(home, tmp_path, student.id, merge=share, merge_of=of))
         (tmp_path / f"file-{share}").mkdir()
-        merge_weights(student.path, home.clean().path, tmp_path / f"file-{share}", share)
+        merge_weights(student.path, home.clean().path, tmp_path / f"file-{share}", share, kinds[of])
         wanted = load(ModelSpec(str(tmp_path / f"file-{share}"))).model
         for name, parameter in home.load(found).model.named_parameters():
             torch.testing.assert_close(parameter, wanted.get_parameter(name), rtol=1e-6, atol=1e-9)
