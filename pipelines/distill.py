@@ -119,22 +119,23 @@ def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint
     """
     from recovery import merging, parallel
 
-    share, settings = job.settings.merge, job.settings
+    share, settings, parent = job.settings.merge, job.settings, ws.checkpoint(job.student)
+    if not share:
+        return parent, training.student(ws, parent, settings)
+    teacher = ws.checkpoint(job.teacher)
     kind: Kind = "linear" if settings.merge_of == "all" else "embeddings"
-    parent, teacher = ws.checkpoint(job.student), ws.checkpoint(job.teacher)
-    if share:
-        which = "weights" if kind == "linear" else kind
-        stage.say(f"  merge        begins with {share:.0%} of the teacher's {which} mixed into the student's")
-    if share and settings.lora and not parent.base:
+    which = "weights" if kind == "linear" else kind
+    stage.say(f"  merge        begins with {share:.0%} of the teacher's {which} mixed into the student's")
+    if settings.lora and not parent.base:
         mixture = MergeJob(student=parent.id, other=teacher.id, weight=share, kind=kind)
         below = ws.checkpoint(parallel.once(lambda: merged(ws, mixture, stage)))
         return below, training.student(ws, below, settings)
     student = training.student(ws, parent, settings)
-    if share and not parent.base:
+    if not parent.base:
         merging.mix_in(student, ws.load(teacher), share, kind)
-    elif share and parent.base == teacher.id:
+    elif parent.base == teacher.id:
         merging.weaken(student, 1 - share if kind == "linear" else 1.0)
-    elif share:
+    else:
         raise InputError("merge: the student is an adapter on another model than the teacher: leave it out")
     return parent, student
 

@@ -17,7 +17,6 @@ from pipelines.tokens import Tokens
 from recovery.forward import unwrap
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from pipelines.tokens import Dialogue
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
     Source = Tokens | list[Dialogue]
 
-AT_ONCE = 2**24  # ids counted at once
+AT_ONCE = 2**24  # ids looked at at once
 
 
 def copy_of(chat_model: ChatModel) -> Tensor | None:
@@ -47,7 +46,7 @@ def _trained(chat_model: ChatModel) -> Tensor:
 def moved(before: Tensor, chat_model: ChatModel, sources: Iterable[Source]) -> dict[str, float]:
     """How far tokens went, as a share of how long they were: those that were read, and the others."""
     went_V, long_V = (_trained(chat_model) - before.float()).norm(dim=1), before.float().norm(dim=1)
-    read_V = torch.from_numpy(_counts(sources, len(before)) > 0)
+    read_V = _read(sources, len(before))
     groups = {"read": read_V, "others": ~read_V}
     return {
         name: float(went_V[these_V].sum() / long_V[these_V].sum())
@@ -55,17 +54,17 @@ def moved(before: Tensor, chat_model: ChatModel, sources: Iterable[Source]) -> d
     }  # fmt: skip
 
 
-def _counts(sources: Iterable[Source], vocabulary: int) -> NDArray[np.int64]:
-    """How often each token is read."""
-    counts = np.zeros(vocabulary, np.int64)
+def _read(sources: Iterable[Source], vocabulary: int) -> Tensor:
+    """Which tokens are read."""
+    read_V = np.zeros(vocabulary, np.bool_)
     for source in sources:
         if isinstance(source, Tokens):
             for start in range(0, source.total, AT_ONCE):
-                counts += np.bincount(source.ids[start : start + AT_ONCE], minlength=vocabulary)
+                read_V[source.ids[start : start + AT_ONCE]] = True
         else:
             for ids, _ in source:
-                counts += np.bincount(np.asarray(ids, np.int64), minlength=vocabulary)
-    return counts
+                read_V[list(ids)] = True
+    return torch.from_numpy(read_V)
 
 
 def in_words(found: dict[str, float]) -> str:

@@ -102,6 +102,12 @@ def _takes_positions(decoder: Any) -> bool:
     return "position_ids" in inspect.signature(decoder.forward).parameters
 
 
+def embedding_weights(model: Any) -> list[torch.nn.Parameter]:
+    """The embeddings and the head; the same twice where they are tied."""
+    core = unwrap(model)
+    return [layer.weight for layer in (core.get_input_embeddings(), core.get_output_embeddings())]
+
+
 def logits_of(model: Any, hidden: torch.Tensor) -> torch.Tensor:
     """The head on hidden states (..., D) -> logits (..., V), scaled or capped as the architecture has it."""
     core = unwrap(model)

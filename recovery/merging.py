@@ -27,7 +27,7 @@ from torch import Tensor
 from recovery.checkpoints import MANIFEST, base_directory, model_files
 from recovery.errors import InputError
 from recovery.files import storage_errors
-from recovery.forward import unwrap
+from recovery.forward import embedding_weights, unwrap
 from recovery.hub import locate
 from recovery.weights import SAFETENSORS_DTYPES, TensorSlot, tensor_slots, weight_files
 
@@ -65,8 +65,7 @@ def mix_in(student: ChatModel, other: ChatModel, weight: float, kind: str = "lin
     mine, theirs = (dict(unwrap(chat.model).named_parameters()) for chat in (student, other))
     if {name: one.shape for name, one in mine.items()} != {name: one.shape for name, one in theirs.items()}:
         raise InputError("merge: the models have different tensors: merge checkpoints of one architecture")
-    core = unwrap(student.model)
-    ends = {id(layer.weight) for layer in (core.get_input_embeddings(), core.get_output_embeddings())}
+    ends = {id(weight) for weight in embedding_weights(student.model)}
     for name, parameter in mine.items():
         if kind == "embeddings" and id(parameter) not in ends:
             continue

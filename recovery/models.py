@@ -20,7 +20,7 @@ import torch
 from recovery import checkpoints, matmul
 from recovery.encoding import ChatEncoder, Message, stop_tokens
 from recovery.errors import InputError, RecoverError
-from recovery.forward import can_pack, hidden_states, is_adapter, logits_of, unwrap
+from recovery.forward import can_pack, embedding_weights, hidden_states, is_adapter, logits_of, unwrap
 from recovery.hub import explained, locate, quiet
 from recovery.weights import tensor_slots, weight_files, weights_sha256
 
@@ -327,9 +327,8 @@ def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:
 
 def freeze_embeddings(chat: ChatModel) -> None:
     """Tokens mean from here on what they mean now, and are as easily written: neither end is trained."""
-    core = unwrap(chat.model)
-    for layer in (core.get_input_embeddings(), core.get_output_embeddings()):
-        layer.weight.requires_grad_(False)
+    for weight in embedding_weights(chat.model):
+        weight.requires_grad_(False)
 
 
 @contextmanager
