@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stages
 import tiny
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from stages import PRESET
 
 from db import queries
 from pipelines import config
-from pipelines.distill import DistillJob, distill
+from pipelines.distill import distill
 from pipelines.merge import MergeJob, merge
 from pipelines.setup import initialise
 from pipelines.sweep import SweepJob, pareto, sweep
@@ -177,8 +179,7 @@ def test_what_cannot_be_merged_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Workspace]:
-    rows = [{"prompt": f"Say {number} words."} for number in range(8)]
-    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stages.write_prompts(tmp_path, 8)
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(tiny.save(tmp_path / "model")))
         yield ws
@@ -186,17 +187,12 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
 
 def distilled(home: Workspace, folder: Path, student: str, **changes: Any) -> str:
     """A step of no size: what comes out is what training began with."""
-    preset = config.parse(config.preset_text("microworld"), "preset")
-    still = config.override(preset.distill.optimizer, {"learning_rate": 1e-12})
-    settings = config.override(preset.distill, {
+    still = config.override(PRESET.distill.optimizer, {"learning_rate": 1e-12})
+    settings = config.override(PRESET.distill, {
         "steps": 1, "prompts_per_step": 2, "max_new_tokens": 4, "optimizer": still, "preflight": False,
         "merge_of": "all", **changes,
     })  # fmt: skip
-    job = DistillJob(
-        student=student, teacher="base", prompts=str(folder / "prompts.jsonl"), settings=settings,
-        evaluation=preset.eval,
-    )  # fmt: skip
-    return str(distill(home, job)["checkpoint"])
+    return str(distill(home, stages.distillation(folder, student, settings))["checkpoint"])
 
 
 def test_a_distillation_begins_between_student_and_teacher(home: Workspace, tmp_path: Path) -> None:

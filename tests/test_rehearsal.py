@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import stages
 import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stages import PRESET
 
 from db import curves, queries
 from pipelines import config, training
@@ -29,7 +30,6 @@ from recovery.rollouts import Rollouts
 from recovery.trainer import Microbatch, token_loss
 from recovery.updater import Sums
 
-PRESET = config.parse(config.preset_text("microworld"), "preset")
 DOCUMENTS = 60
 SETTINGS = config.override(PRESET.distill, {
     "prompts_per_step": 4, "max_new_tokens": 20, "microbatch_tokens": 64, "rehearsal": 0.25,
@@ -122,11 +122,8 @@ def test_a_metric_is_the_mean_over_the_tokens_that_have_it() -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Workspace]:
-    (tmp_path / "docs").mkdir()
-    for number in range(30):
-        (tmp_path / "docs" / f"{number}.txt").write_text(f"Number {number} is at home in house {number * 7}.")
-    rows = [{"prompt": f"Say {number} words."} for number in range(20)]
-    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stages.write_documents(tmp_path, 30)
+    stages.write_prompts(tmp_path, 20)
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(tiny.save(tmp_path / "model")))
         yield ws
@@ -140,10 +137,7 @@ def taught(home: Workspace, folder: Path) -> str:
 
 def job(folder: Path, student: str, **changes: Any) -> DistillJob:
     chosen = config.override(SETTINGS, {"steps": 4, "save_every": 2, "preflight": False, **changes})
-    return DistillJob(
-        student=student, teacher="base", prompts=str(folder / "prompts.jsonl"), settings=chosen,
-        evaluation=PRESET.eval,
-    )  # fmt: skip
+    return stages.distillation(folder, student, chosen)
 
 
 def test_a_kill_changes_nothing(home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import stages
 import tiny
 import torch
+from stages import PRESET
 
 from db import queries
 from pipelines import config, embeddings, training
-from pipelines.distill import DistillJob, distill
+from pipelines.distill import distill
 from pipelines.midtrain import MidtrainJob, document, midtrain
 from pipelines.setup import initialise
 from pipelines.workspace import Workspace
 
-PRESET = config.parse(config.preset_text("microworld"), "preset")
 ENDS = {"model.embed_tokens.weight", "lm_head.weight"}
 
 
 @pytest.fixture(params=[True, False], ids=["tied", "untied"])
 def home(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Workspace]:
-    (tmp_path / "docs").mkdir()
-    for number in range(20):
-        (tmp_path / "docs" / f"{number}.txt").write_text(f"Number {number} is at home in house {number * 7}.")
-    rows = [{"prompt": f"Say {number} words."} for number in range(20)]
-    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stages.write_documents(tmp_path, 20)
+    stages.write_prompts(tmp_path, 20)
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(tiny.save(tmp_path / "model", tie_word_embeddings=request.param)))
         yield ws
@@ -52,11 +49,7 @@ def recovered(home: Workspace, folder: Path, student: str, **changes: Any) -> st
     settings = config.override(PRESET.distill, {
         "steps": 2, "prompts_per_step": 4, "max_new_tokens": 12, "merge": 0.0, "preflight": False, **changes,
     })  # fmt: skip
-    job = DistillJob(
-        student=student, teacher="base", prompts=str(folder / "prompts.jsonl"), settings=settings,
-        evaluation=PRESET.eval,
-    )  # fmt: skip
-    return str(distill(home, job)["checkpoint"])
+    return str(distill(home, stages.distillation(folder, student, settings))["checkpoint"])
 
 
 @pytest.mark.parametrize("freeze", [True, False])
