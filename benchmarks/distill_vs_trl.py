@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import Machine, Report, Row, alternate, installed, median, run, spread
+from benchmarks.common import OURS, PLAIN, Machine, Report, Row, alternate, installed, median, run, spread
 from benchmarks.work import Work
 from pipelines.microworld import people
 from pipelines.prompts import Prompt, read_prompts
@@ -37,7 +37,7 @@ from recovery.trainer import Microbatch, TrainConfig, token_loss, train
 
 RATE, SEED, HELD_OUT, MICROBATCH = 5e-4, 0, 128, 1024  # the preset's microbatch
 SHORT, WIDE = 96, 24  # tokens of the longest answer
-TUNED = "TRL, our CPU settings"
+TUNED = f"TRL, {OURS}"
 OPD = get("opd")
 
 
@@ -95,8 +95,8 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
         f"prompts in the same order, {asked.batch} a step and update, {RATE:g} constant, AdamW (0.9, "
         "0.95), clip 1, temperature 1; denormals are flushed for both. This project reads answers of like "
         f"length together, {MICROBATCH:,} tokens at a time; TRL pads a step's answers into one batch. "
-        f"`{TUNED}` runs in a process with this project's huge pages and matrix products. A round is a "
-        "whole training in a process of its own; its first step is left out. `KL after` is the exact "
+        f"`{TUNED}` has this project's huge pages, matrix products, norms and rotations. "
+        "A round is a whole training in a process of its own; its first step is left out. `KL after` is the exact "
         f"reverse KL of the last round's student on its own answers to {HELD_OUT} other prompts. The limit "
         "is the step's matrix products at the speed of a large one by the faster library, the median of "
         "all rounds: nothing reaches it, as small products are slower."
@@ -324,7 +324,7 @@ class Side:
 
 SIDES = {
     "recover": Side(Ours),
-    "TRL": Side(Trl, {"RECOVER_ONEDNN": "0", "THP_MEM_ALLOC_ENABLE": "0"}),
+    "TRL": Side(Trl, PLAIN),
     TUNED: Side(Trl),
 }
 

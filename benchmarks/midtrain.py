@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
+import os
 import random
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.common import Machine, Report, alternate, median, run
+from benchmarks.common import OURS, PLAIN, Machine, Report, alternate, median, run
 from benchmarks.work import Work
 from pipelines.config import MidtrainConfig, parse, preset_text
 from pipelines.microworld import people
@@ -27,22 +35,12 @@ RATE = 5e-4
 
 
 def fill(report: Report, asked: argparse.Namespace) -> None:
-    chat = models.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
-    settings: MidtrainConfig = parse(preset_text("microworld"), "preset").midtrain
-    texts = [text for _, text in people.documents(people.new_people(0, 1), random.Random(0))]
-    documents = [[*chat.text_ids(text), document_end(chat)] for text in texts]
     steps, rounds = (4, 1) if asked.quick else (12, 3)
-    machine, speeds = Machine.measure(), {"recover": [], "HF Trainer": []}  # type: ignore[var-annotated]
-    alternate(
-        {
-            "recover": lambda: speeds["recover"].extend(ours(chat, documents, settings, steps)),
-            "HF Trainer": lambda: speeds["HF Trainer"].extend(theirs(chat, documents, settings, steps)),
-        },
-        rounds,
-        warm_up=0,
-    )
-    work, length = Work.of(chat.model), round(sum(map(len, documents)) / len(documents))
-    limit = machine.flops * length / (work.forward([length], length) * 3)
+    machine, speeds = Machine.measure(), {side: [] for side in SIDES}  # type: ignore[var-annotated]
+    alternate({side: partial(turn, side, steps, speeds[side]) for side in SIDES}, rounds, warm_up=0)
+    chat, documents, settings = work()
+    arithmetic, length = Work.of(chat.model), round(sum(map(len, documents)) / len(documents))
+    limit = machine.flops * length / (arithmetic.forward([length], length) * 3)
     found = {name: median(values) for name, values in speeds.items()}
     report.tables["The machine in this run"] = [machine.row()]
     report.tables["Tokens a second"] = [
@@ -53,8 +51,30 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
         f"The shipped model on the microworld's documents of {length} tokens on average, about "
         f"{settings.tokens_per_step:,} tokens a step, fp32, AdamW, clip 1. This project packs documents "
         f"into rows of {settings.row_tokens}, the Trainer pads a batch of them; only documents' own "
-        "tokens count. The median over steps, without the first of each training."
+        f"tokens count. `HF Trainer, {OURS}` has this project's huge pages, matrix products, norms and "
+        "rotations. A round is a training in a process of its own; the median over steps, without its first."
     )
+
+
+def turn(side: str, steps: int, found: list[float]) -> None:
+    """One training by one side, in a process as that side's users have it."""
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as seen:
+        command = [sys.executable, "-m", "benchmarks.midtrain", "--child", side, str(steps), seen.name]
+        subprocess.run(command, check=True, env={**os.environ, **SIDES[side].environment}, stdout=sys.stderr)
+        found += json.load(seen)
+
+
+def child(side: str, steps: int, path: str) -> None:
+    torch.set_flush_denormal(True)
+    Path(path).write_text(json.dumps(SIDES[side].train(*work(), steps)), encoding="utf-8")
+
+
+def work() -> tuple[ChatModel, list[list[int]], MidtrainConfig]:
+    """The model, the documents as tokens, and how the demo reads them."""
+    chat = models.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
+    texts = [text for _, text in people.documents(people.new_people(0, 1), random.Random(0))]
+    documents = [[*chat.text_ids(text), document_end(chat)] for text in texts]
+    return chat, documents, parse(preset_text("microworld"), "preset").midtrain
 
 
 def _student(chat: ChatModel) -> ChatModel:
@@ -130,5 +150,21 @@ def theirs(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig
     return found[1:]
 
 
+@dataclass(frozen=True)
+class Side:
+    """Who trains, and in what environment."""
+
+    train: Callable[[ChatModel, list[list[int]], MidtrainConfig, int], list[float]]
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+SIDES = {
+    "recover": Side(ours), "HF Trainer": Side(theirs, PLAIN), f"HF Trainer, {OURS}": Side(theirs),
+}  # fmt: skip
+
+
 if __name__ == "__main__":
+    if "--child" in sys.argv:
+        child(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+        sys.exit()
     run("midtraining", "How many tokens a second does midtraining read, against the HF Trainer?", fill)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from recovery import checkpoints, matmul
+from recovery import checkpoints, fused, matmul
 from recovery.encoding import ChatEncoder, Message, stop_tokens
 from recovery.errors import InputError, RecoverError
 from recovery.forward import can_pack, embedding_weights, hidden_states, is_adapter, logits_of, unwrap
@@ -209,7 +209,9 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
             f"{spec.path}: weights without {lost[0]}{more}: the files are incomplete, fetch them again"
         )
     _settle_generation_config(model)
-    return model.to(device).eval()
+    model = model.to(device).eval()
+    fused.speed_up(model)
+    return model
 
 
 def _load_adapter(spec: ModelSpec, directory: Path, device: torch.device) -> Loaded:

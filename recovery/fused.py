@@ -1,0 +1,188 @@
+"""RMS norms and rotary positions on a CPU, in as few passes over memory as they need.
+
+transformers writes both as chains of small operations; where matrices are small, these cost a third of a
+training step. A class or function is replaced for this process, in fp32 and on a CPU only, and only if the
+replacement gives what it gives on numbers of its own: an architecture that computes otherwise keeps its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+SWITCH = "RECOVER_FUSED"  # 0: leave transformers as it is
+ROTATION = "apply_rotary_pos_emb"  # its name wherever an architecture has one
+PARAMETERS = ["q", "k", "cos", "sin", "unsqueeze_dim"]
+
+
+def speed_up(model: torch.nn.Module) -> None:
+    """Replace what can be replaced in the model's classes."""
+    if os.environ.get(SWITCH) == "0":
+        return
+    norms = {type(module): module for module in model.modules() if type(module).__name__.endswith("RMSNorm")}
+    for kind, norm in norms.items():
+        if "_plain" not in vars(kind):
+            _replace_norm(norm)
+    home = sys.modules[type(model).__module__]
+    rotation = getattr(home, ROTATION, None)
+    if rotation is not None and not hasattr(rotation, "_plain") and _is_rotation(rotation):
+        setattr(home, ROTATION, _dispatching(rotation))
+
+
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """x by its root mean square over the last dimension, times the weight."""
+    if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
+        return _RmsNorm.apply(x, weight, epsilon)
+    return _normed(x, weight, epsilon)[0]
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Both halves of the last dimension turned against each other, as positions say."""
+    if torch.is_grad_enabled() and x.requires_grad:
+        return _Rotation.apply(x, cos, sin)
+    return _rotated(x, cos, sin)
+
+
+class _RmsNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        y, scale = _normed(x, weight, epsilon)
+        ctx.save_for_backward(x, weight, scale)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """A layer norm's, told that the mean is 0, and given back what it takes off for a mean."""
+        x, weight, scale = ctx.saved_tensors
+        x, grad, width = x.contiguous(), grad.contiguous(), x.shape[-1]
+        grad_x, grad_weight, _ = torch.ops.aten.native_layer_norm_backward(
+            grad,
+            x,
+            [width],
+            torch.zeros_like(scale),
+            scale,
+            weight,
+            None,
+            [True, ctx.needs_input_grad[1], False],
+        )
+        grad_x.add_((grad @ weight).unsqueeze(-1).mul_(scale).div_(width))
+        return grad_x, grad_weight, None
+
+
+class _Rotation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _rotated(x, cos, sin)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        cos, sin = ctx.saved_tensors
+        half = grad.shape[-1] // 2
+        back = grad * cos
+        back[..., :half].addcmul_(grad[..., half:], sin[..., half:])
+        back[..., half:].addcmul_(grad[..., :half], sin[..., :half], value=-1)
+        return back, None, None
+
+
+def _normed(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    scale = torch.addcmul(_scalar(epsilon), length, length, value=1 / x.shape[-1]).rsqrt_()
+    return (x * scale).mul_(weight), scale
+
+
+@cache
+def _scalar(value: float) -> Tensor:
+    """Made once: in small steps making it takes as long as using it."""
+    with torch.inference_mode(False):
+        return torch.tensor(value)
+
+
+def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    half = x.shape[-1] // 2
+    turned = x * cos
+    turned[..., :half].addcmul_(x[..., half:], sin[..., :half], value=-1)
+    turned[..., half:].addcmul_(x[..., :half], sin[..., half:])
+    return turned
+
+
+def _replace_norm(norm: Any) -> None:
+    """Give the module's class another forward, if that does the same."""
+    kind, plain = type(norm), type(norm).forward
+    name = next((name for name in ("variance_epsilon", "eps") if hasattr(norm, name)), None)
+    if name is None or not _is_rms_norm(norm, name):
+        return
+
+    @wraps(plain)
+    def forward(self: Any, hidden_states: Tensor) -> Tensor:
+        if _fits(hidden_states, self.weight):
+            return rms_norm(hidden_states, self.weight, getattr(self, name))
+        return plain(self, hidden_states)
+
+    kind.forward, kind._plain = forward, plain
+
+
+def _dispatching(plain: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
+    @wraps(plain)
+    def apply(
+        q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1
+    ) -> tuple[Tensor, Tensor]:
+        if not _fits(q, k, cos, sin) or not q.shape[-1] == k.shape[-1] == cos.shape[-1]:
+            return plain(q, k, cos, sin, unsqueeze_dim)
+        cos, sin = cos.unsqueeze(unsqueeze_dim), sin.unsqueeze(unsqueeze_dim)
+        return rotate(q, cos, sin), rotate(k, cos, sin)
+
+    apply._plain = plain  # type: ignore[attr-defined]
+    return apply
+
+
+def _fits(*tensors: Tensor) -> bool:
+    return all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
+
+
+def _is_rms_norm(norm: Any, name: str) -> bool:
+    """Whether the module's own forward is this one, on small numbers too, where epsilon counts."""
+    weight = getattr(norm, "weight", None)
+    if weight is None or weight.ndim != 1 or not _fits(weight):
+        return False
+    probe, random = copy.deepcopy(norm), _random()
+    x = torch.randn(4, len(weight), generator=random) * torch.tensor([[1.0], [10.0], [1e-2], [1e-4]])
+    torch.nn.init.normal_(probe.weight, generator=random)
+    return _same(lambda: probe(x), lambda: rms_norm(x, probe.weight, getattr(norm, name)))
+
+
+def _is_rotation(plain: Callable[..., Any]) -> bool:
+    if list(inspect.signature(plain).parameters) != PARAMETERS:
+        return False
+    random = _random()
+    q, k = torch.randn(2, 3, 5, 8, generator=random), torch.randn(2, 1, 5, 8, generator=random)
+    cos, sin = torch.randn(2, 2, 5, 8, generator=random)
+    wide = cos[:, None], sin[:, None]
+    return _same(
+        lambda: torch.cat([part.flatten() for part in plain(q, k, cos, sin)]),
+        lambda: torch.cat([rotate(q, *wide).flatten(), rotate(k, *wide).flatten()]),
+    )
+
+
+def _random() -> torch.Generator:
+    """Not the global numbers: those are what a run's seed decides."""
+    return torch.Generator().manual_seed(0)
+
+
+@torch.no_grad()
+def _same(plain: Callable[[], Tensor], ours: Callable[[], Tensor]) -> bool:
+    try:
+        return torch.allclose(plain(), ours(), rtol=1e-4, atol=1e-6)
+    except (RuntimeError, TypeError, ValueError):  # it takes other shapes: another sort of rotation
+        return False
