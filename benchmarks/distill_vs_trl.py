@@ -95,11 +95,11 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
         f"prompts in the same order, {asked.batch} a step and update, {RATE:g} constant, AdamW (0.9, "
         "0.95), clip 1, temperature 1; denormals are flushed for both. This project reads answers of like "
         f"length together, {MICROBATCH:,} tokens at a time; TRL pads a step's answers into one batch. "
-        f"`{TUNED}` has this project's huge pages, matrix products, norms and rotations. "
-        "A round is a whole training in a process of its own; its first step is left out. `KL after` is the "
-        f"exact reverse KL of the last round's student on its own answers to {HELD_OUT} other prompts. The limit "
-        "is the step's matrix products at the speed of a large one by the faster library, the median of "
-        "all rounds: nothing reaches it, as small products are slower."
+        f"`{TUNED}` has this project's huge pages, matrix products, norms and rotations. A round is a "
+        "whole training in a process of its own; its first step is left out. `KL after` is the exact reverse "
+        f"KL of the last round's student on its own answers to {HELD_OUT} other prompts. The limit is the "
+        "step's matrix products at the speed of a large one by the faster library, the median of all rounds: "
+        "nothing reaches it, as small products are slower."
     )
 
 
