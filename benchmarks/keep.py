@@ -180,7 +180,8 @@ def summary(rows: list[Line]) -> list[Line]:
         }  # fmt: skip
         worst = min(row["ifeval"] - row["ifeval_clean"] for row in mine)
         general = mine[-1]["general"] / mine[-1]["general_clean"]
-        touching = sum(row["touching"] for row in mine)
+        looked = WAYS[key[0]].overlap != "keep"  # else nobody searched
+        touching = sum(row["touching"] for row in mine) if looked else None
         found.append({
             **mine[-1], **means, "general_share": general, "worst_ifeval": worst, "touching": touching,
         })  # fmt: skip

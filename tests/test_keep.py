@@ -47,6 +47,11 @@ def test_a_ways_row_is_the_mean_over_cycles_and_the_rest_after_the_last():
     assert found["worst_ifeval"] == pytest.approx(-0.1) and found["touching"] == 4
 
 
+def test_where_the_guard_does_not_look_no_count_is_shown():
+    (row,) = keep.table([line("no-guard", 0, 1)])
+    assert row["prompts touching"] == ""
+
+
 def line(way: str, seed: int, cycle: int, **changes: float | None) -> dict[str, Any]:
     """What a cycle leaves."""
     scores = {"direct": 0.9, "heldout": 0.8, "reverse": 0.1, "kept": None if cycle == 1 else 0.95}
