@@ -44,8 +44,8 @@ PAGE = Path(__file__).parent.parent / "docs" / "knowledge.md"
 LINES = "cycles.jsonl"  # in a way's home
 COLUMNS = {  # of the table: a summary's value by what it is called there
     "direct": "direct", "heldout": "held-out phrasing", "reverse": "reverse", "kept": "first cycle's kept",
-    "general_share": "general / clean", "worst_ifeval": "worst IFEval − clean",
-    "touching": "prompts touching",
+    "least_kept": "at the lowest", "general_share": "general / clean", "least_general": "its lowest",
+    "worst_ifeval": "worst IFEval − clean, points", "touching": "prompts touching",
 }  # fmt: skip
 
 
@@ -178,12 +178,16 @@ def summary(rows: list[Line]) -> list[Line]:
             name: sum(row[name] for row in mine) / len(mine)
             for name in ("direct", "heldout", "reverse") if all(row[name] is not None for row in mine)
         }  # fmt: skip
-        worst = min(row["ifeval"] - row["ifeval_clean"] for row in mine)
-        general = mine[-1]["general"] / mine[-1]["general_clean"]
+        general = [row["general"] / row["general_clean"] for row in mine]
+        kept = [row["kept"] for row in mine if row["kept"] is not None]
+        lowest = {
+            "worst_ifeval": min(100 * (row["ifeval"] - row["ifeval_clean"]) for row in mine),
+            "least_general": min(general), "least_kept": min(kept, default=None),
+        }  # fmt: skip
         looked = WAYS[key[0]].overlap != "keep"  # else nobody searched
         touching = sum(row["touching"] for row in mine) if looked else None
         found.append({
-            **mine[-1], **means, "general_share": general, "worst_ifeval": worst, "touching": touching,
+            **mine[-1], **means, **lowest, "general_share": general[-1], "touching": touching,
         })  # fmt: skip
     return found
 
@@ -217,7 +221,7 @@ def page(rows: list[Line]) -> str:
     note = (
         "Means over the seeds, with the lowest and highest. `direct`, `held-out phrasing` and `reverse` are "
         "the new documents' probes after recovery, averaged over the cycles; `prompts touching` is the sum "
-        "over them, the worst IFEval that of all cycles; the rest is after the last one."
+        "over them, what is lowest or worst that of all cycles; the rest is after the last one."
     )
     small = "\n\n**A run with `--small`: two steps each, the numbers mean nothing.**"
     return f"{note}{small if any(row.get('small') for row in rows) else ''}\n\n{markdown(table(rows))}"

@@ -44,7 +44,8 @@ def test_a_ways_row_is_the_mean_over_cycles_and_the_rest_after_the_last():
     (found,) = keep.summary(cycles)
     assert found["direct"] == pytest.approx(0.9) and found["heldout"] == pytest.approx(0.7)
     assert (found["kept"], found["general_share"]) == (0.7, 0.9)
-    assert found["worst_ifeval"] == pytest.approx(-0.1) and found["touching"] == 4
+    assert (found["least_kept"], found["least_general"]) == (0.7, 0.9)
+    assert found["worst_ifeval"] == pytest.approx(-10) and found["touching"] == 4
 
 
 def test_where_the_guard_does_not_look_no_count_is_shown():
@@ -81,7 +82,7 @@ def test_what_several_processes_left_becomes_one_table(tmp_path, monkeypatch, ca
     assert (preset["way"], preset["seeds"], preset["cycles"]) == ("`preset`", "0, 1", "1, 2")
     assert (preset["direct"], preset["first cycle's kept"]) == ("0.95 (0.90 to 1.00)", "0.95")
     assert (guard["direct"], guard["prompts touching"]) == ("0.80", "12")
-    assert guard["worst IFEval − clean"] == "-0.02"
+    assert guard["worst IFEval − clean, points"] == "-2.00"
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
     assert "preset" in capsys.readouterr().out and not list(tmp_path.glob("*/recover.db"))
