@@ -146,6 +146,10 @@ def shard(model: Any, *, device: str) -> None:
     for layer in layers:
         fully_shard(layer, **how)
     fully_shard(core, **how)
+    # Which layer a backward pass fetches ahead is said here. FSDP would take it from the passes that went
+    # before, and where only one process had read something on its own, they would wait for each other.
+    for unit, ahead in zip([*layers, core], [core, *layers], strict=True):
+        unit.set_modules_to_backward_prefetch([ahead])
 
 
 def _layers(model: Any) -> Any:

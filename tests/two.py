@@ -40,6 +40,13 @@ class Texts:
         yield [Microbatch(Rollouts.from_dialogues([row], pad_id=258)) for row in rows]
 
 
+def read_alone(student: ChatModel, batches: Sequence[Microbatch]) -> None:
+    """The first process looks at an answer, the others do not: none may wait for that."""
+    if parallel.rank() == 0:
+        with torch.no_grad():
+            models.hidden_states(student.model, batches[0].rollouts.tokens_BT)
+
+
 def case(name: str) -> tuple[ChatModel, Any, Any]:
     kind, _, lora = name.partition("-")
     student = tiny.chat_model(seed=1, tie_word_embeddings=kind != "texts")
@@ -51,7 +58,10 @@ def case(name: str) -> tuple[ChatModel, Any, Any]:
     teacher = AdapterOffTeacher(student) if lora else CheckpointTeacher(tiny.chat_model())
     items = [Prompt([{"role": "user", "content": f"say {i}"}]) for i in range(9)]
     sizes = Sizes(prompts_per_step=6, max_new_tokens=8, microbatch_tokens=64)
-    episodes = Episodes(student, InProcessSampler(student), teacher, method, items, sizes, seed=3)
+    episodes = Episodes(
+        student, InProcessSampler(student), teacher, method, items, sizes, seed=3,
+        on_scored=lambda step, batches: read_alone(student, batches),
+    )  # fmt: skip
     return student, episodes, token_loss(Objective(method, student.stop_ids))
 
 
