@@ -98,8 +98,8 @@ def knowledge(database: Database, *, before: int | None = None, limit: int = 40)
 
 
 _KNOWN = (
-    Cycle.number.label("cycle"), Score.id, Score.suite, Score.value, Score.n, Score.low, Score.high,
-    Score.details,
+    Cycle.number.label("cycle"), Score.id, Score.suite, Score.metric, Score.value, Score.n, Score.low,
+    Score.high, Score.details,
 )  # fmt: skip
 
 
@@ -110,17 +110,20 @@ def _numbers(database: Database, before: int | None, limit: int) -> list[int]:
 
 
 def _by_documents(scores: Sequence[Row]) -> list[Row]:
-    """Scores of one cycle, stage and set of documents joined; of two of a kind the newer one."""
+    """Scores of one cycle, stage and set of documents joined; of two of a kind the newer one. What was
+    measured first is the headline; scores beside it (cloze, reverse, ...) only add the kinds it has not."""
     found: dict[tuple[int, str, int], Row] = {}
+    told: dict[tuple[int, str, int], dict[str, str]] = defaultdict(dict)  # kind -> the metric that tells it
     for score in scores:
-        own = score["suite"] == "knowledge"
+        own, metric = score["suite"] == "knowledge", score["metric"]
         whose = score["cycle"] if own else int(score["suite"].removeprefix(EARLIER))
         key = score["cycle"], score["stage"], whose
         row = found.setdefault(
-            key, {"cycle": key[0], "stage": key[1], "documents": whose, "kinds": {}, "value": None, "n": 0}
+            key, {"cycle": key[0], "stage": key[1], "documents": whose, "kinds": {}, "metric": metric}
         )
         kinds = (score["details"] or {}).get("by_kind") or {}
-        row["kinds"] |= kinds
-        if set(kinds) != {"cloze"}:  # a headline is of questions; gaps to fill are a kind beside them
+        row["kinds"] |= {kind: value for kind, value in kinds.items()
+                         if told[key].setdefault(kind, metric) == metric}  # fmt: skip
+        if metric == row["metric"]:
             row |= {name: score[name] for name in ("value", "n", "low", "high")}
     return sorted(found.values(), key=lambda row: (row["cycle"], row["stage"], row["documents"]))

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from evals import statistics
+from evals.knowledge import BESIDE
 from evals.scores import cluster
 from evals.verdict import AXES
 
@@ -35,7 +36,7 @@ def in_words(b: str, rows: Sequence[Row]) -> str:
 
 
 def name(row: Mapping[str, Any]) -> str:
-    return f"{row['suite']} ({row['metric']})" if row["metric"] == "cloze" else str(row["suite"])
+    return f"{row['suite']} ({row['metric']})" if row["metric"] in BESIDE else str(row["suite"])
 
 
 def said(row: Row) -> str:

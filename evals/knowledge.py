@@ -29,6 +29,7 @@ SUITES = ("knowledge", "retention")
 CLOZE = "cloze"
 APART = ("reverse", "indirect")  # asked and reported, but what a language model hardly does is not demanded
 OPEN_BOOK = "open_book"
+BESIDE = (CLOZE, OPEN_BOOK, *APART)  # metrics beside a suite's headline
 
 GenerateText = Callable[[list[str]], list[str]]
 """Raw prefixes in, continuations out."""

@@ -84,8 +84,7 @@ def _collect(results: dict[str, Any], suite: str, found: dict[str, Any]) -> None
 
 
 def _kind(score: Score) -> str:
-    apart = (knowledge.CLOZE, knowledge.OPEN_BOOK, *knowledge.APART)
-    return f" {score.metric}" if score.metric in apart else ""
+    return f" {score.metric}" if score.metric in knowledge.BESIDE else ""
 
 
 def summary(score: Score) -> dict[str, Any]:

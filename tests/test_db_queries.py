@@ -12,7 +12,7 @@ from dbs import BACKENDS, items, new_database, record_cycle, score
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db import queries
+from db import overview, queries
 from db.errors import BadRequest, NotFound
 from db.points import Point, store
 from db.tracker import Tracker
@@ -352,3 +352,33 @@ def test_curves_are_found_by_their_key(tmp_path: Path) -> None:
         plans += [row[3] for row in raw.execute(f"EXPLAIN QUERY PLAN {sql}") if "metrics" in row[3].lower()]
     assert len(plans) >= 6
     assert [plan for plan in plans if not plan.startswith("SEARCH")] == []
+
+
+# Knowledge by documents -----------------------------------------------------------------------------------
+
+
+def asked(tracker: Tracker, metric: str, **kinds: float) -> None:
+    """A score of the recovered model's, as `recover eval` records it: the kinds of question in its details."""
+    run = tracker.start_run("eval")
+    by_kind = {kind: {"value": value, "n": 16} for kind, value in kinds.items()}
+    found = score("knowledge", sum(kinds.values()) / len(kinds), metric=metric)
+    tracker.record_score(run.id, "rec1", found | {"details": {"by_kind": by_kind}})
+
+
+def test_what_is_scored_beside_the_questions_is_not_the_headline(tracker: Tracker) -> None:
+    record_cycle(tracker, {})
+    asked(tracker, "lenient", direct=0.9, heldout=0.7)
+    asked(tracker, "cloze", cloze=0.5)
+    asked(tracker, "open_book", direct=1.0, heldout=1.0)
+    asked(tracker, "reverse", reverse=0.0)
+    asked(tracker, "indirect", indirect=0.1)
+    (row,) = overview.knowledge(tracker.db)
+    assert row["value"] == pytest.approx(0.8)
+    assert {kind: one["value"] for kind, one in row["kinds"].items()} == {
+        "direct": 0.9, "heldout": 0.7, "cloze": 0.5, "reverse": 0.0, "indirect": 0.1
+    }  # fmt: skip
+    asked(tracker, "lenient", direct=0.8, heldout=0.6)
+    asked(tracker, "reverse", reverse=0.2)
+    (row,) = overview.knowledge(tracker.db)
+    assert row["value"] == pytest.approx(0.7) and row["kinds"]["direct"]["value"] == 0.8
+    assert row["kinds"]["reverse"]["value"] == 0.2

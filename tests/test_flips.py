@@ -107,6 +107,21 @@ def test_damage_beyond_the_detectable_is_named_on_the_right_suite(ws: Workspace)
     assert compare(ws, "b", "a", "ifeval")["words"] == "better"
 
 
+def test_scores_beside_a_suites_headline_go_by_their_own_names(ws: Workspace) -> None:
+    for name in ("a", "b"):
+        scored(ws.tracker, name, [True] * 40, "knowledge")
+        run = ws.tracker.start_run("eval")
+        for metric in ("cloze", "reverse"):
+            passed = [name == "b"] * 40
+            beside = score("knowledge", float(name == "b"), *passed, n=40, metric=metric)
+            other = [row | {"prompt": f"{metric} {row['prompt']}"} for row in beside["items"]]
+            ws.tracker.record_score(run.id, name, beside | {"items": other})
+    said = compare(ws, "a", "b")["verdict"]
+    assert said == (
+        "b is better on knowledge (cloze), better on knowledge (reverse); not distinguishable on knowledge"
+    )
+
+
 def test_many_suites_do_not_make_luck_a_finding(ws: Workspace) -> None:
     """6 losses against none are p = 0.031: a finding alone, not among five comparisons."""
     before, after = [True] * 50, [False] * 6 + [True] * 44
