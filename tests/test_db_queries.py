@@ -358,7 +358,7 @@ def test_curves_are_found_by_their_key(tmp_path: Path) -> None:
 
 
 def asked(tracker: Tracker, metric: str, **kinds: float) -> None:
-    """A score of the recovered model's, as `recover eval` records it: the kinds of question in its details."""
+    """A score of the recovered model's, as `recover eval` records it: kinds of question in its details."""
     run = tracker.start_run("eval")
     by_kind = {kind: {"value": value, "n": 16} for kind, value in kinds.items()}
     found = score("knowledge", sum(kinds.values()) / len(kinds), metric=metric)
