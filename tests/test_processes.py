@@ -16,12 +16,7 @@ import pytest
 
 from pipelines import config
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        "RECOVER_TEST_PROCESSES" not in os.environ, reason="set RECOVER_TEST_PROCESSES=1"
-    ),
-]
+pytestmark = pytest.mark.slow
 
 
 def command(home: Path, *words: str) -> list[str]:

@@ -69,8 +69,6 @@ def main() -> None:
             processes.follow()
             return
         cli.main(obj=session, prog_name="recover", standalone_mode=False)
-    except click.exceptions.Exit as stop:
-        sys.exit(stop.exit_code)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         sys.exit(error.exit_code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,7 +94,7 @@ def _launch(ctx: click.Context, param: click.Parameter, count: int | None) -> No
     from pipelines import processes
 
     if count and count > 1 and processes.launched() == 1:
-        ctx.exit(processes.launch(count))
+        sys.exit(processes.launch(count))  # main() would not hear of ctx.exit's code
 
 
 def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
