@@ -111,7 +111,7 @@ def drown(ws: Workspace, docs: Path, *, frozen: bool) -> None:
     path = ws.home / "recover.yaml"
     text = path.read_text().replace("steps: 1\n", "steps: 9\n")  # the alarms look from the tenth on
     text = text.replace("midtrain:\n", f"midtrain:\n  freeze_embeddings: {str(frozen).lower()}\n")
-    text = text.replace("merge_of: embeddings", "merge_of: all")
+    text = re.sub(r"merge: [\d.]+", "merge: 0.3", text).replace("merge_of: embeddings", "merge_of: all")
     path.write_text(text.replace("prompts_per_step: 2", "prompts_per_step: 12"))
     vars(ws).pop("config", None)
 
