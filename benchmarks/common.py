@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,19 @@ Row = dict[str, Any]
 # A peer's process as its users have it, and what one is called that has this project's settings too.
 PLAIN = {"RECOVER_ONEDNN": "0", "RECOVER_FUSED": "0", "THP_MEM_ALLOC_ENABLE": "0"}
 OURS = "our CPU settings"
+
+
+@dataclass(frozen=True)
+class Side:
+    """Who works, and in what environment."""
+
+    work: Callable[..., Any]
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def apart(self, module: str, *words: str) -> None:
+        """Run the benchmark's `--child` in a process as this side's users have it."""
+        command = [sys.executable, "-m", f"benchmarks.{module}", "--child", *words]
+        subprocess.run(command, check=True, env={**os.environ, **self.environment}, stdout=sys.stderr)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +19,19 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import OURS, PLAIN, Machine, Report, Row, alternate, installed, median, run, spread
+from benchmarks.common import (
+    OURS,
+    PLAIN,
+    Machine,
+    Report,
+    Row,
+    Side,
+    alternate,
+    installed,
+    median,
+    run,
+    spread,
+)
 from benchmarks.work import Work
 from pipelines.microworld import people
 from pipelines.prompts import Prompt, read_prompts
@@ -173,14 +183,13 @@ def arithmetic(case: Case, seen: Seen) -> dict[str, float]:
 
 def turn(name: str, folder: Path, seen: Seen) -> None:
     """One training by one side, in a process as that side's users have it."""
-    command = [sys.executable, "-m", "benchmarks.distill_vs_trl", "--child", name, str(folder)]
-    subprocess.run(command, check=True, env={**os.environ, **SIDES[name].environment}, stdout=sys.stderr)
+    SIDES[name].apart("distill_vs_trl", name, str(folder))
     seen.add(Seen(**json.loads((folder / "seen.json").read_text(encoding="utf-8"))))
 
 
 def child(name: str, folder: Path) -> None:
     torch.set_flush_denormal(True)
-    arm = SIDES[name].arm(Case.load(folder))
+    arm = SIDES[name].work(Case.load(folder))
     models.save(arm.run(), folder / name)
     (folder / "seen.json").write_text(json.dumps(asdict(arm.seen)), encoding="utf-8")
 
@@ -312,14 +321,6 @@ class Trl:
             trainer._generate_and_score_completions = counted
             trainer.train()
         return student
-
-
-@dataclass(frozen=True)
-class Side:
-    """Who trains, and in what environment."""
-
-    arm: Callable[[Case], Ours | Trl]
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 SIDES = {

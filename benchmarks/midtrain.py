@@ -5,14 +5,10 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
 import random
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -20,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import OURS, PLAIN, Machine, Report, alternate, median, run
+from benchmarks.common import OURS, PLAIN, Machine, Report, Side, alternate, median, run
 from benchmarks.work import Work
 from pipelines.config import MidtrainConfig, parse, preset_text
 from pipelines.microworld import people
@@ -59,14 +55,13 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
 def turn(side: str, steps: int, found: list[float]) -> None:
     """One training by one side, in a process as that side's users have it."""
     with tempfile.NamedTemporaryFile("r", suffix=".json") as seen:
-        command = [sys.executable, "-m", "benchmarks.midtrain", "--child", side, str(steps), seen.name]
-        subprocess.run(command, check=True, env={**os.environ, **SIDES[side].environment}, stdout=sys.stderr)
+        SIDES[side].apart("midtrain", side, str(steps), seen.name)
         found += json.load(seen)
 
 
 def child(side: str, steps: int, path: str) -> None:
     torch.set_flush_denormal(True)
-    Path(path).write_text(json.dumps(SIDES[side].train(*work(), steps)), encoding="utf-8")
+    Path(path).write_text(json.dumps(SIDES[side].work(*work(), steps)), encoding="utf-8")
 
 
 def work() -> tuple[ChatModel, list[list[int]], MidtrainConfig]:
@@ -148,14 +143,6 @@ def theirs(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig
             callbacks=[Clock()],
         ).train()
     return found[1:]
-
-
-@dataclass(frozen=True)
-class Side:
-    """Who trains, and in what environment."""
-
-    train: Callable[[ChatModel, list[list[int]], MidtrainConfig, int], list[float]]
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 SIDES = {

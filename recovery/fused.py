@@ -65,15 +65,9 @@ class _RmsNorm(torch.autograd.Function):
         """A layer norm's, told that the mean is 0, and given back what it takes off for a mean."""
         x, weight, scale = ctx.saved_tensors
         x, grad, width = x.contiguous(), grad.contiguous(), x.shape[-1]
+        mean, wanted = torch.zeros_like(scale), [True, ctx.needs_input_grad[1], False]
         grad_x, grad_weight, _ = torch.ops.aten.native_layer_norm_backward(
-            grad,
-            x,
-            [width],
-            torch.zeros_like(scale),
-            scale,
-            weight,
-            None,
-            [True, ctx.needs_input_grad[1], False],
+            grad, x, [width], mean, scale, weight, None, wanted
         )
         grad_x.add_((grad @ weight).unsqueeze(-1).mul_(scale).div_(width))
         return grad_x, grad_weight, None
@@ -88,12 +82,9 @@ class _Rotation(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """The same the other way: each half gives what it was given."""
         cos, sin = ctx.saved_tensors
-        half = grad.shape[-1] // 2
-        back = grad * cos
-        back[..., :half].addcmul_(grad[..., half:], sin[..., half:])
-        back[..., half:].addcmul_(grad[..., :half], sin[..., :half], value=-1)
-        return back, None, None
+        return _rotated(grad, cos, -sin.roll(sin.shape[-1] // 2, -1)), None, None
 
 
 def _normed(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
