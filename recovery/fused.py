@@ -38,6 +38,11 @@ def speed_up(model: torch.nn.Module) -> None:
         setattr(home, ROTATION, _dispatching(rotation))
 
 
+def epsilon(norm: Any) -> float:
+    """What a norm adds to the mean square, by either of its names; 0 where it has none."""
+    return getattr(norm, "variance_epsilon", None) or getattr(norm, "eps", None) or 0.0
+
+
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     """x by its root mean square over the last dimension, times the weight."""
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
@@ -111,14 +116,13 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def _replace_norm(norm: Any) -> None:
     """Give the module's class another forward, if that does the same."""
     kind, plain = type(norm), type(norm).forward
-    name = next((name for name in ("variance_epsilon", "eps") if hasattr(norm, name)), None)
-    if name is None or not _is_rms_norm(norm, name):
+    if not _is_rms_norm(norm):
         return
 
     @wraps(plain)
     def forward(self: Any, hidden_states: Tensor) -> Tensor:
         if _fits(hidden_states, self.weight):
-            return rms_norm(hidden_states, self.weight, getattr(self, name))
+            return rms_norm(hidden_states, self.weight, epsilon(self))
         return plain(self, hidden_states)
 
     kind.forward, kind._plain = forward, plain
@@ -142,15 +146,15 @@ def _fits(*tensors: Tensor) -> bool:
     return all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in tensors)
 
 
-def _is_rms_norm(norm: Any, name: str) -> bool:
+def _is_rms_norm(norm: Any) -> bool:
     """Whether the module's own forward is this one, on small numbers too, where epsilon counts."""
     weight = getattr(norm, "weight", None)
-    if weight is None or weight.ndim != 1 or not _fits(weight):
+    if weight is None or weight.ndim != 1 or not _fits(weight) or not epsilon(norm):
         return False
     probe, random = copy.deepcopy(norm), _random()
     x = torch.randn(4, len(weight), generator=random) * torch.tensor([[1.0], [10.0], [1e-2], [1e-4]])
     torch.nn.init.normal_(probe.weight, generator=random)
-    return _same(lambda: probe(x), lambda: rms_norm(x, probe.weight, getattr(norm, name)))
+    return _same(lambda: probe(x), lambda: rms_norm(x, probe.weight, epsilon(norm)))
 
 
 def _is_rotation(plain: Callable[..., Any]) -> bool:

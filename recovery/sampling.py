@@ -16,23 +16,27 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from recovery.decoder import PROVEN, Decoder, decoder_of
 from recovery.errors import InputError, RecoverError
 from recovery.forward import read_at_once, unwrap
 from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
+from recovery.slots import Slots, attend
 
 if TYPE_CHECKING:
     from recovery.models import ChatModel
 
 __all__ = ["InProcessSampler", "Rollouts", "Sampler", "SamplingParams"]
 
-LEAVE_SHARE = 0.25  # ended rows leave the batch when they are this share of it
+LEAVE_SHARE = 0.125  # ended rows leave the batch when they are this share of it
+PIECE, BELOW_ONE = 128, 1 - 1e-12  # entries of a vocabulary; a share that rounding leaves below the whole
+SAME = 1e-4  # of the largest logit, between two ways to compute it in fp32
 ATTENTION = "recover_decode"
 
 
@@ -141,6 +145,7 @@ class _Batch:
         self.numbers_BT = numbers_BT.to(self.device)
         self.accepts = set(inspect.signature(model.forward).parameters)
         self.in_place = _takes_own_cache(model, self.accepts)
+        self.decoder = decoder_of(model) if self.in_place else None
 
     def run(self) -> tuple[list[list[int]], list[list[float]]]:
         """Read the prompts, then one token a step for every row until all have ended or the limit is met."""
@@ -169,10 +174,11 @@ class _Batch:
         distinct = sorted(dict.fromkeys(map(tuple, self.prompts)), key=len)
         groups = list(_by_tokens(distinct, read_at_once(self.device))) if self.in_place else [distinct]
         caches, logits = zip(*map(self._read, groups), strict=True)
-        self.cache = _joined(caches, self.width) if self.in_place else caches[0]
+        self.cache = Slots.joined(caches, self.width) if self.in_place else caches[0]
         places = {prompt: i for i, prompt in enumerate(distinct)}
         rows = torch.tensor([places[tuple(prompt)] for prompt in self.prompts], device=self.device)
-        self.cache.reorder_cache(rows)
+        if not torch.equal(rows, torch.arange(len(distinct), device=self.device)):
+            self.cache.reorder_cache(rows)
         return torch.cat(logits)[rows]
 
     def _read(self, prompts: list[tuple[int, ...]]) -> tuple[Cache, Tensor]:
@@ -182,9 +188,9 @@ class _Batch:
         starts_B1 = torch.tensor([[width - len(prompt)] for prompt in prompts], device=self.device)
         offsets_BT = torch.arange(width, device=self.device) - starts_B1
         mask_BT = offsets_BT >= 0 if min(map(len, prompts)) < width else None
-        cache = DynamicCache(config=self.model.config)
+        cache: Cache = DynamicCache(config=self.model.config)
         if self.in_place:
-            cache = Cache(layers=[_InPlaceLayer() for _ in cache.layers])
+            cache = Slots(len(cache.layers))
         tokens_BT = torch.tensor(tokens, device=self.device)
         return cache, self._forward(tokens_BT, offsets_BT.clamp(min=0), mask_BT, cache)
 
@@ -192,12 +198,32 @@ class _Batch:
         """Logits after one more token a row."""
         seen = self.width + step + 1
         visible_BS = torch.arange(seen, device=self.device) >= self.width - self.lengths_B[:, None]
-        mask = visible_BS
-        if self.in_place:
-            _make_room(self.cache, seen)
-            hidden = torch.full((), float("-inf"), dtype=self.model.dtype, device=self.device)
-            mask = torch.where(visible_BS, 0.0, hidden)[:, None, None]
-        return self._forward(token_B[:, None], (self.lengths_B + step)[:, None], mask, self.cache)
+        position_B = self.lengths_B + step
+        if not self.in_place:
+            return self._forward(token_B[:, None], position_B[:, None], visible_BS, self.cache)
+        self.cache.make_room(seen)
+        hidden = torch.full((), float("-inf"), dtype=self.model.dtype, device=self.device)
+        mask = torch.where(visible_BS, 0.0, hidden)[:, None, None]
+        if step == 0 and self.decoder and not self._proven(self.decoder, token_B, position_B, mask):
+            self.decoder = None
+        if self.decoder:
+            return self.decoder.logits(token_B, position_B, mask, self.cache)
+        return self._forward(token_B[:, None], position_B[:, None], mask, self.cache)
+
+    def _proven(self, decoder: Decoder, token_B: Tensor, position_B: Tensor, mask: Tensor) -> bool:
+        """Whether a model's decoder once said what the model says; if need be of this step, then undone."""
+        if self.model in PROVEN:
+            return PROVEN[self.model]
+        seen = self.cache.get_seq_length()
+        own_BV = self._forward(token_B[:, None], position_B[:, None], mask, self.cache)
+        self.cache.rewind(seen)
+        try:
+            found_BV = decoder.logits(token_B, position_B, mask, self.cache)
+            same = bool((found_BV - own_BV).abs().max() <= SAME * own_BV.abs().max())
+        except RuntimeError:  # heads that are turned in part, or otherwise of other shapes
+            same = False
+        self.cache.rewind(seen)
+        return PROVEN.setdefault(self.model, same)
 
     def _forward(self, tokens_BT: Tensor, positions_BT: Tensor, mask: Tensor | None, cache: Cache) -> Tensor:
         """Logits of the last position."""
@@ -213,7 +239,7 @@ class _Batch:
             return token_B[:0]
         if n_ended < LEAVE_SHARE * len(token_B):
             return token_B
-        kept = (~self.ended_B).nonzero()[:, 0]
+        kept = remaining(self.ended_B)
         self.cache.reorder_cache(kept)
         for name in ("rows_B", "ended_B", "lengths_B", "numbers_BT"):
             setattr(self, name, getattr(self, name)[kept])
@@ -227,73 +253,41 @@ class _Batch:
         return tokens, [row[:end] for row, end in zip(logprobs_RT.tolist(), ends, strict=True)]
 
 
+def remaining(ended_B: Tensor) -> Tensor:
+    """The rows that go on: the last of them take the places of ended ones, so that few move."""
+    going = (~ended_B).nonzero()[:, 0]
+    rows = torch.arange(len(going), device=ended_B.device)
+    rows[ended_B[: len(going)]] = going[going >= len(going)]
+    return rows
+
+
 def choose(logits_BV: Tensor, numbers_B: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """The token where the cumulative distribution passes each row's number; its fp32 log-probability."""
     logits_BV = logits_BV.float()
     if temperature not in (0.0, 1.0):
         logits_BV = logits_BV / temperature
     p_BV = logits_BV.softmax(-1)
-    if temperature == 0.0:
-        token_B = logits_BV.argmax(-1)
-    else:
-        # float64: in float32 the sum over a large vocabulary rounds its rare tokens away
-        passed_BV = p_BV.cumsum(-1, dtype=torch.float64)
-        target_B1 = numbers_B[:, None] * passed_BV[:, -1:]
-        token_B = torch.searchsorted(passed_BV, target_B1, right=True)[:, 0]
-        token_B = token_B.clamp(max=logits_BV.shape[-1] - 1)
+    token_B = logits_BV.argmax(-1) if temperature == 0.0 else _passed(p_BV, numbers_B)
     return token_B, p_BV.gather(-1, token_B[:, None])[:, 0].log()
 
 
-class _InPlaceLayer(DynamicLayer):
-    """Keys and values in a buffer with room ahead: a step writes its slot and returns what is written."""
+def _passed(p_BV: Tensor, numbers_B: Tensor) -> Tensor:
+    """Where in each row the running sum passes this share of the whole: the piece P first, then its entry E.
 
-    length = 0
-    is_initialized: bool
-
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        start, self.length = self.length, self.length + key_states.shape[-2]
-        if not self.is_initialized:
-            self.keys, self.values, self.is_initialized = key_states, value_states, True
-            return key_states, value_states
-        self.keys[:, :, start : self.length] = key_states
-        self.values[:, :, start : self.length] = value_states
-        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
-
-    def get_seq_length(self) -> int:
-        return self.length
-
-    def pad(self, before: int, after: int) -> tuple[Tensor, Tensor]:
-        """Keys and values with empty slots around them."""
-        return _wider(self.keys, before, after), _wider(self.values, before, after)
-
-
-def _wider(slots_BHSD: Tensor, before: int, after: int) -> Tensor:
-    """Slots before hold zeros, since a hidden slot still meets a probability of zero; those after are written
-    before they are read."""
-    batch, heads, filled, width = slots_BHSD.shape
-    wide = slots_BHSD.new_empty(batch, heads, before + filled + after, width)
-    wide[:, :, :before] = 0
-    wide[:, :, before : before + filled] = slots_BHSD
-    return wide
-
-
-def _joined(caches: Sequence[Cache], width: int) -> Cache:
-    """One cache from several read apart: their prompts end in the same slot."""
-    joined = Cache(layers=[_InPlaceLayer() for _ in caches[0].layers])
-    for i, layer in enumerate(joined.layers):
-        parts = [cache.layers[i].pad(width - cache.layers[i].length, 0) for cache in caches]
-        layer.update(torch.cat([keys for keys, _ in parts]), torch.cat([values for _, values in parts]))
-    return joined
-
-
-def _make_room(cache: Cache, seen: int) -> None:
-    """Let the cache hold `seen` slots. It grows by a half: every growth moves all that is there."""
-    room = cache.layers[0].keys.shape[-2]
-    if seen > room:
-        for layer in cache.layers:
-            layer.keys, layer.values = layer.pad(0, max(16, seen // 2))
+    Running sums are in float64, as in float32 rare tokens of a large vocabulary are rounded away; and only
+    over sums of pieces and within one of them, as they are slow.
+    """
+    rows, vocabulary = p_BV.shape
+    if rest := -vocabulary % PIECE:
+        p_BV = pad(p_BV, (0, rest))
+    p_BPE = p_BV.view(rows, -1, PIECE)
+    ends_BP = pad(p_BPE.sum(-1).cumsum(-1, dtype=torch.float64), (1, 0))
+    target_B1 = numbers_B[:, None].clamp(max=BELOW_ONE) * ends_BP[:, -1:]
+    piece_B1 = (torch.searchsorted(ends_BP, target_B1, right=True) - 1).clamp_(max=p_BPE.shape[1] - 1)
+    within_BE = p_BPE[torch.arange(rows, device=p_BV.device), piece_B1[:, 0]].cumsum(-1, dtype=torch.float64)
+    left_B1 = torch.minimum(target_B1 - ends_BP.gather(1, piece_B1), within_BE[:, -1:] * BELOW_ONE)
+    entry_B1 = torch.searchsorted(within_BE, left_B1, right=True)
+    return (piece_B1 * PIECE + entry_B1)[:, 0].clamp_(max=vocabulary - 1)
 
 
 def _by_tokens(prompts: list[tuple[int, ...]], budget: int) -> Iterator[list[tuple[int, ...]]]:
@@ -341,21 +335,12 @@ def _decoding(model: Any) -> Iterator[Any]:
 def decode_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
-    """sdpa that, for one new token, takes a group's queries as so many positions of one head.
-
-    The same numbers as repeating the cache for every query head, without the copy. On a CPU two matrix
-    products beat the kernel.
-    """
+    """sdpa, but for one new token a row."""
     batch, heads, positions, width = query.shape
     if positions > 1 or attention_mask is None or kwargs.get("position_bias") is not None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
     grouped = query.reshape(batch, key.shape[1], -1, width)
-    scale = kwargs.get("scaling") or width**-0.5
-    if query.device.type == "cpu" and attention_mask.dtype == query.dtype:
-        scores = torch.matmul(grouped * scale, key.transpose(2, 3)).add_(attention_mask)
-        out = torch.matmul(scores.softmax(-1, dtype=torch.float32).to(value.dtype), value)
-    else:
-        out = scaled_dot_product_attention(grouped, key, value, attn_mask=attention_mask, scale=scale)
+    out = attend(grouped, key, value, attention_mask, kwargs.get("scaling") or width**-0.5)
     return out.reshape(batch, 1, heads, value.shape[-1]), None
 
 

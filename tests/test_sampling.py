@@ -186,6 +186,25 @@ def test_choose_by_hand() -> None:
     assert choose(logits, numbers, 0.0)[0].tolist() == [0] * 5
 
 
+@given(st.integers(0, 2**32 - 1), st.integers(1, 700), st.sampled_from([0.1, 3.0, 30.0]))
+def test_choose_takes_what_the_running_sum_passes_first(seed: int, vocabulary: int, spread: float) -> None:
+    """Over pieces of a vocabulary as over the whole, in float64 from end to end."""
+    random = torch.Generator().manual_seed(seed)
+    logits = torch.randn(16, vocabulary, generator=random) * spread
+    logits[:, 1:].masked_fill_(torch.rand(16, vocabulary - 1, generator=random) < 0.3, float("-inf"))
+    numbers = torch.rand(16, dtype=torch.float64, generator=random)
+    numbers[:3] = torch.tensor([0.0, 0.5, 1 - 2**-53])
+    tokens, logprobs = choose(logits, numbers, 1.0)
+    chances = logits.double().softmax(-1)
+    assert (chances.gather(1, tokens[:, None]) > 0).all()
+    passed = chances.cumsum(-1)
+    after = passed.gather(1, tokens[:, None])[:, 0]
+    before = after - chances.gather(1, tokens[:, None])[:, 0]
+    assert (before <= numbers + 1e-6).all()
+    assert (numbers <= after + 1e-6).all()
+    torch.testing.assert_close(logprobs.double(), (after - before).log(), atol=1e-4, rtol=1e-5)
+
+
 def test_choose_never_takes_the_impossible() -> None:
     logits = torch.tensor([float("-inf"), 0.0, float("-inf"), 0.0, float("-inf")]).expand(1000, 5)
     tokens, _ = choose(logits, torch.linspace(0, 1 - 1e-12, 1000, dtype=torch.float64), 1.0)
