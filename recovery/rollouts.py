@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from recovery.errors import InputError
+from recovery.grouping import alike
 
 Dialogue = tuple[Sequence[int], Sequence[bool]]
 
@@ -66,17 +67,20 @@ class Rollouts:
 
     @property
     def model_inputs(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """(tokens, attention, positions) for `hidden_states`.
+        """(tokens, attention, positions) for `hidden_states`, without the last column: it predicts nothing.
 
         A packed row gives no attention mask: transformers tells its sequences apart by where positions
         restart, and looks at them only where there is no mask.
         """
-        packed = self.positions_BT is not None
-        return self.tokens_BT, None if packed else self.attention_BT, self.positions_BT
+        read = max(1, self.tokens_BT.shape[1] - 1)
+        if self.positions_BT is not None:
+            return self.tokens_BT[:, :read], None, self.positions_BT[:, :read]
+        return self.tokens_BT[:, :read], self.attention_BT[:, :read], None
 
     def predictors(self, hidden_BTD: Tensor) -> Tensor:
-        """hidden_ND: the states that predict each counted token."""
-        return hidden_BTD[:, :-1][self.mask_BT[:, 1:]]
+        """hidden_ND: of the states read, or of all, those that predict each counted token."""
+        mask_BT = self.mask_BT[:, 1:]
+        return hidden_BTD[:, : mask_BT.shape[1]][mask_BT]
 
     def per_token(self, values_B: Tensor) -> Tensor:
         """One value a row (a reward, an advantage) -> one value a counted token."""
@@ -107,12 +111,7 @@ class Rollouts:
     def groups(self, max_tokens: int) -> list[Tensor]:
         """Rows of similar length, each group within `max_tokens` with its padding, but at least a row."""
         order = torch.sort(self.lengths_B, stable=True)
-        groups: list[list[int]] = [[]]
-        for length, row in zip(order.values.tolist(), order.indices.tolist(), strict=True):
-            if groups[-1] and (len(groups[-1]) + 1) * length > max_tokens:
-                groups.append([])
-            groups[-1].append(row)
-        return [torch.tensor(group, device=self.tokens_BT.device) for group in groups if group]
+        return [order.indices[group] for group in alike(order.values.tolist(), max_tokens)]
 
     def split(self, max_tokens: int) -> list[Rollouts]:
         """Microbatches of similar lengths."""

@@ -25,6 +25,7 @@ from transformers.masking_utils import sdpa_mask
 from recovery.decoder import PROVEN, Decoder, decoder_of
 from recovery.errors import InputError, RecoverError
 from recovery.forward import read_at_once, unwrap
+from recovery.grouping import alike
 from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
 from recovery.slots import Slots, attend
@@ -145,7 +146,7 @@ class _Batch:
         self.numbers_BT = numbers_BT.to(self.device)
         self.accepts = set(inspect.signature(model.forward).parameters)
         self.in_place = _takes_own_cache(model, self.accepts)
-        self.decoder = decoder_of(model) if self.in_place else None
+        self.decoder: Decoder | None = None
 
     def run(self) -> tuple[list[list[int]], list[list[float]]]:
         """Read the prompts, then one token a step for every row until all have ended or the limit is met."""
@@ -172,8 +173,9 @@ class _Batch:
     def _read_prompts(self) -> Tensor:
         """Each distinct prompt once, beside others of its length; then a row for everyone who asked."""
         distinct = sorted(dict.fromkeys(map(tuple, self.prompts)), key=len)
-        groups = list(_by_tokens(distinct, read_at_once(self.device))) if self.in_place else [distinct]
-        caches, logits = zip(*map(self._read, groups), strict=True)
+        lengths = list(map(len, distinct))
+        groups = alike(lengths, read_at_once(self.device)) if self.in_place else [slice(None)]
+        caches, logits = zip(*(self._read(distinct[group]) for group in groups), strict=True)
         self.cache = Slots.joined(caches, self.width) if self.in_place else caches[0]
         places = {prompt: i for i, prompt in enumerate(distinct)}
         rows = torch.tensor([places[tuple(prompt)] for prompt in self.prompts], device=self.device)
@@ -204,26 +206,28 @@ class _Batch:
         self.cache.make_room(seen)
         hidden = torch.full((), float("-inf"), dtype=self.model.dtype, device=self.device)
         mask = torch.where(visible_BS, 0.0, hidden)[:, None, None]
-        if step == 0 and self.decoder and not self._proven(self.decoder, token_B, position_B, mask):
-            self.decoder = None
+        if step == 0:
+            self.decoder = self._proven_decoder(token_B, position_B, mask)
         if self.decoder:
             return self.decoder.logits(token_B, position_B, mask, self.cache)
         return self._forward(token_B[:, None], position_B[:, None], mask, self.cache)
 
-    def _proven(self, decoder: Decoder, token_B: Tensor, position_B: Tensor, mask: Tensor) -> bool:
-        """Whether a model's decoder once said what the model says; if need be of this step, then undone."""
-        if self.model in PROVEN:
-            return PROVEN[self.model]
+    def _proven_decoder(self, token_B: Tensor, position_B: Tensor, mask: Tensor) -> Decoder | None:
+        """The model's weights laid out for decoding, if that says what the model says: of the first step that
+        a model takes, which is then undone."""
+        decoder = decoder_of(self.model)
+        if decoder is None or self.model in PROVEN:
+            return decoder
         seen = self.cache.get_seq_length()
         own_BV = self._forward(token_B[:, None], position_B[:, None], mask, self.cache)
         self.cache.rewind(seen)
         try:
             found_BV = decoder.logits(token_B, position_B, mask, self.cache)
-            same = bool((found_BV - own_BV).abs().max() <= SAME * own_BV.abs().max())
+            PROVEN[self.model] = bool((found_BV - own_BV).abs().max() <= SAME * own_BV.abs().max())
         except RuntimeError:  # heads that are turned in part, or otherwise of other shapes
-            same = False
+            PROVEN[self.model] = False
         self.cache.rewind(seen)
-        return PROVEN.setdefault(self.model, same)
+        return decoder if PROVEN[self.model] else None
 
     def _forward(self, tokens_BT: Tensor, positions_BT: Tensor, mask: Tensor | None, cache: Cache) -> Tensor:
         """Logits of the last position."""
@@ -288,17 +292,6 @@ def _passed(p_BV: Tensor, numbers_B: Tensor) -> Tensor:
     left_B1 = torch.minimum(target_B1 - ends_BP.gather(1, piece_B1), within_BE[:, -1:] * BELOW_ONE)
     entry_B1 = torch.searchsorted(within_BE, left_B1, right=True)
     return (piece_B1 * PIECE + entry_B1)[:, 0].clamp_(max=vocabulary - 1)
-
-
-def _by_tokens(prompts: list[tuple[int, ...]], budget: int) -> Iterator[list[tuple[int, ...]]]:
-    """Prompts sorted by length, cut where a group with its padding would pass the budget."""
-    group: list[tuple[int, ...]] = []
-    for prompt in prompts:
-        if group and (len(group) + 1) * len(prompt) > budget:
-            yield group
-            group = []
-        group.append(prompt)
-    yield group
 
 
 def _takes_own_cache(model: Any, accepts: set[str]) -> bool:

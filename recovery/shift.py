@@ -51,7 +51,8 @@ def visited(chat_model: ChatModel, rollouts: Rollouts, per_row: int = 4) -> tupl
     states: list[Tensor] = []
     prefixes: list[list[int]] = []
     for part in rollouts.split(MAX_TOKENS):
-        hidden_BTD = hidden_states(chat_model.model, *part.to(chat_model.device).model_inputs)
+        read = part.to(chat_model.device)
+        hidden_BTD = hidden_states(chat_model.model, read.tokens_BT, read.attention_BT)
         for row, (start, end) in enumerate(
             zip(part.prompt_lengths_B.tolist(), part.lengths_B.tolist(), strict=True)
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import combinations, pairwise
 
 import pytest
 import tiny
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.errors import InputError
+from recovery.grouping import PASS, alike
 from recovery.rollouts import Rollouts
 from recovery.sampling import InProcessSampler, SamplingParams, choose
 
@@ -247,6 +249,38 @@ def test_splitting_keeps_every_row_once_and_within_the_budget(
         assert part.tokens_BT.shape[1] == max(part.lengths_B)
         for i, response in zip(part.index_B.tolist(), part.responses(), strict=True):
             assert response == rollouts.responses()[i]
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=9), st.integers(1, 600))
+def test_groups_cost_least(lengths: list[int], budget: int) -> None:
+    """Against every way to cut, a pass counted as PASS tokens."""
+    lengths.sort()
+
+    def cost(groups: list[slice]) -> int:
+        parts = [lengths[group] for group in groups]
+        return sum(len(part) * part[-1] + PASS for part in parts)
+
+    def fits(groups: list[slice]) -> bool:
+        parts = [lengths[group] for group in groups]
+        return all(len(part) * part[-1] <= budget or len(part) == 1 for part in parts)
+
+    inner = range(1, len(lengths))
+    ways = [
+        [slice(*cut) for cut in pairwise([0, *cuts, len(lengths)])]
+        for count in range(len(lengths)) for cuts in combinations(inner, count)
+    ]  # fmt: skip
+    found = alike(lengths, budget)
+    assert found in ways
+    assert fits(found)
+    assert cost(found) == min(cost(way) for way in ways if fits(way))
+
+
+def test_groups_by_hand() -> None:
+    """One pass for all, until the padding costs more than another pass."""
+    assert alike([10, 20], 1000) == [slice(0, 2)]
+    assert alike([10, 20], 39) == [slice(0, 1), slice(1, 2)]
+    assert alike([10, 200, 200], 1000) == [slice(0, 1), slice(1, 3)]
+    assert alike([], 10) == []
 
 
 @given(ROWS, st.randoms())
