@@ -3,7 +3,7 @@
 The in-process sampler decodes on transformers' own model. What makes it faster than `generate`: keys and
 values are written in place instead of concatenated, grouped queries read them without repeating them, one
 uniform number a row replaces noise over the whole vocabulary, prompts are read beside others of their length
-and equal ones once, and rows that have ended leave the batch.
+and equal ones once, rows that have ended leave the batch, and small models take a shorter way (decoder.py).
 """
 
 from __future__ import annotations
