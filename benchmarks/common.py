@@ -26,7 +26,7 @@ from recovery import matmul
 
 Row = dict[str, Any]
 # A peer's process as its users have it, and what one is called that has this project's settings too.
-PLAIN = {"RECOVER_ONEDNN": "0", "RECOVER_FUSED": "0", "THP_MEM_ALLOC_ENABLE": "0"}
+PLAIN = {"RECOVER_ONEDNN": "0", "RECOVER_FUSED": "0", "RECOVER_HEAP": "0", "THP_MEM_ALLOC_ENABLE": "0"}
 OURS = "our CPU settings"
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from recovery import checkpoints, fused, matmul
+from recovery import checkpoints, fused, heap, matmul
 from recovery.encoding import ChatEncoder, Message, stop_tokens
 from recovery.errors import InputError, RecoverError
 from recovery.forward import can_pack, embedding_weights, hidden_states, is_adapter, logits_of, unwrap
@@ -366,6 +366,7 @@ def pick_device(name: str = "auto") -> torch.device:
     if device.type == "cpu":
         torch.set_flush_denormal(True)
         matmul.use_the_faster()
+        heap.keep()
     return device
 
 

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from recovery.teachers import TeacherScores
 
 Head = Callable[[Tensor], Tensor]
-# Logits held at once when the caller names no chunk: 48 MiB in fp32, and 256 MiB where launches cost time.
-CHUNK_ENTRIES = {"cpu": 3 * 2**22, "accelerator": 2**26}
+# Logits held at once when the caller names no chunk, at least and at most. In fp32: 16 MiB, which a heap
+# gives again and again, up to 48 where the head's gradient, a chunk's other cost, is large; 256 where calls
+# cost time.
+CHUNK_ENTRIES = {"cpu": (2**22, 3 * 2**22), "accelerator": (2**26, 2**26)}
 
 
 @dataclass(frozen=True)
@@ -253,11 +255,13 @@ class Objective:
         return None if scores.hidden_ND is None else self._log_probs(scores.head(scores.hidden_ND))
 
     def _chunk_size(self, head: Head, hidden_ND: Tensor) -> int:
-        """As many tokens as CHUNK_ENTRIES logits make."""
+        """As many tokens as CHUNK_ENTRIES logits make; more for a large head, whose gradient each adds to."""
         if self._vocabulary is None:
             with torch.no_grad():
                 self._vocabulary = head(hidden_ND[:1]).shape[-1]
-        return max(1, CHUNK_ENTRIES[kind(hidden_ND.device)] // self._vocabulary)
+        least, most = CHUNK_ENTRIES[kind(hidden_ND.device)]
+        head_entries = hidden_ND.shape[-1] * self._vocabulary
+        return max(1, min(max(least, head_entries // 4), most) // self._vocabulary)
 
     def _loss(self, value: Tensor, weights_N: Tensor, signal_N: Tensor, stats: dict[str, Tensor]) -> Loss:
         """Sums over tokens, read from the device at once."""

@@ -341,6 +341,17 @@ def test_padded_vocabulary_rows_are_left_out(world: World) -> None:
         wide.run("opd", tokens_N=torch.full((N,), V + 1))
 
 
+@pytest.mark.parametrize(
+    ("width", "vocabulary", "chunk"), [(1, 2**16, 64), (64, 2**20, 12), (512, 2**16, 128), (4096, 2**16, 192)]
+)
+def test_a_chunk_is_small_for_a_small_head_and_bounded_for_a_large_one(
+    width: int, vocabulary: int, chunk: int
+) -> None:
+    """2^22 logits, a quarter of the head's weights where that is more, and never more than 3 * 2^22."""
+    objective = Objective(get("opd"), STOP)
+    assert objective._chunk_size(lambda hidden: torch.zeros(1, vocabulary), torch.zeros(3, width)) == chunk
+
+
 @pytest.mark.parametrize("chunk", [5, N])
 def test_the_head_never_sees_more_than_a_chunk_and_each_token_once(world: World, chunk: int) -> None:
     rows: list[int] = []
