@@ -25,6 +25,7 @@ LAYER = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}
 ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 HEAD_NORMS = {"q_norm", "k_norm"}
 FEED_FORWARD = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+UNLIKE = (AttributeError, RuntimeError, TypeError)  # parts have the same names and are made otherwise
 MOST_WEIGHTS = 2**26  # 256 MiB are held twice; where there are more, the products themselves take the time
 PROVEN: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models held against their decoder: was it right?
 
@@ -40,7 +41,12 @@ def decoder_of(model: Any) -> Decoder | None:
         return None
     if sum(weight.numel() for weight in body.layers.parameters()) > MOST_WEIGHTS:
         return None
-    return None if any(map(_is_watched, model.modules())) else Decoder(model)
+    if any(map(_is_watched, model.modules())):
+        return None
+    try:
+        return Decoder(model)
+    except UNLIKE:
+        return None
 
 
 class Decoder:
@@ -73,8 +79,8 @@ class _Layer:
         self.head_norm = None
         if hasattr(attention, "q_norm"):
             both = (attention.q_norm, self.queries), (attention.k_norm, self.keys)
-            self.head_norm = _Norm(attention.q_norm)
-            self.head_norm.weight = torch.cat([norm.weight.expand(heads, -1) for norm, heads in both])
+            weights = torch.cat([norm.weight.expand(heads, -1) for norm, heads in both])
+            self.head_norm = _Norm(attention.q_norm, weights)
 
     def __call__(self, x_BD: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, slots: SlotLayer) -> Tensor:
         x_BD = self.out(self._attend(self.before(x_BD), cos, sin, mask, slots)).add_(x_BD)
@@ -106,12 +112,11 @@ class _Product:
 
 
 class _Norm:
-    def __init__(self, norm: Any) -> None:
-        self.weight, self.epsilon = norm.weight, epsilon(norm)
+    def __init__(self, norm: Any, weight: Tensor | None = None) -> None:
+        self.weight, self.epsilon = norm.weight if weight is None else weight, epsilon(norm)
 
     def __call__(self, x: Tensor) -> Tensor:
         return rms_norm(x, self.weight, self.epsilon)
-
 
 
 def _weight(linear: Any) -> Tensor:

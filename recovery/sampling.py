@@ -22,7 +22,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from recovery.decoder import PROVEN, Decoder, decoder_of
+from recovery.decoder import PROVEN, UNLIKE, Decoder, decoder_of
 from recovery.errors import InputError, RecoverError
 from recovery.forward import read_at_once, unwrap
 from recovery.grouping import alike
@@ -224,7 +224,7 @@ class _Batch:
         try:
             found_BV = decoder.logits(token_B, position_B, mask, self.cache)
             PROVEN[self.model] = bool((found_BV - own_BV).abs().max() <= SAME * own_BV.abs().max())
-        except RuntimeError:  # heads that are turned in part, or otherwise of other shapes
+        except UNLIKE:
             PROVEN[self.model] = False
         self.cache.rewind(seen)
         return decoder if PROVEN[self.model] else None

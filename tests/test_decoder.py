@@ -91,16 +91,16 @@ def test_it_reads_the_weights_of_the_moment() -> None:
 @pytest.mark.parametrize("on", [True, False])
 def test_an_adapter_is_part_of_the_weights_while_it_is_on(on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     chat = add_lora(chat_of(tiny.model()), LoraSpec(rank=4, alpha=8))
-    core = unwrap(chat.model)
     plain = sampled(chat)
     for name, parameter in chat.model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(parameter, std=0.3)
     steps = counted(monkeypatch)
     if on:
-        found, expected = sampled(chat), core
+        found = sampled(chat)
         assert found.responses() != plain.responses()
-        torch.testing.assert_close(found.logprobs_N, teacher_forced(expected, found), atol=2e-4, rtol=0)
+        expected = teacher_forced(unwrap(chat.model), found)
+        torch.testing.assert_close(found.logprobs_N, expected, atol=2e-4, rtol=0)
     else:
         with adapter_off(chat):
             found = sampled(chat)
@@ -108,14 +108,26 @@ def test_an_adapter_is_part_of_the_weights_while_it_is_on(on: bool, monkeypatch:
     assert steps
 
 
-def test_shapes_it_did_not_expect_are_left_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [RuntimeError, TypeError])
+def test_shapes_it_did_not_expect_are_left_to_the_model(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def logits(*args: Any) -> torch.Tensor:
-        raise RuntimeError("sizes do not match")
+        raise error("sizes do not match, or other words are asked for")
 
     monkeypatch.setattr(Decoder, "logits", logits)
     chat = chat_of(tiny.model())
     found = sampled(chat, temperature=0.0)
     assert PROVEN[chat.model] is False
+    assert found.responses() == generated(chat.model, prompts_of(14), STOPS, 24)
+
+
+def test_parts_of_the_same_names_that_are_made_otherwise_are_left_to_the_model() -> None:
+    chat = chat_of(tiny.model())
+    attention = chat.model.model.layers[0].self_attn
+    attention.q_proj.bias = torch.nn.Parameter(torch.ones(attention.q_proj.out_features))  # and no key's
+    found = sampled(chat, temperature=0.0)
+    assert chat.model not in PROVEN
     assert found.responses() == generated(chat.model, prompts_of(14), STOPS, 24)
 
 
