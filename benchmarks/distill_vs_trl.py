@@ -45,7 +45,7 @@ from recovery.sampling import InProcessSampler, SamplingParams
 from recovery.teachers import CheckpointTeacher
 from recovery.trainer import Microbatch, TrainConfig, token_loss, train
 
-RATE, SEED, HELD_OUT, MICROBATCH = 5e-4, 0, 128, 1024  # the preset's microbatch
+RATE, SEED, HELD_OUT, MICROBATCH = 5e-4, 0, 128, 2048  # the preset's microbatch
 SHORT, WIDE = 96, 24  # tokens of the longest answer
 TUNED = f"TRL, {OURS}"
 OPD = get("opd")

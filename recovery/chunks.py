@@ -51,7 +51,7 @@ def _leaves(value: Tensor) -> list[Tensor]:
 
 
 class _Known(torch.autograd.Function):
-    """A value whose slopes along the inputs are known."""
+    """A value whose slopes along the inputs are known; they become the gradients, once."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, slopes: list[Tensor], *inputs: Tensor) -> Tensor:
@@ -60,4 +60,5 @@ class _Known(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, *(slope * grads[0] for slope in ctx.slopes)
+        slopes, ctx.slopes = ctx.slopes, None
+        return None, None, *(slope.mul_(grads[0]) for slope in slopes)

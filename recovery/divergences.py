@@ -25,16 +25,17 @@ class _WithSlope(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, student_NV: Tensor, value_N: Tensor, slope_NV: Tensor) -> Tensor:
-        ctx.save_for_backward(slope_NV)
+        ctx.slope_NV = slope_NV
         return value_N.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (slope_NV,) = ctx.saved_tensors
-        return grads[0].unsqueeze(-1) * slope_NV, None, None
+        slope_NV, ctx.slope_NV = ctx.slope_NV, None
+        return slope_NV.mul_(grads[0].unsqueeze(-1)), None, None
 
 
-def _with_slope(student_NV: Tensor, value_N: Tensor, slope_NV: Tensor) -> Tensor:
+def with_slope(student_NV: Tensor, value_N: Tensor, slope_NV: Any) -> Tensor:
+    """The value with its derivative along `student_NV`, which is used up: it becomes the gradient itself."""
     if not (torch.is_grad_enabled() and student_NV.requires_grad):
         return value_N
     return _WithSlope.apply(student_NV, value_N, slope_NV)
@@ -60,7 +61,7 @@ def exact_reverse_kl(student_NV: Tensor, teacher_NV: Tensor, entry_clip: float |
             factor_NV = _cap(entries_NV, entry_clip)
             value_N = (entries_NV * factor_NV).sum(-1)
             slope_NV.mul_(factor_NV)
-    return _with_slope(student_NV, value_N, slope_NV)
+    return with_slope(student_NV, value_N, slope_NV)
 
 
 def exact_forward_kl(student_NV: Tensor, teacher_NV: Tensor, entry_clip: float | None = None) -> Tensor:
@@ -79,7 +80,7 @@ def exact_forward_kl(student_NV: Tensor, teacher_NV: Tensor, entry_clip: float |
             factor_NV = _cap(entries_NV, entry_clip)
             value_N = (entries_NV * factor_NV).sum(-1)
             slope_NV.mul_(factor_NV)
-    return _with_slope(student_NV, value_N, slope_NV)
+    return with_slope(student_NV, value_N, slope_NV)
 
 
 def exact_jsd(student_NV: Tensor, teacher_NV: Tensor, beta: float, entry_clip: float | None = None) -> Tensor:
@@ -100,7 +101,7 @@ def exact_jsd(student_NV: Tensor, teacher_NV: Tensor, beta: float, entry_clip: f
             factor_NV = _cap(entries_NV, entry_clip)
             entries_NV.mul_(factor_NV)
             slope_NV.mul_(factor_NV)
-    return _with_slope(student_NV, entries_NV.sum(-1), slope_NV)
+    return with_slope(student_NV, entries_NV.sum(-1), slope_NV)
 
 
 def topk_reverse_kl(student_NV: Tensor, ids_NK: Tensor, teacher_NK: Tensor, tail: str = "bucket") -> Tensor:

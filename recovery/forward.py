@@ -6,11 +6,13 @@ Shapes: B sequences, T tokens, D hidden, V vocabulary.
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any
 
 import torch
 
 from recovery.errors import InputError
+from recovery.reader import Reader, reader_of
 
 SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 READ_TOKENS = {"cpu": 1024, "accelerator": 16384}  # more padding costs a CPU, more launches an accelerator
@@ -56,7 +58,20 @@ def hidden_states(
     that does not see those before it (see `can_pack`). Call it on a model out of DDP's wrapper only where
     gradients are not needed or are reduced by hand: DDP hooks its own forward.
     """
-    decoder = unwrap(model).get_decoder()
+    read = by_hand(model) or partial(_read, unwrap(model))
+    return read(tokens_BT, attention_BT, positions_BT)
+
+
+def by_hand(model: Any) -> Reader | None:
+    """A shorter way to read with the model's weights as they are now, if there is one."""
+    return reader_of(unwrap(model), _read)
+
+
+def _read(
+    model: Any, tokens_BT: torch.Tensor, attention_BT: torch.Tensor | None, positions_BT: torch.Tensor | None
+) -> torch.Tensor:
+    """As transformers does it."""
+    decoder = model.get_decoder()
     inputs: dict[str, torch.Tensor] = {}
     if positions_BT is not None:
         inputs["position_ids"] = _packed_positions(model, decoder, attention_BT, positions_BT)

@@ -24,15 +24,16 @@ from recovery.dial_rules import LABELS, SAMPLED_STATES, TEACHER_SIGNALS
 from recovery.dials import Method
 from recovery.errors import InputError
 from recovery.forward import kind
+from recovery.native import Comparison, compare
 
 if TYPE_CHECKING:
     from recovery.teachers import TeacherScores
 
 Head = Callable[[Tensor], Tensor]
-# Logits held at once when the caller names no chunk, at least and at most. In fp32: 16 MiB, which a heap
+# Logits held at once when the caller names no chunk, at least and at most. In fp32: 24 MiB, which a heap
 # gives again and again, up to 48 where the head's gradient, a chunk's other cost, is large; 256 where calls
 # cost time.
-CHUNK_ENTRIES = {"cpu": (2**22, 3 * 2**22), "accelerator": (2**26, 2**26)}
+CHUNK_ENTRIES = {"cpu": (3 * 2**21, 3 * 2**22), "accelerator": (2**26, 2**26)}
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,13 @@ class _Batch:
     advantages_N: Tensor | None = None
     anchor: TeacherScores | None = None
 
+    def behaviour(self, student_N: Tensor) -> Tensor:
+        """The sampler's log-probabilities; the student's own where no sampler wrote the token, exactly 0."""
+        student_N = student_N.detach()
+        if self.behaviour_N is None:
+            return student_N
+        return torch.where(self.behaviour_N != 0, self.behaviour_N.float(), student_N)
+
 
 @dataclass(frozen=True)
 class View:
@@ -65,11 +73,13 @@ class View:
 
     part: _Batch
     scores: Any  # None where the signal is not a teacher's
-    student_NV: Tensor
+    student_NV: Any
     student_N: Tensor
     teacher_NV: Any
     teacher_N: Any
     behaviour_N: Tensor
+    loss_N: Any = None  # where all was compared at once: the exact reverse KL, and numbers about it
+    told: Comparison | None = None
 
 
 def _rows(value: Any, index: Any) -> Any:
@@ -144,7 +154,7 @@ class Objective:
         self, head: Head, hidden_ND: Tensor, part: _Batch
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """One chunk: the loss and the signal of each token, and what there is to know about it."""
-        method, view = self.method, self._view(head, hidden_ND, part)
+        method, view = self.method, self._view(head, hidden_ND, part, whole=False)
         stats = self._statistics(view)
         loss_N = self._direct(view)
         if method.importance_clip is not None:
@@ -165,25 +175,42 @@ class Objective:
             loss_N, stats["anchor_kl"] = loss_N + method.anchor_beta * anchor_N, anchor_N.detach()
         return loss_N, signal_N, stats
 
-    def _view(self, head: Head, hidden_ND: Tensor, part: _Batch) -> View:
-        """Log-probabilities of one chunk: the student's and, where it gives the signal, the teacher's."""
-        student_NV, scores = self._log_probs(head(hidden_ND)), part.scores
-        if self.method.signal not in TEACHER_SIGNALS or scores is None:
-            scores, teacher_NV = None, None
-        else:
-            student_NV, teacher_NV = _same_vocabulary(student_NV, self._dense(scores), part.tokens_N)
+    def _view(self, head: Head, hidden_ND: Tensor, part: _Batch, whole: bool = True) -> View:
+        """Log-probabilities of one chunk: the student's and, where it gives the signal, the teacher's. Those
+        of all entries only if they are wanted `whole`, or no kernel can tell all that is needed."""
+        scores = part.scores if self.method.signal in TEACHER_SIGNALS else None
+        student_NV, teacher_NV = head(hidden_ND), self._logits(scores)
+        if teacher_NV is not None and self._reverse_kl_only and not whole:
+            overwrite, stops = _is_product(student_NV), part.tokens_N.new_tensor(self.stop_ids)
+            found = compare(student_NV, teacher_NV, part.tokens_N, stops, self.temperature, overwrite)
+            if found is not None:
+                told, slope_NV = found
+                loss_N = divergences.with_slope(student_NV, told.reverse_kl_N, slope_NV)
+                behaviour_N = part.behaviour(told.student_N)
+                tokens = None, told.student_N, None, told.teacher_N, behaviour_N
+                return View(part, scores, *tokens, loss_N, told)
+        student_NV = self._log_probs(student_NV)
+        if teacher_NV is not None:
+            teacher_NV = self._log_probs(teacher_NV)
+            student_NV, teacher_NV = _same_vocabulary(student_NV, teacher_NV, part.tokens_N)
         student_N = _at(student_NV, part.tokens_N)
         teacher_N = scores.sampled_logprobs_N if scores is not None else None
         if teacher_NV is not None:
             teacher_N = _at(teacher_NV, part.tokens_N)
-        behaviour_N = student_N.detach()
-        if part.behaviour_N is not None:  # exactly 0 means that no sampler wrote the token: data
-            behaviour_N = torch.where(part.behaviour_N != 0, part.behaviour_N.float(), behaviour_N)
-        return View(part, scores, student_NV, student_N, teacher_NV, teacher_N, behaviour_N)
+        return View(part, scores, student_NV, student_N, teacher_NV, teacher_N, part.behaviour(student_N))
+
+    @property
+    def _reverse_kl_only(self) -> bool:
+        """Whether no more than the exact reverse KL and numbers about it are asked for."""
+        method = self.method
+        more = method.entry_clip is not None or method.has_policy_gradient or method.anchor_beta
+        return not more and (method.signal == "reverse_kl" or (method.signal == "jsd" and method.beta == 1))
 
     def _direct(self, view: View) -> Tensor:
         """The part of the loss that is differentiated as it stands: a label, or a divergence over entries."""
         method, student_NV, teacher_NV = self.method, view.student_NV, view.teacher_NV
+        if view.loss_N is not None:
+            return method.lam * view.loss_N
         if method.signal in LABELS:
             return divergences.label_loss(view.student_N, reweighted=method.signal == "label_dft")
         if method.signal in ("reward", "sampled_reverse_kl"):
@@ -213,24 +240,24 @@ class Objective:
     def _anchor(self, view: View) -> Tensor:
         """KL(p||anchor) of each token."""
         anchor: Any = view.part.anchor
-        if anchor.hidden_ND is None:
+        anchor_NV = self._logits(anchor)
+        if anchor_NV is None:
             return divergences.topk_reverse_kl(view.student_NV, anchor.ids_NK, anchor.logprobs_NK)
-        student_NV, anchor_NV = _same_vocabulary(view.student_NV, self._dense(anchor), view.part.tokens_N)
+        anchor_NV = self._log_probs(anchor_NV)
+        student_NV, anchor_NV = _same_vocabulary(view.student_NV, anchor_NV, view.part.tokens_N)
         return divergences.exact_reverse_kl(student_NV, anchor_NV)
 
     @torch.no_grad()
     def _statistics(self, view: View) -> dict[str, Tensor]:
         """What every step reports of each token, from tensors that are there anyway."""
-        p_NV = view.student_NV.exp()
-        negative_entropy_N = torch.linalg.vecdot(p_NV, view.student_NV)
+        told = view.told or self._told(view)
         stats = {
-            "entropy": -negative_entropy_N,
+            "entropy": told.entropy_N,
             "logprob": view.student_N.detach(),
-            "student_stop_mass": p_NV[:, self.stop_ids].sum(-1),
+            "student_stop_mass": told.student_stop_N,
         }
-        if view.teacher_NV is not None:
-            stats["reverse_kl"] = negative_entropy_N - torch.linalg.vecdot(p_NV, view.teacher_NV)
-            stats["teacher_stop_mass"] = view.teacher_NV[:, self.stop_ids].exp().sum(-1)
+        if told.reverse_kl_N is not None:
+            stats |= {"reverse_kl": told.reverse_kl_N, "teacher_stop_mass": told.teacher_stop_N}
         elif view.scores is not None and view.scores.ids_NK is not None:
             ids_NK, teacher_NK = view.scores.ids_NK, view.scores.logprobs_NK
             stats["topk_reverse_kl"] = divergences.topk_reverse_kl(view.student_NV, ids_NK, teacher_NK)
@@ -244,6 +271,17 @@ class Objective:
             stats["sampler_gap"] = (view.student_N - view.behaviour_N).abs()
         return stats
 
+    def _told(self, view: View) -> Comparison:
+        p_NV, student_stop_N = view.student_NV.exp(), view.student_NV[:, self.stop_ids].exp().sum(-1)
+        negative_entropy_N = torch.linalg.vecdot(p_NV, view.student_NV)
+        reverse_kl_N = teacher_stop_N = None
+        if view.teacher_NV is not None:
+            reverse_kl_N = negative_entropy_N - torch.linalg.vecdot(p_NV, view.teacher_NV)
+            teacher_stop_N = view.teacher_NV[:, self.stop_ids].exp().sum(-1)
+        return Comparison(
+            reverse_kl_N, -negative_entropy_N, view.student_N, view.teacher_N, student_stop_N, teacher_stop_N
+        )
+
     def _log_probs(self, logits_NV: Tensor) -> Tensor:
         """fp32 log-probabilities, whatever the logits' dtype, at the method's temperature."""
         if self.temperature != 1.0:
@@ -251,8 +289,8 @@ class Objective:
         return torch.log_softmax(logits_NV, dim=-1, dtype=torch.float32)
 
     @torch.no_grad()
-    def _dense(self, scores: Any) -> Tensor | None:
-        return None if scores.hidden_ND is None else self._log_probs(scores.head(scores.hidden_ND))
+    def _logits(self, scores: Any) -> Tensor | None:
+        return None if scores is None or scores.hidden_ND is None else scores.head(scores.hidden_ND)
 
     def _chunk_size(self, head: Head, hidden_ND: Tensor) -> int:
         """As many tokens as CHUNK_ENTRIES logits make; more for a large head, whose gradient each adds to."""
@@ -310,6 +348,11 @@ class Objective:
                 f"objective: method {method.name!r} has anchor_beta={method.anchor_beta:g} but nobody "
                 f"scores as the anchor: score the tokens with the clean model, or set anchor_beta=0"
             )
+
+
+def _is_product(logits_NV: Tensor) -> bool:
+    """Whether the way back does not look at the logits: what follows a product (a cap, a scale) may."""
+    return type(logits_NV.grad_fn).__name__ in ("MmBackward0", "AddmmBackward0")
 
 
 def _at(values_NV: Tensor, tokens_N: Tensor) -> Tensor:

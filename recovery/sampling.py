@@ -22,10 +22,12 @@ from transformers.cache_utils import Cache, DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from recovery.decoder import PROVEN, UNLIKE, Decoder, decoder_of
+from recovery import native
+from recovery.decoder import PROVEN, Decoder, decoder_of
 from recovery.errors import InputError, RecoverError
-from recovery.forward import read_at_once, unwrap
+from recovery.forward import by_hand, logits_of, read_at_once, unwrap
 from recovery.grouping import alike
+from recovery.llama import UNLIKE
 from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
 from recovery.slots import Slots, attend
@@ -174,7 +176,8 @@ class _Batch:
         """Each distinct prompt once, beside others of its length; then a row for everyone who asked."""
         distinct = sorted(dict.fromkeys(map(tuple, self.prompts)), key=len)
         lengths = list(map(len, distinct))
-        groups = alike(lengths, read_at_once(self.device)) if self.in_place else [slice(None)]
+        at_once = read_at_once(self.device) * (4 if by_hand(self.model) else 1)  # where padding costs nothing
+        groups = alike(lengths, at_once) if self.in_place else [slice(None)]
         caches, logits = zip(*(self._read(distinct[group]) for group in groups), strict=True)
         self.cache = Slots.joined(caches, self.width) if self.in_place else caches[0]
         places = {prompt: i for i, prompt in enumerate(distinct)}
@@ -185,12 +188,16 @@ class _Batch:
 
     def _read(self, prompts: list[tuple[int, ...]]) -> tuple[Cache, Tensor]:
         """Left-padded prompts through the model: their cache and the logits that follow each."""
-        width = max(map(len, prompts))
+        width, reader = max(map(len, prompts)), by_hand(self.model) if self.in_place else None
+        cache: Cache
+        if reader:
+            cache = Slots(len(reader.layers))
+            return cache, logits_of(self.model, reader.remember(prompts, cache, width))
         tokens = [[self.pad_id] * (width - len(prompt)) + list(prompt) for prompt in prompts]
         starts_B1 = torch.tensor([[width - len(prompt)] for prompt in prompts], device=self.device)
         offsets_BT = torch.arange(width, device=self.device) - starts_B1
         mask_BT = offsets_BT >= 0 if min(map(len, prompts)) < width else None
-        cache: Cache = DynamicCache(config=self.model.config)
+        cache = DynamicCache(config=self.model.config)
         if self.in_place:
             cache = Slots(len(cache.layers))
         tokens_BT = torch.tensor(tokens, device=self.device)
@@ -268,6 +275,8 @@ def remaining(ended_B: Tensor) -> Tensor:
 def choose(logits_BV: Tensor, numbers_B: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """The token where the cumulative distribution passes each row's number; its fp32 log-probability."""
     logits_BV = logits_BV.float()
+    if temperature and (drawn := native.draw(logits_BV, numbers_B, temperature)):
+        return drawn
     if temperature not in (0.0, 1.0):
         logits_BV = logits_BV / temperature
     p_BV = logits_BV.softmax(-1)

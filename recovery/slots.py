@@ -75,6 +75,24 @@ class SlotLayer(DynamicLayer):
             self.values[:, :, start : self.length] = value_states
         return self.filled()
 
+    def place(self, keys: Tensor, values: Tensor, rows: Tensor, slots: Tensor, width: int) -> None:
+        """Hold tokens (N, G, W), each in its row's slot, up to `width`; zeros in the slots of nobody."""
+        count = int(rows[-1]) + 1
+        for name, tokens in (("keys", keys), ("values", values)):
+            held = tokens.new_zeros(count, tokens.shape[1], width + _room(width), tokens.shape[2])
+            held[rows, :, slots] = tokens
+            setattr(self, name, held)
+        self.length, self.is_initialized = width, True
+
+    def next_slot(self) -> tuple[Tensor, Tensor]:
+        """All keys and values, for one who writes the next slot himself: each head's slots in order."""
+        self.length += 1
+        slots, width = self.keys.shape[2:]
+        strides = self.keys.stride()
+        if self.length > slots or strides[2:] != (width, 1) or self.values.stride() != strides:
+            raise RuntimeError("slots: no room ahead, or heads that do not lie in order")
+        return self.keys, self.values
+
     def filled(self) -> tuple[Tensor, Tensor]:
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
@@ -106,10 +124,13 @@ def _with_room(parts: Sequence[Tensor], width: int) -> Tensor:
     Slots before a row's first hold zeros, since a hidden slot still meets a probability of zero.
     """
     _, heads, _, size = parts[0].shape
-    room = max(16, width // 2)
-    slots_BGSW = parts[0].new_empty(sum(map(len, parts)), heads, width + room, size)
+    slots_BGSW = parts[0].new_empty(sum(map(len, parts)), heads, width + _room(width), size)
     for part, own in zip(parts, slots_BGSW.split([len(part) for part in parts]), strict=True):
         before = width - part.shape[2]
         own[:, :, :before] = 0
         own[:, :, before:width] = part
     return slots_BGSW
+
+
+def _room(width: int) -> int:
+    return max(16, width // 2)

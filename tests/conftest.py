@@ -25,6 +25,12 @@ settings.register_profile("house", deadline=None, max_examples=50, derandomize=T
 settings.load_profile("house")
 
 
+@pytest.fixture(params=["kernels", "PyTorch"])
+def with_and_without_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice: by the compiled kernels, where the machine has a compiler, and in PyTorch's own operations."""
+    monkeypatch.setenv("RECOVER_NATIVE", str(int(request.param == "kernels")))
+
+
 @pytest.fixture
 def tiny_model() -> Qwen3ForCausalLM:
     return tiny.model()

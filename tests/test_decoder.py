@@ -13,13 +13,14 @@ from test_models import SMALL, architecture
 from test_sampling import STOPS, generated, prompts_of, teacher_forced
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from recovery import decoder, fused
+from recovery import fused, llama
 from recovery.decoder import PROVEN, Decoder, decoder_of
 from recovery.models import ChatModel, LoraSpec, adapter_off, add_lora, unwrap
 from recovery.rollouts import Rollouts
 from recovery.sampling import InProcessSampler, SamplingParams, remaining
 from recovery.slots import Slots
 
+pytestmark = pytest.mark.usefixtures("with_and_without_kernels")
 TAKEN = {  # None: not built as Llama's layers, or with windows; False: so built, but it computes otherwise
     "qwen3": True, "llama": True, "mistral": None, "no window": True, "phi3": None, "gemma3_text": None,
     "gemma2": None, "cohere": None, "granite": True, "granite with factors": False, "gpt2": None,
@@ -155,8 +156,8 @@ def test_who_listens_in_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_is_for_small_models_in_fp32_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny.model()
     assert decoder_of(model) is not None
-    monkeypatch.setattr(decoder, "MOST_WEIGHTS", 1000)
-    assert decoder_of(model) is None
+    monkeypatch.setattr(llama, "MOST_WEIGHTS", 1000)
+    assert decoder_of(tiny.model()) is None
     monkeypatch.undo()
     assert decoder_of(model.to(torch.bfloat16)) is None
     assert decoder_of(tiny.model().to("meta")) is None

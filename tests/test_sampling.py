@@ -17,6 +17,8 @@ from recovery.grouping import PASS, alike
 from recovery.rollouts import Rollouts
 from recovery.sampling import InProcessSampler, SamplingParams, choose
 
+pytestmark = pytest.mark.usefixtures("with_and_without_kernels")
+
 
 def prompts_of(n: int, low: int = 3, high: int = 20, seed: int = 0) -> list[list[int]]:
     draw = random.Random(seed)

@@ -1,0 +1,630 @@
+/* What PyTorch does in many passes over memory, in one: in fp32, on a CPU, on the threads that PyTorch has.
+
+   native.py compiles this file where it runs, for the processor it runs on, and says what the arguments mean.
+   Every function is called outside a parallel region, and begins one. */
+
+#include <math.h>
+#include <omp.h>
+#include <stdint.h>
+#include <string.h>
+
+/* A tile of a product, ROWS x PANEL numbers, stays in registers while their sums grow. */
+#if defined(__AVX512F__)
+enum { LANES = 16, ROWS = 8, VECTORS = 3 };
+#elif defined(__AVX2__)
+enum { LANES = 8, ROWS = 4, VECTORS = 3 };
+#else
+enum { LANES = 4, ROWS = 4, VECTORS = 4 };
+#endif
+enum { PANEL = LANES * VECTORS };
+typedef float vector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t integers __attribute__((vector_size(LANES * 4)));
+
+long panel_width(void) { return PANEL; }
+long threads(void) { return omp_get_max_threads(); }
+
+static inline long least(long a, long b) { return a < b ? a : b; }
+
+/* e^x to about two units in the last place: 2^n e^r by a polynomial in r. */
+static inline float exponential(float x)
+{
+    x = x > 88.0f ? 88.0f : x;
+    x = x < -87.0f ? -87.0f : x;
+    float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* adding 1.5 * 2^23 rounds */
+    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    union { int32_t bits; float number; } power = {((int32_t)n + 127) << 23};
+    return p * power.number;
+}
+
+/* ---- products: a weight lies in panels of PANEL columns, each row after row, the last filled with zeros ---- */
+
+/* out = a @ panel + bias + more, for as many rows and vectors as the compiler is told; a's number of row i and depth k
+   lies at i * down + k * along */
+__attribute__((always_inline)) static inline void tile(
+    const int rows, const int vectors, const float *a, long down, long along, const float *panel, long depth, float *out,
+    long stride, long columns, const float *bias, const float *more)
+{
+    vector sum[ROWS][VECTORS] = {0};
+    for (long k = 0; k < depth; k++, panel += vectors * LANES)
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < vectors; j++)
+                sum[i][j] += a[i * down + k * along] * *(const vector *)(panel + j * LANES);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++) {
+            long at = j * LANES, here = i * stride + at;
+            if (at + LANES <= columns) {
+                if (bias) sum[i][j] += *(const vector *)(bias + at);
+                if (more) sum[i][j] += *(const vector *)(more + here);
+                *(vector *)(out + here) = sum[i][j];
+            } else
+                for (long c = at; c < columns; c++)
+                    out[i * stride + c] = sum[i][j][c - at] + (bias ? bias[c] : 0) + (more ? more[i * stride + c] : 0);
+        }
+}
+
+#if defined(__AVX512F__)
+#define OF_EVERY_HEIGHT OF(1) OF(2) OF(3) OF(4) OF(5) OF(6) OF(7) OF(8)
+#else
+#define OF_EVERY_HEIGHT OF(1) OF(2) OF(3) OF(4)
+#endif
+
+static void panel_product(
+    const float *a, long rows, const float *panel, long depth, float *out, long stride, long columns,
+    const float *bias, const float *more)
+{
+    for (; rows > 0; rows -= ROWS, a += ROWS * depth, out += ROWS * stride, more += more ? ROWS * stride : 0)
+        switch (least(rows, ROWS)) {
+#define OF(n) case n: tile(n, VECTORS, a, depth, 1, panel, depth, out, stride, columns, bias, more); break;
+            OF_EVERY_HEIGHT
+#undef OF
+        }
+}
+
+/* out = a @ weight + bias + more; inside a parallel region, each thread takes its panels */
+static void product(
+    const float *a, long rows, const float *weight, long depth, float *out, long columns, const float *bias,
+    const float *more)
+{
+#pragma omp for schedule(static)
+    for (long c = 0; c < columns; c += PANEL)
+        panel_product(a, rows, weight + c * depth, depth, out + c, columns, least(PANEL, columns - c),
+                      bias ? bias + c : 0, more ? more + c : 0);
+}
+
+/* ---- one more token a row through Llama-like layers ---- */
+
+typedef struct {
+    long layers, hidden, queries, keys, width, feed;
+} Shape;
+
+typedef struct {
+    const float *before, *qkv, *qkv_bias, *head_norm, *out, *out_bias, *between;
+    const float *gate, *gate_bias, *up, *up_bias, *down, *down_bias;
+    float *keys, *values;
+    long row_stride, head_stride;
+    float before_epsilon, head_epsilon, between_epsilon, scale;
+} Layer;
+
+/* What it was multiplied with is given back. */
+static float norm(const float *x, const float *weight, float epsilon, long width, float *y)
+{
+    float squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (long i = 0; i < width; i++) squares += x[i] * x[i];
+    float scale = 1 / sqrtf(squares / width + epsilon);
+#pragma omp simd
+    for (long i = 0; i < width; i++) y[i] = x[i] * scale * weight[i];
+    return scale;
+}
+
+/* Both halves turned against each other */
+static void rotate(float *x, const float *cos, const float *sin, long width)
+{
+    long half = width / 2;
+#pragma omp simd
+    for (long i = 0; i < half; i++) {
+        float one = x[i], other = x[i + half];
+        x[i] = one * cos[i] - other * sin[i];
+        x[i + half] = other * cos[i + half] + one * sin[i + half];
+    }
+}
+
+/* One query over the slots seen so far; a mask hides the first ones. */
+static void attend(
+    const float *query, const float *keys, const float *values, const float *mask, long seen, long width, float scale,
+    float *score, float *out)
+{
+    long first = 0;
+    float most = -INFINITY, total = 0;
+    while (first < seen - 1 && mask[first] == -INFINITY) first++;
+    for (long s = first; s < seen; s++) {
+        float dot = 0;
+#pragma omp simd reduction(+ : dot)
+        for (long w = 0; w < width; w++) dot += query[w] * keys[s * width + w];
+        score[s] = dot * scale + mask[s];
+        most = score[s] > most ? score[s] : most;
+    }
+#pragma omp simd reduction(+ : total)
+    for (long s = first; s < seen; s++) total += score[s] = exponential(score[s] - most);
+    memset(out, 0, width * sizeof(float));
+    for (long s = first; s < seen; s++) {
+        float share = score[s] / total;
+#pragma omp simd
+        for (long w = 0; w < width; w++) out[w] += share * values[s * width + w];
+    }
+}
+
+/* A row's queries, keys and values in `own`: keys and values go into the slot, what is attended to into `mixed` */
+static void look_back(
+    const Shape *shape, const Layer *layer, long row, float *own, const float *cos, const float *sin, const float *mask,
+    long slot, float *score, float *mixed)
+{
+    long W = shape->width, heads = shape->queries + shape->keys, group = shape->queries / shape->keys;
+    for (long h = 0; h < heads; h++) {
+        if (layer->head_norm) norm(own + h * W, layer->head_norm + h * W, layer->head_epsilon, W, own + h * W);
+        rotate(own + h * W, cos, sin, W);
+    }
+    for (long g = 0; g < shape->keys; g++) {
+        long start = row * layer->row_stride + g * layer->head_stride;
+        float *keys = layer->keys + start, *values = layer->values + start;
+        memcpy(keys + slot * W, own + (shape->queries + g) * W, W * sizeof(float));
+        memcpy(values + slot * W, own + (heads + g) * W, W * sizeof(float));
+        for (long h = g * group; h < (g + 1) * group; h++)
+            attend(own + h * W, keys, values, mask, slot + 1, W, layer->scale, score, mixed + h * W);
+    }
+}
+
+/* gate = silu(x @ gate weight) * (x @ up weight), a panel and some rows at a time */
+static void gated(const Layer *layer, const float *x, long rows, long depth, float *gate, long columns)
+{
+    enum { AT_ONCE = 8 * ROWS };
+#pragma omp for schedule(static)
+    for (long c = 0; c < columns; c += PANEL) {
+        long n = least(PANEL, columns - c);
+        for (long b = 0; b < rows; b += AT_ONCE) {
+            float up[AT_ONCE * PANEL], *own = gate + b * columns + c;
+            long some = least(AT_ONCE, rows - b);
+            panel_product(x + b * depth, some, layer->gate + c * depth, depth, own, columns, n,
+                          layer->gate_bias ? layer->gate_bias + c : 0, 0);
+            panel_product(x + b * depth, some, layer->up + c * depth, depth, up, PANEL, n,
+                          layer->up_bias ? layer->up_bias + c : 0, 0);
+            for (long i = 0; i < some; i++)
+#pragma omp simd
+                for (long j = 0; j < n; j++)
+                    own[i * columns + j] *= up[i * PANEL + j] / (1 + exponential(-own[i * columns + j]));
+        }
+    }
+}
+
+/* x (rows, hidden) goes in as embeddings and comes out as the last layer leaves it. The mask is (rows, slot + 1);
+   scratch holds rows * (hidden + (2 queries + 2 keys) * width + feed + slot + 1) numbers. */
+void decode(
+    const Shape *shape, const Layer *layers, long rows, float *x, const float *cos, const float *sin, const float *mask,
+    long slot, float *scratch)
+{
+    long D = shape->hidden, W = shape->width, F = shape->feed, queries = shape->queries * W, seen = slot + 1;
+    long all = queries + 2 * shape->keys * W;
+    float *y = scratch, *qkv = y + rows * D, *mixed = qkv + rows * all, *gate = mixed + rows * queries;
+    float *score = gate + rows * F;
+#pragma omp parallel
+    for (const Layer *layer = layers; layer < layers + shape->layers; layer++) {
+#pragma omp for schedule(static)
+        for (long b = 0; b < rows; b++) norm(x + b * D, layer->before, layer->before_epsilon, D, y + b * D);
+        product(y, rows, layer->qkv, D, qkv, all, layer->qkv_bias, 0);
+#pragma omp for schedule(static)
+        for (long b = 0; b < rows; b++)
+            look_back(shape, layer, b, qkv + b * all, cos + b * W, sin + b * W, mask + b * seen, slot,
+                      score + b * seen, mixed + b * queries);
+        product(mixed, rows, layer->out, queries, x, D, layer->out_bias, x);
+#pragma omp for schedule(static)
+        for (long b = 0; b < rows; b++) norm(x + b * D, layer->between, layer->between_epsilon, D, y + b * D);
+        gated(layer, y, rows, D, gate, F);
+        product(gate, rows, layer->down, F, x, D, layer->down_bias, x);
+    }
+}
+
+/* ---- whole sequences, N tokens one after the other: what lies between a layer's products, and its gradients ---- */
+
+/* y = x / root mean square * weight, and the factor of each row */
+void norms(const float *x, const float *weight, float epsilon, long rows, long width, float *y, float *scale)
+{
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < rows; i++) scale[i] = norm(x + i * width, weight, epsilon, width, y + i * width);
+}
+
+/* dx = more + gradient along x; the weight's is added to what this thread has already */
+static void norm_back(
+    const float *dy, const float *x, const float *weight, float scale, long width, const float *more, float *dx,
+    float *d_weight)
+{
+    float dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (long i = 0; i < width; i++) dot += dy[i] * weight[i] * x[i];
+    float pull = dot * scale * scale / width;
+#pragma omp simd
+    for (long i = 0; i < width; i++) {
+        d_weight[i] += dy[i] * x[i] * scale;
+        dx[i] = (more ? more[i] : 0) + scale * (dy[i] * weight[i] - x[i] * pull);
+    }
+}
+
+/* d_weight: a row of zeros a thread */
+void norms_back(
+    const float *dy, const float *x, const float *weight, const float *scale, long rows, long width, const float *more,
+    float *dx, float *d_weight)
+{
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < rows; i++)
+        norm_back(dy + i * width, x + i * width, weight, scale[i], width, more + i * width, dx + i * width,
+                  d_weight + omp_get_thread_num() * width);
+}
+
+/* silu(gate) * up of rows that hold the one and then the other */
+void gates(const float *gate_up, long rows, long feed, float *out)
+{
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < rows; i++) {
+        const float *gate = gate_up + 2 * i * feed, *up = gate + feed;
+#pragma omp simd
+        for (long j = 0; j < feed; j++) out[i * feed + j] = gate[j] / (1 + exponential(-gate[j])) * up[j];
+    }
+}
+
+void gates_back(const float *gate_up, const float *dy, long rows, long feed, float *d_gate_up)
+{
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < rows; i++) {
+        const float *gate = gate_up + 2 * i * feed, *up = gate + feed, *own = dy + i * feed;
+        float *d_gate = d_gate_up + 2 * i * feed, *d_up = d_gate + feed;
+#pragma omp simd
+        for (long j = 0; j < feed; j++) {
+            float share = 1 / (1 + exponential(-gate[j]));
+            d_up[j] = own[j] * gate[j] * share;
+            d_gate[j] = own[j] * up[j] * share * (1 + gate[j] * (1 - share));
+        }
+    }
+}
+
+/* Queries and keys out of rows of queries, keys and values: normed, where they are, and turned. */
+void turns(
+    const Shape *shape, const float *qkv, const float *head_norm, float epsilon, const float *cos, const float *sin,
+    long rows, float *turned, float *scale)
+{
+    long W = shape->width, heads = shape->queries + shape->keys, all = heads + shape->keys;
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < rows; i++)
+        for (long h = 0; h < heads; h++) {
+            const float *x = qkv + (i * all + h) * W;
+            float *y = turned + (i * heads + h) * W;
+            if (head_norm) scale[i * heads + h] = norm(x, head_norm + h * W, epsilon, W, y);
+            else memcpy(y, x, W * sizeof(float));
+            rotate(y, cos + i * W, sin + i * W, W);
+        }
+}
+
+/* d_turned is turned back on the way. */
+void turns_back(
+    const Shape *shape, float *d_turned, const float *qkv, const float *head_norm, const float *scale, const float *cos,
+    const float *sin, long rows, float *d_qkv, float *d_norm)
+{
+    long W = shape->width, heads = shape->queries + shape->keys, all = heads + shape->keys, half = W / 2;
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < rows; i++)
+        for (long h = 0; h < heads; h++) {
+            float *dy = d_turned + (i * heads + h) * W, *dx = d_qkv + (i * all + h) * W;
+            const float *c = cos + i * W, *s = sin + i * W;
+#pragma omp simd
+            for (long w = 0; w < half; w++) {
+                float one = dy[w], other = dy[w + half];
+                dy[w] = one * c[w] + other * s[w + half];
+                dy[w + half] = other * c[w + half] - one * s[w];
+            }
+            if (head_norm)
+                norm_back(dy, qkv + (i * all + h) * W, head_norm + h * W, scale[i * heads + h], W, 0, dx,
+                          d_norm + (omp_get_thread_num() * heads + h) * W);
+            else memcpy(dx, dy, W * sizeof(float));
+        }
+}
+
+/* ---- attention of each token to those before it in its sequence ---- */
+
+enum { NARROW = 2 * LANES, BLOCK = 4 * ROWS }; /* columns of a head's panels; queries looked at together */
+
+static inline long padded(long n) { return (n + NARROW - 1) / NARROW * NARROW; }
+
+/* Scores of `all` slots, whole vectors of them, become shares of those seen, times their sum; its logarithm on the way.
+   Each loop is over rows, so that many of these short reductions are under way at once. */
+static void soften(
+    float *score, long stride, int rows, int seen, int all, float scale, float *total, float *log_sums, long log_stride)
+{
+    float most[BLOCK];
+    for (int r = 0; r < rows; r++) {
+        float *own = score + r * stride, top = -INFINITY;
+#pragma omp simd reduction(max : top)
+        for (int s = 0; s < all; s++) {
+            own[s] = s < seen + r ? own[s] : -INFINITY;
+            top = own[s] > top ? own[s] : top;
+        }
+        most[r] = top;
+    }
+    for (int r = 0; r < rows; r++) {
+        float *own = score + r * stride, top = most[r], sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int s = 0; s < all; s++) sum += own[s] = exponential((own[s] - top) * scale);
+        total[r] = sum;
+    }
+    for (int r = 0; r < rows; r++) log_sums[r * log_stride] = most[r] * scale + logf(total[r]);
+}
+
+/* out (rows, columns) = a @ panels (+ out); `step` numbers from panel to panel */
+static void narrow_product(
+    const float *a, long down, long along, long rows, const float *panels, long step, long depth, float *out,
+    long stride, long columns, int add)
+{
+    for (long c = 0; c < columns; c += NARROW, panels += step)
+        for (long i = 0; i < rows; i += ROWS) {
+            const float *from = a + i * down;
+            float *to = out + i * stride + c;
+            switch (least(rows - i, ROWS)) {
+#define OF(n) case n: tile(n, 2, from, down, along, panels, depth, to, stride, columns - c, 0, add ? to : 0); break;
+                OF_EVERY_HEIGHT
+#undef OF
+            }
+        }
+}
+
+/* x (count, width) into panels: of rows, as the right side of y @ x; or of columns, of y @ transposed x */
+static void pack(const float *x, long stride, long count, long width, float *panels)
+{
+    for (long c = 0; c < width; c += NARROW)
+        for (long s = 0; s < count; s++, panels += NARROW) {
+            long some = least(NARROW, width - c);
+            if (some == NARROW) memcpy(panels, x + s * stride + c, NARROW * sizeof(float));
+            else
+                for (long w = 0; w < NARROW; w++) panels[w] = w < some ? x[s * stride + c + w] : 0;
+        }
+}
+
+/* A square of LANES rows, those beyond `count` zeros: halves change places, then quarters, ... */
+static void transpose(const float *x, long stride, long count, float *out, long out_stride)
+{
+    vector row[LANES];
+    for (long i = 0; i < LANES; i++) row[i] = i < count ? *(const vector *)(x + i * stride) : (vector){0};
+#pragma GCC unroll 8
+    for (int step = LANES / 2; step; step /= 2) {
+        integers upper, lower;
+        for (int j = 0; j < LANES; j++) {
+            upper[j] = j & step ? LANES + j - step : j;
+            lower[j] = j & step ? LANES + j : j + step;
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++)
+            if (!(i & step)) {
+                vector one = row[i], other = row[i + step];
+                row[i] = __builtin_shuffle(one, other, upper);
+                row[i + step] = __builtin_shuffle(one, other, lower);
+            }
+    }
+    for (long i = 0; i < LANES; i++) *(vector *)(out + i * out_stride) = row[i];
+}
+
+static void pack_transposed(const float *x, long stride, long count, long width, float *panels)
+{
+    for (long s = 0; s < count; s += NARROW, panels += NARROW * width) {
+        long w = 0;
+        for (; w + LANES <= width; w += LANES)
+            for (long i = 0; i < NARROW; i += LANES)
+                transpose(x + (s + i) * stride + w, stride, count - s - i, panels + w * NARROW + i, NARROW);
+        for (; w < width; w++)
+            for (long i = 0; i < NARROW; i++) panels[w * NARROW + i] = s + i < count ? x[(s + i) * stride + w] : 0;
+    }
+}
+
+/* How many numbers a thread needs for sequences of up to so many tokens */
+long scratch_size(const Shape *shape, long longest)
+{
+    long W = shape->width, L = padded(longest);
+    return L * W * 2 + L * padded(W) + 2 * BLOCK * L + 2 * longest * W + 2 * BLOCK * padded(W);
+}
+
+/* mixed (N, queries, width) and, for the way back, the logarithm of each softmax' sum */
+void attention(
+    const Shape *shape, const long *bounds, long sequences, const float *turned, const float *qkv, float scale,
+    float *mixed, float *sums, float *scratch, long each)
+{
+    long H = shape->queries, G = shape->keys, W = shape->width, group = H / G;
+    long turned_row = (H + G) * W, qkv_row = (H + 2 * G) * W;
+#pragma omp parallel for collapse(2) schedule(dynamic)
+    for (long q = 0; q < sequences; q++)
+        for (long g = 0; g < G; g++) {
+            long begin = bounds[q], L = bounds[q + 1] - begin, wide = padded(L);
+            float *keys = scratch + omp_get_thread_num() * each, *values = keys + wide * W;
+            float *score = values + L * padded(W), total[BLOCK];
+            pack_transposed(turned + begin * turned_row + (H + g) * W, turned_row, L, W, keys);
+            pack(qkv + begin * qkv_row + (H + G + g) * W, qkv_row, L, W, values);
+            for (long h = g * group; h < (g + 1) * group; h++)
+                for (long i = 0; i < L; i += BLOCK) {
+                    long rows = least(BLOCK, L - i), end = i + rows, at = begin + i;
+                    narrow_product(turned + at * turned_row + h * W, turned_row, 1, rows, keys, W * NARROW, W, score,
+                                   wide, padded(end), 0);
+                    soften(score, wide, rows, i + 1, padded(end), scale, total, sums + at * H + h, H);
+                    float *out = mixed + (at * H + h) * W;
+                    narrow_product(score, wide, 1, rows, values, L * NARROW, end, out, H * W, W, 0);
+                    for (long r = 0; r < rows; r++)
+#pragma omp simd
+                        for (long w = 0; w < W; w++) out[r * H * W + w] *= 1 / total[r];
+                }
+        }
+}
+
+/* Gradients along turned queries and keys, and along the values in d_qkv, whose other parts stay untouched */
+void attention_back(
+    const Shape *shape, const long *bounds, long sequences, const float *turned, const float *qkv, float scale,
+    const float *mixed, const float *sums, const float *d_mixed, float *d_turned, float *d_qkv, float *scratch, long each)
+{
+    long H = shape->queries, G = shape->keys, W = shape->width, group = H / G;
+    long turned_row = (H + G) * W, qkv_row = (H + 2 * G) * W, mixed_row = H * W;
+#pragma omp parallel for collapse(2) schedule(dynamic)
+    for (long q = 0; q < sequences; q++)
+        for (long g = 0; g < G; g++) {
+            long begin = bounds[q], L = bounds[q + 1] - begin, wide = padded(L);
+            float *across = scratch + omp_get_thread_num() * each, *values = across + wide * W;
+            float *keys = values + wide * W, *share = keys + L * padded(W), *slope = share + BLOCK * wide;
+            float *d_keys = slope + BLOCK * wide, *d_values = d_keys + L * W;
+            float *queries = d_values + L * W, *wanted = queries + BLOCK * padded(W);
+            const float *own_keys = turned + begin * turned_row + (H + g) * W;
+            pack_transposed(own_keys, turned_row, L, W, across);
+            pack(own_keys, turned_row, L, W, keys);
+            pack_transposed(qkv + begin * qkv_row + (H + G + g) * W, qkv_row, L, W, values);
+            memset(d_keys, 0, 2 * L * W * sizeof(float));
+            for (long h = g * group; h < (g + 1) * group; h++)
+                for (long i = 0; i < L; i += BLOCK) {
+                    long rows = least(BLOCK, L - i), end = i + rows, at = begin + i;
+                    const float *query = turned + at * turned_row + h * W, *dy = d_mixed + (at * H + h) * W;
+                    narrow_product(query, turned_row, 1, rows, across, W * NARROW, W, share, wide, padded(end), 0);
+                    narrow_product(dy, mixed_row, 1, rows, values, W * NARROW, W, slope, wide, padded(end), 0);
+                    float mean[BLOCK];
+                    for (long r = 0; r < rows; r++) {
+                        const float *y = mixed + ((at + r) * H + h) * W;
+                        float dot = 0;
+#pragma omp simd reduction(+ : dot)
+                        for (long w = 0; w < W; w++) dot += dy[r * mixed_row + w] * y[w];
+                        mean[r] = dot;
+                    }
+                    int all = padded(end);
+                    for (int r = 0; r < rows; r++) {
+                        float *p = share + r * wide, *d = slope + r * wide, middle = mean[r], sum = sums[(at + r) * H + h];
+                        int seen = i + r + 1;
+#pragma omp simd
+                        for (int s = 0; s < all; s++) {
+                            float one = s < seen ? exponential(p[s] * scale - sum) : 0;
+                            p[s] = one;
+                            d[s] = one * (d[s] - middle) * scale;
+                        }
+                    }
+                    pack(query, turned_row, rows, W, queries);
+                    pack(dy, mixed_row, rows, W, wanted);
+                    narrow_product(slope, wide, 1, rows, keys, L * NARROW, end, d_turned + at * turned_row + h * W,
+                                   turned_row, W, 0);
+                    narrow_product(slope, 1, wide, end, queries, rows * NARROW, rows, d_keys, W, W, 1);
+                    narrow_product(share, 1, wide, end, wanted, rows * NARROW, rows, d_values, W, W, 1);
+                }
+            for (long s = 0; s < L; s++) {
+                memcpy(d_turned + (begin + s) * turned_row + (H + g) * W, d_keys + s * W, W * sizeof(float));
+                memcpy(d_qkv + (begin + s) * qkv_row + (H + G + g) * W, d_values + s * W, W * sizeof(float));
+            }
+        }
+}
+
+/* ---- KL(p || q) of logits, row by row, and its slope along p's ---- */
+
+enum { SUMMED = 1024 }; /* numbers that are added up in fp32, before their sum joins others in double */
+
+static float highest(const float *x, long width)
+{
+    float most = -INFINITY;
+#pragma omp simd reduction(max : most)
+    for (long v = 0; v < width; v++) most = x[v] > most ? x[v] : most;
+    return most;
+}
+
+static float mass(const float *x, float scale, float log_sum, const long *entries, long count)
+{
+    float total = 0;
+    for (long k = 0; k < count; k++) total += expf(x[entries[k]] * scale - log_sum);
+    return total;
+}
+
+/* A row of `told` is: the KL, p's entropy, the log-probabilities of the token under p and q, and how much of each lies
+   on the stops. The slope may be the student's own place, or nowhere. */
+void reverse_kl(
+    const float *student, const float *teacher, float scale, const long *tokens, const long *stops, long n_stops,
+    long rows, long width, float *slope, float *told)
+{
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < rows; i++) {
+        const float *s = student + i * width, *t = teacher + i * width;
+        float s_most = highest(s, width), t_most = highest(t, width);
+        double s_total = 0, t_total = 0, scores = 0, gaps = 0;
+        for (long from = 0; from < width; from += SUMMED) {
+            float s_some = 0, t_some = 0, scores_some = 0, gaps_some = 0;
+#pragma omp simd reduction(+ : s_some, t_some, scores_some, gaps_some)
+            for (long v = from; v < least(from + SUMMED, width); v++) {
+                float a = (s[v] - s_most) * scale, b = (t[v] - t_most) * scale, share = exponential(a);
+                s_some += share;
+                t_some += exponential(b);
+                scores_some += share * a;
+                gaps_some += share * (a - b);
+            }
+            s_total += s_some, t_total += t_some, scores += scores_some, gaps += gaps_some;
+        }
+        double s_log = log(s_total), t_log = log(t_total), mean_gap = gaps / s_total;
+        float p_sum = s_most * scale + s_log, q_sum = t_most * scale + t_log, *own = told + 6 * i;
+        own[0] = mean_gap - s_log + t_log;
+        own[1] = s_log - scores / s_total;
+        own[2] = s[tokens[i]] * scale - p_sum;
+        own[3] = t[tokens[i]] * scale - q_sum;
+        own[4] = mass(s, scale, p_sum, stops, n_stops);
+        own[5] = mass(t, scale, q_sum, stops, n_stops);
+        if (!slope) continue;
+        float *d = slope + i * width, share = scale / s_total, middle = mean_gap;
+#pragma omp simd
+        for (long v = 0; v < width; v++) {
+            float a = (s[v] - s_most) * scale, b = (t[v] - t_most) * scale;
+            d[v] = share * exponential(a) * (a - b - middle);
+        }
+    }
+}
+
+/* ---- the token of each row where the running sum of its probabilities passes a number ---- */
+
+enum { PIECE = 128 }; /* entries whose sum is known before it is looked where among them the number lies */
+
+/* Below fp32's smallest probability there is none: what is impossible is never taken. */
+static inline float likelihood(float x) { return x < -87.0f ? 0 : exponential(x); }
+
+#define BELOW_ONE (1 - 1e-12)
+
+/* Which of some entries; their sum, as it was made here, is not left behind by rounding elsewhere. */
+static long passed(const float *x, float most, float scale, long count, double left)
+{
+    float share[PIECE];
+    double total = 0;
+    for (long v = 0; v < count; v++) total += share[v] = likelihood((x[v] - most) * scale);
+    left = fmin(left, total * BELOW_ONE);
+    long last = 0;
+    for (long v = 0; v < count && left >= 0; v++)
+        if (share[v] > 0) last = v, left -= share[v];
+    return last;
+}
+
+void draw(
+    const float *logits, const double *numbers, float scale, long rows, long width, long *tokens, float *log_probs)
+{
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < rows; i++) {
+        const float *x = logits + i * width;
+        float most = highest(x, width), sums[(width + PIECE - 1) / PIECE];
+        double total = 0;
+        for (long from = 0; from < width; from += PIECE) {
+            float some = 0;
+#pragma omp simd reduction(+ : some)
+            for (long v = from; v < least(from + PIECE, width); v++) some += likelihood((x[v] - most) * scale);
+            total += sums[from / PIECE] = some;
+        }
+        double left = fmin(numbers[i], BELOW_ONE) * total;
+        long piece = 0, last = (width - 1) / PIECE;
+        while (piece < last && left >= sums[piece]) left -= sums[piece++];
+        while (piece > 0 && sums[piece] <= 0) piece--; /* rounding led past the last one that can be */
+        long from = piece * PIECE;
+        tokens[i] = from + passed(x + from, most, scale, least(PIECE, width - from), left);
+        log_probs[i] = (x[tokens[i]] - most) * scale - log(total);
+    }
+}

@@ -1,0 +1,248 @@
+"""The kernels of native.c, compiled when first wanted: fp32 on a CPU, where the machine has a compiler.
+
+Everything here has a form in PyTorch that is used where this is None: no compiler, another system, another
+threading library than PyTorch's GCC one, or RECOVER_NATIVE=0. What is compiled lies in the user's cache under
+a name made of the source, the compiler and the processor, so that no machine runs what another one made.
+
+Shapes: B rows, D hidden, S slots, W head width, N tokens, V vocabulary; O outputs of I inputs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from recovery.llama import LayerWeights
+    from recovery.slots import Slots
+
+log = logging.getLogger(__name__)
+SWITCH = "RECOVER_NATIVE"  # 0: compile nothing
+SOURCE = Path(__file__).with_suffix(".c")
+FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
+WIDE = ["-mprefer-vector-width=512"]  # on x86, where compilers hold back
+PATIENCE = 120  # seconds
+EXPORTED = re.compile(r"^(?:void|long) (\w+)\(([^)]*)\)", re.MULTILINE)
+PRODUCTS = ("qkv", "out", "gate", "up", "down")
+NUMBERS = ("before_epsilon", "head_epsilon", "between_epsilon", "scale")
+
+
+def library() -> Any:
+    """The compiled kernels, or None."""
+    return None if os.environ.get(SWITCH) == "0" else _library()
+
+
+def call(kernel: Any, *given: Any) -> int:
+    """A kernel with addresses of contiguous tensors, and numbers."""
+    assert all(x.is_contiguous() for x in given if isinstance(x, Tensor))
+    return kernel(*(x.data_ptr() if isinstance(x, Tensor) else x for x in given))
+
+
+@cache
+def _library() -> Any:
+    compiler, threads = shutil.which(os.environ.get("CC", "cc")), _threads()
+    if compiler is None or threads is None:
+        return None
+    try:
+        kernels = _loaded(_compiled(compiler, threads)) or ctypes.CDLL(str(_compiled(compiler, threads)))
+    except (OSError, subprocess.SubprocessError) as error:
+        log.info("native: nothing was compiled, PyTorch does it all (%s)", error)
+        return None
+    for name, parameters in EXPORTED.findall(SOURCE.read_text(encoding="utf-8")):
+        kernel = getattr(kernels, name)
+        kernel.argtypes, kernel.restype = _kinds(parameters), ctypes.c_long
+    return kernels
+
+
+def _loaded(path: Path) -> Any:
+    """The library, or None and it is gone: what cannot be loaded is damaged, and made anew."""
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:
+        path.unlink(missing_ok=True)
+        return None
+
+
+def _kinds(parameters: str) -> list[Any]:
+    """What a function of native.c is given, as it says itself."""
+    kinds = {"long": ctypes.c_long, "float": ctypes.c_float}
+    given = [] if parameters == "void" else parameters.split(",")
+    return [ctypes.c_void_p if "*" in one else kinds[one.split()[-2]] for one in given]
+
+
+def _threads() -> str | None:
+    """The file of PyTorch's OpenMP library: two in one process would wait for each other."""
+    try:
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    found = {line.split(maxsplit=5)[5] for line in lines if "/libgomp" in line}
+    own = {name for name in found if name.startswith(str(Path(torch.__file__).parent))} or found
+    return own.pop() if len(own) == 1 else None
+
+
+def _compiled(compiler: str, threads: str) -> Path:
+    """The library of this source, compiler and processor: made once, by whoever comes first."""
+    asked = [compiler, "--version"]
+    known = subprocess.run(asked, capture_output=True, check=True, timeout=PATIENCE).stdout
+    key = hashlib.sha256(SOURCE.read_bytes() + known + f"{_flags()}{threads}{_processor()}".encode())
+    ready = _folder() / f"native-{key.hexdigest()[:24]}.so"
+    if not ready.exists():
+        with tempfile.TemporaryDirectory(dir=ready.parent) as folder:
+            parts = Path(folder) / "native.o", Path(folder) / "native.so"
+            _run([compiler, *_flags(), "-fPIC", "-c", str(SOURCE), "-o", str(parts[0])])
+            _run([compiler, "-shared", str(parts[0]), threads, "-lm", "-o", str(parts[1])])
+            parts[1].replace(ready)
+    return ready
+
+
+def _flags() -> list[str]:
+    return FLAGS + (WIDE if platform.machine() == "x86_64" else [])
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    if done.returncode:
+        raise OSError(f"{command[0]}: {done.stderr.strip()[-300:]}")
+
+
+def _folder() -> Path:
+    """Where only this user writes: code is run from here."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "recover"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise OSError(f"{folder} can be written to by others")
+    return folder
+
+
+def _processor() -> str:
+    """What this processor can do; its name where that is not told."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    told = [line for line in lines if line.startswith(("flags", "Features"))]
+    return platform.machine() + (told[0] if told else platform.processor())
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` tells of each token."""
+
+    reverse_kl_N: Any
+    entropy_N: Tensor
+    student_N: Tensor  # log-probabilities of the token
+    teacher_N: Any
+    student_stop_N: Tensor  # probability of the stops
+    teacher_stop_N: Any
+
+
+def compare(
+    student_NV: Tensor, teacher_NV: Tensor, tokens_N: Tensor, stops: Tensor, temperature: float,
+    overwrite: bool,
+) -> tuple[Comparison, Tensor | None] | None:  # fmt: skip
+    """Two sets of logits, and the slope of the reverse KL along the student's if gradients are on; it takes
+    the logits' own place where they may be overwritten. None where there are no kernels for them."""
+    kernels, both = library(), (student_NV, teacher_NV)
+    if kernels is None or not _fits(*both) or student_NV.shape != teacher_NV.shape:
+        return None
+    told_N6, slope_NV = student_NV.new_empty(len(student_NV), 6), None
+    if torch.is_grad_enabled() and student_NV.requires_grad:
+        slope_NV = student_NV.detach() if overwrite else torch.empty_like(student_NV)
+    size, tokens_N = student_NV.shape, tokens_N.contiguous()
+    call(kernels.reverse_kl, *both, 1 / temperature, tokens_N, stops, len(stops), *size, slope_NV, told_N6)
+    return Comparison(*told_N6.t().contiguous()), slope_NV
+
+
+def draw(logits_BV: Tensor, numbers_B: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
+    """The token where each row's running sum of probabilities passes its number, and its log-probability."""
+    kernels = library()
+    if kernels is None or not _fits(logits_BV):
+        return None
+    token_B, logprob_B = torch.empty_like(numbers_B, dtype=torch.long), logits_BV.new_empty(len(logits_BV))
+    call(
+        kernels.draw, logits_BV, numbers_B.contiguous(), 1 / temperature, *logits_BV.shape, token_B, logprob_B
+    )
+    return token_B, logprob_B
+
+
+def _fits(*tensors: Tensor) -> bool:
+    return all(x.dtype == torch.float32 and x.device.type == "cpu" and x.is_contiguous() for x in tensors)
+
+
+class Shape(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_long) for name in ("layers", "hidden", "queries", "keys", "width", "feed")]
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_void_p) for name in (
+            "before", "qkv", "qkv_bias", "head_norm", "out", "out_bias", "between",
+            "gate", "gate_bias", "up", "up_bias", "down", "down_bias", "keys", "values",
+        )),
+        *((name, ctypes.c_long) for name in ("row_stride", "head_stride")),
+        *((name, ctypes.c_float) for name in NUMBERS),
+    ]  # fmt: skip
+
+
+class Layers:
+    """Llama-like layers for a token a row, all in one call."""
+
+    def __init__(self, kernels: Any, layers: Sequence[LayerWeights]) -> None:
+        self.kernels, one = kernels, layers[0]
+        self.shape = Shape(len(layers), len(one.before), one.queries, one.keys, one.width, len(one.gate))
+        self.held: list[Tensor] = []
+        self.layers = (_Layer * len(layers))(*map(self._layer, layers))
+
+    def _layer(self, weights: LayerWeights) -> _Layer:
+        """Addresses of what is held for as long as this object is."""
+        weights.check(self.shape.hidden, self.shape.feed)
+        given: dict[str, int | None] = {}
+        for name, tensor in weights.tensors().items():
+            if tensor is not None:
+                tensor = _panels(tensor, self.kernels.panel_width()) if name in PRODUCTS else tensor
+                self.held.append(tensor.detach().contiguous())
+            given[name] = None if tensor is None else self.held[-1].data_ptr()
+        numbers = {name: getattr(weights, name) for name in NUMBERS}
+        return _Layer(**given, **numbers)
+
+    def __call__(
+        self, x_BD: Tensor, cos_B1W: Tensor, sin_B1W: Tensor, mask_B11S: Tensor, slots: Slots
+    ) -> Tensor:
+        """`x_BD` itself, changed."""
+        rows, seen, shape = len(x_BD), mask_B11S.shape[-1], self.shape
+        if cos_B1W.shape[-1] != shape.width:
+            raise RuntimeError("a part of each head is turned, not all of it")
+        for layer, own in zip(self.layers, slots.layers, strict=True):
+            keys, values = own.next_slot()
+            layer.keys, layer.values = keys.data_ptr(), values.data_ptr()
+            layer.row_stride, layer.head_stride = keys.stride()[:2]
+        a_row = shape.hidden + 2 * (shape.queries + shape.keys) * shape.width + shape.feed + seen
+        cos, sin, mask = cos_B1W.contiguous(), sin_B1W.contiguous(), mask_B11S.contiguous()
+        scratch = x_BD.new_empty(rows * a_row)
+        given = ctypes.byref(shape), self.layers, rows, x_BD, cos, sin, mask, seen - 1, scratch
+        call(self.kernels.decode, *given)
+        return x_BD
+
+
+def _panels(weight_OI: Tensor, width: int) -> Tensor:
+    """A linear layer's weight in panels of so many outputs, input after input; zeros fill the last."""
+    padded = torch.nn.functional.pad(weight_OI, (0, 0, 0, -len(weight_OI) % width))
+    return padded.view(-1, width, weight_OI.shape[1]).transpose(1, 2)
