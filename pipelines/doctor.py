@@ -15,7 +15,7 @@ FREE_GIB = 2
 def examine(home: Path, db_url: str | None) -> list[dict[str, Any]]:
     """One row a question: name, ok, whether it is needed, detail, remedy."""
     packages = map(_package, ("transformers", "peft", "accelerate", "lm_eval"))
-    return [_torch(), *packages, _vllm(), _disk(home), _database(home, db_url)]
+    return [_torch(), _kernels(), *packages, _vllm(), _disk(home), _database(home, db_url)]
 
 
 def _row(name: str, ok: bool, detail: str, remedy: str = "", needed: bool = True) -> dict[str, Any]:
@@ -31,6 +31,14 @@ def _torch() -> dict[str, Any]:
     if torch.cuda.is_available():
         where = torch.cuda.get_device_name(0)
     return _row("torch", True, f"{torch.__version__} on {where}")
+
+
+def _kernels() -> dict[str, Any]:
+    from recovery import native
+
+    there = native.library() is not None
+    detail = "compiled" if there else "none: without a C compiler a CPU trains at two thirds of its speed"
+    return _row("kernels", there, detail, needed=False)
 
 
 def _package(name: str) -> dict[str, Any]:

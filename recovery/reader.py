@@ -82,7 +82,7 @@ class Reader:
         x_ND = self.norm(x_ND)
         if len(x_ND) < tokens_BT.numel():
             x_ND = x_ND.new_zeros(tokens_BT.numel(), x_ND.shape[1]).index_copy(0, places_N, x_ND)
-        return x_ND.view(*tokens_BT.shape, -1)
+        return x_ND.view(*tokens_BT.shape, x_ND.shape[-1])
 
     def remember(self, sequences: Sequence[Sequence[int]], slots: Slots, width: int) -> Tensor:
         """Their keys and values into slots of their own, where all end at `width`; the last state of each."""
@@ -145,7 +145,8 @@ class _Pass:
     @cached_property
     def scratch(self) -> tuple[Tensor, int]:
         """Where each thread works, and how many numbers that are."""
-        each = call(self.kernels.scratch_size, self.address, int(self.bounds.diff().max()))
+        lengths = self.bounds.diff()
+        each = call(self.kernels.scratch_size, self.address, int(lengths.max()) if len(lengths) else 0)
         return self.partial(each), each
 
     def partial(self, *size: int) -> Tensor:

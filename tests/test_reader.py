@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -174,3 +176,18 @@ def test_parts_of_the_same_names_that_are_made_otherwise_are_left_to_the_model()
     assert by_hand(model) is None
     assert PROVEN[model] == {True: False}
     agree(model, TOKENS, None, None)
+
+
+def test_nothing_but_padding_is_nothing() -> None:
+    model = tiny.model()
+    assert not hidden_states(model, TOKENS, torch.zeros_like(TOKENS)).any()
+    assert hidden_states(model, TOKENS[:0]).shape == (0, 14, 32)
+
+
+def test_a_model_that_nobody_needs_is_let_go() -> None:
+    model = tiny.model()
+    hidden_states(model, TOKENS).sum().backward()
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
