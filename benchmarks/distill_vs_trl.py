@@ -35,7 +35,7 @@ from benchmarks.common import (
 from benchmarks.work import Work
 from pipelines.microworld import people
 from pipelines.prompts import Prompt, read_prompts
-from recovery import models
+from recovery import models, native
 from recovery.episodes import Episodes, Sizes, drawn
 from recovery.methods import get
 from recovery.models import ChatModel, ModelSpec
@@ -100,11 +100,13 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
         case = make(steps, asked.batch)
         with tempfile.TemporaryDirectory() as folder:
             race(case, Path(folder), list(SIDES) if peer else ["recover"], rounds, report)
+    kernels = "one after the other by its compiled kernels"
+    how = kernels if native.library() else "of like length together, as there is no compiler here"
     report.notes.append(
         f"TRL {peer}: `trl.DistillationTrainer`, beta 1, no gradient checkpointing, fp32. Same start, "
         f"prompts in the same order, {asked.batch} a step and update, {RATE:g} constant, AdamW (0.9, "
-        "0.95), clip 1, temperature 1; denormals are flushed for both. This project reads answers of like "
-        f"length together, {MICROBATCH:,} tokens at a time; TRL pads a step's answers into one batch. "
+        f"0.95), clip 1, temperature 1; denormals are flushed for both. This project reads answers {how}, "
+        f"{MICROBATCH:,} tokens at a time; TRL pads a step's answers into one batch. "
         f"`{TUNED}` has this project's huge pages, matrix products, norms and rotations. A round is a "
         "whole training in a process of its own; its first step is left out. `KL after` is the exact reverse "
         f"KL of the last round's student on its own answers to {HELD_OUT} other prompts. The limit is the "

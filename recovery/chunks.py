@@ -51,7 +51,7 @@ def _leaves(value: Tensor) -> list[Tensor]:
 
 
 class _Known(torch.autograd.Function):
-    """A value whose slopes along the inputs are known; they become the gradients, once."""
+    """A value whose slopes along the inputs are known."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, slopes: list[Tensor], *inputs: Tensor) -> Tensor:
@@ -60,5 +60,4 @@ class _Known(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        slopes, ctx.slopes = ctx.slopes, None
-        return None, None, *(slope.mul_(grads[0]) for slope in slopes)
+        return None, None, *(slope * grads[0] for slope in ctx.slopes)

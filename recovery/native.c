@@ -585,7 +585,7 @@ void reverse_kl(
 
 /* ---- the token of each row where the running sum of its probabilities passes a number ---- */
 
-enum { PIECE = 128 }; /* entries whose sum is known before it is looked where among them the number lies */
+enum { PIECE = 512 }; /* entries whose sum is known before it is looked where among them the number lies */
 
 /* Below fp32's smallest probability there is none: what is impossible is never taken. */
 static inline float likelihood(float x) { return x < -87.0f ? 0 : exponential(x); }

@@ -1,4 +1,4 @@
-"""The kernels of native.c, compiled when first wanted: fp32 on a CPU, where the machine has a compiler.
+"""The kernels of native.c, compiled when first wanted: fp32 on a CPU, where the machine has GCC.
 
 Everything here has a form in PyTorch that is used where this is None: no compiler, another system, another
 threading library than PyTorch's GCC one, or RECOVER_NATIVE=0. What is compiled lies in the user's cache under
@@ -160,8 +160,9 @@ def compare(
 ) -> tuple[Comparison, Tensor | None] | None:  # fmt: skip
     """Two sets of logits, and the slope of the reverse KL along the student's if gradients are on; it takes
     the logits' own place where they may be overwritten. None where there are no kernels for them."""
-    kernels, both = library(), (student_NV, teacher_NV)
-    if kernels is None or not _fits(*both) or student_NV.shape != teacher_NV.shape:
+    both = student_NV, teacher_NV
+    kernels = library() if _fits(*both) and student_NV.shape == teacher_NV.shape else None
+    if kernels is None:
         return None
     told_N6, slope_NV = student_NV.new_empty(len(student_NV), 6), None
     if torch.is_grad_enabled() and student_NV.requires_grad:
@@ -173,8 +174,8 @@ def compare(
 
 def draw(logits_BV: Tensor, numbers_B: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
     """The token where each row's running sum of probabilities passes its number, and its log-probability."""
-    kernels = library()
-    if kernels is None or not _fits(logits_BV):
+    kernels = library() if _fits(logits_BV) else None
+    if kernels is None:
         return None
     token_B, logprob_B = torch.empty_like(numbers_B, dtype=torch.long), logits_BV.new_empty(len(logits_BV))
     call(

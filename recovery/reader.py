@@ -39,13 +39,13 @@ PROVEN: WeakKeyDictionary[Any, dict[bool, bool]] = WeakKeyDictionary()  # with g
 
 def reader_of(model: Any, plain: Read) -> Reader | None:
     """A reader of the weights as they are now; None where the model has to be read as `plain` does."""
-    kernels, slopes = native.library(), torch.is_grad_enabled()
-    proven = PROVEN.get(model, {})
-    if kernels is None or proven.get(slopes) is False or not is_llama(model) or not swishes(model):
+    slopes, proven = torch.is_grad_enabled(), PROVEN.get(model, {})
+    if proven.get(slopes) is False or not is_llama(model) or not swishes(model):
+        return None
+    kernels = native.library()
+    if kernels is None or (model.training and getattr(model.config, "attention_dropout", 0.0)):
         return None
     if slopes and (is_adapted(model) or getattr(model, "is_gradient_checkpointing", False)):
-        return None
-    if model.training and getattr(model.config, "attention_dropout", 0.0):
         return None
     try:
         reader = Reader(model, kernels)

@@ -34,6 +34,7 @@ from recovery.slots import Slots, attend
 
 if TYPE_CHECKING:
     from recovery.models import ChatModel
+    from recovery.reader import Reader
 
 __all__ = ["InProcessSampler", "Rollouts", "Sampler", "SamplingParams"]
 
@@ -176,9 +177,10 @@ class _Batch:
         """Each distinct prompt once, beside others of its length; then a row for everyone who asked."""
         distinct = sorted(dict.fromkeys(map(tuple, self.prompts)), key=len)
         lengths = list(map(len, distinct))
-        at_once = read_at_once(self.device) * (4 if by_hand(self.model) else 1)  # where padding costs nothing
+        reader = by_hand(self.model) if self.in_place else None
+        at_once = read_at_once(self.device) * (4 if reader else 1)  # where padding costs nothing
         groups = alike(lengths, at_once) if self.in_place else [slice(None)]
-        caches, logits = zip(*(self._read(distinct[group]) for group in groups), strict=True)
+        caches, logits = zip(*(self._read(distinct[group], reader) for group in groups), strict=True)
         self.cache = Slots.joined(caches, self.width) if self.in_place else caches[0]
         places = {prompt: i for i, prompt in enumerate(distinct)}
         rows = torch.tensor([places[tuple(prompt)] for prompt in self.prompts], device=self.device)
@@ -186,9 +188,9 @@ class _Batch:
             self.cache.reorder_cache(rows)
         return torch.cat(logits)[rows]
 
-    def _read(self, prompts: list[tuple[int, ...]]) -> tuple[Cache, Tensor]:
+    def _read(self, prompts: list[tuple[int, ...]], reader: Reader | None) -> tuple[Cache, Tensor]:
         """Left-padded prompts through the model: their cache and the logits that follow each."""
-        width, reader = max(map(len, prompts)), by_hand(self.model) if self.in_place else None
+        width = max(map(len, prompts))
         cache: Cache
         if reader:
             cache = Slots(len(reader.layers))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from test_decoder import built, chat_of, sampled
 from torch import Tensor
 
 from recovery import native
+from recovery.decoder import PROVEN
+from recovery.forward import by_hand, hidden_states
 from recovery.native import call, compare
 
 KERNELS: Any = native.library()
@@ -148,3 +152,32 @@ def test_numbers_that_are_none_are_seen_to_be_none() -> None:
     logits = torch.tensor([[0.0, float("nan"), 1.0], [0.0, float("inf"), 1.0]])
     _, logprobs = native.draw(logits, torch.tensor([0.5, 0.5], dtype=torch.float64), 1.0)  # type: ignore[misc]
     assert not logprobs.isfinite().any()
+
+
+NARROWER = {"AVX2": ["-mno-avx512f"], "neither": ["-mno-avx512f", "-mno-avx2", "-mno-avx", "-mno-fma"]}
+
+
+@needs_compiler
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the flags are those of x86")
+@pytest.mark.parametrize("name", NARROWER)
+def test_processors_of_shorter_vectors_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles and panels have other sizes there: states, gradients and samples of a model of odd sizes."""
+    expected = everything()
+    monkeypatch.setattr(native, "FLAGS", native.FLAGS + NARROWER[name])
+    kernels = native._library.__wrapped__()
+    assert kernels.panel_width() < KERNELS.panel_width() or KERNELS.panel_width() < 48
+    monkeypatch.setattr(native, "_library", lambda: kernels)
+    for mine, wider in zip(everything(), expected, strict=True):
+        scale = float(wider.abs().max().clamp(min=1e-3))
+        torch.testing.assert_close(mine / scale, wider / scale, rtol=1e-3, atol=1e-4)
+
+
+def everything() -> list[Tensor]:
+    model = built("grouped")
+    tokens = torch.arange(3 * 37).view(3, 37) % 23
+    states = hidden_states(model, tokens)
+    states.sin().sum().backward()
+    rollouts = sampled(chat_of(model), temperature=0.0)
+    assert by_hand(model) and PROVEN[model]
+    gradients = [parameter.grad for parameter in model.get_decoder().parameters()]
+    return [states.detach(), rollouts.logprobs_N, rollouts.tokens_BT.float(), *gradients]
