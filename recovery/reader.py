@@ -38,14 +38,18 @@ PROVEN: WeakKeyDictionary[Any, dict[bool, bool]] = WeakKeyDictionary()  # with g
 
 
 def reader_of(model: Any, plain: Read) -> Reader | None:
-    """A reader of the weights as they are now; None where the model has to be read as `plain` does."""
+    """A reader of the weights as they are now; None where the model has to be read as `plain` does.
+
+    A model with an adapter is: PEFT trains it, and off or on it should say what it says in training, to the
+    last digit, as two that are the same have no gradient.
+    """
     slopes, proven = torch.is_grad_enabled(), PROVEN.get(model, {})
-    if proven.get(slopes) is False or not is_llama(model) or not swishes(model):
+    if proven.get(slopes) is False or not is_llama(model) or not swishes(model) or is_adapted(model):
         return None
     kernels = native.library()
     if kernels is None or (model.training and getattr(model.config, "attention_dropout", 0.0)):
         return None
-    if slopes and (is_adapted(model) or getattr(model, "is_gradient_checkpointing", False)):
+    if slopes and getattr(model, "is_gradient_checkpointing", False):
         return None
     try:
         reader = Reader(model, kernels)
