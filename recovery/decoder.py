@@ -20,7 +20,7 @@ from torch import Tensor
 from recovery import native
 from recovery.forward import logits_of
 from recovery.fused import rms_norm, rotate
-from recovery.llama import UNLIKE, LayerWeights, is_llama, swishes
+from recovery.llama import UNLIKE, Build, LayerWeights, build_of
 from recovery.slots import SlotLayer, Slots, attend
 
 PROVEN: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models held against their decoder: was it right?
@@ -28,10 +28,11 @@ PROVEN: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models held agains
 
 def decoder_of(model: Any) -> Decoder | None:
     """A decoder of the weights as they are now; None where it would not help or layers are not Llama's."""
-    if PROVEN.get(model) is False or not is_llama(model):
+    build = None if PROVEN.get(model) is False else build_of(model)
+    if build is None:
         return None
     try:
-        return Decoder(model)
+        return Decoder(model, build)
     except UNLIKE:
         return None
 
@@ -39,12 +40,12 @@ def decoder_of(model: Any) -> Decoder | None:
 class Decoder:
     """A model's weights, laid out for a token a row."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, build: Build) -> None:
         body = model.get_decoder()
         self.model, self.embed, self.norm = model, model.get_input_embeddings(), body.norm
         self.rotary = body.rotary_emb
         weights, kernels = [LayerWeights.of(layer) for layer in body.layers], native.library()
-        by_kernel = kernels and swishes(model)
+        by_kernel = kernels and build.swishes
         self.layers = native.Layers(kernels, weights) if by_kernel else _Layers(body.layers, weights)
 
     def logits(self, token_B: Tensor, position_B: Tensor, mask_B11S: Tensor, slots: Slots) -> Tensor:

@@ -26,21 +26,28 @@ HEAD_NORMS = {"q_norm", "k_norm"}
 FEED_FORWARD = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 SWISH = (SiLU, SiLUActivation)
 UNLIKE = (AttributeError, RuntimeError, TypeError)  # parts have the same names and are made otherwise
+SAME = 1e-4  # of the largest number, between two ways to compute it in fp32
 MOST_WEIGHTS = 2**26  # where there are more, the products themselves take the time
 
 
-def is_llama(model: Any) -> bool:
-    """Whether a small model's layers look like Llama's, in fp32 on a CPU, and nobody listens in."""
+def build_of(model: Any) -> Build | None:
+    """How a small model is built whose layers look like Llama's, in fp32 on a CPU, if nobody listens in."""
     weight = model.get_input_embeddings().weight
     if os.environ.get(SWITCH) == "0" or weight.device.type != "cpu" or weight.dtype != torch.float32:
-        return False
+        return None
     modules = _modules(model)
-    return _build(model, modules).llama and not any(map(_is_watched, modules))
+    build = _build(model, modules)
+    return build if build.llama and not any(map(_is_watched, modules)) else None
+
+
+def near(one: Tensor, other: Tensor, share: float = SAME, rounding: float = 0.0) -> bool:
+    """Whether two ways to compute the same differ by no more than a share of the largest number."""
+    return bool((one - other).abs().max() <= share * other.abs().max() + rounding)
 
 
 @dataclass(frozen=True)
-class _Build:
-    """How a model is built, looked at once for the modules that it has."""
+class Build:
+    """Looked at once for the modules that a model has."""
 
     modules: list[Any]  # but the model itself, which would otherwise never be let go
     llama: bool
@@ -48,10 +55,10 @@ class _Build:
     swishes: bool  # every gate is the one that the kernels know
 
 
-BUILDS: WeakKeyDictionary[Any, _Build] = WeakKeyDictionary()
+BUILDS: WeakKeyDictionary[Any, Build] = WeakKeyDictionary()
 
 
-def _build(model: Any, modules: list[Any]) -> _Build:
+def _build(model: Any, modules: list[Any]) -> Build:
     known = BUILDS.get(model)
     own = modules[1:]
     if known is None or len(known.modules) != len(own) or any(map(is_not, known.modules, own)):
@@ -59,13 +66,13 @@ def _build(model: Any, modules: list[Any]) -> _Build:
     return known
 
 
-def _looked_at(model: Any, modules: list[Any]) -> _Build:
+def _looked_at(model: Any, modules: list[Any]) -> Build:
     body = model.get_decoder()
     layers: Any = getattr(body, "layers", None) or ()
     llama = bool(layers) and hasattr(body, "rotary_emb") and all(map(_is_known, layers))
     llama = llama and sum(weight.numel() for weight in layers.parameters()) <= MOST_WEIGHTS
     swishes = llama and all(isinstance(layer.mlp.act_fn, SWISH) for layer in layers)
-    return _Build(modules[1:], llama, any(map(_is_lora, modules)), swishes)
+    return Build(modules[1:], llama, any(map(_is_lora, modules)), swishes)
 
 
 def _modules(model: Any) -> list[Any]:
@@ -74,14 +81,6 @@ def _modules(model: Any) -> list[Any]:
     for module in found:
         found.extend(part for part in module._modules.values() if part is not None)
     return found
-
-
-def is_adapted(model: Any) -> bool:
-    return _build(model, _modules(model)).adapted
-
-
-def swishes(model: Any) -> bool:
-    return _build(model, _modules(model)).swishes
 
 
 @dataclass(frozen=True)
@@ -140,26 +139,20 @@ class LayerWeights:
 
     def check(self, hidden: int, feed: int) -> None:
         """Whether the parts fit each other in a layer between `hidden` numbers."""
-        if self.shapes() != self.expected_shapes(hidden, feed):
-            raise RuntimeError("the parts of a layer do not fit each other")
-
-    def tensors(self) -> dict[str, Tensor | None]:
-        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor | None)}
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: tuple(value.shape) for name, value in self.tensors().items() if value is not None}
-
-    def expected_shapes(self, hidden: int, feed: int) -> dict[str, tuple[int, ...]]:
-        """What `shapes` are where the parts fit each other."""
         heads, queries = self.queries + self.keys, self.queries * self.width
         qkv = queries + 2 * self.keys * self.width
-        every = {
+        expected = {
             "before": (hidden,), "qkv": (qkv, hidden), "qkv_bias": (qkv,), "head_norm": (heads, self.width),
             "out": (hidden, queries), "out_bias": (hidden,), "between": (hidden,),
             "gate": (feed, hidden), "gate_bias": (feed,), "up": (feed, hidden), "up_bias": (feed,),
             "down": (hidden, feed), "down_bias": (hidden,),
         }  # fmt: skip
-        return {name: every[name] for name in self.shapes()}
+        there = {name: tensor.shape for name, tensor in self.tensors().items() if tensor is not None}
+        if any(shape != expected[name] for name, shape in there.items()):
+            raise RuntimeError("the parts of a layer do not fit each other")
+
+    def tensors(self) -> dict[str, Tensor | None]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor | None)}
 
 
 def _joined(*layers: Any) -> tuple[Tensor, Tensor | None]:
@@ -208,7 +201,8 @@ def _is_lora(linear: Any) -> bool:
 
 def _is_watched(module: Any) -> bool:
     """Whether someone's hooks would be passed by."""
-    return bool(module._forward_hooks or module._forward_pre_hooks)
+    forwards = module._forward_hooks or module._forward_pre_hooks
+    return bool(forwards or module._backward_hooks or module._backward_pre_hooks)
 
 
 def _children(module: Any) -> set[str]:

@@ -160,21 +160,22 @@ def compare(
 ) -> tuple[Comparison, Tensor | None] | None:  # fmt: skip
     """Two sets of logits, and the slope of the reverse KL along the student's if gradients are on; it takes
     the logits' own place where they may be overwritten. None where there are no kernels for them."""
-    both = student_NV, teacher_NV
-    kernels = library() if _fits(*both) and student_NV.shape == teacher_NV.shape else None
+    both, size = (student_NV, teacher_NV), student_NV.shape
+    fit = _fits(*both) and size == teacher_NV.shape and _are_entries(tokens_N, size[-1])
+    kernels = library() if fit else None
     if kernels is None:
         return None
     told_N6, slope_NV = student_NV.new_empty(len(student_NV), 6), None
     if torch.is_grad_enabled() and student_NV.requires_grad:
         slope_NV = student_NV.detach() if overwrite else torch.empty_like(student_NV)
-    size, tokens_N = student_NV.shape, tokens_N.contiguous()
+    tokens_N = tokens_N.contiguous()
     call(kernels.reverse_kl, *both, 1 / temperature, tokens_N, stops, len(stops), *size, slope_NV, told_N6)
     return Comparison(*told_N6.t().contiguous()), slope_NV
 
 
 def draw(logits_BV: Tensor, numbers_B: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
     """The token where each row's running sum of probabilities passes its number, and its log-probability."""
-    kernels = library() if _fits(logits_BV) else None
+    kernels = library() if _fits(logits_BV) and numbers_B.dtype == torch.float64 else None
     if kernels is None:
         return None
     token_B, logprob_B = torch.empty_like(numbers_B, dtype=torch.long), logits_BV.new_empty(len(logits_BV))
@@ -188,8 +189,23 @@ def _fits(*tensors: Tensor) -> bool:
     return all(x.dtype == torch.float32 and x.device.type == "cpu" and x.is_contiguous() for x in tensors)
 
 
+def _are_entries(tokens_N: Tensor, vocabulary: int) -> bool:
+    """What is outside a vocabulary is for PyTorch to refuse."""
+    lowest, highest = tokens_N.aminmax() if len(tokens_N) else (0, 0)
+    return tokens_N.dtype == torch.long and int(lowest) >= 0 and int(highest) < vocabulary
+
+
 class Shape(ctypes.Structure):
     _fields_ = [(name, ctypes.c_long) for name in ("layers", "hidden", "queries", "keys", "width", "feed")]
+
+
+def shape_of(layers: Sequence[LayerWeights]) -> Shape:
+    """That of all layers, whose parts must fit each other: kernels take their word for it."""
+    one = layers[0]
+    shape = Shape(len(layers), len(one.before), one.queries, one.keys, one.width, len(one.gate))
+    for layer in layers:
+        layer.check(shape.hidden, shape.feed)
+    return shape
 
 
 class _Layer(ctypes.Structure):
@@ -207,14 +223,12 @@ class Layers:
     """Llama-like layers for a token a row, all in one call."""
 
     def __init__(self, kernels: Any, layers: Sequence[LayerWeights]) -> None:
-        self.kernels, one = kernels, layers[0]
-        self.shape = Shape(len(layers), len(one.before), one.queries, one.keys, one.width, len(one.gate))
+        self.kernels, self.shape = kernels, shape_of(layers)
         self.held: list[Tensor] = []
         self.layers = (_Layer * len(layers))(*map(self._layer, layers))
 
     def _layer(self, weights: LayerWeights) -> _Layer:
         """Addresses of what is held for as long as this object is."""
-        weights.check(self.shape.hidden, self.shape.feed)
         given: dict[str, int | None] = {}
         for name, tensor in weights.tensors().items():
             if tensor is not None:

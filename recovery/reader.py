@@ -22,18 +22,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
-from transformers import DynamicCache
-from transformers.cache_utils import DynamicLayer
 
 from recovery import native
-from recovery.llama import UNLIKE, LayerWeights, is_adapted, is_llama, swishes
-from recovery.native import Shape, call
-from recovery.slots import Slots
+from recovery.llama import UNLIKE, LayerWeights, build_of, near
+from recovery.native import Shape, call, shape_of
+from recovery.slots import Slots, sees_all
 
 Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]
-SAME = 1e-4  # of the largest number, between two ways to compute it in fp32
-SLOPES = 1e-3  # the same of gradients, sums of more parts
-TINY = 1e-6  # where all of them are nothing but rounding
+SLOPES = 1e-3  # of the largest gradient: sums of more parts than states are
+TINY = 1e-6  # where all numbers are nothing but rounding
 PROVEN: WeakKeyDictionary[Any, dict[bool, bool]] = WeakKeyDictionary()  # with gradients or not: was it right?
 
 
@@ -44,7 +41,8 @@ def reader_of(model: Any, plain: Read) -> Reader | None:
     last digit, as two that are the same have no gradient.
     """
     slopes, proven = torch.is_grad_enabled(), PROVEN.get(model, {})
-    if proven.get(slopes) is False or not is_llama(model) or not swishes(model) or is_adapted(model):
+    build = None if proven.get(slopes) is False else build_of(model)
+    if build is None or build.adapted or not build.swishes:
         return None
     kernels = native.library()
     if kernels is None or (model.training and getattr(model.config, "attention_dropout", 0.0)):
@@ -54,7 +52,7 @@ def reader_of(model: Any, plain: Read) -> Reader | None:
     try:
         reader = Reader(model, kernels)
         if slopes not in proven:
-            PROVEN[model] = proven | {slopes: _sees_all(model) and _agrees(model, reader, plain)}
+            PROVEN[model] = proven | {slopes: sees_all(model) and _agrees(model, reader, plain)}
     except UNLIKE:
         PROVEN[model] = proven | {slopes: False}
     return reader if PROVEN[model][slopes] else None
@@ -67,10 +65,7 @@ class Reader:
         body = model.get_decoder()
         self.embed, self.rotary, self.norm = model.get_input_embeddings(), body.rotary_emb, body.norm
         self.kernels, self.layers = kernels, [LayerWeights.of(layer) for layer in body.layers]
-        one = self.layers[0]
-        self.shape = Shape(len(self.layers), len(one.before), one.queries, one.keys, one.width, len(one.gate))
-        for layer in self.layers:
-            layer.check(self.shape.hidden, self.shape.feed)
+        self.shape = shape_of(self.layers)
 
     def __call__(
         self, tokens_BT: Tensor, attention_BT: Tensor | None = None, positions_BT: Tensor | None = None
@@ -294,19 +289,13 @@ def _halves(both: dict[str, Tensor | None]) -> dict[str, Tensor | None]:
     return {"gate": gate, "gate_bias": gate_bias, "up": up, "up_bias": up_bias}
 
 
-def _sees_all(model: Any) -> bool:
-    """Whether every token sees all before it and nothing else."""
-    whole = all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
-    return whole and not getattr(model.config, "alibi", False)
-
-
 def _agrees(model: Any, reader: Reader, plain: Read) -> bool:
     """Whether two short sequences, one of them padded, get the model's own states and gradients."""
     tokens = torch.arange(22).view(2, 11) % min(len(reader.embed.weight), 22)
     there = torch.ones_like(tokens, dtype=torch.bool)
     there[1, 7:] = False
     found, expected = reader(tokens, there)[there], plain(model, tokens, there, None)[there]
-    if not _near(found, expected, SAME):
+    if not near(found, expected, rounding=TINY):
         return False
     weights = [p for p in model.get_decoder().parameters() if p.requires_grad]
     if not torch.is_grad_enabled() or not weights:
@@ -316,8 +305,4 @@ def _agrees(model: Any, reader: Reader, plain: Read) -> bool:
         torch.autograd.grad((states * along).sum(), weights, materialize_grads=True)
         for states in (found, expected)
     )
-    return all(_near(one, other, SLOPES) for one, other in zip(ours, own, strict=True))
-
-
-def _near(one: Tensor, other: Tensor, share: float) -> bool:
-    return bool((one - other).abs().max() <= share * other.abs().max() + TINY)
+    return all(near(one, other, SLOPES, TINY) for one, other in zip(ours, own, strict=True))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -27,10 +27,10 @@ from recovery.decoder import PROVEN, Decoder, decoder_of
 from recovery.errors import InputError, RecoverError
 from recovery.forward import by_hand, logits_of, read_at_once, unwrap
 from recovery.grouping import alike
-from recovery.llama import UNLIKE
+from recovery.llama import UNLIKE, near
 from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
-from recovery.slots import Slots, attend
+from recovery.slots import Slots, attend, sees_all
 
 if TYPE_CHECKING:
     from recovery.models import ChatModel
@@ -40,7 +40,6 @@ __all__ = ["InProcessSampler", "Rollouts", "Sampler", "SamplingParams"]
 
 LEAVE_SHARE = 0.125  # ended rows leave the batch when they are this share of it
 PIECE, BELOW_ONE = 128, 1 - 1e-12  # entries of a vocabulary; a share that rounding leaves below the whole
-SAME = 1e-4  # of the largest logit, between two ways to compute it in fp32
 ATTENTION = "recover_decode"
 
 
@@ -232,7 +231,7 @@ class _Batch:
         self.cache.rewind(seen)
         try:
             found_BV = decoder.logits(token_B, position_B, mask, self.cache)
-            PROVEN[self.model] = bool((found_BV - own_BV).abs().max() <= SAME * own_BV.abs().max())
+            PROVEN[self.model] = near(found_BV, own_BV)
         except UNLIKE:
             PROVEN[self.model] = False
         self.cache.rewind(seen)
@@ -310,9 +309,8 @@ def _takes_own_cache(model: Any, accepts: set[str]) -> bool:
 
     Sliding windows, recurrent states, alibi and other kernels keep transformers' own caches and masks.
     """
-    whole = all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
     explicit = model.config._attn_implementation == ATTENTION and "position_ids" in accepts
-    return whole and explicit and not getattr(model.config, "alibi", False)
+    return explicit and sees_all(model)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers.cache_utils import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
 
 class Slots(Cache):
@@ -104,6 +104,12 @@ class SlotLayer(DynamicLayer):
         keys, values = zip(*parts, strict=True)
         self.keys, self.values = _with_room(keys, width), _with_room(values, width)
         self.length, self.is_initialized = width, True
+
+
+def sees_all(model: Any) -> bool:
+    """Whether every layer's tokens see all before them: no windows, recurrent states or alibi."""
+    whole = all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
+    return whole and not getattr(model.config, "alibi", False)
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:

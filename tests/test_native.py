@@ -142,6 +142,9 @@ def test_a_comparison_of_other_numbers_is_left_to_pytorch() -> None:
     assert compare(logits, logits.bfloat16(), tokens, stops, 1.0, False) is None
     assert compare(logits, torch.zeros(2, 6), tokens, stops, 1.0, False) is None
     assert compare(torch.zeros(5, 2).t(), logits, tokens, stops, 1.0, False) is None
+    for outside in (tokens + 5, tokens - 1, tokens.int()):  # where PyTorch refuses, nothing is read astray
+        assert compare(logits, logits, outside, stops, 1.0, False) is None
+    assert native.draw(logits, torch.zeros(2), 1.0) is None
     told, slope = compare(logits, logits, tokens, stops, 1.0, True)  # type: ignore[misc]
     assert slope is None  # nobody asked for gradients
     assert told.reverse_kl_N.tolist() == [0, 0]

@@ -165,6 +165,11 @@ def test_what_only_the_model_can_do_is_left_to_it(monkeypatch: pytest.MonkeyPatc
     assert heard
     hook.remove()
     assert by_hand(model)
+    hook = model.model.layers[0].register_full_backward_hook(lambda *args: heard.append(2))
+    hidden_states(model, TOKENS).sum().backward()
+    assert 2 in heard
+    hook.remove()
+    assert by_hand(model)
     model.train().config.attention_dropout = 0.1
     assert by_hand(model) is None
     assert by_hand(model.eval())
