@@ -232,14 +232,7 @@ void decode(
 
 /* ---- whole sequences, N tokens one after the other: what lies between a layer's products, and its gradients ---- */
 
-/* y = x / root mean square * weight, and the factor of each row */
-void norms(const float *x, const float *weight, float epsilon, long rows, long width, float *y, float *scale)
-{
-#pragma omp parallel for schedule(static)
-    for (long i = 0; i < rows; i++) scale[i] = norm(x + i * width, weight, epsilon, width, y + i * width);
-}
-
-/* dx = more + gradient along x; the weight's is added to what this thread has already */
+/* dx = more + gradient along x; the weight's is added to what there is */
 static void norm_back(
     const float *dy, const float *x, const float *weight, float scale, long width, const float *more, float *dx,
     float *d_weight)
@@ -255,21 +248,27 @@ static void norm_back(
     }
 }
 
+/* y = x / root mean square * weight, and the factor of each row */
+void norms(const float *x, const float *weight, float epsilon, long rows, long width, float *y, float *scale)
+{
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < rows; i++) scale[i] = norm(x + i * width, weight, epsilon, width, y + i * width);
+}
+
 /* d_weight: a row of zeros a thread */
 void norms_back(
-    const float *dy, const float *x, const float *weight, const float *scale, long rows, long width, const float *more,
-    float *dx, float *d_weight)
+    const float *dy, const float *x, const float *weight, const float *scale, long rows, long width, float *dx,
+    float *d_weight)
 {
 #pragma omp parallel for schedule(static)
     for (long i = 0; i < rows; i++)
-        norm_back(dy + i * width, x + i * width, weight, scale[i], width, more + i * width, dx + i * width,
+        norm_back(dy + i * width, x + i * width, weight, scale[i], width, 0, dx + i * width,
                   d_weight + omp_get_thread_num() * width);
 }
 
 /* silu(gate) * up of rows that hold the one and then the other */
 void gates(const float *gate_up, long rows, long feed, float *out)
 {
-#pragma omp parallel for schedule(static)
     for (long i = 0; i < rows; i++) {
         const float *gate = gate_up + 2 * i * feed, *up = gate + feed;
 #pragma omp simd
@@ -277,28 +276,28 @@ void gates(const float *gate_up, long rows, long feed, float *out)
     }
 }
 
-void gates_back(const float *gate_up, const float *dy, long rows, long feed, float *d_gate_up)
+/* Along both, where dy lies; what `gates` gave takes its place. */
+void gates_back(const float *gate_up, float *dy, long rows, long feed, float *d_gate_up)
 {
-#pragma omp parallel for schedule(static)
     for (long i = 0; i < rows; i++) {
-        const float *gate = gate_up + 2 * i * feed, *up = gate + feed, *own = dy + i * feed;
-        float *d_gate = d_gate_up + 2 * i * feed, *d_up = d_gate + feed;
+        const float *gate = gate_up + 2 * i * feed, *up = gate + feed;
+        float *d_gate = d_gate_up + 2 * i * feed, *d_up = d_gate + feed, *own = dy + i * feed;
 #pragma omp simd
         for (long j = 0; j < feed; j++) {
-            float share = 1 / (1 + exponential(-gate[j]));
-            d_up[j] = own[j] * gate[j] * share;
+            float share = 1 / (1 + exponential(-gate[j])), swish = gate[j] * share;
+            d_up[j] = own[j] * swish;
             d_gate[j] = own[j] * up[j] * share * (1 + gate[j] * (1 - share));
+            own[j] = swish * up[j];
         }
     }
 }
 
 /* Queries and keys out of rows of queries, keys and values: normed, where they are, and turned. */
-void turns(
+static void turns(
     const Shape *shape, const float *qkv, const float *head_norm, float epsilon, const float *cos, const float *sin,
     long rows, float *turned, float *scale)
 {
     long W = shape->width, heads = shape->queries + shape->keys, all = heads + shape->keys;
-#pragma omp parallel for schedule(static)
     for (long i = 0; i < rows; i++)
         for (long h = 0; h < heads; h++) {
             const float *x = qkv + (i * all + h) * W;
@@ -310,12 +309,11 @@ void turns(
 }
 
 /* d_turned is turned back on the way. */
-void turns_back(
+static void turns_back(
     const Shape *shape, float *d_turned, const float *qkv, const float *head_norm, const float *scale, const float *cos,
     const float *sin, long rows, float *d_qkv, float *d_norm)
 {
     long W = shape->width, heads = shape->queries + shape->keys, all = heads + shape->keys, half = W / 2;
-#pragma omp parallel for schedule(static)
     for (long i = 0; i < rows; i++)
         for (long h = 0; h < heads; h++) {
             float *dy = d_turned + (i * heads + h) * W, *dx = d_qkv + (i * all + h) * W;
@@ -327,8 +325,7 @@ void turns_back(
                 dy[w + half] = other * c[w + half] - one * s[w];
             }
             if (head_norm)
-                norm_back(dy, qkv + (i * all + h) * W, head_norm + h * W, scale[i * heads + h], W, 0, dx,
-                          d_norm + (omp_get_thread_num() * heads + h) * W);
+                norm_back(dy, qkv + (i * all + h) * W, head_norm + h * W, scale[i * heads + h], W, 0, dx, d_norm + h * W);
             else memcpy(dx, dy, W * sizeof(float));
         }
 }
@@ -427,25 +424,25 @@ static void pack_transposed(const float *x, long stride, long count, long width,
     }
 }
 
-/* How many numbers a thread needs for sequences of up to so many tokens */
-long scratch_size(const Shape *shape, long longest)
-{
-    long W = shape->width, L = padded(longest);
-    return L * W * 2 + L * padded(W) + 2 * BLOCK * L + 2 * longest * W + 2 * BLOCK * padded(W);
-}
+/* One reading: all its tokens, and what each thread works with */
+typedef struct {
+    const long *bounds; /* where sequences begin, and the last ends */
+    long sequences, rows, each;
+    const float *cos, *sin;
+    float *scratch; /* `each` numbers a thread */
+} Reading;
 
 /* mixed (N, queries, width) and, for the way back, the logarithm of each softmax' sum */
-void attention(
-    const Shape *shape, const long *bounds, long sequences, const float *turned, const float *qkv, float scale,
-    float *mixed, float *sums, float *scratch, long each)
+static void attention(
+    const Shape *shape, const Reading *run, const float *turned, const float *qkv, float scale, float *mixed, float *sums)
 {
     long H = shape->queries, G = shape->keys, W = shape->width, group = H / G;
     long turned_row = (H + G) * W, qkv_row = (H + 2 * G) * W;
-#pragma omp parallel for collapse(2) schedule(dynamic)
-    for (long q = 0; q < sequences; q++)
+#pragma omp for collapse(2) schedule(dynamic)
+    for (long q = 0; q < run->sequences; q++)
         for (long g = 0; g < G; g++) {
-            long begin = bounds[q], L = bounds[q + 1] - begin, wide = padded(L);
-            float *keys = scratch + omp_get_thread_num() * each, *values = keys + wide * W;
+            long begin = run->bounds[q], L = run->bounds[q + 1] - begin, wide = padded(L);
+            float *keys = run->scratch + omp_get_thread_num() * run->each, *values = keys + wide * W;
             float *score = values + L * padded(W), total[BLOCK];
             pack_transposed(turned + begin * turned_row + (H + g) * W, turned_row, L, W, keys);
             pack(qkv + begin * qkv_row + (H + G + g) * W, qkv_row, L, W, values);
@@ -465,17 +462,17 @@ void attention(
 }
 
 /* Gradients along turned queries and keys, and along the values in d_qkv, whose other parts stay untouched */
-void attention_back(
-    const Shape *shape, const long *bounds, long sequences, const float *turned, const float *qkv, float scale,
-    const float *mixed, const float *sums, const float *d_mixed, float *d_turned, float *d_qkv, float *scratch, long each)
+static void attention_back(
+    const Shape *shape, const Reading *run, const float *turned, const float *qkv, float scale, const float *mixed,
+    const float *sums, const float *d_mixed, float *d_turned, float *d_qkv)
 {
     long H = shape->queries, G = shape->keys, W = shape->width, group = H / G;
     long turned_row = (H + G) * W, qkv_row = (H + 2 * G) * W, mixed_row = H * W;
-#pragma omp parallel for collapse(2) schedule(dynamic)
-    for (long q = 0; q < sequences; q++)
+#pragma omp for collapse(2) schedule(dynamic)
+    for (long q = 0; q < run->sequences; q++)
         for (long g = 0; g < G; g++) {
-            long begin = bounds[q], L = bounds[q + 1] - begin, wide = padded(L);
-            float *across = scratch + omp_get_thread_num() * each, *values = across + wide * W;
+            long begin = run->bounds[q], L = run->bounds[q + 1] - begin, wide = padded(L);
+            float *across = run->scratch + omp_get_thread_num() * run->each, *values = across + wide * W;
             float *keys = values + wide * W, *share = keys + L * padded(W), *slope = share + BLOCK * wide;
             float *d_keys = slope + BLOCK * wide, *d_values = d_keys + L * W;
             float *queries = d_values + L * W, *wanted = queries + BLOCK * padded(W);
@@ -521,6 +518,218 @@ void attention_back(
                 memcpy(d_qkv + (begin + s) * qkv_row + (H + G + g) * W, d_values + s * W, W * sizeof(float));
             }
         }
+}
+
+/* ---- linear layers, whose weights are rows of inputs: by the library that PyTorch multiplies with. Inside a parallel
+   region it takes one thread, and each thread has its own tokens, which its cache holds from one step to the next. ---- */
+
+typedef void Product(
+    const char *, const char *, const int *, const int *, const int *, const float *, const float *, const int *,
+    const float *, const int *, const float *, float *, const int *);
+static Product *library_product;
+
+void multiply_with(void *found) { library_product = (Product *)found; }
+
+/* It counts columns first: out (n, m) = y (n, k) @ x (k, m), or of what is turned around, (+ out) */
+static void multiply(
+    char turn_x, char turn_y, int m, int n, int k, const float *x, int x_row, const float *y, int y_row, float add,
+    float *out, int out_row)
+{
+    float one = 1;
+    library_product(&turn_x, &turn_y, &m, &n, &k, &one, x, &x_row, y, &y_row, &add, out, &out_row);
+}
+
+typedef struct {
+    const float *weight, *bias;
+    float *d_weight, *d_bias; /* what they have already is added to */
+    long inputs, outputs;
+} Linear;
+
+/* y = x @ transposed weight + bias + more; rows of y are `stride` numbers apart, all others follow each other */
+static void linear(Linear own, const float *x, long rows, const float *more, float *y, long stride)
+{
+    int begun = own.bias || more;
+    for (long i = 0; i < rows && begun; i++)
+#pragma omp simd
+        for (long o = 0; o < own.outputs; o++)
+            y[i * stride + o] = (own.bias ? own.bias[o] : 0) + (more ? more[i * own.outputs + o] : 0);
+    multiply('T', 'N', own.outputs, rows, own.inputs, own.weight, own.inputs, x, own.inputs, begun, y, stride);
+}
+
+/* dx = dy @ weight (+ dx) */
+static void linear_back(Linear own, const float *dy, long stride, long rows, int add, float *dx)
+{
+    multiply('N', 'N', own.inputs, rows, own.outputs, own.weight, own.inputs, dy, stride, add, dx, own.inputs);
+}
+
+static void linear_slopes(Linear own, const float *x, const float *dy, long stride, long rows)
+{
+    multiply('N', 'T', own.inputs, own.outputs, rows, x, own.inputs, dy, stride, 1, own.d_weight, own.inputs);
+    for (long i = 0; i < rows && own.d_bias; i++)
+#pragma omp simd
+        for (long o = 0; o < own.outputs; o++) own.d_bias[o] += dy[i * stride + o];
+}
+
+/* ---- all layers, forwards and backwards ---- */
+
+/* What a layer leaves behind for its way back, row after row; without one, `gate_up` is nowhere */
+typedef struct {
+    float *x, *scale, *qkv, *turned, *head_scale, *mixed, *sums, *middle, *middle_scale, *gate_up;
+} Kept;
+
+/* Where a thread adds up the gradients of a layer's weights */
+typedef struct {
+    float *before, *qkv, *qkv_bias, *head_norm, *out, *out_bias, *between;
+    float *gate, *gate_bias, *up, *up_bias, *down, *down_bias;
+} Slopes;
+
+enum { TOKENS = 256 }; /* that a thread takes through a layer at a time */
+
+/* As many for each thread, none above TOKENS */
+static long blocks(long rows)
+{
+    long all = omp_get_max_threads();
+    return least(rows, (rows + all * TOKENS - 1) / (all * TOKENS) * all);
+}
+
+/* How many numbers a thread needs for some tokens in sequences of up to so many */
+long scratch_size(const Shape *shape, long rows, long longest)
+{
+    long W = shape->width, L = padded(longest), some = least(rows, TOKENS);
+    long for_tokens = some * (shape->hidden + 3 * shape->feed);
+    long for_attention = L * W * 2 + L * padded(W) + 2 * BLOCK * L + 2 * longest * W + 2 * BLOCK * padded(W);
+    return for_tokens > for_attention ? for_tokens : for_attention;
+}
+
+static void rescaled(const float *x, const float *weight, const float *scale, long rows, long width, float *y)
+{
+    for (long i = 0; i < rows; i++)
+#pragma omp simd
+        for (long j = 0; j < width; j++) y[i * width + j] = x[i * width + j] * scale[i] * weight[j];
+}
+
+/* Some tokens to their queries, keys and values */
+static void before_attention(const Shape *shape, const Layer *w, const Kept *k, const Reading *run, long at, long rows, float *y)
+{
+    long D = shape->hidden, W = shape->width, heads = shape->queries + shape->keys, all = (heads + shape->keys) * W;
+    for (long i = at; i < at + rows; i++)
+        k->scale[i] = norm(k->x + i * D, w->before, w->before_epsilon, D, y + (i - at) * D);
+    linear((Linear){w->qkv, w->qkv_bias, 0, 0, D, all}, y, rows, 0, k->qkv + at * all, all);
+    turns(shape, k->qkv + at * all, w->head_norm, w->head_epsilon, run->cos + at * W, run->sin + at * W, rows,
+          k->turned + at * heads * W, k->head_scale + at * heads);
+}
+
+/* What they have attended to, to the layer's end */
+static void after_attention(const Shape *shape, const Layer *w, const Kept *k, long at, long rows, float *scratch, float *out)
+{
+    long D = shape->hidden, F = shape->feed, mixed = shape->queries * shape->width;
+    float *z = scratch, *gated = z + rows * D, *gate_up = k->gate_up ? k->gate_up + at * 2 * F : gated + rows * F;
+    linear((Linear){w->out, w->out_bias, 0, 0, mixed, D}, k->mixed + at * mixed, rows, k->x + at * D, k->middle + at * D, D);
+    for (long i = at; i < at + rows; i++)
+        k->middle_scale[i] = norm(k->middle + i * D, w->between, w->between_epsilon, D, z + (i - at) * D);
+    linear((Linear){w->gate, w->gate_bias, 0, 0, D, F}, z, rows, 0, gate_up, 2 * F);
+    linear((Linear){w->up, w->up_bias, 0, 0, D, F}, z, rows, 0, gate_up + F, 2 * F);
+    gates(gate_up, rows, F, gated);
+    linear((Linear){w->down, w->down_bias, 0, 0, F, D}, gated, rows, k->middle + at * D, out + at * D, D);
+}
+
+/* From the first layer's x to `out`, which may be where every layer's x is. */
+void forwards(const Shape *shape, const Layer *layers, const Kept *kept, const Reading *run, float *out)
+{
+    long count = blocks(run->rows);
+#pragma omp parallel
+    for (long l = 0; l < shape->layers; l++) {
+        const Layer *w = layers + l;
+        const Kept *k = kept + l;
+        float *scratch = run->scratch + omp_get_thread_num() * run->each;
+#pragma omp for schedule(static)
+        for (long b = 0; b < count; b++) {
+            long at = run->rows * b / count, end = run->rows * (b + 1) / count;
+            before_attention(shape, w, k, run, at, end - at, scratch);
+        }
+        attention(shape, run, k->turned, k->qkv, w->scale, k->mixed, k->sums);
+#pragma omp for schedule(static)
+        for (long b = 0; b < count; b++) {
+            long at = run->rows * b / count, end = run->rows * (b + 1) / count;
+            after_attention(shape, w, k, at, end - at, scratch, l + 1 < shape->layers ? k[1].x : out);
+        }
+    }
+}
+
+/* dx, along what the layer gave, becomes the gradient along what follows its attention; d_mixed, along that */
+static void after_attention_back(
+    const Shape *shape, const Layer *w, const Kept *k, const Slopes *d, long at, long rows, float *scratch, float *dx,
+    float *d_mixed)
+{
+    long D = shape->hidden, F = shape->feed, mixed = shape->queries * shape->width;
+    float *z = scratch, *gated = z + rows * D, *d_gate_up = gated + rows * F;
+    Linear out = {w->out, w->out_bias, d->out, d->out_bias, mixed, D}, down = {w->down, 0, d->down, d->down_bias, F, D};
+    Linear gate = {w->gate, 0, d->gate, d->gate_bias, D, F}, up = {w->up, 0, d->up, d->up_bias, D, F};
+    const float *middle = k->middle + at * D, *scale = k->middle_scale + at;
+    dx += at * D;
+    linear_back(down, dx, D, rows, 0, gated);
+    gates_back(k->gate_up + at * 2 * F, gated, rows, F, d_gate_up);
+    linear_slopes(down, gated, dx, D, rows);
+    rescaled(middle, w->between, scale, rows, D, z);
+    linear_slopes(gate, z, d_gate_up, 2 * F, rows);
+    linear_slopes(up, z, d_gate_up + F, 2 * F, rows);
+    linear_back(gate, d_gate_up, 2 * F, rows, 0, z);
+    linear_back(up, d_gate_up + F, 2 * F, rows, 1, z);
+    for (long i = 0; i < rows; i++)
+        norm_back(z + i * D, middle + i * D, w->between, scale[i], D, dx + i * D, dx + i * D, d->between);
+    linear_slopes(out, k->mixed + at * mixed, dx, D, rows);
+    linear_back(out, dx, D, rows, 0, d_mixed + at * mixed);
+}
+
+/* dx, along what follows the layer's attention, becomes the gradient along what went into the layer. */
+static void before_attention_back(
+    const Shape *shape, const Layer *w, const Kept *k, const Slopes *d, const Reading *run, long at, long rows, float *y,
+    float *dx, float *d_turned, float *d_qkv)
+{
+    long D = shape->hidden, W = shape->width, heads = shape->queries + shape->keys, all = (heads + shape->keys) * W;
+    Linear qkv = {w->qkv, w->qkv_bias, d->qkv, d->qkv_bias, D, all};
+    const float *x = k->x + at * D, *scale = k->scale + at;
+    dx += at * D, d_qkv += at * all;
+    turns_back(shape, d_turned + at * heads * W, k->qkv + at * all, w->head_norm, k->head_scale + at * heads,
+               run->cos + at * W, run->sin + at * W, rows, d_qkv, d->head_norm);
+    rescaled(x, w->before, scale, rows, D, y);
+    linear_slopes(qkv, y, d_qkv, all, rows);
+    linear_back(qkv, d_qkv, all, rows, 0, y);
+    for (long i = 0; i < rows; i++)
+        norm_back(y + i * D, x + i * D, w->before, scale[i], D, dx + i * D, dx + i * D, d->before);
+}
+
+/* dx, along what the last layer gave, becomes the gradient along the embeddings; `slopes` gets `size` numbers a layer,
+   which each thread adds up for itself first, where there are zeros. The other three are work space. */
+void backwards(
+    const Shape *shape, const Layer *layers, const Kept *kept, const Reading *run, const Slopes *partial, float *partials,
+    long size, float *slopes, float *dx, float *d_mixed, float *d_turned, float *d_qkv)
+{
+    long count = blocks(run->rows), threads = omp_get_max_threads();
+#pragma omp parallel
+    for (long l = shape->layers - 1; l >= 0; l--) {
+        const Layer *w = layers + l;
+        const Kept *k = kept + l;
+        const Slopes *d = partial + omp_get_thread_num();
+        float *scratch = run->scratch + omp_get_thread_num() * run->each;
+#pragma omp for schedule(static)
+        for (long b = 0; b < count; b++) {
+            long at = run->rows * b / count, end = run->rows * (b + 1) / count;
+            after_attention_back(shape, w, k, d, at, end - at, scratch, dx, d_mixed);
+        }
+        attention_back(shape, run, k->turned, k->qkv, w->scale, k->mixed, k->sums, d_mixed, d_turned, d_qkv);
+#pragma omp for schedule(static)
+        for (long b = 0; b < count; b++) {
+            long at = run->rows * b / count, end = run->rows * (b + 1) / count;
+            before_attention_back(shape, w, k, d, run, at, end - at, scratch, dx, d_turned, d_qkv);
+        }
+#pragma omp for simd schedule(static)
+        for (long i = 0; i < size; i++) {
+            float sum = 0;
+            for (long t = 0; t < threads; t++) sum += partials[t * size + i], partials[t * size + i] = 0;
+            slopes[l * size + i] = sum;
+        }
+    }
 }
 
 /* ---- KL(p || q) of logits, row by row, and its slope along p's ---- */

@@ -38,6 +38,10 @@ FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-m
 WIDE = ["-mprefer-vector-width=512"]  # on x86, where compilers hold back
 PATIENCE = 120  # seconds
 EXPORTED = re.compile(r"^(?:void|long) (\w+)\(([^)]*)\)", re.MULTILINE)
+PARTS = (  # of a layer, in the order of llama.py and native.c
+    "before", "qkv", "qkv_bias", "head_norm", "out", "out_bias", "between",
+    "gate", "gate_bias", "up", "up_bias", "down", "down_bias",
+)  # fmt: skip
 PRODUCTS = ("qkv", "out", "gate", "up", "down")
 NUMBERS = ("before_epsilon", "head_epsilon", "between_epsilon", "scale")
 
@@ -66,7 +70,19 @@ def _library() -> Any:
     for name, parameters in EXPORTED.findall(SOURCE.read_text(encoding="utf-8")):
         kernel = getattr(kernels, name)
         kernel.argtypes, kernel.restype = _kinds(parameters), ctypes.c_long
+    product = _product()
+    kernels.multiplies = product is not None
+    kernels.multiply_with(product)
     return kernels
+
+
+def _product() -> int | None:
+    """Where the product of fp32 matrices is that PyTorch calls, if its library shows it."""
+    try:
+        found = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        return ctypes.cast(found.sgemm_, ctypes.c_void_p).value
+    except (OSError, AttributeError):
+        return None
 
 
 def _loaded(path: Path) -> Any:
@@ -210,13 +226,29 @@ def shape_of(layers: Sequence[LayerWeights]) -> Shape:
 
 class _Layer(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in (
-            "before", "qkv", "qkv_bias", "head_norm", "out", "out_bias", "between",
-            "gate", "gate_bias", "up", "up_bias", "down", "down_bias", "keys", "values",
-        )),
+        *((name, ctypes.c_void_p) for name in (*PARTS, "keys", "values")),
         *((name, ctypes.c_long) for name in ("row_stride", "head_stride")),
         *((name, ctypes.c_float) for name in NUMBERS),
-    ]  # fmt: skip
+    ]
+
+
+def structures(kind: Any, tensors: Sequence[dict[str, Tensor | None]]) -> Any:
+    """An array of structures of addresses, of tensors that the caller holds."""
+    rows = ({name: None if x is None else x.data_ptr() for name, x in row.items()} for row in tensors)
+    return (kind * len(tensors))(*(kind(**row) for row in rows))
+
+
+def addresses_of(layers: Sequence[LayerWeights], laid_out: Sequence[dict[str, Tensor | None]]) -> Any:
+    """Of layers whose tensors lie as kernels read them."""
+    found = structures(_Layer, laid_out)
+    for one, own in zip(found, layers, strict=True):
+        for name in NUMBERS:
+            setattr(one, name, getattr(own, name))
+    return found
+
+
+def plain(weight: Tensor | None) -> Tensor | None:
+    return None if weight is None else weight.detach().contiguous()
 
 
 class Layers:
@@ -224,19 +256,12 @@ class Layers:
 
     def __init__(self, kernels: Any, layers: Sequence[LayerWeights]) -> None:
         self.kernels, self.shape = kernels, shape_of(layers)
-        self.held: list[Tensor] = []
-        self.layers = (_Layer * len(layers))(*map(self._layer, layers))
-
-    def _layer(self, weights: LayerWeights) -> _Layer:
-        """Addresses of what is held for as long as this object is."""
-        given: dict[str, int | None] = {}
-        for name, tensor in weights.tensors().items():
-            if tensor is not None:
-                tensor = _panels(tensor, self.kernels.panel_width()) if name in PRODUCTS else tensor
-                self.held.append(tensor.detach().contiguous())
-            given[name] = None if tensor is None else self.held[-1].data_ptr()
-        numbers = {name: getattr(weights, name) for name in NUMBERS}
-        return _Layer(**given, **numbers)
+        width = kernels.panel_width()
+        self.held = [
+            {name: plain(_panels(x, width) if name in PRODUCTS else x) for name, x in own.tensors().items()}
+            for own in layers
+        ]
+        self.layers = addresses_of(layers, self.held)
 
     def __call__(
         self, x_BD: Tensor, cos_B1W: Tensor, sin_B1W: Tensor, mask_B11S: Tensor, slots: Slots
@@ -257,7 +282,9 @@ class Layers:
         return x_BD
 
 
-def _panels(weight_OI: Tensor, width: int) -> Tensor:
+def _panels(weight_OI: Tensor | None, width: int) -> Tensor | None:
     """A linear layer's weight in panels of so many outputs, input after input; zeros fill the last."""
+    if weight_OI is None:
+        return None
     padded = torch.nn.functional.pad(weight_OI, (0, 0, 0, -len(weight_OI) % width))
     return padded.view(-1, width, weight_OI.shape[1]).transpose(1, 2)

@@ -11,9 +11,8 @@ Shapes: B rows, T columns, N tokens that are no padding, D hidden size, G key he
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence, Set
+from ctypes import byref, c_long, c_void_p
 from itertools import accumulate, chain
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -21,16 +20,27 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import linear
 
 from recovery import native
 from recovery.llama import UNLIKE, LayerWeights, build_of, near
-from recovery.native import Shape, call, shape_of
+from recovery.native import PARTS, Shape, addresses_of, call, plain, shape_of, structures
 from recovery.slots import Slots, sees_all
 
 Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]
 SLOPES = 1e-3  # of the largest gradient: sums of more parts than states are
 TINY = 1e-6  # where all numbers are nothing but rounding
+KEPT: dict[str, Callable[[Shape], int]] = {  # of each token, by a layer, for its way back: how many numbers
+    "x": lambda s: s.hidden,
+    "scale": lambda s: 1,
+    "qkv": lambda s: (s.queries + 2 * s.keys) * s.width,
+    "turned": lambda s: (s.queries + s.keys) * s.width,
+    "head_scale": lambda s: s.queries + s.keys,
+    "mixed": lambda s: s.queries * s.width,
+    "sums": lambda s: s.queries,
+    "middle": lambda s: s.hidden,
+    "middle_scale": lambda s: 1,
+    "gate_up": lambda s: 2 * s.feed,
+}
 PROVEN: WeakKeyDictionary[Any, dict[bool, bool]] = WeakKeyDictionary()  # with gradients or not: was it right?
 
 
@@ -45,7 +55,7 @@ def reader_of(model: Any, plain: Read) -> Reader | None:
     if build is None or build.adapted or not build.swishes:
         return None
     kernels = native.library()
-    if kernels is None or (model.training and getattr(model.config, "attention_dropout", 0.0)):
+    if kernels is None or not kernels.multiplies or (model.training and getattr(model.config, "attention_dropout", 0.0)):
         return None
     if slopes and getattr(model, "is_gradient_checkpointing", False):
         return None
@@ -72,13 +82,10 @@ class Reader:
     ) -> Tensor:
         """The states (B, T, D), zeros where there is padding."""
         places_N, positions_N, bounds = _packed(tokens_BT, attention_BT, positions_BT)
-        x_ND, run = self._begin(tokens_BT.flatten()[places_N], positions_N, bounds)
-        for layer in self.layers:
-            if torch.is_grad_enabled():
-                x_ND = _Layer.apply(run, layer, x_ND, *layer.tensors().values())
-            else:
-                x_ND, _ = _through(run, layer, x_ND)
-        x_ND = self.norm(x_ND)
+        tokens_N, slopes = tokens_BT.flatten()[places_N], torch.is_grad_enabled()
+        x_ND, run = self._begin(tokens_N, positions_N, bounds, KEPT.keys() if slopes else set())
+        weights = chain(*(layer.values() for layer in run.weights))
+        x_ND = self.norm(_Body.apply(run, x_ND, *weights) if slopes else run.forwards(x_ND))
         if len(x_ND) < tokens_BT.numel():
             x_ND = x_ND.new_zeros(tokens_BT.numel(), x_ND.shape[1]).index_copy(0, places_N, x_ND)
         return x_ND.view(*tokens_BT.shape, x_ND.shape[-1])
@@ -89,20 +96,22 @@ class Reader:
         rows_N = torch.arange(len(sequences)).repeat_interleave(bounds.diff())
         positions_N = torch.arange(len(rows_N)) - bounds[rows_N]
         places_N = positions_N + width - bounds.diff()[rows_N]
-        x_ND, run = self._begin(torch.tensor(list(chain(*sequences))), positions_N, bounds)
-        for layer, own in zip(self.layers, slots.layers, strict=True):
-            x_ND, kept = _through(run, layer, x_ND)
-            keys_NGW = kept.turned.view(len(rows_N), -1, layer.width)[:, layer.queries :]
-            values_NGW = kept.qkv.view(len(rows_N), -1, layer.width)[:, layer.queries + layer.keys :]
+        x_ND, run = self._begin(torch.tensor(list(chain(*sequences))), positions_N, bounds, {"turned", "qkv"})
+        x_ND = run.forwards(x_ND)
+        for kept, own in zip(run.kept, slots.layers, strict=True):
+            keys_NGW = kept["turned"].view(len(rows_N), -1, self.shape.width)[:, self.shape.queries :]
+            values_NGW = kept["qkv"].view(len(rows_N), -1, self.shape.width)[:, -self.shape.keys :]
             own.place(keys_NGW, values_NGW, rows_N, places_N, width)
         return self.norm(x_ND[bounds[1:] - 1])
 
-    def _begin(self, tokens_N: Tensor, positions_N: Tensor, bounds: Tensor) -> tuple[Tensor, _Pass]:
+    def _begin(
+        self, tokens_N: Tensor, positions_N: Tensor, bounds: Tensor, own: Set[str]
+    ) -> tuple[Tensor, _Run]:
         x_ND = self.embed(tokens_N)
         cos_1NW, sin_1NW = self.rotary(x_ND, positions_N[None])
         if cos_1NW.shape[-1] != self.shape.width:
             raise RuntimeError("a part of each head is turned, not all of it")
-        return x_ND, _Pass(self.kernels, self.shape, bounds, cos_1NW[0].contiguous(), sin_1NW[0].contiguous())
+        return x_ND, _Run(self, bounds, cos_1NW[0].contiguous(), sin_1NW[0].contiguous(), own)
 
 
 def _packed(
@@ -123,170 +132,85 @@ def _packed(
     return places_N, positions_N, torch.cat([begins, begins.new_tensor([len(places_N)])])
 
 
-@dataclass(frozen=True)
-class _Pass:
-    """One reading: what all layers are told, and their steps between products."""
-
-    kernels: Any
-    shape: Shape
-    bounds: Tensor
-    cos_NW: Tensor
-    sin_NW: Tensor
-
-    @cached_property
-    def address(self) -> Any:
-        return ctypes.byref(self.shape)
-
-    @cached_property
-    def heads(self) -> int:
-        return self.shape.queries + self.shape.keys
-
-    @cached_property
-    def scratch(self) -> tuple[Tensor, int]:
-        """Where each thread works, and how many numbers that are."""
-        lengths = self.bounds.diff()
-        each = call(self.kernels.scratch_size, self.address, int(lengths.max()) if len(lengths) else 0)
-        return self.partial(each), each
-
-    def partial(self, *size: int) -> Tensor:
-        """Zeros that each thread adds to for itself."""
-        return self.cos_NW.new_zeros(self.kernels.threads(), *size)
-
-    def norm(self, x_ND: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-        y_ND, scale_N = torch.empty_like(x_ND), x_ND.new_empty(len(x_ND))
-        call(self.kernels.norms, x_ND, weight, epsilon, *x_ND.shape, y_ND, scale_N)
-        return y_ND, scale_N
-
-    def norm_back(
-        self, dy_ND: Tensor, x_ND: Tensor, weight: Tensor, scale_N: Tensor, more_ND: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        dx_ND, d_weight = torch.empty_like(x_ND), self.partial(len(weight))
-        call(self.kernels.norms_back, dy_ND, x_ND, weight, scale_N, *x_ND.shape, more_ND, dx_ND, d_weight)
-        return dx_ND, d_weight.sum(0)
-
-    def gates(self, gate_up: Tensor) -> Tensor:
-        rows, feed = len(gate_up), self.shape.feed
-        out = gate_up.new_empty(rows, feed)
-        call(self.kernels.gates, gate_up, rows, feed, out)
-        return out
-
-    def gates_back(self, gate_up: Tensor, dy: Tensor) -> Tensor:
-        d_gate_up = torch.empty_like(gate_up)
-        call(self.kernels.gates_back, gate_up, dy, *dy.shape, d_gate_up)
-        return d_gate_up
-
-    def turns(self, qkv: Tensor, own: LayerWeights) -> tuple[Tensor, Tensor]:
-        rows = len(qkv)
-        turned, scale = qkv.new_empty(rows, self.heads * own.width), qkv.new_empty(rows, self.heads)
-        call(
-            self.kernels.turns, self.address, qkv, own.head_norm, own.head_epsilon, self.cos_NW, self.sin_NW,
-            rows, turned, scale,
-        )  # fmt: skip
-        return turned, scale
-
-    def turns_back(
-        self, d_turned: Tensor, qkv: Tensor, head_norm: Tensor | None, scale: Tensor, d_qkv: Tensor
-    ) -> Tensor | None:
-        """Into the queries' and keys' part of `d_qkv`; the norms' gradient is given back."""
-        d_norm = None if head_norm is None else self.partial(*head_norm.shape)
-        call(
-            self.kernels.turns_back, self.address, d_turned, qkv, head_norm, scale, self.cos_NW, self.sin_NW,
-            len(qkv), d_qkv, d_norm,
-        )  # fmt: skip
-        return None if d_norm is None else d_norm.sum(0)
-
-    def attention(self, turned: Tensor, qkv: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        rows, queries = len(qkv), self.shape.queries
-        mixed, sums = qkv.new_empty(rows, queries * self.shape.width), qkv.new_empty(rows, queries)
-        given = self.address, self.bounds, len(self.bounds) - 1, turned, qkv, scale
-        call(self.kernels.attention, *given, mixed, sums, *self.scratch)
-        return mixed, sums
-
-    def attention_back(
-        self, turned: Tensor, qkv: Tensor, scale: float, mixed: Tensor, sums: Tensor, d_mixed: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        d_turned, d_qkv = torch.empty_like(turned), torch.empty_like(qkv)
-        given = self.address, self.bounds, len(self.bounds) - 1, turned, qkv, scale, mixed, sums, d_mixed
-        call(self.kernels.attention_back, *given, d_turned, d_qkv, *self.scratch)
-        return d_turned, d_qkv
+class _Reading(ctypes.Structure):
+    _fields_ = [
+        ("bounds", c_void_p),
+        *((name, c_long) for name in ("sequences", "rows", "each")),
+        *((name, c_void_p) for name in ("cos", "sin", "scratch")),
+    ]
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """What a layer leaves behind for its way back; keys and values are among it."""
-
-    x: Tensor
-    y: Tensor
-    scale: Tensor
-    qkv: Tensor
-    turned: Tensor
-    head_scale: Tensor
-    mixed: Tensor
-    sums: Tensor
-    middle: Tensor
-    z: Tensor
-    middle_scale: Tensor
-    gate_up: Tensor
-    gated: Tensor
-    gate_up_weight: Tensor
+class _Kept(ctypes.Structure):
+    _fields_ = [(name, c_void_p) for name in KEPT]
 
 
-def _through(run: _Pass, w: LayerWeights, x: Tensor) -> tuple[Tensor, _Kept]:
-    """One layer."""
-    gate_up_weight, gate_up_bias = w.gate_up()
-    y, scale = run.norm(x, w.before, w.before_epsilon)
-    qkv = linear(y, w.qkv, w.qkv_bias)
-    turned, head_scale = run.turns(qkv, w)
-    mixed, sums = run.attention(turned, qkv, w.scale)
-    middle = linear(mixed, w.out, w.out_bias).add_(x)
-    z, middle_scale = run.norm(middle, w.between, w.between_epsilon)
-    gate_up = linear(z, gate_up_weight, gate_up_bias)
-    gated = run.gates(gate_up)
-    before = x, y, scale, qkv, turned, head_scale, mixed, sums
-    kept = _Kept(*before, middle, z, middle_scale, gate_up, gated, gate_up_weight)
-    return linear(gated, w.down, w.down_bias).add_(middle), kept
+class _Slopes(ctypes.Structure):
+    _fields_ = [(name, c_void_p) for name in PARTS]
 
 
-class _Layer(torch.autograd.Function):
+class _Run:
+    """One reading of some sequences, and where its layers keep what they leave behind."""
+
+    def __init__(self, reader: Reader, bounds: Tensor, cos_NW: Tensor, sin_NW: Tensor, own: Set[str]) -> None:
+        """`own`: what every layer keeps for itself, as it is looked at later."""
+        self.kernels, self.shape, self.own = reader.kernels, reader.shape, own
+        self.weights = [layer.tensors() for layer in reader.layers]
+        laid_out = [{name: plain(weight) for name, weight in layer.items()} for layer in self.weights]
+        self.layers = addresses_of(reader.layers, laid_out)
+        rows, longest = len(cos_NW), max(bounds.diff().tolist(), default=0)
+        each = call(self.kernels.scratch_size, byref(self.shape), rows, longest)
+        self.held = laid_out, bounds, cos_NW, sin_NW, cos_NW.new_empty(self.kernels.threads(), each)
+        at, *others = [tensor.data_ptr() for tensor in self.held[1:]]
+        self.reading = _Reading(at, len(bounds) - 1, rows, each, *others)
+        self.kept = [{name: self._room(name) for name in KEPT}]
+        for _ in reader.layers[1:]:
+            self.kept.append(self.kept[0] | {name: self._room(name) for name in own})
+        self.kept_at = structures(_Kept, self.kept)
+
+    def _room(self, name: str) -> Tensor | None:
+        """A row for each token. Where there is no way back, gates never leave the thread that makes them."""
+        if name == "gate_up" and name not in self.own:
+            return None
+        return torch.empty(self.reading.rows, KEPT[name](self.shape))
+
+    def forwards(self, x_ND: Tensor) -> Tensor:
+        first = self.kept[0]["x"]
+        assert first is not None
+        first.copy_(x_ND)
+        out_ND = torch.empty_like(first) if "x" in self.own else first
+        given = byref(self.shape), self.layers, self.kept_at, byref(self.reading), out_ND
+        call(self.kernels.forwards, *given)
+        return out_ND
+
+    def backwards(self, dx_ND: Tensor) -> tuple[Tensor, Iterator[Tensor | None]]:
+        """Along the embeddings, and along each tensor of each layer."""
+        dx_ND = dx_ND.clone(memory_format=torch.contiguous_format)
+        sizes = [0 if part is None else part.numel() for part in self.weights[0].values()]
+        partials = torch.zeros(self.kernels.threads(), sum(sizes))
+        slopes = torch.empty(len(self.weights), sum(sizes))
+        threads = [dict(zip(PARTS, own.split(sizes), strict=True)) for own in partials]
+        space = [self._room(name) for name in ("mixed", "turned", "qkv")]
+        given = byref(self.shape), self.layers, self.kept_at, byref(self.reading)
+        sums = structures(_Slopes, threads), partials, sum(sizes), slopes
+        call(self.kernels.backwards, *given, *sums, dx_ND, *space)
+        parts = zip(chain(*(layer.values() for layer in self.weights)), chain(*(own.split(sizes) for own in slopes)))
+        return dx_ND, (None if weight is None else slope.view_as(weight) for weight, slope in parts)
+
+
+class _Body(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, run: _Pass, own: LayerWeights, x: Tensor, *weights: Tensor | None) -> Tensor:
-        x, kept = _through(run, own.with_tensors(weights), x)
-        ctx.run, ctx.own = run, own
-        ctx.save_for_backward(*vars(kept).values(), *weights)
-        return x
+    def forward(ctx: Any, run: _Run, x_ND: Tensor, *weights: Tensor | None) -> Tensor:
+        ctx.run = run
+        ctx.save_for_backward(*weights)
+        return run.forwards(x_ND)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, dx: Tensor) -> tuple[Any, ...]:
-        count = len(fields(_Kept))
-        k, weights = _Kept(*ctx.saved_tensors[:count]), ctx.saved_tensors[count:]
-        run, w, dx = ctx.run, ctx.own.with_tensors(weights), dx.contiguous()
-        d = _slopes("down", dx, k.gated, w.down_bias)
-        d_gate_up = run.gates_back(k.gate_up, dx @ w.down)
-        d |= _halves(_slopes("gate_up", d_gate_up, k.z, w.gate_bias))
-        d_z = d_gate_up @ k.gate_up_weight
-        d_middle, d["between"] = run.norm_back(d_z, k.middle, w.between, k.middle_scale, dx)
-        d |= _slopes("out", d_middle, k.mixed, w.out_bias)
-        d_mixed = d_middle @ w.out
-        d_turned, d_qkv = run.attention_back(k.turned, k.qkv, w.scale, k.mixed, k.sums, d_mixed)
-        d["head_norm"] = run.turns_back(d_turned, k.qkv, w.head_norm, k.head_scale, d_qkv)
-        d |= _slopes("qkv", d_qkv, k.y, w.qkv_bias)
-        dx, d["before"] = run.norm_back(d_qkv @ w.qkv, k.x, w.before, k.scale, d_middle)
-        return None, None, dx, *(d[name] for name in w.tensors())
-
-
-def _slopes(name: str, dy: Tensor, x: Tensor, bias: Tensor | None) -> dict[str, Tensor | None]:
-    """The gradients of a linear layer's weight and bias."""
-    return {name: dy.t() @ x, f"{name}_bias": None if bias is None else dy.sum(0)}
-
-
-def _halves(both: dict[str, Tensor | None]) -> dict[str, Tensor | None]:
-    """Gate and up apart."""
-    weight, bias = both["gate_up"], both["gate_up_bias"]
-    assert weight is not None
-    gate_bias, up_bias = (None, None) if bias is None else bias.chunk(2)
-    gate, up = weight.chunk(2)
-    return {"gate": gate, "gate_bias": gate_bias, "up": up, "up_bias": up_bias}
+    def backward(ctx: Any, dx_ND: Tensor) -> tuple[Any, ...]:
+        assert ctx.saved_tensors is not None  # or refused: weights that have changed since
+        dx_ND, slopes = ctx.run.backwards(dx_ND)
+        del ctx.run
+        return None, dx_ND, *slopes
 
 
 def _agrees(model: Any, reader: Reader, plain: Read) -> bool:
