@@ -6,7 +6,7 @@ equal input beside each other; where the machine has a compiler, all layers are 
 a model computes this way at all is for the caller to prove: its own logits of a step are there to be compared
 with.
 
-Shapes: B rows, D hidden, H query heads, G key heads, W head width, F feed-forward width, V vocabulary.
+Shapes: B rows, P positions, D hidden, H query heads, G key heads, W head width, F feed-forward width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from recovery import native
-from recovery.forward import logits_of
+from recovery.forward import logits_of, shaped
 from recovery.fused import rms_norm, rotate
-from recovery.llama import UNLIKE, Build, LayerWeights, build_of
-from recovery.slots import SlotLayer, Slots, attend
+from recovery.llama import UNLIKE, Build, LayerWeights, build_of, is_plain
+from recovery.slots import SlotLayer, Slots, attend, mask_of
 
 PROVEN: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models held against their decoder: was it right?
 
@@ -42,32 +42,58 @@ class Decoder:
 
     def __init__(self, model: Any, build: Build) -> None:
         body = model.get_decoder()
-        self.model, self.embed, self.norm = model, model.get_input_embeddings(), body.norm
-        self.rotary = body.rotary_emb
+        self.model, self.embed, self.rotary = model, model.get_input_embeddings(), body.rotary_emb
         weights, kernels = [LayerWeights.of(layer) for layer in body.layers], native.library()
-        by_kernel = kernels and build.swishes
-        self.layers = native.Layers(kernels, weights) if by_kernel else _Layers(body.layers, weights)
+        self.by_kernel = bool(kernels) and build.swishes
+        if self.by_kernel:
+            self.layers: Any = native.Layers(kernels, weights, body.norm, _plain_head(model))
+        else:
+            self.layers = _Layers(body.layers, weights, body.norm)
+        self.turns: list[Tensor] = []
 
-    def logits(self, token_B: Tensor, position_B: Tensor, mask_B11S: Tensor, slots: Slots) -> Tensor:
-        """What follows each row's token, which is written into the next slot."""
+    def logits(self, token_B: Tensor, starts_B: Tensor, slots: Slots) -> Tensor:
+        """What follows each row's token, which is written into the next slot; rows begin at slots `starts_B`."""
         x_BD = self.embed(token_B)
-        cos_B1W, sin_B1W = self.rotary(x_BD, position_B[:, None])
-        x_BD = self.layers(x_BD, cos_B1W, sin_B1W, mask_B11S, slots)
-        return logits_of(self.model, self.norm(x_BD))
+        found = self.layers(x_BD, *self._turns(x_BD, slots.get_seq_length() + 1), starts_B, slots)
+        return shaped(self.model, found) if self.layers.head is not None else logits_of(self.model, found)
+
+    def _turns(self, x_BD: Tensor, seen: int) -> list[Tensor]:
+        """Cosines and sines of at least so many positions; anew each time where they depend on how many."""
+        if not self.turns or len(self.turns[0]) < seen or _follows_length(self.rotary):
+            room = 0 if _follows_length(self.rotary) else seen // 2 + 16
+            positions_P = torch.arange(seen + room, device=x_BD.device)
+            self.turns = [part[0].contiguous() for part in self.rotary(x_BD[:1], positions_P[None])]
+        return self.turns
+
+
+def _follows_length(rotary: Any) -> bool:
+    kind = str(getattr(rotary, "rope_type", ""))
+    return "dynamic" in kind or kind == "longrope"
+
+
+def _plain_head(model: Any) -> Tensor | None:
+    head = model.get_output_embeddings()
+    return head.weight if is_plain(head) and head.bias is None else None
 
 
 class _Layers:
     """The layers one after the other, in PyTorch's operations."""
 
-    def __init__(self, layers: Any, weights: list[LayerWeights]) -> None:
+    head = None
+
+    def __init__(self, layers: Any, weights: list[LayerWeights], norm: Any) -> None:
         self.layers = [_Layer(own, layer.mlp.act_fn) for own, layer in zip(weights, layers, strict=True)]
+        self.norm = norm
 
     def __call__(
-        self, x_BD: Tensor, cos_B1W: Tensor, sin_B1W: Tensor, mask_B11S: Tensor, slots: Slots
+        self, x_BD: Tensor, cos_PW: Tensor, sin_PW: Tensor, starts_B: Tensor, slots: Slots
     ) -> Tensor:
+        seen = slots.get_seq_length() + 1
+        positions_B, mask = seen - 1 - starts_B, mask_of(starts_B, seen, x_BD.dtype)
+        cos_B1W, sin_B1W = cos_PW[positions_B, None], sin_PW[positions_B, None]
         for layer, own in zip(self.layers, slots.layers, strict=True):
-            x_BD = layer(x_BD, cos_B1W, sin_B1W, mask_B11S, own)
-        return x_BD
+            x_BD = layer(x_BD, cos_B1W, sin_B1W, mask, own)
+        return self.norm(x_BD)
 
 
 class _Layer:

@@ -126,10 +126,15 @@ def embedding_weights(model: Any) -> list[torch.nn.Parameter]:
 def logits_of(model: Any, hidden: torch.Tensor) -> torch.Tensor:
     """The head on hidden states (..., D) -> logits (..., V), scaled or capped as the architecture has it."""
     core = unwrap(model)
-    head, config = core.get_output_embeddings(), core.config.get_text_config()
+    head = core.get_output_embeddings()
     if head.weight.dtype != hidden.dtype and head.weight.is_floating_point():
         hidden = hidden.to(head.weight.dtype)
-    logits = head(hidden)
+    return shaped(core, head(hidden))
+
+
+def shaped(core: Any, logits: torch.Tensor) -> torch.Tensor:
+    """What the head gives, scaled or capped."""
+    config = core.config.get_text_config()
     if scale := _logit_scale(config):
         logits = logits * scale
     cap = next((c for name in SOFT_CAPS if (c := getattr(config, name, None))), None)

@@ -164,7 +164,7 @@ def _joined(*layers: Any) -> tuple[Tensor, Tensor | None]:
 
 def _weight(linear: Any) -> Tensor:
     """A linear layer's weight, with what its adapters add."""
-    if _is_plain(linear):
+    if is_plain(linear):
         return linear.weight
     weight = linear.get_base_layer().weight
     if linear.disable_adapters or linear.merged:
@@ -184,10 +184,10 @@ def _is_known(layer: Any) -> bool:
     norms = [layer.input_layernorm, layer.post_attention_layernorm]
     norms += [getattr(attention, name) for name in HEAD_NORMS & _children(attention)]
     linears = [getattr(attention, name) for name in ATTENTION] + [mlp.gate_proj, mlp.up_proj, mlp.down_proj]
-    return all(map(epsilon, norms)) and all(_is_plain(part) or _is_lora(part) for part in linears)
+    return all(map(epsilon, norms)) and all(is_plain(part) or _is_lora(part) for part in linears)
 
 
-def _is_plain(linear: Any) -> bool:
+def is_plain(linear: Any) -> bool:
     return type(linear) is torch.nn.Linear
 
 
@@ -196,7 +196,7 @@ def _is_lora(linear: Any) -> bool:
     if (type(linear).__module__, type(linear).__name__) != ("peft.tuners.lora.layer", "Linear"):
         return False
     extraordinary = bool(linear.lora_variant) or any(linear.lora_bias.values())
-    return _is_plain(linear.get_base_layer()) and not extraordinary
+    return is_plain(linear.get_base_layer()) and not extraordinary
 
 
 def _is_watched(module: Any) -> bool:

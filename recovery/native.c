@@ -136,34 +136,102 @@ static void rotate(float *x, const float *cos, const float *sin, long width)
     }
 }
 
-/* One query over the slots seen so far; a mask hides the first ones. */
-static void attend(
-    const float *query, const float *keys, const float *values, const float *mask, long seen, long width, float scale,
-    float *score, float *out)
+/* The sums of LANES vectors: at each step the halves of two change places, and are added up. */
+static inline vector sums_of(vector *row)
 {
-    long first = 0;
-    float most = -INFINITY, total = 0;
-    while (first < seen - 1 && mask[first] == -INFINITY) first++;
-    for (long s = first; s < seen; s++) {
-        float dot = 0;
-#pragma omp simd reduction(+ : dot)
-        for (long w = 0; w < width; w++) dot += query[w] * keys[s * width + w];
-        score[s] = dot * scale + mask[s];
-        most = score[s] > most ? score[s] : most;
+#pragma GCC unroll 8
+    for (int step = LANES / 2; step; step /= 2) {
+        integers same, other;
+        for (int j = 0; j < LANES; j++) {
+            same[j] = j & step ? LANES + j : j;
+            other[j] = j & step ? LANES + j - step : j + step;
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < step; i++)
+            row[i] = __builtin_shuffle(row[i], row[i + step], same) + __builtin_shuffle(row[i], row[i + step], other);
     }
-#pragma omp simd reduction(+ : total)
-    for (long s = first; s < seen; s++) total += score[s] = exponential(score[s] - most);
-    memset(out, 0, width * sizeof(float));
-    for (long s = first; s < seen; s++) {
-        float share = score[s] / total;
-#pragma omp simd
-        for (long w = 0; w < width; w++) out[w] += share * values[s * width + w];
+    return row[0];
+}
+
+static inline long whole_vectors(long n) { return (n + LANES - 1) / LANES * LANES; }
+
+/* score = keys @ query * scale, up to a whole vector; of a head of so many vectors, or of another width */
+__attribute__((always_inline)) static inline void match(
+    const int vectors, const float *query, const float *keys, long count, long width, float scale, float *score)
+{
+    if (!vectors)
+        for (long s = 0; s < count; s++) {
+            float dot = 0;
+#pragma omp simd reduction(+ : dot)
+            for (long w = 0; w < width; w++) dot += query[w] * keys[s * width + w];
+            score[s] = dot * scale;
+        }
+    vector whole[vectors + 1];
+    for (int j = 0; j < vectors; j++) whole[j] = *(const vector *)(query + j * LANES);
+    for (long s = 0; vectors && s < count; s += LANES) {
+        vector row[LANES];
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++) {
+            const float *key = keys + (s + i < count ? s + i : s) * width;
+            row[i] = whole[0] * *(const vector *)key;
+            for (int j = 1; j < vectors; j++) row[i] += whole[j] * *(const vector *)(key + j * LANES);
+        }
+        *(vector *)(score + s) = sums_of(row) * scale;
     }
 }
 
-/* A row's queries, keys and values in `own`: keys and values go into the slot, what is attended to into `mixed` */
+/* out = score @ values * scale */
+__attribute__((always_inline)) static inline void mix(
+    const int vectors, const float *score, const float *values, long count, long width, float scale, float *out)
+{
+    enum { CHAINS = 4 }; /* that do not wait for each other */
+    vector sum[CHAINS][vectors + 1];
+    memset(sum, 0, sizeof sum);
+    memset(out, 0, width * sizeof(float));
+    long s = 0;
+    for (; vectors && s + CHAINS <= count; s += CHAINS)
+        for (int c = 0; c < CHAINS; c++)
+            for (int j = 0; j < vectors; j++)
+                sum[c][j] += score[s + c] * *(const vector *)(values + (s + c) * width + j * LANES);
+    for (; s < count; s++)
+#pragma omp simd
+        for (long w = 0; w < (vectors ? vectors * LANES : width); w++) out[w] += score[s] * values[s * width + w];
+    for (int j = 0; j < vectors; j++) *(vector *)(out + j * LANES) += sum[0][j] + sum[1][j] + sum[2][j] + sum[3][j];
+#pragma omp simd
+    for (long w = 0; w < width; w++) out[w] *= scale;
+}
+
+/* One query over some slots; score has room for whole vectors of them. */
+__attribute__((always_inline)) static inline void attend_as_wide(
+    const int vectors, const float *query, const float *keys, const float *values, long count, long width, float scale,
+    float *score, float *out)
+{
+    long all = whole_vectors(count);
+    float most = -INFINITY, total = 0;
+    match(vectors, query, keys, count, width, scale, score);
+    for (long s = count; s < all; s++) score[s] = -INFINITY;
+#pragma omp simd reduction(max : most)
+    for (long s = 0; s < all; s++) most = score[s] > most ? score[s] : most;
+#pragma omp simd reduction(+ : total)
+    for (long s = 0; s < all; s++) total += score[s] = exponential(score[s] - most);
+    mix(vectors, score, values, count, width, 1 / total, out);
+}
+
+static void attend(
+    const float *query, const float *keys, const float *values, long count, long width, float scale, float *score,
+    float *out)
+{
+    switch (width % LANES ? 0 : width / LANES) {
+#define OF(n) case n: attend_as_wide(n, query, keys, values, count, width, scale, score, out); break;
+        OF(1) OF(2) OF(4) OF(8)
+#undef OF
+        default: attend_as_wide(0, query, keys, values, count, width, scale, score, out);
+    }
+}
+
+/* A token's queries, keys and values in `own`: keys and values go into the slot, what is attended to into `mixed` */
 static void look_back(
-    const Shape *shape, const Layer *layer, long row, float *own, const float *cos, const float *sin, const float *mask,
+    const Shape *shape, const Layer *layer, long place, float *own, const float *cos, const float *sin, long first,
     long slot, float *score, float *mixed)
 {
     long W = shape->width, heads = shape->queries + shape->keys, group = shape->queries / shape->keys;
@@ -172,12 +240,12 @@ static void look_back(
         rotate(own + h * W, cos, sin, W);
     }
     for (long g = 0; g < shape->keys; g++) {
-        long start = row * layer->row_stride + g * layer->head_stride;
+        long start = place * layer->row_stride + g * layer->head_stride;
         float *keys = layer->keys + start, *values = layer->values + start;
         memcpy(keys + slot * W, own + (shape->queries + g) * W, W * sizeof(float));
         memcpy(values + slot * W, own + (heads + g) * W, W * sizeof(float));
         for (long h = g * group; h < (g + 1) * group; h++)
-            attend(own + h * W, keys, values, mask, slot + 1, W, layer->scale, score, mixed + h * W);
+            attend(own + h * W, keys + first * W, values + first * W, slot + 1 - first, W, layer->scale, score, mixed + h * W);
     }
 }
 
@@ -203,30 +271,37 @@ static void gated(const Layer *layer, const float *x, long rows, long depth, flo
     }
 }
 
-/* x (rows, hidden) goes in as embeddings and comes out as the last layer leaves it. The mask is (rows, slot + 1);
-   scratch holds rows * (hidden + (2 queries + 2 keys) * width + feed + slot + 1) numbers. */
+/* x (rows, hidden) are embeddings of what goes into `slot`, and become what the last layer leaves. Keys and values of a
+   row are at its place, from its first slot on, in `starts`; `cos` and `sin` begin with the position of that. Given a head, `out` is (rows, outputs), else the
+   normed x. scratch holds rows * (hidden + (2 queries + 2 keys) * width + feed + slot + 17) numbers. */
 void decode(
-    const Shape *shape, const Layer *layers, long rows, float *x, const float *cos, const float *sin, const float *mask,
-    long slot, float *scratch)
+    const Shape *shape, const Layer *layers, long rows, float *x, const float *cos, const float *sin, const long *starts,
+    const long *places, long slot, const float *last, float epsilon, const float *head, long outputs, float *out,
+    float *scratch)
 {
-    long D = shape->hidden, W = shape->width, F = shape->feed, queries = shape->queries * W, seen = slot + 1;
-    long all = queries + 2 * shape->keys * W;
+    long D = shape->hidden, W = shape->width, F = shape->feed, queries = shape->queries * W;
+    long all = queries + 2 * shape->keys * W, seen = whole_vectors(slot + 1);
     float *y = scratch, *qkv = y + rows * D, *mixed = qkv + rows * all, *gate = mixed + rows * queries;
-    float *score = gate + rows * F;
+    float *score = gate + rows * F, *states = head ? y : out;
 #pragma omp parallel
-    for (const Layer *layer = layers; layer < layers + shape->layers; layer++) {
+    {
+        for (const Layer *layer = layers; layer < layers + shape->layers; layer++) {
 #pragma omp for schedule(static)
-        for (long b = 0; b < rows; b++) norm(x + b * D, layer->before, layer->before_epsilon, D, y + b * D);
-        product(y, rows, layer->qkv, D, qkv, all, layer->qkv_bias, 0);
+            for (long b = 0; b < rows; b++) norm(x + b * D, layer->before, layer->before_epsilon, D, y + b * D);
+            product(y, rows, layer->qkv, D, qkv, all, layer->qkv_bias, 0);
+#pragma omp for schedule(static, 1)
+            for (long b = 0; b < rows; b++)
+                look_back(shape, layer, places[b], qkv + b * all, cos + (slot - starts[b]) * W, sin + (slot - starts[b]) * W,
+                          starts[b], slot, score + b * seen, mixed + b * queries);
+            product(mixed, rows, layer->out, queries, x, D, layer->out_bias, x);
 #pragma omp for schedule(static)
-        for (long b = 0; b < rows; b++)
-            look_back(shape, layer, b, qkv + b * all, cos + b * W, sin + b * W, mask + b * seen, slot,
-                      score + b * seen, mixed + b * queries);
-        product(mixed, rows, layer->out, queries, x, D, layer->out_bias, x);
+            for (long b = 0; b < rows; b++) norm(x + b * D, layer->between, layer->between_epsilon, D, y + b * D);
+            gated(layer, y, rows, D, gate, F);
+            product(gate, rows, layer->down, F, x, D, layer->down_bias, x);
+        }
 #pragma omp for schedule(static)
-        for (long b = 0; b < rows; b++) norm(x + b * D, layer->between, layer->between_epsilon, D, y + b * D);
-        gated(layer, y, rows, D, gate, F);
-        product(gate, rows, layer->down, F, x, D, layer->down_bias, x);
+        for (long b = 0; b < rows; b++) norm(x + b * D, last, epsilon, D, states + b * D);
+        if (head) product(states, rows, head, D, out, outputs, 0, 0);
     }
 }
 
@@ -571,6 +646,18 @@ static void linear_slopes(Linear own, const float *x, const float *dy, long stri
 }
 
 /* ---- all layers, forwards and backwards ---- */
+
+/* Some heads of each token, whose rows are `stride` numbers apart, into the slot of the row that it has in `held` */
+void place(
+    const float *tokens, long stride, long count, long heads, long width, const long *rows, const long *slots,
+    long row_stride, long head_stride, float *held)
+{
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < count; i++)
+        for (long h = 0; h < heads; h++)
+            memcpy(held + rows[i] * row_stride + h * head_stride + slots[i] * width, tokens + i * stride + h * width,
+                   width * sizeof(float));
+}
 
 /* What a layer leaves behind for its way back, row after row; without one, `gate_up` is nowhere */
 typedef struct {

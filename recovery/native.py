@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from recovery.fused import epsilon
+
 if TYPE_CHECKING:
     from recovery.llama import LayerWeights
     from recovery.slots import Slots
@@ -43,6 +45,7 @@ PARTS = (  # of a layer, in the order of llama.py and native.c
     "gate", "gate_bias", "up", "up_bias", "down", "down_bias",
 )  # fmt: skip
 PRODUCTS = ("qkv", "out", "gate", "up", "down")
+LONGEST = 16  # numbers of a vector, on the processor of the longest
 NUMBERS = ("before_epsilon", "head_epsilon", "between_epsilon", "scale")
 
 
@@ -252,9 +255,9 @@ def plain(weight: Tensor | None) -> Tensor | None:
 
 
 class Layers:
-    """Llama-like layers for a token a row, all in one call."""
+    """Llama-like layers for a token a row, their last norm and a head, all in one call."""
 
-    def __init__(self, kernels: Any, layers: Sequence[LayerWeights]) -> None:
+    def __init__(self, kernels: Any, layers: Sequence[LayerWeights], norm: Any, head: Tensor | None) -> None:
         self.kernels, self.shape = kernels, shape_of(layers)
         width = kernels.panel_width()
         self.held = [
@@ -262,24 +265,30 @@ class Layers:
             for own in layers
         ]
         self.layers = addresses_of(layers, self.held)
+        self.norm, self.epsilon = plain(norm.weight), epsilon(norm)
+        self.head, self.outputs = plain(_panels(head, width)), self.shape.hidden if head is None else len(head)
+        if norm.weight.shape != (self.shape.hidden,) or (head is not None and head.shape[1] != self.shape.hidden):
+            raise RuntimeError("the last norm or the head does not fit the layers")
 
     def __call__(
-        self, x_BD: Tensor, cos_B1W: Tensor, sin_B1W: Tensor, mask_B11S: Tensor, slots: Slots
+        self, x_BD: Tensor, cos_PW: Tensor, sin_PW: Tensor, starts_B: Tensor, slots: Slots
     ) -> Tensor:
-        """`x_BD` itself, changed."""
-        rows, seen, shape = len(x_BD), mask_B11S.shape[-1], self.shape
-        if cos_B1W.shape[-1] != shape.width:
+        """What the head says, or what it sees; `x_BD` itself is changed."""
+        seen, shape = slots.get_seq_length() + 1, self.shape
+        if cos_PW.shape[-1] != shape.width or len(cos_PW) < seen:
             raise RuntimeError("a part of each head is turned, not all of it")
+        places_B = torch.arange(len(x_BD)) if slots.places_B is None else slots.places_B
         for layer, own in zip(self.layers, slots.layers, strict=True):
             keys, values = own.next_slot()
             layer.keys, layer.values = keys.data_ptr(), values.data_ptr()
             layer.row_stride, layer.head_stride = keys.stride()[:2]
-        a_row = shape.hidden + 2 * (shape.queries + shape.keys) * shape.width + shape.feed + seen
-        cos, sin, mask = cos_B1W.contiguous(), sin_B1W.contiguous(), mask_B11S.contiguous()
-        scratch = x_BD.new_empty(rows * a_row)
-        given = ctypes.byref(shape), self.layers, rows, x_BD, cos, sin, mask, seen - 1, scratch
-        call(self.kernels.decode, *given)
-        return x_BD
+        a_row = shape.hidden + 2 * (shape.queries + shape.keys) * shape.width + shape.feed + seen + LONGEST
+        scratch, out = x_BD.new_empty(len(x_BD) * a_row), x_BD.new_empty(len(x_BD), self.outputs)
+        given = ctypes.byref(shape), self.layers, len(x_BD), x_BD, cos_PW, sin_PW, starts_B, places_B
+        call(
+            self.kernels.decode, *given, seen - 1, self.norm, self.epsilon, self.head, self.outputs, out, scratch
+        )
+        return out
 
 
 def _panels(weight_OI: Tensor | None, width: int) -> Tensor | None:

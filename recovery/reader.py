@@ -90,18 +90,28 @@ class Reader:
             x_ND = x_ND.new_zeros(tokens_BT.numel(), x_ND.shape[1]).index_copy(0, places_N, x_ND)
         return x_ND.view(*tokens_BT.shape, x_ND.shape[-1])
 
-    def remember(self, sequences: Sequence[Sequence[int]], slots: Slots, width: int) -> Tensor:
-        """Their keys and values into slots of their own, where all end at `width`; the last state of each."""
+    def slots(self, rows: int, width: int) -> Slots:
+        """For so many sequences that all end in slot `width`."""
+        slots = Slots(len(self.layers))
+        for layer in slots.layers:
+            layer.begin(rows, self.shape.keys, width, self.shape.width)
+        return slots
+
+    def remember(self, sequences: Sequence[Sequence[int]], slots: Slots, first: int) -> Tensor:
+        """Their keys and values into rows of slots from the first on; the last state of each sequence."""
         bounds = torch.tensor([0, *accumulate(map(len, sequences))])
         rows_N = torch.arange(len(sequences)).repeat_interleave(bounds.diff())
         positions_N = torch.arange(len(rows_N)) - bounds[rows_N]
-        places_N = positions_N + width - bounds.diff()[rows_N]
+        slots_N = positions_N + slots.get_seq_length() - bounds.diff()[rows_N]
         x_ND, run = self._begin(torch.tensor(list(chain(*sequences))), positions_N, bounds, {"turned", "qkv"})
         x_ND = run.forwards(x_ND)
         for kept, own in zip(run.kept, slots.layers, strict=True):
-            keys_NGW = kept["turned"].view(len(rows_N), -1, self.shape.width)[:, self.shape.queries :]
-            values_NGW = kept["qkv"].view(len(rows_N), -1, self.shape.width)[:, -self.shape.keys :]
-            own.place(keys_NGW, values_NGW, rows_N, places_N, width)
+            for held, tokens in ((own.keys, kept["turned"]), (own.values, kept["qkv"])):
+                own_heads = tokens.view(len(rows_N), -1, self.shape.width)[:, -self.shape.keys :]
+                strides = held.stride()[:2]
+                sizes = len(rows_N), self.shape.keys, self.shape.width
+                at = own_heads.data_ptr(), own_heads.stride(0)
+                call(self.kernels.place, *at, *sizes, rows_N + first, slots_N, *strides, held)
         return self.norm(x_ND[bounds[1:] - 1])
 
     def _begin(

@@ -12,6 +12,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -30,7 +31,7 @@ from recovery.grouping import alike
 from recovery.llama import UNLIKE, near
 from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
-from recovery.slots import Slots, attend, sees_all
+from recovery.slots import Slots, attend, mask_of, sees_all
 
 if TYPE_CHECKING:
     from recovery.models import ChatModel
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InProcessSampler", "Rollouts", "Sampler", "SamplingParams"]
 
+READ_TOKENS = 4096  # of prompts, at once, where padding costs nothing
 LEAVE_SHARE = 0.125  # ended rows leave the batch when they are this share of it
 PIECE, BELOW_ONE = 128, 1 - 1e-12  # entries of a vocabulary; a share that rounding leaves below the whole
 ATTENTION = "recover_decode"
@@ -144,7 +146,7 @@ class _Batch:
         self.stops = torch.tensor(chat_model.stop_ids, device=self.device)
         self.rows_B = torch.arange(len(prompts), device=self.device)
         self.ended_B = torch.zeros(len(prompts), dtype=torch.bool, device=self.device)
-        self.lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
+        self.starts_B = torch.tensor([self.width - len(prompt) for prompt in prompts], device=self.device)
         self.numbers_BT = numbers_BT.to(self.device)
         self.accepts = set(inspect.signature(model.forward).parameters)
         self.in_place = _takes_own_cache(model, self.accepts)
@@ -177,28 +179,40 @@ class _Batch:
         distinct = sorted(dict.fromkeys(map(tuple, self.prompts)), key=len)
         lengths = list(map(len, distinct))
         reader = by_hand(self.model) if self.in_place else None
-        at_once = read_at_once(self.device) * (4 if reader else 1)  # where padding costs nothing
-        groups = alike(lengths, at_once) if self.in_place else [slice(None)]
-        caches, logits = zip(*(self._read(distinct[group], reader) for group in groups), strict=True)
-        self.cache = Slots.joined(caches, self.width) if self.in_place else caches[0]
+        if reader:
+            logits_BV = logits_of(self.model, self._remembered(reader, distinct))
+        else:
+            at_once = read_at_once(self.device)
+            groups = alike(list(map(len, distinct)), at_once) if self.in_place else [slice(None)]
+            caches, logits = zip(*(self._read(distinct[group]) for group in groups), strict=True)
+            self.cache = Slots.joined(caches, self.width) if self.in_place else caches[0]
+            logits_BV = torch.cat(logits)
         places = {prompt: i for i, prompt in enumerate(distinct)}
         rows = torch.tensor([places[tuple(prompt)] for prompt in self.prompts], device=self.device)
-        if not torch.equal(rows, torch.arange(len(distinct), device=self.device)):
-            self.cache.reorder_cache(rows)
-        return torch.cat(logits)[rows]
+        if torch.equal(rows, torch.arange(len(distinct), device=self.device)):
+            return logits_BV
+        self.cache.reorder_cache(rows)
+        return logits_BV[rows]
 
-    def _read(self, prompts: list[tuple[int, ...]], reader: Reader | None) -> tuple[Cache, Tensor]:
+    def _remembered(self, reader: Reader, prompts: list[tuple[int, ...]]) -> Tensor:
+        """Where padding costs nothing: the last state of each prompt."""
+        self.cache = reader.slots(len(prompts), self.width)
+        ends = list(accumulate(map(len, prompts)))
+        cuts = [0, *(i for i in range(1, len(prompts)) if ends[i] // READ_TOKENS > ends[i - 1] // READ_TOKENS)]
+        states = [
+            reader.remember(prompts[begin:end], self.cache, begin)
+            for begin, end in pairwise([*cuts, len(prompts)])
+        ]
+        return torch.cat(states)
+
+    def _read(self, prompts: list[tuple[int, ...]]) -> tuple[Cache, Tensor]:
         """Left-padded prompts through the model: their cache and the logits that follow each."""
         width = max(map(len, prompts))
-        cache: Cache
-        if reader:
-            cache = Slots(len(reader.layers))
-            return cache, logits_of(self.model, reader.remember(prompts, cache, width))
         tokens = [[self.pad_id] * (width - len(prompt)) + list(prompt) for prompt in prompts]
         starts_B1 = torch.tensor([[width - len(prompt)] for prompt in prompts], device=self.device)
         offsets_BT = torch.arange(width, device=self.device) - starts_B1
         mask_BT = offsets_BT >= 0 if min(map(len, prompts)) < width else None
-        cache = DynamicCache(config=self.model.config)
+        cache: Cache = DynamicCache(config=self.model.config)
         if self.in_place:
             cache = Slots(len(cache.layers))
         tokens_BT = torch.tensor(tokens, device=self.device)
@@ -207,31 +221,32 @@ class _Batch:
     def _next_logits(self, token_B: Tensor, step: int) -> Tensor:
         """Logits after one more token a row."""
         seen = self.width + step + 1
-        visible_BS = torch.arange(seen, device=self.device) >= self.width - self.lengths_B[:, None]
-        position_B = self.lengths_B + step
         if not self.in_place:
-            return self._forward(token_B[:, None], position_B[:, None], visible_BS, self.cache)
+            visible_BS = torch.arange(seen, device=self.device) >= self.starts_B[:, None]
+            return self._forward(token_B[:, None], seen - 1 - self.starts_B[:, None], visible_BS, self.cache)
         self.cache.make_room(seen)
-        hidden = torch.full((), float("-inf"), dtype=self.model.dtype, device=self.device)
-        mask = torch.where(visible_BS, 0.0, hidden)[:, None, None]
         if step == 0:
-            self.decoder = self._proven_decoder(token_B, position_B, mask)
+            self.decoder = self._proven_decoder(token_B)
         if self.decoder:
-            return self.decoder.logits(token_B, position_B, mask, self.cache)
-        return self._forward(token_B[:, None], position_B[:, None], mask, self.cache)
+            return self.decoder.logits(token_B, self.starts_B, self.cache)
+        return self._by_model(token_B)
 
-    def _proven_decoder(self, token_B: Tensor, position_B: Tensor, mask: Tensor) -> Decoder | None:
+    def _by_model(self, token_B: Tensor) -> Tensor:
+        seen = self.cache.get_seq_length() + 1
+        mask = mask_of(self.starts_B, seen, self.model.dtype)
+        return self._forward(token_B[:, None], seen - 1 - self.starts_B[:, None], mask, self.cache)
+
+    def _proven_decoder(self, token_B: Tensor) -> Decoder | None:
         """The model's weights laid out for decoding, if that says what the model says: of the first step that
         a model takes, which is then undone."""
         decoder = decoder_of(self.model)
         if decoder is None or self.model in PROVEN:
             return decoder
         seen = self.cache.get_seq_length()
-        own_BV = self._forward(token_B[:, None], position_B[:, None], mask, self.cache)
+        own_BV = self._by_model(token_B)
         self.cache.rewind(seen)
         try:
-            found_BV = decoder.logits(token_B, position_B, mask, self.cache)
-            PROVEN[self.model] = near(found_BV, own_BV)
+            PROVEN[self.model] = near(decoder.logits(token_B, self.starts_B, self.cache), own_BV)
         except UNLIKE:
             PROVEN[self.model] = False
         self.cache.rewind(seen)
@@ -245,15 +260,18 @@ class _Batch:
         return out.logits[:, -1]
 
     def _leave(self, token_B: Tensor) -> Tensor:
-        """Let ended rows go once there are enough of them to be worth moving the cache."""
-        n_ended = int(self.ended_B.sum())
+        """Let ended rows go, once there are enough of them where the cache has to be moved."""
+        n_ended, stays = int(self.ended_B.sum()), bool(self.decoder and self.decoder.by_kernel)
         if n_ended == len(token_B):
             return token_B[:0]
-        if n_ended < LEAVE_SHARE * len(token_B):
+        if n_ended < (1 if stays else LEAVE_SHARE * len(token_B)):
             return token_B
-        kept = remaining(self.ended_B)
-        self.cache.reorder_cache(kept)
-        for name in ("rows_B", "ended_B", "lengths_B", "numbers_BT"):
+        kept = (~self.ended_B).nonzero()[:, 0] if stays else remaining(self.ended_B)
+        if stays:
+            self.cache.keep(kept, len(token_B))
+        else:
+            self.cache.reorder_cache(kept)
+        for name in ("rows_B", "ended_B", "starts_B", "numbers_BT"):
             setattr(self, name, getattr(self, name)[kept])
         return token_B[kept]
 

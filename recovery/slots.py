@@ -21,9 +21,15 @@ class Slots(Cache):
     """What every layer remembers."""
 
     layers: list[SlotLayer]
+    places_B: Tensor | None = None  # where each row's keys and values are, for one who looks there
 
     def __init__(self, layers: int) -> None:
         super().__init__(layers=[SlotLayer() for _ in range(layers)])
+
+    def keep(self, rows_B: Tensor, count: int) -> None:
+        """These of `count` rows only, in this order, without moving anything."""
+        places_B = torch.arange(count, device=rows_B.device) if self.places_B is None else self.places_B
+        self.places_B = places_B[rows_B]
 
     @classmethod
     def joined(cls, parts: Sequence[Slots], width: int) -> Slots:
@@ -37,7 +43,11 @@ class Slots(Cache):
         """Let it hold `seen` slots."""
         if seen > self.layers[0].keys.shape[2]:
             for layer in self.layers:
-                layer.put([layer.filled()], layer.length)
+                held = layer.filled()
+                if self.places_B is not None:
+                    held = held[0][self.places_B], held[1][self.places_B]
+                layer.put([held], layer.length)
+            self.places_B = None
 
     def rewind(self, seen: int) -> None:
         """Forget what was written after `seen` slots."""
@@ -75,13 +85,9 @@ class SlotLayer(DynamicLayer):
             self.values[:, :, start : self.length] = value_states
         return self.filled()
 
-    def place(self, keys: Tensor, values: Tensor, rows: Tensor, slots: Tensor, width: int) -> None:
-        """Hold tokens (N, G, W), each in its row's slot, up to `width`; zeros in the slots of nobody."""
-        count = int(rows[-1]) + 1
-        for name, tokens in (("keys", keys), ("values", values)):
-            held = tokens.new_zeros(count, tokens.shape[1], width + _room(width), tokens.shape[2])
-            held[rows, :, slots] = tokens
-            setattr(self, name, held)
+    def begin(self, rows: int, heads: int, width: int, size: int) -> None:
+        """Room for `width` slots that others fill, and more; zeros in those of nobody."""
+        self.keys, self.values = (torch.zeros(rows, heads, width + 2 * _room(width), size) for _ in range(2))
         self.length, self.is_initialized = width, True
 
     def next_slot(self) -> tuple[Tensor, Tensor]:
@@ -110,6 +116,13 @@ def sees_all(model: Any) -> bool:
     """Whether every layer's tokens see all before them: no windows, recurrent states or alibi."""
     whole = all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
     return whole and not getattr(model.config, "alibi", False)
+
+
+def mask_of(starts_B: Tensor, seen: int, dtype: torch.dtype) -> Tensor:
+    """(B, 1, 1, S): minus infinity before each row's first slot."""
+    hidden_BS = torch.arange(seen, device=starts_B.device) < starts_B[:, None]
+    mask = torch.zeros(hidden_BS.shape, dtype=dtype, device=starts_B.device)
+    return mask.masked_fill_(hidden_BS, float("-inf"))[:, None, None]
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
