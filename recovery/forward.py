@@ -15,7 +15,9 @@ from recovery.errors import InputError
 from recovery.reader import Reader, reader_of
 
 SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-READ_TOKENS = {"cpu": 1024, "accelerator": 16384}  # more padding costs a CPU, more launches an accelerator
+READ_TOKENS = {  # padding costs a CPU but where it reads by hand; launches cost an accelerator
+    "cpu": 1024, "by hand": 4096, "accelerator": 16384,
+}  # fmt: skip
 
 
 def kind(device: torch.device | str) -> str:
@@ -23,9 +25,12 @@ def kind(device: torch.device | str) -> str:
     return "cpu" if torch.device(device).type == "cpu" else "accelerator"
 
 
-def read_at_once(device: torch.device | str) -> int:
+def read_at_once(model: Any) -> int:
     """How many tokens, padding included, a pass without gradients best reads at once."""
-    return READ_TOKENS[kind(device)]
+    core = unwrap(model)
+    with torch.no_grad():
+        way = "by hand" if by_hand(core) else kind(core.get_input_embeddings().weight.device)
+    return READ_TOKENS[way]
 
 
 def is_adapter(model: Any) -> bool:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-PASS = 128  # tokens' worth of a pass itself: what is called and launched whatever its size
+PASS = 512  # tokens' worth of a pass itself: what is called and launched whatever its size, a gradient added
 
 
 def alike(lengths: Sequence[int], max_tokens: int) -> list[slice]:

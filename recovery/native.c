@@ -407,7 +407,15 @@ static void turns_back(
 
 /* ---- attention of each token to those before it in its sequence ---- */
 
-enum { NARROW = 2 * LANES, BLOCK = 4 * ROWS }; /* columns of a head's panels; queries looked at together */
+enum { AHEAD = 12, NARROW = 2 * LANES, BLOCK = 4 * ROWS }; /* columns of a head's panels; queries looked at together */
+
+/* Asks for some rows that will be looked at soon: they are too far from each other for the processor to foresee. What
+   lies behind the end of what there is may be asked for too. */
+static inline void expect(const float *x, long stride, long rows, long width)
+{
+    for (long i = 0; i < rows; i++)
+        for (long w = 0; w < width; w += LANES) __builtin_prefetch(x + i * stride + w);
+}
 
 static inline long padded(long n) { return (n + NARROW - 1) / NARROW * NARROW; }
 
@@ -457,6 +465,7 @@ static void pack(const float *x, long stride, long count, long width, float *pan
 {
     for (long c = 0; c < width; c += NARROW)
         for (long s = 0; s < count; s++, panels += NARROW) {
+            expect(x + (s + AHEAD) * stride + c, stride, 1, NARROW);
             long some = least(NARROW, width - c);
             if (some == NARROW) memcpy(panels, x + s * stride + c, NARROW * sizeof(float));
             else
@@ -468,6 +477,7 @@ static void pack(const float *x, long stride, long count, long width, float *pan
 static void transpose(const float *x, long stride, long count, float *out, long out_stride)
 {
     vector row[LANES];
+    expect(x + NARROW * stride, stride, LANES, LANES);
     for (long i = 0; i < LANES; i++) row[i] = i < count ? *(const vector *)(x + i * stride) : (vector){0};
 #pragma GCC unroll 8
     for (int step = LANES / 2; step; step /= 2) {
@@ -560,6 +570,9 @@ static void attention_back(
                 for (long i = 0; i < L; i += BLOCK) {
                     long rows = least(BLOCK, L - i), end = i + rows, at = begin + i;
                     const float *query = turned + at * turned_row + h * W, *dy = d_mixed + (at * H + h) * W;
+                    expect(query + BLOCK * turned_row, turned_row, BLOCK, W);
+                    expect(dy + BLOCK * mixed_row, mixed_row, BLOCK, W);
+                    expect(mixed + ((at + BLOCK) * H + h) * W, mixed_row, BLOCK, W);
                     narrow_product(query, turned_row, 1, rows, across, W * NARROW, W, share, wide, padded(end), 0);
                     narrow_product(dy, mixed_row, 1, rows, values, W * NARROW, W, slope, wide, padded(end), 0);
                     float mean[BLOCK];
@@ -589,8 +602,11 @@ static void attention_back(
                     narrow_product(share, 1, wide, end, wanted, rows * NARROW, rows, d_values, W, W, 1);
                 }
             for (long s = 0; s < L; s++) {
-                memcpy(d_turned + (begin + s) * turned_row + (H + g) * W, d_keys + s * W, W * sizeof(float));
-                memcpy(d_qkv + (begin + s) * qkv_row + (H + G + g) * W, d_values + s * W, W * sizeof(float));
+                float *to_keys = d_turned + (begin + s) * turned_row + (H + g) * W;
+                float *to_values = d_qkv + (begin + s) * qkv_row + (H + G + g) * W;
+                expect(to_keys + AHEAD * turned_row, 0, 1, W), expect(to_values + AHEAD * qkv_row, 0, 1, W);
+                memcpy(to_keys, d_keys + s * W, W * sizeof(float));
+                memcpy(to_values, d_values + s * W, W * sizeof(float));
             }
         }
 }

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["InProcessSampler", "Rollouts", "Sampler", "SamplingParams"]
 
-READ_TOKENS = 4096  # of prompts, at once, where padding costs nothing
 LEAVE_SHARE = 0.125  # ended rows leave the batch when they are this share of it
 PIECE, BELOW_ONE = 128, 1 - 1e-12  # entries of a vocabulary; a share that rounding leaves below the whole
 ATTENTION = "recover_decode"
@@ -182,8 +181,7 @@ class _Batch:
         if reader:
             logits_BV = logits_of(self.model, self._remembered(reader, distinct))
         else:
-            at_once = read_at_once(self.device)
-            groups = alike(list(map(len, distinct)), at_once) if self.in_place else [slice(None)]
+            groups = alike(list(map(len, distinct)), read_at_once(self.model)) if self.in_place else [slice(None)]
             caches, logits = zip(*(self._read(distinct[group]) for group in groups), strict=True)
             self.cache = Slots.joined(caches, self.width) if self.in_place else caches[0]
             logits_BV = torch.cat(logits)
@@ -198,7 +196,8 @@ class _Batch:
         """Where padding costs nothing: the last state of each prompt."""
         self.cache = reader.slots(len(prompts), self.width)
         ends = list(accumulate(map(len, prompts)))
-        cuts = [0, *(i for i in range(1, len(prompts)) if ends[i] // READ_TOKENS > ends[i - 1] // READ_TOKENS)]
+        at_once = read_at_once(self.model)
+        cuts = [0, *(i for i in range(1, len(ends)) if ends[i] // at_once > ends[i - 1] // at_once)]
         states = [
             reader.remember(prompts[begin:end], self.cache, begin)
             for begin, end in pairwise([*cuts, len(prompts)])

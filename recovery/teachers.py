@@ -237,7 +237,7 @@ def score(
     rollouts, head = rollouts.to(chat_model.device), partial(_frozen_head, chat_model.model)
     places: dict[str, Tensor] = {}
     with gathered(chat_model.model):
-        for rows in rollouts.groups(max_tokens or read_at_once(chat_model.device)):
+        for rows in rollouts.groups(max_tokens or read_at_once(chat_model.model)):
             part = rollouts.select(rows)
             states_ND = part.predictors(hidden_states(chat_model.model, *part.model_inputs))
             for name, values in _answers(states_ND, part.tokens_N, kind, k, head).items():

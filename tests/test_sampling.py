@@ -281,7 +281,7 @@ def test_groups_by_hand() -> None:
     """One pass for all, until the padding costs more than another pass."""
     assert alike([10, 20], 1000) == [slice(0, 2)]
     assert alike([10, 20], 39) == [slice(0, 1), slice(1, 2)]
-    assert alike([10, 200, 200], 1000) == [slice(0, 1), slice(1, 3)]
+    assert alike([10, 600, 600], 3000) == [slice(0, 1), slice(1, 3)]
     assert alike([], 10) == []
 
 
