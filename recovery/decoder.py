@@ -2,11 +2,12 @@
 
 Where matrices are small, half of a step is what lies around the products: a module call for each, queries'
 norms apart from keys', weights read across their order. Here the weights lie as products read them, those of
-equal input beside each other; where the machine has a compiler, all layers are one call (native.py). Whether
+equal input beside each other; where the machine has a compiler, all of it is one call (native.py). Whether
 a model computes this way at all is for the caller to prove: its own logits of a step are there to be compared
 with.
 
-Shapes: B rows, P positions, D hidden, H query heads, G key heads, W head width, F feed-forward width, V vocabulary.
+Shapes: B rows, P positions, S slots, D hidden, H query heads, G key heads, W head width, F feed-forward
+width, V vocabulary.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import torch
 from torch import Tensor
 
 from recovery import native
-from recovery.forward import logits_of, shaped
+from recovery.forward import logits_of, shaping
 from recovery.fused import rms_norm, rotate
-from recovery.llama import UNLIKE, Build, LayerWeights, build_of, is_plain
+from recovery.llama import MOST_WEIGHTS, UNLIKE, Build, LayerWeights, build_of, is_plain
 from recovery.slots import SlotLayer, Slots, attend, mask_of
 
 PROVEN: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models held against their decoder: was it right?
@@ -49,13 +50,13 @@ class Decoder:
             self.layers: Any = native.Layers(kernels, weights, body.norm, _plain_head(model))
         else:
             self.layers = _Layers(body.layers, weights, body.norm)
-        self.turns: list[Tensor] = []
+        self.shaped, self.turns = shaping(model), list[Tensor]()
 
     def logits(self, token_B: Tensor, starts_B: Tensor, slots: Slots) -> Tensor:
-        """What follows each row's token, which is written into the next slot; rows begin at slots `starts_B`."""
+        """What follows each row's token, which is written into the next slot; rows begin in `starts_B`."""
         x_BD = self.embed(token_B)
         found = self.layers(x_BD, *self._turns(x_BD, slots.get_seq_length() + 1), starts_B, slots)
-        return shaped(self.model, found) if self.layers.head is not None else logits_of(self.model, found)
+        return self.shaped(found) if self.layers.head is not None else logits_of(self.model, found)
 
     def _turns(self, x_BD: Tensor, seen: int) -> list[Tensor]:
         """Cosines and sines of at least so many positions; anew each time where they depend on how many."""
@@ -73,7 +74,8 @@ def _follows_length(rotary: Any) -> bool:
 
 def _plain_head(model: Any) -> Tensor | None:
     head = model.get_output_embeddings()
-    return head.weight if is_plain(head) and head.bias is None else None
+    fits = is_plain(head) and head.bias is None and head.weight.numel() <= MOST_WEIGHTS
+    return head.weight if fits else None
 
 
 class _Layers:

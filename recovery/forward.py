@@ -6,6 +6,7 @@ Shapes: B sequences, T tokens, D hidden, V vocabulary.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -134,16 +135,21 @@ def logits_of(model: Any, hidden: torch.Tensor) -> torch.Tensor:
     head = core.get_output_embeddings()
     if head.weight.dtype != hidden.dtype and head.weight.is_floating_point():
         hidden = hidden.to(head.weight.dtype)
-    return shaped(core, head(hidden))
+    return shaping(core)(head(hidden))
 
 
-def shaped(core: Any, logits: torch.Tensor) -> torch.Tensor:
-    """What the head gives, scaled or capped."""
+def shaping(core: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What the architecture does to what the head gives: scaled, or capped."""
     config = core.config.get_text_config()
-    if scale := _logit_scale(config):
-        logits = logits * scale
-    cap = next((c for name in SOFT_CAPS if (c := getattr(config, name, None))), None)
-    return torch.tanh(logits / cap) * cap if cap else logits
+    caps = (getattr(config, name, None) for name in SOFT_CAPS)
+    scale, cap = _logit_scale(config), next(filter(None, caps), None)
+
+    def shaped(logits: torch.Tensor) -> torch.Tensor:
+        if scale:
+            logits = logits * scale
+        return torch.tanh(logits / cap) * cap if cap else logits
+
+    return shaped
 
 
 def _logit_scale(config: Any) -> float | None:

@@ -138,7 +138,7 @@ class LayerWeights:
         return torch.cat([self.gate, self.up]), torch.cat([self.gate_bias, self.up_bias])
 
     def check(self, hidden: int, feed: int) -> None:
-        """Whether the parts fit each other in a layer between `hidden` numbers."""
+        """Whether the parts fit each other in a layer between `hidden` numbers, all in fp32."""
         heads, queries = self.queries + self.keys, self.queries * self.width
         qkv = queries + 2 * self.keys * self.width
         expected = {
@@ -147,8 +147,9 @@ class LayerWeights:
             "gate": (feed, hidden), "gate_bias": (feed,), "up": (feed, hidden), "up_bias": (feed,),
             "down": (hidden, feed), "down_bias": (hidden,),
         }  # fmt: skip
-        there = {name: tensor.shape for name, tensor in self.tensors().items() if tensor is not None}
-        if any(shape != expected[name] for name, shape in there.items()):
+        there = {name: tensor for name, tensor in self.tensors().items() if tensor is not None}
+        whole = all(tensor.dtype == torch.float32 for tensor in there.values())
+        if not whole or any(tensor.shape != expected[name] for name, tensor in there.items()):
             raise RuntimeError("the parts of a layer do not fit each other")
 
     def tensors(self) -> dict[str, Tensor | None]:

@@ -620,6 +620,7 @@ typedef void Product(
 static Product *library_product;
 
 void multiply_with(void *found) { library_product = (Product *)found; }
+long multiplies(void) { return library_product != 0; }
 
 /* It counts columns first: out (n, m) = y (n, k) @ x (k, m), or of what is turned around, (+ out) */
 static void multiply(
@@ -909,6 +910,7 @@ static long passed(const float *x, float most, float scale, long count, double l
 {
     float share[PIECE];
     double total = 0;
+#pragma omp simd reduction(+ : total)
     for (long v = 0; v < count; v++) total += share[v] = likelihood((x[v] - most) * scale);
     left = fmin(left, total * BELOW_ONE);
     long last = 0;

@@ -73,16 +73,14 @@ def _library() -> Any:
     for name, parameters in EXPORTED.findall(SOURCE.read_text(encoding="utf-8")):
         kernel = getattr(kernels, name)
         kernel.argtypes, kernel.restype = _kinds(parameters), ctypes.c_long
-    product = _product()
-    kernels.multiplies = product is not None
-    kernels.multiply_with(product)
+    kernels.multiply_with(_product())
     return kernels
 
 
 def _product() -> int | None:
     """Where the product of fp32 matrices is that PyTorch calls, if its library shows it."""
     try:
-        found = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        found: Any = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         return ctypes.cast(found.sgemm_, ctypes.c_void_p).value
     except (OSError, AttributeError):
         return None
@@ -255,20 +253,22 @@ def plain(weight: Tensor | None) -> Tensor | None:
 
 
 class Layers:
-    """Llama-like layers for a token a row, their last norm and a head, all in one call."""
+    """Llama-like layers for a token a row, the norm behind them and, if there is one, a head: in one call."""
 
     def __init__(self, kernels: Any, layers: Sequence[LayerWeights], norm: Any, head: Tensor | None) -> None:
         self.kernels, self.shape = kernels, shape_of(layers)
-        width = kernels.panel_width()
+        width, hidden = kernels.panel_width(), self.shape.hidden
+        if not _fits(norm.weight) or len(norm.weight) != hidden:
+            raise RuntimeError("the last norm does not fit the layers")
+        if head is not None and (head.dtype != torch.float32 or head.shape[1] != hidden):
+            raise RuntimeError("the head does not fit the layers")
         self.held = [
             {name: plain(_panels(x, width) if name in PRODUCTS else x) for name, x in own.tensors().items()}
             for own in layers
         ]
         self.layers = addresses_of(layers, self.held)
         self.norm, self.epsilon = plain(norm.weight), epsilon(norm)
-        self.head, self.outputs = plain(_panels(head, width)), self.shape.hidden if head is None else len(head)
-        if norm.weight.shape != (self.shape.hidden,) or (head is not None and head.shape[1] != self.shape.hidden):
-            raise RuntimeError("the last norm or the head does not fit the layers")
+        self.head, self.outputs = plain(_panels(head, width)), hidden if head is None else len(head)
 
     def __call__(
         self, x_BD: Tensor, cos_PW: Tensor, sin_PW: Tensor, starts_B: Tensor, slots: Slots
@@ -284,10 +284,9 @@ class Layers:
             layer.row_stride, layer.head_stride = keys.stride()[:2]
         a_row = shape.hidden + 2 * (shape.queries + shape.keys) * shape.width + shape.feed + seen + LONGEST
         scratch, out = x_BD.new_empty(len(x_BD) * a_row), x_BD.new_empty(len(x_BD), self.outputs)
-        given = ctypes.byref(shape), self.layers, len(x_BD), x_BD, cos_PW, sin_PW, starts_B, places_B
-        call(
-            self.kernels.decode, *given, seen - 1, self.norm, self.epsilon, self.head, self.outputs, out, scratch
-        )
+        rows = len(x_BD), x_BD, cos_PW, sin_PW, starts_B, places_B, seen - 1
+        behind = self.norm, self.epsilon, self.head, self.outputs, out, scratch
+        call(self.kernels.decode, ctypes.byref(shape), self.layers, *rows, *behind)
         return out
 
 

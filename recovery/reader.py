@@ -54,8 +54,9 @@ def reader_of(model: Any, plain: Read) -> Reader | None:
     build = None if proven.get(slopes) is False else build_of(model)
     if build is None or build.adapted or not build.swishes:
         return None
-    kernels = native.library()
-    if kernels is None or not kernels.multiplies or (model.training and getattr(model.config, "attention_dropout", 0.0)):
+    drops = model.training and getattr(model.config, "attention_dropout", 0.0)
+    kernels = None if drops else native.library()
+    if kernels is None or not kernels.multiplies():
         return None
     if slopes and getattr(model, "is_gradient_checkpointing", False):
         return None
@@ -90,11 +91,11 @@ class Reader:
             x_ND = x_ND.new_zeros(tokens_BT.numel(), x_ND.shape[1]).index_copy(0, places_N, x_ND)
         return x_ND.view(*tokens_BT.shape, x_ND.shape[-1])
 
-    def slots(self, rows: int, width: int) -> Slots:
-        """For so many sequences that all end in slot `width`."""
+    def slots(self, lengths: Sequence[int]) -> Slots:
+        """For sequences of these lengths, which all end in the same slot."""
         slots = Slots(len(self.layers))
         for layer in slots.layers:
-            layer.begin(rows, self.shape.keys, width, self.shape.width)
+            layer.begin(len(lengths), self.shape.keys, max(lengths), self.shape.width, min(lengths))
         return slots
 
     def remember(self, sequences: Sequence[Sequence[int]], slots: Slots, first: int) -> Tensor:
@@ -105,14 +106,17 @@ class Reader:
         slots_N = positions_N + slots.get_seq_length() - bounds.diff()[rows_N]
         x_ND, run = self._begin(torch.tensor(list(chain(*sequences))), positions_N, bounds, {"turned", "qkv"})
         x_ND = run.forwards(x_ND)
-        for kept, own in zip(run.kept, slots.layers, strict=True):
-            for held, tokens in ((own.keys, kept["turned"]), (own.values, kept["qkv"])):
-                own_heads = tokens.view(len(rows_N), -1, self.shape.width)[:, -self.shape.keys :]
-                strides = held.stride()[:2]
-                sizes = len(rows_N), self.shape.keys, self.shape.width
-                at = own_heads.data_ptr(), own_heads.stride(0)
-                call(self.kernels.place, *at, *sizes, rows_N + first, slots_N, *strides, held)
+        for kept, layer in zip(run.kept, slots.layers, strict=True):
+            for held, tokens in ((layer.keys, kept["turned"]), (layer.values, kept["qkv"])):
+                self._place(tokens, rows_N + first, slots_N, held)
         return self.norm(x_ND[bounds[1:] - 1])
+
+    def _place(self, tokens: Any, rows_N: Tensor, slots_N: Tensor, held: Tensor) -> None:
+        """The last heads of each token, which are its keys or its values, to where they are held."""
+        heads, width = self.shape.keys, self.shape.width
+        first = tokens.shape[1] - heads * width
+        own = tokens.data_ptr() + first * tokens.element_size(), tokens.shape[1], len(tokens), heads, width
+        call(self.kernels.place, *own, rows_N, slots_N, *held.stride()[:2], held)
 
     def _begin(
         self, tokens_N: Tensor, positions_N: Tensor, bounds: Tensor, own: Set[str]
@@ -203,7 +207,8 @@ class _Run:
         given = byref(self.shape), self.layers, self.kept_at, byref(self.reading)
         sums = structures(_Slopes, threads), partials, sum(sizes), slopes
         call(self.kernels.backwards, *given, *sums, dx_ND, *space)
-        parts = zip(chain(*(layer.values() for layer in self.weights)), chain(*(own.split(sizes) for own in slopes)))
+        weights = chain(*(layer.values() for layer in self.weights))
+        parts = zip(weights, chain(*(own.split(sizes) for own in slopes)), strict=True)
         return dx_ND, (None if weight is None else slope.view_as(weight) for weight, slope in parts)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 from typing import Any
 
 import torch
@@ -212,14 +213,16 @@ def _padded(
     if not tokens or not all(tokens):
         raise InputError("rollouts: an empty batch or an empty sequence: give at least one token a row")
     shape = len(tokens), max(map(len, tokens))
-    tokens_BT = torch.full(shape, pad_id, dtype=torch.long)
-    attention_BT, mask_BT = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
-    logprobs_BT = torch.zeros(shape)
-    for i, (ids, mask, scores) in enumerate(zip(tokens, masks, logprobs, strict=True)):
-        tokens_BT[i, : len(ids)] = torch.tensor(ids)
-        attention_BT[i, : len(ids)] = True
-        mask_BT[i, : len(ids)] = torch.tensor(mask)
-        logprobs_BT[i, : len(ids)] = torch.tensor(scores)
+    lengths_B1 = torch.tensor([[len(ids)] for ids in tokens])
+    attention_BT = torch.arange(shape[1]) < lengths_B1
+
+    def laid_out(rows: Sequence[Sequence[Any]], empty: Tensor) -> Tensor:
+        empty[attention_BT] = torch.tensor(list(chain(*rows)), dtype=empty.dtype)
+        return empty
+
+    tokens_BT = laid_out(tokens, torch.full(shape, pad_id))
+    mask_BT = laid_out(masks, torch.zeros(shape, dtype=torch.bool))
+    logprobs_BT = laid_out(logprobs, torch.zeros(shape))
     prompt_lengths = [mask.index(True) if True in mask else len(mask) for mask in masks]
     return Rollouts(
         tokens_BT, attention_BT, mask_BT, logprobs_BT, torch.ones(shape[0], dtype=torch.bool),

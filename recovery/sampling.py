@@ -176,12 +176,12 @@ class _Batch:
     def _read_prompts(self) -> Tensor:
         """Each distinct prompt once, beside others of its length; then a row for everyone who asked."""
         distinct = sorted(dict.fromkeys(map(tuple, self.prompts)), key=len)
-        lengths = list(map(len, distinct))
         reader = by_hand(self.model) if self.in_place else None
         if reader:
             logits_BV = logits_of(self.model, self._remembered(reader, distinct))
         else:
-            groups = alike(list(map(len, distinct)), read_at_once(self.model)) if self.in_place else [slice(None)]
+            at_once = read_at_once(self.model)
+            groups = alike(list(map(len, distinct)), at_once) if self.in_place else [slice(None)]
             caches, logits = zip(*(self._read(distinct[group]) for group in groups), strict=True)
             self.cache = Slots.joined(caches, self.width) if self.in_place else caches[0]
             logits_BV = torch.cat(logits)
@@ -194,8 +194,8 @@ class _Batch:
 
     def _remembered(self, reader: Reader, prompts: list[tuple[int, ...]]) -> Tensor:
         """Where padding costs nothing: the last state of each prompt."""
-        self.cache = reader.slots(len(prompts), self.width)
-        ends = list(accumulate(map(len, prompts)))
+        lengths = list(map(len, prompts))
+        self.cache, ends = reader.slots(lengths), list(accumulate(lengths))
         at_once = read_at_once(self.model)
         cuts = [0, *(i for i in range(1, len(ends)) if ends[i] // at_once > ends[i - 1] // at_once)]
         states = [

@@ -85,9 +85,12 @@ class SlotLayer(DynamicLayer):
             self.values[:, :, start : self.length] = value_states
         return self.filled()
 
-    def begin(self, rows: int, heads: int, width: int, size: int) -> None:
-        """Room for `width` slots that others fill, and more; zeros in those of nobody."""
-        self.keys, self.values = (torch.zeros(rows, heads, width + 2 * _room(width), size) for _ in range(2))
+    def begin(self, rows: int, heads: int, width: int, size: int, shortest: int) -> None:
+        """Room for others to fill: rows that end in slot `width`, and more. Zeros in slots of nobody."""
+        for name in ("keys", "values"):
+            held = torch.empty(rows, heads, width + 2 * _room(width), size)
+            held[:, :, : width - shortest] = 0
+            setattr(self, name, held)
         self.length, self.is_initialized = width, True
 
     def next_slot(self) -> tuple[Tensor, Tensor]:
