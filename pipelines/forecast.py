@@ -15,7 +15,7 @@ import torch
 
 from db import curves, queries
 from recovery.divergences import exact_forward_kl
-from recovery.models import adapter_off, hidden_states, is_adapter, logits_of
+from recovery.models import adapter_off, is_adapter, logits_of, states_at
 from recovery.rollouts import Rollouts
 from recovery.teachers import evaluating
 
@@ -107,7 +107,7 @@ def log_probs(chat_model: ChatModel, rows: Rollouts) -> torch.Tensor:
     """The whole distribution at every token of the rows, (N, V) in float32, on the CPU."""
     rows = rows.to(chat_model.device)
     with evaluating(chat_model.model):
-        states_ND = rows.predictors(hidden_states(chat_model.model, *rows.model_inputs))
+        states_ND = states_at(chat_model.model, rows.predictors_BT, *rows.model_inputs)
         return logits_of(chat_model.model, states_ND).log_softmax(-1, dtype=torch.float32).cpu()
 
 

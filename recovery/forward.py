@@ -68,6 +68,20 @@ def hidden_states(
     return read(tokens_BT, attention_BT, positions_BT)
 
 
+def states_at(
+    model: Any,
+    wanted_BT: torch.Tensor,
+    tokens_BT: torch.Tensor,
+    attention_BT: torch.Tensor | None = None,
+    positions_BT: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The hidden states (N, D) of some tokens: what nobody wants is not computed, where that can be had."""
+    reader, padding = by_hand(model), None if attention_BT is None else ~attention_BT.bool()
+    if reader and (padding is None or not bool((wanted_BT & padding).any())):
+        return reader.at(wanted_BT, tokens_BT, attention_BT, positions_BT)
+    return hidden_states(model, tokens_BT, attention_BT, positions_BT)[wanted_BT]
+
+
 def by_hand(model: Any) -> Reader | None:
     """A shorter way to read with the model's weights as they are now, if there is one."""
     return reader_of(unwrap(model), _read)

@@ -20,7 +20,15 @@ import torch
 from recovery import checkpoints, fused, heap, matmul
 from recovery.encoding import ChatEncoder, Message, stop_tokens
 from recovery.errors import InputError, RecoverError
-from recovery.forward import can_pack, embedding_weights, hidden_states, is_adapter, logits_of, unwrap
+from recovery.forward import (
+    can_pack,
+    embedding_weights,
+    hidden_states,
+    is_adapter,
+    logits_of,
+    states_at,
+    unwrap,
+)  # fmt: skip
 from recovery.hub import explained, locate, quiet
 from recovery.weights import tensor_slots, weight_files, weights_sha256
 
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 __all__ = [
     "ChatModel", "LoraSpec", "ModelSpec", "adapter_off", "add_lora", "can_pack", "hidden_states",
-    "is_adapter", "load", "locate", "logits_of", "pick_device", "pick_dtype", "save", "unwrap",
+    "is_adapter", "load", "locate", "logits_of", "pick_device", "pick_dtype", "save", "states_at", "unwrap",
     "weights_sha256",
 ]  # fmt: skip
 

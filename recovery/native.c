@@ -512,7 +512,8 @@ static void pack_transposed(const float *x, long stride, long count, long width,
 /* One reading: all its tokens, and what each thread works with */
 typedef struct {
     const long *bounds; /* where sequences begin, and the last ends */
-    long sequences, rows, each;
+    const long *wanted; /* the tokens that go on after the last layer's attention, where these are not all */
+    long sequences, rows, wanted_rows, each;
     const float *cos, *sin;
     float *scratch; /* `each` numbers a thread */
 } Reading;
@@ -737,7 +738,25 @@ static void after_attention(const Shape *shape, const Layer *w, const Kept *k, l
     linear((Linear){w->down, w->down_bias, 0, 0, F, D}, gated, rows, k->middle + at * D, out + at * D, D);
 }
 
-/* From the first layer's x to `out`, which may be where every layer's x is. */
+/* Inside a parallel region: rows that are wanted, to where they follow each other, or back to where they were */
+static void gather(const float *from, const Reading *run, long width, float *to)
+{
+#pragma omp for schedule(static)
+    for (long i = 0; i < run->wanted_rows; i++)
+        memcpy(to + i * width, from + run->wanted[i] * width, width * sizeof(float));
+}
+
+static void scatter(const float *from, const Reading *run, long width, float *to)
+{
+#pragma omp for schedule(static)
+    for (long i = 0; i < run->rows; i++) memset(to + i * width, 0, width * sizeof(float));
+#pragma omp for schedule(static)
+    for (long i = 0; i < run->wanted_rows; i++)
+        memcpy(to + run->wanted[i] * width, from + i * width, width * sizeof(float));
+}
+
+/* From the first layer's x to `out`, which may be where every layer's x is. What the last layer keeps of the tokens that
+   are wanted lies behind all others in `kept`. */
 void forwards(const Shape *shape, const Layer *layers, const Kept *kept, const Reading *run, float *out)
 {
     long count = blocks(run->rows);
@@ -752,15 +771,22 @@ void forwards(const Shape *shape, const Layer *layers, const Kept *kept, const R
             before_attention(shape, w, k, run, at, end - at, scratch);
         }
         attention(shape, run, k->turned, k->qkv, w->scale, k->mixed, k->sums);
+        int last = l + 1 == shape->layers, fewer = last && run->wanted_rows < run->rows;
+        if (fewer) {
+            gather(k->x, run, shape->hidden, k[1].x);
+            gather(k->mixed, run, shape->queries * shape->width, k[1].mixed);
+        }
+        long rows = fewer ? run->wanted_rows : run->rows, some = blocks(rows);
 #pragma omp for schedule(static)
-        for (long b = 0; b < count; b++) {
-            long at = run->rows * b / count, end = run->rows * (b + 1) / count;
-            after_attention(shape, w, k, at, end - at, scratch, l + 1 < shape->layers ? k[1].x : out);
+        for (long b = 0; b < some; b++) {
+            long at = rows * b / some, end = rows * (b + 1) / some;
+            after_attention(shape, w, fewer ? k + 1 : k, at, end - at, scratch, last ? out : k[1].x);
         }
     }
 }
 
-/* dx, along what the layer gave, becomes the gradient along what follows its attention; d_mixed, along that */
+/* dx, along what the layer gave, becomes the gradient along what follows its attention; d_mixed, along that, may take the
+   place of what is kept of it */
 static void after_attention_back(
     const Shape *shape, const Layer *w, const Kept *k, const Slopes *d, long at, long rows, float *scratch, float *dx,
     float *d_mixed)
@@ -803,11 +829,12 @@ static void before_attention_back(
         norm_back(y + i * D, x + i * D, w->before, scale[i], D, dx + i * D, dx + i * D, d->before);
 }
 
-/* dx, along what the last layer gave, becomes the gradient along the embeddings; `slopes` gets `size` numbers a layer,
-   which each thread adds up for itself first, where there are zeros. The other three are work space. */
+/* `out` is the gradient along what the last layer gave, dx becomes that along the embeddings: the same place, if all
+   tokens were wanted. `slopes` gets `size` numbers a layer, which each thread adds up for itself first, where there are
+   zeros. The other three are work space. */
 void backwards(
     const Shape *shape, const Layer *layers, const Kept *kept, const Reading *run, const Slopes *partial, float *partials,
-    long size, float *slopes, float *dx, float *d_mixed, float *d_turned, float *d_qkv)
+    long size, float *slopes, float *out, float *dx, float *d_mixed, float *d_turned, float *d_qkv)
 {
     long count = blocks(run->rows), threads = omp_get_max_threads();
 #pragma omp parallel
@@ -816,10 +843,17 @@ void backwards(
         const Kept *k = kept + l;
         const Slopes *d = partial + omp_get_thread_num();
         float *scratch = run->scratch + omp_get_thread_num() * run->each;
+        int fewer = l + 1 == shape->layers && run->wanted_rows < run->rows;
+        long rows = fewer ? run->wanted_rows : run->rows, some = blocks(rows);
 #pragma omp for schedule(static)
-        for (long b = 0; b < count; b++) {
-            long at = run->rows * b / count, end = run->rows * (b + 1) / count;
-            after_attention_back(shape, w, k, d, at, end - at, scratch, dx, d_mixed);
+        for (long b = 0; b < some; b++) {
+            long at = rows * b / some, end = rows * (b + 1) / some;
+            if (fewer) after_attention_back(shape, w, k + 1, d, at, end - at, scratch, out, k[1].mixed);
+            else after_attention_back(shape, w, k, d, at, end - at, scratch, dx, d_mixed);
+        }
+        if (fewer) {
+            scatter(out, run, shape->hidden, dx);
+            scatter(k[1].mixed, run, shape->queries * shape->width, d_mixed);
         }
         attention_back(shape, run, k->turned, k->qkv, w->scale, k->mixed, k->sums, d_mixed, d_turned, d_qkv);
 #pragma omp for schedule(static)

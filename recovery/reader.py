@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence, Set
 from ctypes import byref, c_long, c_void_p
+from dataclasses import dataclass
 from itertools import accumulate, chain
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -82,14 +83,26 @@ class Reader:
         self, tokens_BT: Tensor, attention_BT: Tensor | None = None, positions_BT: Tensor | None = None
     ) -> Tensor:
         """The states (B, T, D), zeros where there is padding."""
-        places_N, positions_N, bounds = _packed(tokens_BT, attention_BT, positions_BT)
-        tokens_N, slopes = tokens_BT.flatten()[places_N], torch.is_grad_enabled()
-        x_ND, run = self._begin(tokens_N, positions_N, bounds, KEPT.keys() if slopes else set())
-        weights = chain(*(layer.values() for layer in run.weights))
-        x_ND = self.norm(_Body.apply(run, x_ND, *weights) if slopes else run.forwards(x_ND))
+        read = _packed(tokens_BT, attention_BT, positions_BT)
+        x_ND = self._states(read, None)
         if len(x_ND) < tokens_BT.numel():
-            x_ND = x_ND.new_zeros(tokens_BT.numel(), x_ND.shape[1]).index_copy(0, places_N, x_ND)
+            x_ND = x_ND.new_zeros(tokens_BT.numel(), x_ND.shape[1]).index_copy(0, read.places_N, x_ND)
         return x_ND.view(*tokens_BT.shape, x_ND.shape[-1])
+
+    def at(
+        self, wanted_BT: Tensor, tokens_BT: Tensor, attention_BT: Tensor | None = None,
+        positions_BT: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """The states (N, D) of tokens that are wanted, none of them padding."""
+        read = _packed(tokens_BT, attention_BT, positions_BT)
+        wanted_N = wanted_BT.flatten()[read.places_N].nonzero()[:, 0]
+        return self._states(read, wanted_N if len(wanted_N) < len(read.places_N) else None)
+
+    def _states(self, read: _Packed, wanted_N: Tensor | None) -> Tensor:
+        slopes = torch.is_grad_enabled()
+        x_ND, run = self._begin(read, wanted_N, KEPT.keys() if slopes else set())
+        weights = chain(*(layer.values() for layer in run.weights))
+        return self.norm(_Body.apply(run, x_ND, *weights) if slopes else run.forwards(x_ND))
 
     def slots(self, lengths: Sequence[int]) -> Slots:
         """For sequences of these lengths, which all end in the same slot."""
@@ -104,12 +117,13 @@ class Reader:
         rows_N = torch.arange(len(sequences)).repeat_interleave(bounds.diff())
         positions_N = torch.arange(len(rows_N)) - bounds[rows_N]
         slots_N = positions_N + slots.get_seq_length() - bounds.diff()[rows_N]
-        x_ND, run = self._begin(torch.tensor(list(chain(*sequences))), positions_N, bounds, {"turned", "qkv"})
-        x_ND = run.forwards(x_ND)
-        for kept, layer in zip(run.kept, slots.layers, strict=True):
-            for held, tokens in ((layer.keys, kept["turned"]), (layer.values, kept["qkv"])):
-                self._place(tokens, rows_N + first, slots_N, held)
-        return self.norm(x_ND[bounds[1:] - 1])
+        read = _Packed(torch.tensor(list(chain(*sequences))), positions_N, bounds, rows_N)
+        x_ND, run = self._begin(read, bounds[1:] - 1, {"turned", "qkv"})
+        last_BD = run.forwards(x_ND)
+        for kept, layer in zip(run.kept, slots.layers, strict=False):
+            self._place(kept["turned"], rows_N + first, slots_N, layer.keys)
+            self._place(kept["qkv"], rows_N + first, slots_N, layer.values)
+        return self.norm(last_BD)
 
     def _place(self, tokens: Any, rows_N: Tensor, slots_N: Tensor, held: Tensor) -> None:
         """The last heads of each token, which are its keys or its values, to where they are held."""
@@ -118,21 +132,26 @@ class Reader:
         own = tokens.data_ptr() + first * tokens.element_size(), tokens.shape[1], len(tokens), heads, width
         call(self.kernels.place, *own, rows_N, slots_N, *held.stride()[:2], held)
 
-    def _begin(
-        self, tokens_N: Tensor, positions_N: Tensor, bounds: Tensor, own: Set[str]
-    ) -> tuple[Tensor, _Run]:
-        x_ND = self.embed(tokens_N)
-        cos_1NW, sin_1NW = self.rotary(x_ND, positions_N[None])
+    def _begin(self, read: _Packed, wanted_N: Tensor | None, own: Set[str]) -> tuple[Tensor, _Run]:
+        x_ND = self.embed(read.tokens_N)
+        cos_1NW, sin_1NW = self.rotary(x_ND, read.positions_N[None])
         if cos_1NW.shape[-1] != self.shape.width:
             raise RuntimeError("a part of each head is turned, not all of it")
-        return x_ND, _Run(self, bounds, cos_1NW[0].contiguous(), sin_1NW[0].contiguous(), own)
+        return x_ND, _Run(self, read, cos_1NW[0].contiguous(), sin_1NW[0].contiguous(), wanted_N, own)
 
 
-def _packed(
-    tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Where tokens are that are no padding, their positions, and where each sequence of them begins and the
-    last ends. With positions, one begins wherever they restart."""
+@dataclass(frozen=True)
+class _Packed:
+    """Tokens one after the other."""
+
+    tokens_N: Tensor
+    positions_N: Tensor
+    bounds: Tensor  # where each sequence begins, and the last one ends
+    places_N: Tensor  # where they were among all, padding included
+
+
+def _packed(tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor | None) -> _Packed:
+    """Without padding. With positions, a sequence begins wherever they restart."""
     there_BT = torch.ones_like(tokens_BT, dtype=torch.bool) if attention_BT is None else attention_BT.bool()
     if positions_BT is None:
         positions_BT = there_BT.long().cumsum(-1) - 1
@@ -143,13 +162,14 @@ def _packed(
     begins_N[:1] = True
     begins_N[1:] |= rows_N[1:] != rows_N[:-1]
     begins = begins_N.nonzero()[:, 0]
-    return places_N, positions_N, torch.cat([begins, begins.new_tensor([len(places_N)])])
+    bounds = torch.cat([begins, begins.new_tensor([len(places_N)])])
+    return _Packed(tokens_BT.flatten()[places_N], positions_N, bounds, places_N)
 
 
 class _Reading(ctypes.Structure):
     _fields_ = [
-        ("bounds", c_void_p),
-        *((name, c_long) for name in ("sequences", "rows", "each")),
+        *((name, c_void_p) for name in ("bounds", "wanted")),
+        *((name, c_long) for name in ("sequences", "rows", "wanted_rows", "each")),
         *((name, c_void_p) for name in ("cos", "sin", "scratch")),
     ]
 
@@ -165,48 +185,59 @@ class _Slopes(ctypes.Structure):
 class _Run:
     """One reading of some sequences, and where its layers keep what they leave behind."""
 
-    def __init__(self, reader: Reader, bounds: Tensor, cos_NW: Tensor, sin_NW: Tensor, own: Set[str]) -> None:
+    def __init__(
+        self, reader: Reader, read: _Packed, cos_NW: Tensor, sin_NW: Tensor, wanted_N: Tensor | None,
+        own: Set[str],
+    ) -> None:  # fmt: skip
         """`own`: what every layer keeps for itself, as it is looked at later."""
         self.kernels, self.shape, self.own = reader.kernels, reader.shape, own
         self.weights = [layer.tensors() for layer in reader.layers]
         laid_out = [{name: plain(weight) for name, weight in layer.items()} for layer in self.weights]
         self.layers = addresses_of(reader.layers, laid_out)
-        rows, longest = len(cos_NW), max(bounds.diff().tolist(), default=0)
-        each = call(self.kernels.scratch_size, byref(self.shape), rows, longest)
-        self.held = laid_out, bounds, cos_NW, sin_NW, cos_NW.new_empty(self.kernels.threads(), each)
-        at, *others = [tensor.data_ptr() for tensor in self.held[1:]]
-        self.reading = _Reading(at, len(bounds) - 1, rows, each, *others)
-        self.kept = [{name: self._room(name) for name in KEPT}]
+        self.rows, longest = len(cos_NW), max(read.bounds.diff().tolist(), default=0)
+        self.wanted = self.rows if wanted_N is None else len(wanted_N)
+        each = call(self.kernels.scratch_size, byref(self.shape), self.rows, longest)
+        scratch = cos_NW.new_empty(self.kernels.threads(), each)
+        self.held = laid_out, read.bounds, wanted_N, cos_NW, sin_NW, scratch
+        bounds, *others = (tensor.data_ptr() for tensor in (read.bounds, cos_NW, sin_NW, scratch))
+        wanted = None if wanted_N is None else wanted_N.data_ptr()
+        counts = len(read.bounds) - 1, self.rows, self.wanted, each
+        self.reading = _Reading(bounds, wanted, *counts, *others)
+        self.kept = [{name: self._room(name, self.rows) for name in KEPT}]
         for _ in reader.layers[1:]:
-            self.kept.append(self.kept[0] | {name: self._room(name) for name in own})
+            self.kept.append(self.kept[0] | {name: self._room(name, self.rows) for name in own})
+        if wanted_N is not None:
+            self.kept.append({name: self._room(name, self.wanted) for name in KEPT})
         self.kept_at = structures(_Kept, self.kept)
 
-    def _room(self, name: str) -> Tensor | None:
-        """A row for each token. Where there is no way back, gates never leave the thread that makes them."""
+    def _room(self, name: str, rows: int) -> Tensor | None:
+        """Where there is no way back, gates never leave the thread that makes them."""
         if name == "gate_up" and name not in self.own:
             return None
-        return torch.empty(self.reading.rows, KEPT[name](self.shape))
+        return torch.empty(rows, KEPT[name](self.shape))
 
     def forwards(self, x_ND: Tensor) -> Tensor:
+        """What the last layer makes of the tokens that are wanted."""
         first = self.kept[0]["x"]
         assert first is not None
         first.copy_(x_ND)
-        out_ND = torch.empty_like(first) if "x" in self.own else first
-        given = byref(self.shape), self.layers, self.kept_at, byref(self.reading), out_ND
-        call(self.kernels.forwards, *given)
-        return out_ND
+        out = first if self.wanted == self.rows and "x" not in self.own else self._room("x", self.wanted)
+        assert out is not None
+        call(self.kernels.forwards, byref(self.shape), self.layers, self.kept_at, byref(self.reading), out)
+        return out
 
-    def backwards(self, dx_ND: Tensor) -> tuple[Tensor, Iterator[Tensor | None]]:
+    def backwards(self, out: Tensor) -> tuple[Tensor, Iterator[Tensor | None]]:
         """Along the embeddings, and along each tensor of each layer."""
-        dx_ND = dx_ND.clone(memory_format=torch.contiguous_format)
+        out = out.clone(memory_format=torch.contiguous_format)
+        dx_ND = out if self.wanted == self.rows else torch.empty(self.rows, self.shape.hidden)
         sizes = [0 if part is None else part.numel() for part in self.weights[0].values()]
         partials = torch.zeros(self.kernels.threads(), sum(sizes))
         slopes = torch.empty(len(self.weights), sum(sizes))
         threads = [dict(zip(PARTS, own.split(sizes), strict=True)) for own in partials]
-        space = [self._room(name) for name in ("mixed", "turned", "qkv")]
+        space = [self._room(name, self.rows) for name in ("mixed", "turned", "qkv")]
         given = byref(self.shape), self.layers, self.kept_at, byref(self.reading)
         sums = structures(_Slopes, threads), partials, sum(sizes), slopes
-        call(self.kernels.backwards, *given, *sums, dx_ND, *space)
+        call(self.kernels.backwards, *given, *sums, out, dx_ND, *space)
         weights = chain(*(layer.values() for layer in self.weights))
         parts = zip(weights, chain(*(own.split(sizes) for own in slopes)), strict=True)
         return dx_ND, (None if weight is None else slope.view_as(weight) for weight, slope in parts)

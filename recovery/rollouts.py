@@ -78,10 +78,11 @@ class Rollouts:
             return self.tokens_BT[:, :read], None, self.positions_BT[:, :read]
         return self.tokens_BT[:, :read], self.attention_BT[:, :read], None
 
-    def predictors(self, hidden_BTD: Tensor) -> Tensor:
-        """hidden_ND: of the states read, or of all, those that predict each counted token."""
+    @property
+    def predictors_BT(self) -> Tensor:
+        """Of the columns read, those whose states predict a counted token."""
         mask_BT = self.mask_BT[:, 1:]
-        return hidden_BTD[:, : mask_BT.shape[1]][mask_BT]
+        return mask_BT if mask_BT.shape[1] else torch.zeros_like(self.mask_BT)
 
     def per_token(self, values_B: Tensor) -> Tensor:
         """One value a row (a reward, an advantage) -> one value a counted token."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recovery.divergences import entropy, exact_forward_kl, exact_reverse_kl
 from recovery.errors import InputError
-from recovery.models import hidden_states, logits_of
+from recovery.models import hidden_states, logits_of, states_at
 from recovery.rollouts import Rollouts
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def texts_as_rollouts(chat_model: ChatModel, texts: Sequence[str], longest: int 
 
 def _states(chat_model: ChatModel, part: Rollouts) -> Tensor:
     part = part.to(chat_model.device)
-    return part.predictors(hidden_states(chat_model.model, *part.model_inputs))
+    return states_at(chat_model.model, part.predictors_BT, *part.model_inputs)
 
 
 def _logprobs(chat_model: ChatModel, states_ND: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 from recovery import parallel
 from recovery.errors import InputError
 from recovery.forward import read_at_once
-from recovery.models import adapter_off, hidden_states, logits_of
+from recovery.models import adapter_off, logits_of, states_at
 from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
 
@@ -239,7 +239,7 @@ def score(
     with gathered(chat_model.model):
         for rows in rollouts.groups(max_tokens or read_at_once(chat_model.model)):
             part = rollouts.select(rows)
-            states_ND = part.predictors(hidden_states(chat_model.model, *part.model_inputs))
+            states_ND = states_at(chat_model.model, part.predictors_BT, *part.model_inputs)
             for name, values in _answers(states_ND, part.tokens_N, kind, k, head).items():
                 if name not in places:
                     places[name] = values.new_empty(rollouts.n_tokens, *values.shape[1:])

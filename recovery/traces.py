@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from recovery import divergences
-from recovery.models import hidden_states, logits_of
+from recovery.models import logits_of, states_at
 from recovery.teachers import TeacherScores, evaluating
 from recovery.updater import Microbatch
 
@@ -91,7 +91,7 @@ class Tracer:
         first_N = torch.arange(len(tokens_N))
         scores = one.extras.get("scores")
         with evaluating(model):
-            hidden_ND = rollouts.predictors(hidden_states(model, *rollouts.model_inputs))[: len(tokens_N)]
+            hidden_ND = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)[: len(tokens_N)]
             scores = None if scores is None else scores.to(self.student.device).take(first_N)
             view = self.objective.view(hidden_ND, partial(logits_of, model), tokens_N, scores)
         return trace(view, tokens_N, rollouts, self.student.tokenizer)

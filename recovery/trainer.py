@@ -20,7 +20,7 @@ from torch import Tensor
 
 from recovery import parallel
 from recovery.errors import InputError, NonFiniteLoss
-from recovery.models import hidden_states, logits_of
+from recovery.models import logits_of, states_at
 from recovery.objective import Loss
 from recovery.survey import Survey
 from recovery.updater import LossFunction, Microbatch, Sums, Updater, prefixed, unprefixed
@@ -165,7 +165,7 @@ def token_loss(objective: Callable[..., Loss], survey: Survey | None = None) -> 
         device = next(model.parameters()).device
         rollouts = microbatch.rollouts.to(device)
         extras = {k: v.to(device) if hasattr(v, "to") else v for k, v in microbatch.extras.items()}
-        states_ND = rollouts.predictors(hidden_states(model, *rollouts.model_inputs))
+        states_ND = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)
         judge = microbatch.objective or objective
         found = judge(states_ND, partial(logits_of, model), rollouts.tokens_N, **extras)
         if survey:

@@ -15,7 +15,7 @@ from test_decoder import TAKEN, built, chat_of
 from torch import Tensor
 
 from recovery import fused, native
-from recovery.forward import _read, by_hand, can_pack, hidden_states
+from recovery.forward import _read, by_hand, can_pack, hidden_states, states_at
 from recovery.methods import get
 from recovery.models import LoraSpec, adapter_off, add_lora
 from recovery.objective import Objective
@@ -91,6 +91,32 @@ def test_sequences_that_share_a_row_do_not_see_each_other(
         alone = [hidden_states(model, part[None])[0] for part in tokens[0, : sum(lengths)].split(lengths)]
     torch.testing.assert_close(row, torch.cat(alone), rtol=1e-3, atol=1e-4)
     assert can_pack(model)
+
+
+@given(st.integers(0, 2**16), st.lists(st.integers(1, 75), min_size=1, max_size=5), st.integers(0, 4))
+def test_some_tokens_are_what_they_are_among_all(
+    model: Any, seed: int, lengths: list[int], quarters: int
+) -> None:
+    """Their states, and the gradients of all weights: none of them, all, or any between."""
+    tokens = drawn(seed, len(lengths), max(lengths))
+    there = torch.arange(tokens.shape[1]) < torch.tensor(lengths)[:, None]
+    wanted = there & (torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed)) < quarters / 4)
+
+    def some(*given: Any) -> Tensor:
+        return torch.zeros(*tokens.shape, 32).masked_scatter(wanted[..., None], states_at(model, wanted, *given))
+
+    def all_of_them(*given: Any) -> Tensor:
+        return _read(model, *given).masked_fill(~wanted[..., None], 0)
+
+    found, expected = (
+        states_and_slopes(lambda _, *given: read(*given), model, tokens, there, None)  # noqa: B023
+        for read in (some, all_of_them)
+    )
+    steepest = max((float(own.abs().max()) for own in expected[1:]), default=1.0)
+    assert len(found) == len(expected)
+    for mine, own in zip(found, expected, strict=True):
+        scale = max(float(own.abs().max()), 1e-2 * steepest, 1e-6)
+        torch.testing.assert_close(mine / scale, own / scale, rtol=1e-3, atol=5e-5)
 
 
 def test_the_same_is_read_bit_for_bit(model: Any) -> None:

@@ -305,7 +305,7 @@ def test_rollouts_by_hand() -> None:
     assert rollouts.rows_N.tolist() == [0, 1, 1, 1]
     assert rollouts.per_token(torch.tensor([5.0, 6.0])).tolist() == [5.0, 6.0, 6.0, 6.0]
     hidden = torch.arange(8.0).view(2, 4, 1)
-    assert rollouts.predictors(hidden).flatten().tolist() == [1.0, 4.0, 5.0, 6.0]
+    assert hidden[:, :3][rollouts.predictors_BT].flatten().tolist() == [1.0, 4.0, 5.0, 6.0]
     assert rollouts.select([1]).tokens_BT.tolist() == [[100, 150, 151, 152]]
     assert rollouts.select([0]).tokens_BT.tolist() == [[0, 1, 50]]
     assert replace(rollouts, rewards_B=torch.tensor([1.0, 2.0])).select([1]).rewards_B.tolist() == [2.0]
@@ -333,7 +333,7 @@ def test_packing_keeps_every_token_once(lengths: list[int], room: int) -> None:
 
 
 def test_packed_rows_are_read_as_if_each_sequence_were_alone() -> None:
-    from recovery.models import hidden_states
+    from recovery.models import states_at
 
     model, sequences = tiny.model(), [(ids, [True] * len(ids)) for ids in prompts_of(9)]
     packed = Rollouts.packed(sequences, pad_id=258, length=32)
@@ -342,7 +342,7 @@ def test_packed_rows_are_read_as_if_each_sequence_were_alone() -> None:
     seen = []
     for rollouts in (packed, alone):
         with torch.no_grad():
-            states = rollouts.predictors(hidden_states(model, *rollouts.model_inputs))
+            states = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)
         rows = zip(rollouts.tokens_N.tolist(), states.sum(-1).tolist(), strict=True)
         seen.append(sorted((token, round(value, 3)) for token, value in rows))
     assert [token for token, _ in seen[0]] == [token for token, _ in seen[1]]

@@ -19,7 +19,7 @@ from pipelines.config import MidtrainConfig, Mix, OptimizerConfig
 from pipelines.midtrain import MixedTokens
 from pipelines.reading.plain import Piece
 from pipelines.tokens import IDS, Tokens, TokenStream, read_tokens, write_tokens
-from recovery.models import hidden_states, logits_of
+from recovery.models import logits_of, states_at
 from recovery.rollouts import Rollouts
 
 END = 258
@@ -152,7 +152,7 @@ def test_shares_are_kept_to_the_token_over_many_steps(tmp_path):
 
 def loss(model: Any, rollouts: Rollouts) -> tuple[float, int]:
     with torch.inference_mode():
-        states = rollouts.predictors(hidden_states(model, *rollouts.model_inputs))
+        states = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)
         logprobs = logits_of(model, states).log_softmax(-1)
     return -float(logprobs.gather(1, rollouts.tokens_N[:, None]).sum()), rollouts.n_tokens
 
