@@ -45,18 +45,36 @@ class Decoder:
         body = model.get_decoder()
         self.model, self.embed, self.rotary = model, model.get_input_embeddings(), body.rotary_emb
         weights, kernels = [LayerWeights.of(layer) for layer in body.layers], native.library()
-        self.by_kernel = bool(kernels) and build.swishes
-        if self.by_kernel:
+        if kernels and build.swishes:
             self.layers: Any = native.Layers(kernels, weights, body.norm, _plain_head(model))
         else:
             self.layers = _Layers(body.layers, weights, body.norm)
         self.shaped, self.turns = shaping(model), list[Tensor]()
+        self.writes = self.layers.head is not None and self.shaped is None and self._is_fed_by_rows()
 
     def logits(self, token_B: Tensor, starts_B: Tensor, slots: Slots) -> Tensor:
         """What follows each row's token, which is written into the next slot; rows begin in `starts_B`."""
         x_BD = self.embed(token_B)
         found = self.layers(x_BD, *self._turns(x_BD, slots.get_seq_length() + 1), starts_B, slots)
-        return self.shaped(found) if self.layers.head is not None else logits_of(self.model, found)
+        if self.layers.head is None:
+            return logits_of(self.model, found)
+        return self.shaped(found) if self.shaped else found
+
+    def write_on(
+        self, rows: native.Rows, slots: Slots, writing: native.Writing, step: int, steps: int
+    ) -> tuple[int, native.Rows]:
+        """Up to so many tokens more for each row, without a word in between: steps made, and who goes on."""
+        weight = self.embed.weight.detach()
+        turns = self._turns(weight, slots.get_seq_length() + steps)
+        made, left = self.layers.write_on(rows, weight, *turns, slots, writing, step, steps)
+        return made, rows.first(left)
+
+    def _is_fed_by_rows(self) -> bool:
+        """Whether a token's embedding is a row of a table that has one for whatever the head may name."""
+        if type(self.embed) is not torch.nn.Embedding or self.embed.max_norm is not None:
+            return False
+        rows, width = self.embed.weight.shape
+        return rows >= self.layers.outputs and width == self.layers.shape.hidden
 
     def _turns(self, x_BD: Tensor, seen: int) -> list[Tensor]:
         """Cosines and sines of at least so many positions; anew each time where they depend on how many."""

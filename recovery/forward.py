@@ -149,11 +149,12 @@ def logits_of(model: Any, hidden: torch.Tensor) -> torch.Tensor:
     head = core.get_output_embeddings()
     if head.weight.dtype != hidden.dtype and head.weight.is_floating_point():
         hidden = hidden.to(head.weight.dtype)
-    return shaping(core)(head(hidden))
+    logits, shaped = head(hidden), shaping(core)
+    return shaped(logits) if shaped else logits
 
 
-def shaping(core: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What the architecture does to what the head gives: scaled, or capped."""
+def shaping(core: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """What the architecture does to what the head gives, if anything: scaled, or capped."""
     config = core.config.get_text_config()
     caps = (getattr(config, name, None) for name in SOFT_CAPS)
     scale, cap = _logit_scale(config), next(filter(None, caps), None)
@@ -163,7 +164,7 @@ def shaping(core: Any) -> Callable[[torch.Tensor], torch.Tensor]:
             logits = logits * scale
         return torch.tanh(logits / cap) * cap if cap else logits
 
-    return shaped
+    return shaped if scale or cap else None
 
 
 def _logit_scale(config: Any) -> float | None:

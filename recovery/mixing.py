@@ -60,6 +60,8 @@ class MixedSampler:
 class _MixedBatch(_Batch):
     """The student's batch with the teacher's beside it: same rows, same tokens, other prompts."""
 
+    alone = False
+
     def __init__(self, sampler: MixedSampler, theirs: _Batch, *own: Any) -> None:
         super().__init__(*own)
         self.sampler, self.theirs = sampler, theirs
@@ -69,10 +71,10 @@ class _MixedBatch(_Batch):
         with self.sampler.teacher._as_teacher():
             return self._mixed(own_BV, self.theirs._read_prompts())
 
-    def _next_logits(self, token_B: Tensor, step: int) -> Tensor:
-        own_BV = super()._next_logits(token_B, step)
+    def _next_logits(self, token_B: Tensor) -> Tensor:
+        own_BV = super()._next_logits(token_B)
         with self.sampler.teacher._as_teacher():
-            return self._mixed(own_BV, self.theirs._next_logits(token_B, step))
+            return self._mixed(own_BV, self.theirs._next_logits(token_B))
 
     def _leave(self, token_B: Tensor) -> Tensor:
         self.theirs.ended_B = self.ended_B

@@ -953,6 +953,7 @@ static long passed(const float *x, float most, float scale, long count, double l
     return last;
 }
 
+/* Without numbers, the most likely token. */
 void draw(
     const float *logits, const double *numbers, float scale, long rows, long width, long *tokens, float *log_probs)
 {
@@ -967,12 +968,53 @@ void draw(
             for (long v = from; v < least(from + PIECE, width); v++) some += likelihood((x[v] - most) * scale);
             total += sums[from / PIECE] = some;
         }
-        double left = fmin(numbers[i], BELOW_ONE) * total;
-        long piece = 0, last = (width - 1) / PIECE;
-        while (piece < last && left >= sums[piece]) left -= sums[piece++];
-        while (piece > 0 && sums[piece] <= 0) piece--; /* rounding led past the last one that can be */
-        long from = piece * PIECE;
-        tokens[i] = from + passed(x + from, most, scale, least(PIECE, width - from), left);
+        if (numbers) {
+            double left = fmin(numbers[i], BELOW_ONE) * total;
+            long piece = 0, last = (width - 1) / PIECE;
+            while (piece < last && left >= sums[piece]) left -= sums[piece++];
+            while (piece > 0 && sums[piece] <= 0) piece--; /* rounding led past the last one that can be */
+            long from = piece * PIECE;
+            tokens[i] = from + passed(x + from, most, scale, least(PIECE, width - from), left);
+        } else
+            for (tokens[i] = 0; tokens[i] < width - 1 && x[tokens[i]] < most;) tokens[i]++;
         log_probs[i] = (x[tokens[i]] - most) * scale - log(total);
     }
+}
+
+/* ---- a token a step for some rows, each from its last token on, until they have ended ---- */
+
+/* A row that goes on: its last token, its first slot, the place of its keys and values, and which of all rows it is */
+typedef struct {
+    long *token, *start, *place, *which;
+} Rows;
+
+/* A row that ends leaves, those behind it move up. Numbers, tokens and log-probabilities are (all rows, limit), and what
+   is written next is number `step` of each. How many steps were made is given back; `left` is how many rows go on. */
+long write_on(
+    const Shape *shape, const Layer *layers, long rows, const Rows *own, const float *embeddings, const float *cos,
+    const float *sin, long slot, const float *last, float epsilon, const float *head, long outputs, const double *numbers,
+    float scale, const long *stops, long n_stops, long step, long steps, long limit, long *tokens, float *log_probs,
+    float *x, float *logits, double *drawn, float *told, float *scratch, long *left)
+{
+    long D = shape->hidden, made = 0;
+    for (; made < steps && rows; made++, step++, slot++) {
+        for (long b = 0; b < rows; b++) {
+            memcpy(x + b * D, embeddings + own->token[b] * D, D * sizeof(float));
+            if (numbers) drawn[b] = numbers[own->which[b] * limit + step];
+        }
+        decode(shape, layers, rows, x, cos, sin, own->start, own->place, slot, last, epsilon, head, outputs, logits, scratch);
+        draw(logits, numbers ? drawn : 0, scale, rows, outputs, own->token, told);
+        long going = 0;
+        for (long b = 0; b < rows; b++) {
+            long at = own->which[b] * limit + step, token = own->token[b], ended = 0;
+            tokens[at] = token, log_probs[at] = told[b];
+            for (long k = 0; k < n_stops; k++) ended |= token == stops[k];
+            own->token[going] = token, own->start[going] = own->start[b];
+            own->place[going] = own->place[b], own->which[going] = own->which[b];
+            going += !ended;
+        }
+        rows = going;
+    }
+    *left = rows;
+    return made;
 }

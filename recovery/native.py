@@ -19,6 +19,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from ctypes import byref
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -274,20 +275,80 @@ class Layers:
         self, x_BD: Tensor, cos_PW: Tensor, sin_PW: Tensor, starts_B: Tensor, slots: Slots
     ) -> Tensor:
         """What the head says, or what it sees; `x_BD` itself is changed."""
-        seen, shape = slots.get_seq_length() + 1, self.shape
-        if cos_PW.shape[-1] != shape.width or len(cos_PW) < seen:
+        seen, rows = slots.get_seq_length(), len(x_BD)
+        self._look_at(slots, seen + 1, cos_PW)
+        out, scratch = x_BD.new_empty(rows, self.outputs), self._scratch(rows, seen + 1)
+        given = rows, x_BD, cos_PW, sin_PW, starts_B, slots.places(rows), seen
+        call(self.kernels.decode, byref(self.shape), self.layers, *given, *self._behind(), out, scratch)
+        slots.fill_to(seen + 1)
+        return out
+
+    def write_on(
+        self, rows: Rows, embeddings: Tensor, cos_PW: Tensor, sin_PW: Tensor, slots: Slots, writing: Writing,
+        step: int, steps: int,
+    ) -> tuple[int, int]:  # fmt: skip
+        """Up to so many tokens for each row, each written where it belongs. How many steps were made, and how
+        many rows go on: those come first in `rows`, and the slots are theirs."""
+        seen, count = slots.get_seq_length(), len(rows.token_B)
+        self._look_at(slots, seen + steps, cos_PW)
+        x, logits = torch.empty(count, self.shape.hidden), torch.empty(count, self.outputs)
+        drawn, told = torch.empty(count, dtype=torch.float64), torch.empty(count)
+        work, left = (x, logits, drawn, told, self._scratch(count, seen + steps)), ctypes.c_long()
+        made = call(
+            self.kernels.write_on, byref(self.shape), self.layers, count, _rows_at(rows), embeddings,
+            cos_PW, sin_PW, seen, *self._behind(), writing.numbers_RT, writing.scale, writing.stops,
+            len(writing.stops), step, steps, writing.tokens_RT.shape[1], writing.tokens_RT,
+            writing.logprobs_RT, *work, byref(left),
+        )  # fmt: skip
+        slots.fill_to(seen + made)
+        return made, left.value
+
+    def _behind(self) -> tuple[Any, ...]:
+        return self.norm, self.epsilon, self.head, self.outputs
+
+    def _look_at(self, slots: Slots, seen: int, turns_PW: Tensor) -> None:
+        """Keys and values are where these slots have them, with room for what is seen then."""
+        if turns_PW.shape[-1] != self.shape.width or len(turns_PW) < seen:
             raise RuntimeError("a part of each head is turned, not all of it")
-        places_B = torch.arange(len(x_BD)) if slots.places_B is None else slots.places_B
         for layer, own in zip(self.layers, slots.layers, strict=True):
-            keys, values = own.next_slot()
+            keys, values = own.in_order(seen)
             layer.keys, layer.values = keys.data_ptr(), values.data_ptr()
             layer.row_stride, layer.head_stride = keys.stride()[:2]
-        a_row = shape.hidden + 2 * (shape.queries + shape.keys) * shape.width + shape.feed + seen + LONGEST
-        scratch, out = x_BD.new_empty(len(x_BD) * a_row), x_BD.new_empty(len(x_BD), self.outputs)
-        rows = len(x_BD), x_BD, cos_PW, sin_PW, starts_B, places_B, seen - 1
-        behind = self.norm, self.epsilon, self.head, self.outputs, out, scratch
-        call(self.kernels.decode, ctypes.byref(shape), self.layers, *rows, *behind)
-        return out
+
+    def _scratch(self, rows: int, seen: int) -> Tensor:
+        shape = self.shape
+        heads = 2 * (shape.queries + shape.keys) * shape.width
+        return torch.empty(rows * (shape.hidden + heads + shape.feed + seen + LONGEST))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Those that go on: the last token of each, its first slot, the place of its keys and values, and which
+    of all rows it is."""
+
+    token_B: Tensor
+    start_B: Tensor
+    place_B: Tensor
+    which_B: Tensor
+
+    def first(self, count: int) -> Rows:
+        return Rows(*(part[:count] for part in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class Writing:
+    """What all R rows get, T tokens at most, and how: without numbers, the most likely."""
+
+    tokens_RT: Tensor
+    logprobs_RT: Tensor
+    numbers_RT: Tensor | None
+    scale: float
+    stops: Tensor
+
+
+def _rows_at(rows: Rows) -> Any:
+    at = [part.data_ptr() for part in vars(rows).values()]
+    return (ctypes.c_void_p * len(at))(*at)
 
 
 def _panels(weight_OI: Tensor | None, width: int) -> Tensor | None:

@@ -29,6 +29,7 @@ from recovery.errors import InputError, RecoverError
 from recovery.forward import by_hand, logits_of, read_at_once, unwrap
 from recovery.grouping import alike
 from recovery.llama import UNLIKE, near
+from recovery.native import Rows, Writing
 from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
 from recovery.slots import Slots, attend, mask_of, sees_all
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InProcessSampler", "Rollouts", "Sampler", "SamplingParams"]
 
+AT_ONCE = 32  # steps, before anybody is heard who wants to stop
 LEAVE_SHARE = 0.125  # ended rows leave the batch when they are this share of it
 PIECE, BELOW_ONE = 128, 1 - 1e-12  # entries of a vocabulary; a share that rounding leaves below the whole
 ATTENTION = "recover_decode"
@@ -127,17 +129,19 @@ def without_stops(responses: Sequence[list[int]], stop_ids: Sequence[int]) -> li
 
 
 class _Batch:
-    """One batch on its way from prompts to responses. Tensors ending in _B hold the rows still in the batch.
+    """One batch on its way from prompts to responses: R rows, of which B are still in the batch.
 
     All rows write the same slot S of the cache: a shorter prompt starts later, behind hidden slots.
     """
+
+    alone = True  # no one else has a say in what follows
 
     def __init__(
         self,
         model: Any,
         chat_model: ChatModel,
         prompts: list[Sequence[int]],
-        numbers_BT: Tensor,
+        numbers_RT: Tensor,
         params: SamplingParams,
     ) -> None:
         self.model, self.params, self.device = model, params, torch.device(chat_model.device)
@@ -146,32 +150,50 @@ class _Batch:
         self.rows_B = torch.arange(len(prompts), device=self.device)
         self.ended_B = torch.zeros(len(prompts), dtype=torch.bool, device=self.device)
         self.starts_B = torch.tensor([self.width - len(prompt) for prompt in prompts], device=self.device)
-        self.numbers_BT = numbers_BT.to(self.device)
+        self.numbers_RT = numbers_RT.to(self.device)
         self.accepts = set(inspect.signature(model.forward).parameters)
         self.in_place = _takes_own_cache(model, self.accepts)
         self.decoder: Decoder | None = None
+        self.asked = False
 
     def run(self) -> tuple[list[list[int]], list[list[float]]]:
         """Read the prompts, then one token a step for every row until all have ended or the limit is met."""
         limit = self.params.max_new_tokens
-        tokens_RT = torch.zeros(len(self.prompts), limit, dtype=torch.long, device=self.device)
-        logprobs_RT = torch.zeros(len(self.prompts), limit, device=self.device)
-        look_every = 1 if self.device.type == "cpu" else 8  # looking makes an accelerator wait
-        logits_BV = self._read_prompts()
-        for step in range(limit):
-            token_B, logprob_B = choose(logits_BV, self.numbers_BT[:, step], self.params.temperature)
-            tokens_RT[self.rows_B, step], logprobs_RT[self.rows_B, step] = token_B, logprob_B
-            self.ended_B |= (token_B[:, None] == self.stops).any(1)
-            if (step + 1) % look_every == 0:
-                token_B = self._leave(token_B)
-            if step + 1 == limit or not len(token_B):
-                break
-            logits_BV = self._next_logits(token_B, step)
-        if not bool(logprobs_RT.isfinite().all()):
+        self.tokens_RT = torch.zeros(len(self.prompts), limit, dtype=torch.long, device=self.device)
+        self.logprobs_RT = torch.zeros(len(self.prompts), limit, device=self.device)
+        step, token_B = 1, self._take(self._read_prompts(), 0)
+        while step < limit and len(token_B):
+            decoder = self._shorter_way(token_B)
+            if decoder and decoder.writes and self.alone:
+                step, token_B = self._write_on(decoder, token_B, step)
+            else:
+                step, token_B = step + 1, self._take(self._next_logits(token_B), step)
+        if not bool(self.logprobs_RT.isfinite().all()):
             raise RecoverError(
                 "sampling: the model gives logits that are not finite: load a whole checkpoint"
             )
-        return self._cut(tokens_RT, logprobs_RT)
+        return self._cut()
+
+    def _take(self, logits_BV: Tensor, step: int) -> Tensor:
+        """Each row's token; those that have ended leave."""
+        token_B, logprob_B = choose(logits_BV, self.numbers_RT[self.rows_B, step], self.params.temperature)
+        self.tokens_RT[self.rows_B, step], self.logprobs_RT[self.rows_B, step] = token_B, logprob_B
+        self.ended_B |= (token_B[:, None] == self.stops).any(1)
+        look_every = 1 if self.device.type == "cpu" else 8  # looking makes an accelerator wait
+        return self._leave(token_B) if (step + 1) % look_every == 0 else token_B
+
+    def _write_on(self, decoder: Decoder, token_B: Tensor, step: int) -> tuple[int, Tensor]:
+        """Some steps at once: how many have been made then, and the rows that go on."""
+        seen = self.cache.get_seq_length()
+        self.cache.make_room(seen + 1)
+        steps = min(self.params.max_new_tokens - step, self.cache.room - seen, AT_ONCE)
+        rows = Rows(token_B, self.starts_B, self.cache.places(len(token_B)), self.rows_B)
+        warmth = self.params.temperature
+        numbers_RT = self.numbers_RT if warmth else None
+        writing = Writing(self.tokens_RT, self.logprobs_RT, numbers_RT, 1 / (warmth or 1.0), self.stops)
+        made, rows = decoder.write_on(rows, self.cache, writing, step, steps)
+        self.starts_B, self.cache.places_B, self.rows_B = rows.start_B, rows.place_B, rows.which_B
+        return step + made, rows.token_B
 
     def _read_prompts(self) -> Tensor:
         """Each distinct prompt once, beside others of its length; then a row for everyone who asked."""
@@ -217,23 +239,26 @@ class _Batch:
         tokens_BT = torch.tensor(tokens, device=self.device)
         return cache, self._forward(tokens_BT, offsets_BT.clamp(min=0), mask_BT, cache)
 
-    def _next_logits(self, token_B: Tensor, step: int) -> Tensor:
+    def _next_logits(self, token_B: Tensor) -> Tensor:
         """Logits after one more token a row."""
-        seen = self.width + step + 1
+        seen = self.cache.get_seq_length() + 1
         if not self.in_place:
             visible_BS = torch.arange(seen, device=self.device) >= self.starts_B[:, None]
             return self._forward(token_B[:, None], seen - 1 - self.starts_B[:, None], visible_BS, self.cache)
         self.cache.make_room(seen)
-        if step == 0:
-            self.decoder = self._proven_decoder(token_B)
-        if self.decoder:
-            return self.decoder.logits(token_B, self.starts_B, self.cache)
+        if decoder := self._shorter_way(token_B):
+            return decoder.logits(token_B, self.starts_B, self.cache)
         return self._by_model(token_B)
 
     def _by_model(self, token_B: Tensor) -> Tensor:
         seen = self.cache.get_seq_length() + 1
         mask = mask_of(self.starts_B, seen, self.model.dtype)
         return self._forward(token_B[:, None], seen - 1 - self.starts_B[:, None], mask, self.cache)
+
+    def _shorter_way(self, token_B: Tensor) -> Decoder | None:
+        if not self.asked:
+            self.decoder, self.asked = self._proven_decoder(token_B) if self.in_place else None, True
+        return self.decoder
 
     def _proven_decoder(self, token_B: Tensor) -> Decoder | None:
         """The model's weights laid out for decoding, if that says what the model says: of the first step that
@@ -242,13 +267,14 @@ class _Batch:
         if decoder is None or self.model in PROVEN:
             return decoder
         seen = self.cache.get_seq_length()
+        self.cache.make_room(seen + 1)
         own_BV = self._by_model(token_B)
-        self.cache.rewind(seen)
+        self.cache.fill_to(seen)
         try:
             PROVEN[self.model] = near(decoder.logits(token_B, self.starts_B, self.cache), own_BV)
         except UNLIKE:
             PROVEN[self.model] = False
-        self.cache.rewind(seen)
+        self.cache.fill_to(seen)
         return decoder if PROVEN[self.model] else None
 
     def _forward(self, tokens_BT: Tensor, positions_BT: Tensor, mask: Tensor | None, cache: Cache) -> Tensor:
@@ -259,27 +285,24 @@ class _Batch:
         return out.logits[:, -1]
 
     def _leave(self, token_B: Tensor) -> Tensor:
-        """Let ended rows go, once there are enough of them where the cache has to be moved."""
-        n_ended, stays = int(self.ended_B.sum()), bool(self.decoder and self.decoder.by_kernel)
+        """Let ended rows go once there are enough of them to be worth moving the cache."""
+        n_ended = int(self.ended_B.sum())
         if n_ended == len(token_B):
             return token_B[:0]
-        if n_ended < (1 if stays else LEAVE_SHARE * len(token_B)):
+        if n_ended < LEAVE_SHARE * len(token_B):
             return token_B
-        kept = (~self.ended_B).nonzero()[:, 0] if stays else remaining(self.ended_B)
-        if stays:
-            self.cache.keep(kept, len(token_B))
-        else:
-            self.cache.reorder_cache(kept)
-        for name in ("rows_B", "ended_B", "starts_B", "numbers_BT"):
+        kept = remaining(self.ended_B)
+        self.cache.reorder_cache(kept)
+        for name in ("rows_B", "ended_B", "starts_B"):
             setattr(self, name, getattr(self, name)[kept])
         return token_B[kept]
 
-    def _cut(self, tokens_RT: Tensor, logprobs_RT: Tensor) -> tuple[list[list[int]], list[list[float]]]:
-        """Each row up to its first stop token: ended rows went on for a while before they left."""
-        stop_RT = (tokens_RT[..., None] == self.stops).any(-1)
-        ends = torch.where(stop_RT.any(1), stop_RT.int().argmax(1) + 1, tokens_RT.shape[1]).tolist()
-        tokens = [row[:end] for row, end in zip(tokens_RT.tolist(), ends, strict=True)]
-        return tokens, [row[:end] for row, end in zip(logprobs_RT.tolist(), ends, strict=True)]
+    def _cut(self) -> tuple[list[list[int]], list[list[float]]]:
+        """Each row up to its first stop token: ended rows may go on for a while before they leave."""
+        stop_RT = (self.tokens_RT[..., None] == self.stops).any(-1)
+        ends = torch.where(stop_RT.any(1), stop_RT.int().argmax(1) + 1, stop_RT.shape[1]).tolist()
+        tokens = [row[:end] for row, end in zip(self.tokens_RT.tolist(), ends, strict=True)]
+        return tokens, [row[:end] for row, end in zip(self.logprobs_RT.tolist(), ends, strict=True)]
 
 
 def remaining(ended_B: Tensor) -> Tensor:

@@ -26,10 +26,14 @@ class Slots(Cache):
     def __init__(self, layers: int) -> None:
         super().__init__(layers=[SlotLayer() for _ in range(layers)])
 
-    def keep(self, rows_B: Tensor, count: int) -> None:
-        """These of `count` rows only, in this order, without moving anything."""
-        places_B = torch.arange(count, device=rows_B.device) if self.places_B is None else self.places_B
-        self.places_B = places_B[rows_B]
+    def places(self, rows: int) -> Tensor:
+        """Where the keys and values of so many rows are."""
+        return torch.arange(rows) if self.places_B is None else self.places_B
+
+    @property
+    def room(self) -> int:
+        """For how many slots there is room, filled ones too."""
+        return self.layers[0].keys.shape[2]
 
     @classmethod
     def joined(cls, parts: Sequence[Slots], width: int) -> Slots:
@@ -41,7 +45,7 @@ class Slots(Cache):
 
     def make_room(self, seen: int) -> None:
         """Let it hold `seen` slots."""
-        if seen > self.layers[0].keys.shape[2]:
+        if seen > self.room:
             for layer in self.layers:
                 held = layer.filled()
                 if self.places_B is not None:
@@ -49,8 +53,8 @@ class Slots(Cache):
                 layer.put([held], layer.length)
             self.places_B = None
 
-    def rewind(self, seen: int) -> None:
-        """Forget what was written after `seen` slots."""
+    def fill_to(self, seen: int) -> None:
+        """From now on `seen` slots are filled."""
         for layer in self.layers:
             layer.length = seen
 
@@ -93,12 +97,11 @@ class SlotLayer(DynamicLayer):
             setattr(self, name, held)
         self.length, self.is_initialized = width, True
 
-    def next_slot(self) -> tuple[Tensor, Tensor]:
-        """All keys and values, for one who writes the next slot himself: each head's slots in order."""
-        self.length += 1
+    def in_order(self, seen: int) -> tuple[Tensor, Tensor]:
+        """All keys and values, for one who fills slots up to `seen` himself: each head's slots in order."""
         slots, width = self.keys.shape[2:]
         strides = self.keys.stride()
-        if self.length > slots or strides[2:] != (width, 1) or self.values.stride() != strides:
+        if seen > slots or strides[2:] != (width, 1) or self.values.stride() != strides:
             raise RuntimeError("slots: no room ahead, or heads that do not lie in order")
         return self.keys, self.values
 

@@ -164,15 +164,18 @@ def test_it_is_for_small_models_in_fp32_on_a_cpu(monkeypatch: pytest.MonkeyPatch
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list that grows with every step the decoder takes."""
+    """A list that grows whenever the decoder is asked."""
     steps: list[int] = []
-    plain = Decoder.logits
 
-    def logits(self: Decoder, *args: Any) -> torch.Tensor:
-        steps.append(1)
-        return plain(self, *args)
+    def count(plain: Any) -> Any:
+        def counting(self: Decoder, *args: Any) -> Any:
+            steps.append(1)
+            return plain(self, *args)
 
-    monkeypatch.setattr(Decoder, "logits", logits)
+        return counting
+
+    for name in ("logits", "write_on"):
+        monkeypatch.setattr(Decoder, name, count(getattr(Decoder, name)))
     return steps
 
 
@@ -209,7 +212,7 @@ def test_slots_hold_what_a_cache_that_copies_holds(seed: int, groups: list[int],
             held = torch.cat([held, new], 3)
         elif act == "rewind":
             held = held[:, :, :, : max(width, held.shape[3] - 1)]
-            slots.rewind(held.shape[3])
+            slots.fill_to(held.shape[3])
         else:
             order = torch.randint(rows, (rows,), generator=random)
             if act == "leave":

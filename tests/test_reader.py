@@ -103,7 +103,8 @@ def test_some_tokens_are_what_they_are_among_all(
     wanted = there & (torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed)) < quarters / 4)
 
     def some(*given: Any) -> Tensor:
-        return torch.zeros(*tokens.shape, 32).masked_scatter(wanted[..., None], states_at(model, wanted, *given))
+        states = states_at(model, wanted, *given)
+        return torch.zeros(*tokens.shape, 32).masked_scatter(wanted[..., None], states)
 
     def all_of_them(*given: Any) -> Tensor:
         return _read(model, *given).masked_fill(~wanted[..., None], 0)
