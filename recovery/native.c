@@ -323,24 +323,6 @@ static void norm_back(
     }
 }
 
-/* y = x / root mean square * weight, and the factor of each row */
-void norms(const float *x, const float *weight, float epsilon, long rows, long width, float *y, float *scale)
-{
-#pragma omp parallel for schedule(static)
-    for (long i = 0; i < rows; i++) scale[i] = norm(x + i * width, weight, epsilon, width, y + i * width);
-}
-
-/* d_weight: a row of zeros a thread */
-void norms_back(
-    const float *dy, const float *x, const float *weight, const float *scale, long rows, long width, float *dx,
-    float *d_weight)
-{
-#pragma omp parallel for schedule(static)
-    for (long i = 0; i < rows; i++)
-        norm_back(dy + i * width, x + i * width, weight, scale[i], width, 0, dx + i * width,
-                  d_weight + omp_get_thread_num() * width);
-}
-
 /* silu(gate) * up of rows that hold the one and then the other */
 void gates(const float *gate_up, long rows, long feed, float *out)
 {
@@ -634,7 +616,7 @@ static void multiply(
 
 typedef struct {
     const float *weight, *bias;
-    float *d_weight, *d_bias; /* what they have already is added to */
+    float *d_weight, *d_bias;
     long inputs, outputs;
 } Linear;
 
@@ -655,12 +637,19 @@ static void linear_back(Linear own, const float *dy, long stride, long rows, int
     multiply('N', 'N', own.inputs, rows, own.outputs, own.weight, own.inputs, dy, stride, add, dx, own.inputs);
 }
 
+/* Inside a parallel region: each thread takes some outputs, of all tokens */
 static void linear_slopes(Linear own, const float *x, const float *dy, long stride, long rows)
 {
-    multiply('N', 'T', own.inputs, own.outputs, rows, x, own.inputs, dy, stride, 1, own.d_weight, own.inputs);
-    for (long i = 0; i < rows && own.d_bias; i++)
+    long me = omp_get_thread_num(), all = omp_get_num_threads(), pieces = (own.outputs + LANES - 1) / LANES;
+    long from = pieces * me / all * LANES, to = least(pieces * (me + 1) / all * LANES, own.outputs);
+    if (from >= to) return;
+    multiply('N', 'T', own.inputs, to - from, rows, x, own.inputs, dy + from, stride, 0, own.d_weight + from * own.inputs,
+             own.inputs);
+    if (!own.d_bias) return;
+    memset(own.d_bias + from, 0, (to - from) * sizeof(float));
+    for (long i = 0; i < rows; i++)
 #pragma omp simd
-        for (long o = 0; o < own.outputs; o++) own.d_bias[o] += dy[i * stride + o];
+        for (long o = from; o < to; o++) own.d_bias[o] += dy[i * stride + o];
 }
 
 /* ---- all layers, forwards and backwards ---- */
@@ -682,11 +671,17 @@ typedef struct {
     float *x, *scale, *qkv, *turned, *head_scale, *mixed, *sums, *middle, *middle_scale, *gate_up;
 } Kept;
 
-/* Where a thread adds up the gradients of a layer's weights */
+/* Where the gradients of a layer's weights belong */
 typedef struct {
     float *before, *qkv, *qkv_bias, *head_norm, *out, *out_bias, *between;
     float *gate, *gate_bias, *up, *up_bias, *down, *down_bias;
 } Slopes;
+
+/* Gradients along what a layer makes of its tokens, and what is made anew on the way; `out` may be `x`, and `some_mixed`
+   `mixed`, if all tokens are wanted. Norms are what each thread adds up for itself. */
+typedef struct {
+    float *out, *x, *middle, *normed, *gated, *gate_up, *some_mixed, *mixed, *turned, *qkv, *norms;
+} Back;
 
 enum { TOKENS = 256 }; /* that a thread takes through a layer at a time */
 
@@ -785,88 +780,108 @@ void forwards(const Shape *shape, const Layer *layers, const Kept *kept, const R
     }
 }
 
-/* dx, along what the layer gave, becomes the gradient along what follows its attention; d_mixed, along that, may take the
-   place of what is kept of it */
-static void after_attention_back(
-    const Shape *shape, const Layer *w, const Kept *k, const Slopes *d, long at, long rows, float *scratch, float *dx,
-    float *d_mixed)
+typedef struct {
+    Linear qkv, out, gate, up, down;
+} Linears;
+
+static Linears linears(const Shape *shape, const Layer *w, const Slopes *d)
 {
     long D = shape->hidden, F = shape->feed, mixed = shape->queries * shape->width;
-    float *z = scratch, *gated = z + rows * D, *d_gate_up = gated + rows * F;
-    Linear out = {w->out, w->out_bias, d->out, d->out_bias, mixed, D}, down = {w->down, 0, d->down, d->down_bias, F, D};
-    Linear gate = {w->gate, 0, d->gate, d->gate_bias, D, F}, up = {w->up, 0, d->up, d->up_bias, D, F};
-    const float *middle = k->middle + at * D, *scale = k->middle_scale + at;
-    dx += at * D;
-    linear_back(down, dx, D, rows, 0, gated);
-    gates_back(k->gate_up + at * 2 * F, gated, rows, F, d_gate_up);
-    linear_slopes(down, gated, dx, D, rows);
-    rescaled(middle, w->between, scale, rows, D, z);
-    linear_slopes(gate, z, d_gate_up, 2 * F, rows);
-    linear_slopes(up, z, d_gate_up + F, 2 * F, rows);
-    linear_back(gate, d_gate_up, 2 * F, rows, 0, z);
-    linear_back(up, d_gate_up + F, 2 * F, rows, 1, z);
-    for (long i = 0; i < rows; i++)
-        norm_back(z + i * D, middle + i * D, w->between, scale[i], D, dx + i * D, dx + i * D, d->between);
-    linear_slopes(out, k->mixed + at * mixed, dx, D, rows);
-    linear_back(out, dx, D, rows, 0, d_mixed + at * mixed);
+    return (Linears){
+        {w->qkv, w->qkv_bias, d->qkv, d->qkv_bias, D, mixed + 2 * shape->keys * shape->width},
+        {w->out, w->out_bias, d->out, d->out_bias, mixed, D},
+        {w->gate, w->gate_bias, d->gate, d->gate_bias, D, F},
+        {w->up, w->up_bias, d->up, d->up_bias, D, F},
+        {w->down, w->down_bias, d->down, d->down_bias, F, D},
+    };
 }
 
-/* dx, along what follows the layer's attention, becomes the gradient along what went into the layer. */
+/* From what the layer gave to what follows its attention, and to what attention gave */
+static void after_attention_back(
+    const Shape *shape, const Layer *w, const Kept *k, const Linears *own, const Back *d, float *d_between, long at,
+    long rows, float *dz)
+{
+    long D = shape->hidden, F = shape->feed;
+    const float *middle = k->middle + at * D, *scale = k->middle_scale + at, *out = d->out + at * D;
+    float *gated = d->gated + at * F, *gate_up = d->gate_up + at * 2 * F, *d_middle = d->middle + at * D;
+    linear_back(own->down, out, D, rows, 0, gated);
+    gates_back(k->gate_up + at * 2 * F, gated, rows, F, gate_up);
+    rescaled(middle, w->between, scale, rows, D, d->normed + at * D);
+    linear_back(own->gate, gate_up, 2 * F, rows, 0, dz);
+    linear_back(own->up, gate_up + F, 2 * F, rows, 1, dz);
+    for (long i = 0; i < rows; i++)
+        norm_back(dz + i * D, middle + i * D, w->between, scale[i], D, out + i * D, d_middle + i * D, d_between);
+    linear_back(own->out, d_middle, D, rows, 0, d->some_mixed + at * own->out.inputs);
+}
+
+/* To what went into the layer; `more` is the gradient along it that passed attention by. */
 static void before_attention_back(
-    const Shape *shape, const Layer *w, const Kept *k, const Slopes *d, const Reading *run, long at, long rows, float *y,
-    float *dx, float *d_turned, float *d_qkv)
+    const Shape *shape, const Layer *w, const Kept *k, const Linears *own, const Back *d, const Reading *run,
+    const float *more, float *d_before, float *d_head_norm, long at, long rows, float *dy)
 {
-    long D = shape->hidden, W = shape->width, heads = shape->queries + shape->keys, all = (heads + shape->keys) * W;
-    Linear qkv = {w->qkv, w->qkv_bias, d->qkv, d->qkv_bias, D, all};
+    long D = shape->hidden, W = shape->width, heads = shape->queries + shape->keys, all = own->qkv.outputs;
     const float *x = k->x + at * D, *scale = k->scale + at;
-    dx += at * D, d_qkv += at * all;
-    turns_back(shape, d_turned + at * heads * W, k->qkv + at * all, w->head_norm, k->head_scale + at * heads,
-               run->cos + at * W, run->sin + at * W, rows, d_qkv, d->head_norm);
-    rescaled(x, w->before, scale, rows, D, y);
-    linear_slopes(qkv, y, d_qkv, all, rows);
-    linear_back(qkv, d_qkv, all, rows, 0, y);
+    float *d_qkv = d->qkv + at * all;
+    turns_back(shape, d->turned + at * heads * W, k->qkv + at * all, w->head_norm, k->head_scale + at * heads,
+               run->cos + at * W, run->sin + at * W, rows, d_qkv, d_head_norm);
+    rescaled(x, w->before, scale, rows, D, d->normed + at * D);
+    linear_back(own->qkv, d_qkv, all, rows, 0, dy);
     for (long i = 0; i < rows; i++)
-        norm_back(y + i * D, x + i * D, w->before, scale[i], D, dx + i * D, dx + i * D, d->before);
+        norm_back(dy + i * D, x + i * D, w->before, scale[i], D, more + (at + i) * D, d->x + (at + i) * D, d_before);
 }
 
-/* `out` is the gradient along what the last layer gave, dx becomes that along the embeddings: the same place, if all
-   tokens were wanted. `slopes` gets `size` numbers a layer, which each thread adds up for itself first, where there are
-   zeros. The other three are work space. */
-void backwards(
-    const Shape *shape, const Layer *layers, const Kept *kept, const Reading *run, const Slopes *partial, float *partials,
-    long size, float *slopes, float *out, float *dx, float *d_mixed, float *d_turned, float *d_qkv)
+/* Inside a parallel region: what threads have added up for themselves, which starts anew */
+static void collect(float *parts, long size, long from, long count, float *to)
 {
-    long count = blocks(run->rows), threads = omp_get_max_threads();
+#pragma omp for schedule(static)
+    for (long i = 0; i < count; i++) {
+        float sum = 0;
+        for (long t = 0; t < omp_get_num_threads(); t++) sum += parts[t * size + from + i], parts[t * size + from + i] = 0;
+        if (to) to[i] = sum;
+    }
+}
+
+/* From `out`, along what the last layer gave, to `x`, along the embeddings. `norms` are zeros. */
+void backwards(
+    const Shape *shape, const Layer *layers, const Kept *kept, const Reading *run, const Slopes *slopes, const Back *back)
+{
+    long D = shape->hidden, W = shape->width, heads = shape->queries + shape->keys, size = 2 * D + heads * W;
+    long count = blocks(run->rows);
 #pragma omp parallel
     for (long l = shape->layers - 1; l >= 0; l--) {
         const Layer *w = layers + l;
-        const Kept *k = kept + l;
-        const Slopes *d = partial + omp_get_thread_num();
+        const Linears own = linears(shape, w, slopes + l);
         float *scratch = run->scratch + omp_get_thread_num() * run->each;
+        float *d_before = back->norms + omp_get_thread_num() * size, *d_between = d_before + D;
         int fewer = l + 1 == shape->layers && run->wanted_rows < run->rows;
+        const Kept *k = kept + l, *after = fewer ? k + 1 : k;
+        Back d = *back;
+        if (!fewer) d.out = d.x, d.some_mixed = d.mixed;
         long rows = fewer ? run->wanted_rows : run->rows, some = blocks(rows);
 #pragma omp for schedule(static)
         for (long b = 0; b < some; b++) {
             long at = rows * b / some, end = rows * (b + 1) / some;
-            if (fewer) after_attention_back(shape, w, k + 1, d, at, end - at, scratch, out, k[1].mixed);
-            else after_attention_back(shape, w, k, d, at, end - at, scratch, dx, d_mixed);
+            after_attention_back(shape, w, after, &own, &d, d_between, at, end - at, scratch);
         }
+        linear_slopes(own.down, d.gated, d.out, D, rows);
+        linear_slopes(own.gate, d.normed, d.gate_up, 2 * shape->feed, rows);
+        linear_slopes(own.up, d.normed, d.gate_up + shape->feed, 2 * shape->feed, rows);
+        linear_slopes(own.out, after->mixed, d.middle, D, rows);
         if (fewer) {
-            scatter(out, run, shape->hidden, dx);
-            scatter(k[1].mixed, run, shape->queries * shape->width, d_mixed);
+            scatter(d.middle, run, D, d.x);
+            scatter(d.some_mixed, run, own.out.inputs, d.mixed);
         }
-        attention_back(shape, run, k->turned, k->qkv, w->scale, k->mixed, k->sums, d_mixed, d_turned, d_qkv);
+        attention_back(shape, run, k->turned, k->qkv, w->scale, k->mixed, k->sums, d.mixed, d.turned, d.qkv);
 #pragma omp for schedule(static)
         for (long b = 0; b < count; b++) {
             long at = run->rows * b / count, end = run->rows * (b + 1) / count;
-            before_attention_back(shape, w, k, d, run, at, end - at, scratch, dx, d_turned, d_qkv);
+            before_attention_back(shape, w, k, &own, &d, run, fewer ? d.x : d.middle, d_before, d_between + D, at, end - at,
+                                  scratch);
         }
-#pragma omp for simd schedule(static)
-        for (long i = 0; i < size; i++) {
-            float sum = 0;
-            for (long t = 0; t < threads; t++) sum += partials[t * size + i], partials[t * size + i] = 0;
-            slopes[l * size + i] = sum;
-        }
+        linear_slopes(own.qkv, d.normed, d.qkv, own.qkv.outputs, run->rows);
+        collect(back->norms, size, 0, D, slopes[l].before);
+        collect(back->norms, size, D, D, slopes[l].between);
+        collect(back->norms, size, 2 * D, heads * W, slopes[l].head_norm);
     }
 }
 

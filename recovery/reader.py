@@ -42,6 +42,10 @@ KEPT: dict[str, Callable[[Shape], int]] = {  # of each token, by a layer, for it
     "middle_scale": lambda s: 1,
     "gate_up": lambda s: 2 * s.feed,
 }
+BACK = {name: KEPT[name] for name in ("x", "middle", "gate_up", "mixed", "turned", "qkv")} | {
+    "normed": lambda s: s.hidden,
+    "gated": lambda s: s.feed,
+}  # and gradients along it
 PROVEN: WeakKeyDictionary[Any, dict[bool, bool]] = WeakKeyDictionary()  # with gradients or not: was it right?
 
 
@@ -182,6 +186,12 @@ class _Slopes(ctypes.Structure):
     _fields_ = [(name, c_void_p) for name in PARTS]
 
 
+class _Back(ctypes.Structure):
+    _fields_ = [(name, c_void_p) for name in (
+        "out", "x", "middle", "normed", "gated", "gate_up", "some_mixed", "mixed", "turned", "qkv", "norms",
+    )]  # fmt: skip
+
+
 class _Run:
     """One reading of some sequences, and where its layers keep what they leave behind."""
 
@@ -228,19 +238,23 @@ class _Run:
 
     def backwards(self, out: Tensor) -> tuple[Tensor, Iterator[Tensor | None]]:
         """Along the embeddings, and along each tensor of each layer."""
-        out = out.clone(memory_format=torch.contiguous_format)
-        dx_ND = out if self.wanted == self.rows else torch.empty(self.rows, self.shape.hidden)
-        sizes = [0 if part is None else part.numel() for part in self.weights[0].values()]
-        partials = torch.zeros(self.kernels.threads(), sum(sizes))
-        slopes = torch.empty(len(self.weights), sum(sizes))
-        threads = [dict(zip(PARTS, own.split(sizes), strict=True)) for own in partials]
-        space = [self._room(name, self.rows) for name in ("mixed", "turned", "qkv")]
+        shape, fewer = self.shape, self.wanted < self.rows
+        norms = 2 * shape.hidden + (shape.queries + shape.keys) * shape.width
+        back: dict[str, Any] = {name: torch.empty(self.rows, size(shape)) for name, size in BACK.items()}
+        back["out"] = out.clone(memory_format=torch.contiguous_format)
+        back["norms"] = torch.zeros(self.kernels.threads(), norms)
+        if fewer:
+            back["some_mixed"] = torch.empty(self.wanted, KEPT["mixed"](shape))
+        else:
+            back["x"] = back["out"]
+        slopes = [{name: _like(part) for name, part in layer.items()} for layer in self.weights]
         given = byref(self.shape), self.layers, self.kept_at, byref(self.reading)
-        sums = structures(_Slopes, threads), partials, sum(sizes), slopes
-        call(self.kernels.backwards, *given, *sums, out, dx_ND, *space)
-        weights = chain(*(layer.values() for layer in self.weights))
-        parts = zip(weights, chain(*(own.split(sizes) for own in slopes)), strict=True)
-        return dx_ND, (None if weight is None else slope.view_as(weight) for weight, slope in parts)
+        call(self.kernels.backwards, *given, structures(_Slopes, slopes), structures(_Back, [back]))
+        return back["x"], chain(*(layer.values() for layer in slopes))
+
+
+def _like(weight: Tensor | None) -> Tensor | None:
+    return None if weight is None else torch.empty_like(weight, memory_format=torch.contiguous_format)
 
 
 class _Body(torch.autograd.Function):
