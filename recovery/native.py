@@ -1,4 +1,4 @@
-"""The kernels of native.c, compiled when first wanted: fp32 on a CPU, where the machine has GCC.
+"""The kernels in C beside this file, compiled when first wanted: fp32 on a CPU, where the machine has GCC.
 
 Everything here has a form in PyTorch that is used where this is None: no compiler, another system, another
 threading library than PyTorch's GCC one, or RECOVER_NATIVE=0. What is compiled lies in the user's cache under
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SWITCH = "RECOVER_NATIVE"  # 0: compile nothing
-SOURCE = Path(__file__).with_suffix(".c")
+SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
 FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
 WIDE = ["-mprefer-vector-width=512"]  # on x86, where compilers hold back
 PATIENCE = 120  # seconds
 EXPORTED = re.compile(r"^(?:void|long) (\w+)\(([^)]*)\)", re.MULTILINE)
-PARTS = (  # of a layer, in the order of llama.py and native.c
+PARTS = (  # of a layer, in the order of llama.py and native.h
     "before", "qkv", "qkv_bias", "head_norm", "out", "out_bias", "between",
     "gate", "gate_bias", "up", "up_bias", "down", "down_bias",
 )  # fmt: skip
@@ -66,12 +66,13 @@ def _library() -> Any:
     compiler, threads = shutil.which(os.environ.get("CC", "cc")), _threads()
     if compiler is None or threads is None:
         return None
+    compiler = os.path.abspath(compiler)
     try:
         kernels = _loaded(_compiled(compiler, threads)) or ctypes.CDLL(str(_compiled(compiler, threads)))
     except (OSError, subprocess.SubprocessError) as error:
         log.info("native: nothing was compiled, PyTorch does it all (%s)", error)
         return None
-    for name, parameters in EXPORTED.findall(SOURCE.read_text(encoding="utf-8")):
+    for name, parameters in EXPORTED.findall("".join(map(_text, SOURCES))):
         kernel = getattr(kernels, name)
         kernel.argtypes, kernel.restype = _kinds(parameters), ctypes.c_long
     kernels.multiply_with(_product())
@@ -118,14 +119,17 @@ def _compiled(compiler: str, threads: str) -> Path:
     """The library of this source, compiler and processor: made once, by whoever comes first."""
     asked = [compiler, "--version"]
     known = subprocess.run(asked, capture_output=True, check=True, timeout=PATIENCE).stdout
-    key = hashlib.sha256(SOURCE.read_bytes() + known + f"{_flags()}{threads}{_processor()}".encode())
+    key = hashlib.sha256(known + f"{_flags()}{threads}{_processor()}".encode())
+    for source in SOURCES:
+        key.update(_text(source).encode())
     ready = _folder() / f"native-{key.hexdigest()[:24]}.so"
     if not ready.exists():
         with tempfile.TemporaryDirectory(dir=ready.parent) as folder:
-            parts = Path(folder) / "native.o", Path(folder) / "native.so"
-            _run([compiler, *_flags(), "-fPIC", "-c", str(SOURCE), "-o", str(parts[0])])
-            _run([compiler, "-shared", str(parts[0]), threads, "-lm", "-o", str(parts[1])])
-            parts[1].replace(ready)
+            made = Path(folder) / "native.so"
+            _run([compiler, *_flags(), "-fPIC", "-c", *(str(c) for c in SOURCES if c.suffix == ".c")], folder)
+            objects = map(str, sorted(Path(folder).glob("*.o")))
+            _run([compiler, "-shared", *objects, threads, "-lm", "-o", str(made)], folder)
+            made.replace(ready)
     return ready
 
 
@@ -133,8 +137,12 @@ def _flags() -> list[str]:
     return FLAGS + (WIDE if platform.machine() == "x86_64" else [])
 
 
-def _run(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+def _text(source: Path) -> str:
+    return source.read_text(encoding="utf-8")
+
+
+def _run(command: list[str], folder: str) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
     if done.returncode:
         raise OSError(f"{command[0]}: {done.stderr.strip()[-300:]}")
 

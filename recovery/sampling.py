@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InProcessSampler", "Rollouts", "Sampler", "SamplingParams"]
 
-AT_ONCE = 32  # steps, before anybody is heard who wants to stop
+AT_ONCE = 8  # steps, before anybody is heard who wants to stop
 LEAVE_SHARE = 0.125  # ended rows leave the batch when they are this share of it
 PIECE, BELOW_ONE = 128, 1 - 1e-12  # entries of a vocabulary; a share that rounding leaves below the whole
 ATTENTION = "recover_decode"

@@ -1,0 +1,207 @@
+/* Attention of each token to those before it in its sequence, forwards and backwards. Both are called by all threads of a
+   parallel region. */
+
+#include "native.h"
+
+enum { AHEAD = 12, NARROW = 2 * LANES, BLOCK = 4 * ROWS }; /* columns of a head's panels; queries looked at together */
+
+/* Asks for some rows that will be looked at soon: they are too far from each other for the processor to foresee. What
+   lies behind the end of what there is may be asked for too. */
+static inline void expect(const float *x, long stride, long rows, long width)
+{
+    for (long i = 0; i < rows; i++)
+        for (long w = 0; w < width; w += LANES) __builtin_prefetch(x + i * stride + w);
+}
+
+static inline long padded(long n) { return (n + NARROW - 1) / NARROW * NARROW; }
+
+/* Scores of `all` slots, whole vectors of them, become shares of those seen, times their sum; its logarithm on the way.
+   Each loop is over rows, so that many of these short reductions are under way at once. */
+static void soften(
+    float *score, long stride, int rows, int seen, int all, float scale, float *total, float *log_sums, long log_stride)
+{
+    float most[BLOCK];
+    for (int r = 0; r < rows; r++) {
+        float *own = score + r * stride, top = -INFINITY;
+#pragma omp simd reduction(max : top)
+        for (int s = 0; s < all; s++) {
+            own[s] = s < seen + r ? own[s] : -INFINITY;
+            top = own[s] > top ? own[s] : top;
+        }
+        most[r] = top;
+    }
+    for (int r = 0; r < rows; r++) {
+        float *own = score + r * stride, top = most[r], sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int s = 0; s < all; s++) sum += own[s] = exponential((own[s] - top) * scale);
+        total[r] = sum;
+    }
+    for (int r = 0; r < rows; r++) log_sums[r * log_stride] = most[r] * scale + logf(total[r]);
+}
+
+/* out (rows, columns) = a @ panels (+ out); `step` numbers from panel to panel */
+static void narrow_product(
+    const float *a, long down, long along, long rows, const float *panels, long step, long depth, float *out,
+    long stride, long columns, int add)
+{
+    for (long c = 0; c < columns; c += NARROW, panels += step)
+        for (long i = 0; i < rows; i += ROWS) {
+            const float *from = a + i * down;
+            float *to = out + i * stride + c;
+            switch (least(rows - i, ROWS)) {
+#define OF(n) case n: tile(n, 2, from, down, along, panels, depth, to, stride, columns - c, 0, add ? to : 0); break;
+                OF_EVERY_HEIGHT
+#undef OF
+            }
+        }
+}
+
+/* x (count, width) into panels: of rows, as the right side of y @ x; or of columns, of y @ transposed x */
+static void pack(const float *x, long stride, long count, long width, float *panels)
+{
+    for (long c = 0; c < width; c += NARROW)
+        for (long s = 0; s < count; s++, panels += NARROW) {
+            expect(x + (s + AHEAD) * stride + c, stride, 1, NARROW);
+            long some = least(NARROW, width - c);
+            if (some == NARROW) memcpy(panels, x + s * stride + c, NARROW * sizeof(float));
+            else
+                for (long w = 0; w < NARROW; w++) panels[w] = w < some ? x[s * stride + c + w] : 0;
+        }
+}
+
+/* A square of LANES rows, those beyond `count` zeros: halves change places, then quarters, ... */
+static void transpose(const float *x, long stride, long count, float *out, long out_stride)
+{
+    vector row[LANES];
+    expect(x + NARROW * stride, stride, LANES, LANES);
+    for (long i = 0; i < LANES; i++) row[i] = i < count ? *(const vector *)(x + i * stride) : (vector){0};
+#pragma GCC unroll 8
+    for (int step = LANES / 2; step; step /= 2) {
+        integers upper, lower;
+        for (int j = 0; j < LANES; j++) {
+            upper[j] = j & step ? LANES + j - step : j;
+            lower[j] = j & step ? LANES + j : j + step;
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++)
+            if (!(i & step)) {
+                vector one = row[i], other = row[i + step];
+                row[i] = __builtin_shuffle(one, other, upper);
+                row[i + step] = __builtin_shuffle(one, other, lower);
+            }
+    }
+    for (long i = 0; i < LANES; i++) *(vector *)(out + i * out_stride) = row[i];
+}
+
+static void pack_transposed(const float *x, long stride, long count, long width, float *panels)
+{
+    for (long s = 0; s < count; s += NARROW, panels += NARROW * width) {
+        long w = 0;
+        for (; w + LANES <= width; w += LANES)
+            for (long i = 0; i < NARROW; i += LANES)
+                transpose(x + (s + i) * stride + w, stride, count - s - i, panels + w * NARROW + i, NARROW);
+        for (; w < width; w++)
+            for (long i = 0; i < NARROW; i++) panels[w * NARROW + i] = s + i < count ? x[(s + i) * stride + w] : 0;
+    }
+}
+
+/* How many numbers a thread needs for sequences of up to so many tokens */
+long attention_size(const Shape *shape, long longest)
+{
+    long W = shape->width, L = padded(longest);
+    return L * W * 2 + L * padded(W) + 2 * BLOCK * L + 2 * longest * W + 2 * BLOCK * padded(W);
+}
+
+/* mixed (N, queries, width) and, for the way back, the logarithm of each softmax' sum */
+void attention(
+    const Shape *shape, const Reading *run, const float *turned, const float *qkv, float scale, float *mixed, float *sums)
+{
+    long H = shape->queries, G = shape->keys, W = shape->width, group = H / G;
+    long turned_row = (H + G) * W, qkv_row = (H + 2 * G) * W;
+#pragma omp for collapse(2) schedule(dynamic)
+    for (long q = 0; q < run->sequences; q++)
+        for (long g = 0; g < G; g++) {
+            long begin = run->bounds[q], L = run->bounds[q + 1] - begin, wide = padded(L);
+            float *keys = run->scratch + omp_get_thread_num() * run->each, *values = keys + wide * W;
+            float *score = values + L * padded(W), total[BLOCK];
+            pack_transposed(turned + begin * turned_row + (H + g) * W, turned_row, L, W, keys);
+            pack(qkv + begin * qkv_row + (H + G + g) * W, qkv_row, L, W, values);
+            for (long h = g * group; h < (g + 1) * group; h++)
+                for (long i = 0; i < L; i += BLOCK) {
+                    long rows = least(BLOCK, L - i), end = i + rows, at = begin + i;
+                    narrow_product(turned + at * turned_row + h * W, turned_row, 1, rows, keys, W * NARROW, W, score,
+                                   wide, padded(end), 0);
+                    soften(score, wide, rows, i + 1, padded(end), scale, total, sums + at * H + h, H);
+                    float *out = mixed + (at * H + h) * W;
+                    narrow_product(score, wide, 1, rows, values, L * NARROW, end, out, H * W, W, 0);
+                    for (long r = 0; r < rows; r++)
+#pragma omp simd
+                        for (long w = 0; w < W; w++) out[r * H * W + w] *= 1 / total[r];
+                }
+        }
+}
+
+/* Gradients along turned queries and keys, and along the values in d_qkv, whose other parts stay untouched */
+void attention_back(
+    const Shape *shape, const Reading *run, const float *turned, const float *qkv, float scale, const float *mixed,
+    const float *sums, const float *d_mixed, float *d_turned, float *d_qkv)
+{
+    long H = shape->queries, G = shape->keys, W = shape->width, group = H / G;
+    long turned_row = (H + G) * W, qkv_row = (H + 2 * G) * W, mixed_row = H * W;
+#pragma omp for collapse(2) schedule(dynamic)
+    for (long q = 0; q < run->sequences; q++)
+        for (long g = 0; g < G; g++) {
+            long begin = run->bounds[q], L = run->bounds[q + 1] - begin, wide = padded(L);
+            float *across = run->scratch + omp_get_thread_num() * run->each, *values = across + wide * W;
+            float *keys = values + wide * W, *share = keys + L * padded(W), *slope = share + BLOCK * wide;
+            float *d_keys = slope + BLOCK * wide, *d_values = d_keys + L * W;
+            float *queries = d_values + L * W, *wanted = queries + BLOCK * padded(W);
+            const float *own_keys = turned + begin * turned_row + (H + g) * W;
+            pack_transposed(own_keys, turned_row, L, W, across);
+            pack(own_keys, turned_row, L, W, keys);
+            pack_transposed(qkv + begin * qkv_row + (H + G + g) * W, qkv_row, L, W, values);
+            memset(d_keys, 0, 2 * L * W * sizeof(float));
+            for (long h = g * group; h < (g + 1) * group; h++)
+                for (long i = 0; i < L; i += BLOCK) {
+                    long rows = least(BLOCK, L - i), end = i + rows, at = begin + i;
+                    const float *query = turned + at * turned_row + h * W, *dy = d_mixed + (at * H + h) * W;
+                    expect(query + BLOCK * turned_row, turned_row, BLOCK, W);
+                    expect(dy + BLOCK * mixed_row, mixed_row, BLOCK, W);
+                    expect(mixed + ((at + BLOCK) * H + h) * W, mixed_row, BLOCK, W);
+                    narrow_product(query, turned_row, 1, rows, across, W * NARROW, W, share, wide, padded(end), 0);
+                    narrow_product(dy, mixed_row, 1, rows, values, W * NARROW, W, slope, wide, padded(end), 0);
+                    float mean[BLOCK];
+                    for (long r = 0; r < rows; r++) {
+                        const float *y = mixed + ((at + r) * H + h) * W;
+                        float dot = 0;
+#pragma omp simd reduction(+ : dot)
+                        for (long w = 0; w < W; w++) dot += dy[r * mixed_row + w] * y[w];
+                        mean[r] = dot;
+                    }
+                    int all = padded(end);
+                    for (int r = 0; r < rows; r++) {
+                        float *p = share + r * wide, *d = slope + r * wide, middle = mean[r], sum = sums[(at + r) * H + h];
+                        int seen = i + r + 1;
+#pragma omp simd
+                        for (int s = 0; s < all; s++) {
+                            float one = s < seen ? exponential(p[s] * scale - sum) : 0;
+                            p[s] = one;
+                            d[s] = one * (d[s] - middle) * scale;
+                        }
+                    }
+                    pack(query, turned_row, rows, W, queries);
+                    pack(dy, mixed_row, rows, W, wanted);
+                    narrow_product(slope, wide, 1, rows, keys, L * NARROW, end, d_turned + at * turned_row + h * W,
+                                   turned_row, W, 0);
+                    narrow_product(slope, 1, wide, end, queries, rows * NARROW, rows, d_keys, W, W, 1);
+                    narrow_product(share, 1, wide, end, wanted, rows * NARROW, rows, d_values, W, W, 1);
+                }
+            for (long s = 0; s < L; s++) {
+                float *to_keys = d_turned + (begin + s) * turned_row + (H + g) * W;
+                float *to_values = d_qkv + (begin + s) * qkv_row + (H + G + g) * W;
+                expect(to_keys + AHEAD * turned_row, 0, 1, W), expect(to_values + AHEAD * qkv_row, 0, 1, W);
+                memcpy(to_keys, d_keys + s * W, W * sizeof(float));
+                memcpy(to_values, d_values + s * W, W * sizeof(float));
+            }
+        }
+}

@@ -1,0 +1,144 @@
+/* What PyTorch does in many passes over memory, in one: in fp32, on a CPU, on the threads that PyTorch has.
+
+   native.py compiles the files in C beside it where they run, for the processor they run on; each belongs to the Python
+   file of its name, but for attention.c, which is reader.c's. What can be called from Python is called outside a parallel
+   region, and begins one. */
+
+#include <math.h>
+#include <omp.h>
+#include <stdint.h>
+#include <string.h>
+
+/* A tile of a product, ROWS x PANEL numbers, stays in registers while their sums grow. */
+#if defined(__AVX512F__)
+enum { LANES = 16, ROWS = 8, VECTORS = 3 };
+#elif defined(__AVX2__)
+enum { LANES = 8, ROWS = 4, VECTORS = 3 };
+#else
+enum { LANES = 4, ROWS = 4, VECTORS = 4 };
+#endif
+enum { PANEL = LANES * VECTORS };
+typedef float vector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t integers __attribute__((vector_size(LANES * 4)));
+
+static inline long least(long a, long b) { return a < b ? a : b; }
+
+/* e^x to about two units in the last place: 2^n e^r by a polynomial in r. */
+static inline float exponential(float x)
+{
+    x = x > 88.0f ? 88.0f : x;
+    x = x < -87.0f ? -87.0f : x;
+    float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f; /* adding 1.5 * 2^23 rounds */
+    float r = x - n * 0.693359375f + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    union { int32_t bits; float number; } power = {((int32_t)n + 127) << 23};
+    return p * power.number;
+}
+
+static inline float highest(const float *x, long width)
+{
+    float most = -INFINITY;
+#pragma omp simd reduction(max : most)
+    for (long v = 0; v < width; v++) most = x[v] > most ? x[v] : most;
+    return most;
+}
+
+/* What it was multiplied with is given back. */
+static inline float norm(const float *x, const float *weight, float epsilon, long width, float *y)
+{
+    float squares = 0;
+#pragma omp simd reduction(+ : squares)
+    for (long i = 0; i < width; i++) squares += x[i] * x[i];
+    float scale = 1 / sqrtf(squares / width + epsilon);
+#pragma omp simd
+    for (long i = 0; i < width; i++) y[i] = x[i] * scale * weight[i];
+    return scale;
+}
+
+/* Both halves turned against each other */
+static inline void rotate(float *x, const float *cos, const float *sin, long width)
+{
+    long half = width / 2;
+#pragma omp simd
+    for (long i = 0; i < half; i++) {
+        float one = x[i], other = x[i + half];
+        x[i] = one * cos[i] - other * sin[i];
+        x[i + half] = other * cos[i + half] + one * sin[i + half];
+    }
+}
+
+/* out = a @ panel + bias + more, for as many rows and vectors as the compiler is told; a's number of row i and depth k
+   lies at i * down + k * along */
+__attribute__((always_inline)) static inline void tile(
+    const int rows, const int vectors, const float *a, long down, long along, const float *panel, long depth, float *out,
+    long stride, long columns, const float *bias, const float *more)
+{
+    vector sum[ROWS][VECTORS] = {0};
+    for (long k = 0; k < depth; k++, panel += vectors * LANES)
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < vectors; j++)
+                sum[i][j] += a[i * down + k * along] * *(const vector *)(panel + j * LANES);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++) {
+            long at = j * LANES, here = i * stride + at;
+            if (at + LANES <= columns) {
+                if (bias) sum[i][j] += *(const vector *)(bias + at);
+                if (more) sum[i][j] += *(const vector *)(more + here);
+                *(vector *)(out + here) = sum[i][j];
+            } else
+                for (long c = at; c < columns; c++)
+                    out[i * stride + c] = sum[i][j][c - at] + (bias ? bias[c] : 0) + (more ? more[i * stride + c] : 0);
+        }
+}
+
+#if defined(__AVX512F__)
+#define OF_EVERY_HEIGHT OF(1) OF(2) OF(3) OF(4) OF(5) OF(6) OF(7) OF(8)
+#else
+#define OF_EVERY_HEIGHT OF(1) OF(2) OF(3) OF(4)
+#endif
+
+/* ---- Llama-like layers ---- */
+
+typedef struct {
+    long layers, hidden, queries, keys, width, feed;
+} Shape;
+
+/* Weights: for decoder.c in panels, for reader.c as linear layers hold them. Keys and values are decoder.c's. */
+typedef struct {
+    const float *before, *qkv, *qkv_bias, *head_norm, *out, *out_bias, *between;
+    const float *gate, *gate_bias, *up, *up_bias, *down, *down_bias;
+    float *keys, *values;
+    long row_stride, head_stride;
+    float before_epsilon, head_epsilon, between_epsilon, scale;
+} Layer;
+
+/* ---- reader.c and attention.c ---- */
+
+/* One reading: all its tokens, and what each thread works with */
+typedef struct {
+    const long *bounds; /* where sequences begin, and the last ends */
+    const long *wanted; /* the tokens that go on after the last layer's attention, where these are not all */
+    long sequences, rows, wanted_rows, each;
+    const float *cos, *sin;
+    float *scratch; /* `each` numbers a thread */
+} Reading;
+
+void attention(
+    const Shape *shape, const Reading *run, const float *turned, const float *qkv, float scale, float *mixed, float *sums);
+
+void attention_back(
+    const Shape *shape, const Reading *run, const float *turned, const float *qkv, float scale, const float *mixed,
+    const float *sums, const float *d_mixed, float *d_turned, float *d_qkv);
+
+long attention_size(const Shape *shape, long longest);
+
+/* ---- sampling.c ---- */
+
+void draw(
+    const float *logits, const double *numbers, float scale, long rows, long width, long *tokens, float *log_probs);

@@ -1,0 +1,378 @@
+/* Whole sequences through Llama-like layers, forwards and backwards: N tokens one after the other. A thread takes some of
+   them at a time from product to product, so that its cache holds them. */
+
+#include "native.h"
+
+long threads(void) { return omp_get_max_threads(); }
+
+/* ---- what lies between a layer's products, and its gradients ---- */
+
+/* dx = more + gradient along x; the weight's is added to what there is */
+static void norm_back(
+    const float *dy, const float *x, const float *weight, float scale, long width, const float *more, float *dx,
+    float *d_weight)
+{
+    float dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (long i = 0; i < width; i++) dot += dy[i] * weight[i] * x[i];
+    float pull = dot * scale * scale / width;
+#pragma omp simd
+    for (long i = 0; i < width; i++) {
+        d_weight[i] += dy[i] * x[i] * scale;
+        dx[i] = (more ? more[i] : 0) + scale * (dy[i] * weight[i] - x[i] * pull);
+    }
+}
+
+/* silu(gate) * up of rows that hold the one and then the other */
+void gates(const float *gate_up, long rows, long feed, float *out)
+{
+    for (long i = 0; i < rows; i++) {
+        const float *gate = gate_up + 2 * i * feed, *up = gate + feed;
+#pragma omp simd
+        for (long j = 0; j < feed; j++) out[i * feed + j] = gate[j] / (1 + exponential(-gate[j])) * up[j];
+    }
+}
+
+/* Along both, where dy lies; what `gates` gave takes its place. */
+void gates_back(const float *gate_up, float *dy, long rows, long feed, float *d_gate_up)
+{
+    for (long i = 0; i < rows; i++) {
+        const float *gate = gate_up + 2 * i * feed, *up = gate + feed;
+        float *d_gate = d_gate_up + 2 * i * feed, *d_up = d_gate + feed, *own = dy + i * feed;
+#pragma omp simd
+        for (long j = 0; j < feed; j++) {
+            float share = 1 / (1 + exponential(-gate[j])), swish = gate[j] * share;
+            d_up[j] = own[j] * swish;
+            d_gate[j] = own[j] * up[j] * share * (1 + gate[j] * (1 - share));
+            own[j] = swish * up[j];
+        }
+    }
+}
+
+/* Queries and keys out of rows of queries, keys and values: normed, where they are, and turned. */
+static void turns(
+    const Shape *shape, const float *qkv, const float *head_norm, float epsilon, const float *cos, const float *sin,
+    long rows, float *turned, float *scale)
+{
+    long W = shape->width, heads = shape->queries + shape->keys, all = heads + shape->keys;
+    for (long i = 0; i < rows; i++)
+        for (long h = 0; h < heads; h++) {
+            const float *x = qkv + (i * all + h) * W;
+            float *y = turned + (i * heads + h) * W;
+            if (head_norm) scale[i * heads + h] = norm(x, head_norm + h * W, epsilon, W, y);
+            else memcpy(y, x, W * sizeof(float));
+            rotate(y, cos + i * W, sin + i * W, W);
+        }
+}
+
+/* d_turned is turned back on the way. */
+static void turns_back(
+    const Shape *shape, float *d_turned, const float *qkv, const float *head_norm, const float *scale, const float *cos,
+    const float *sin, long rows, float *d_qkv, float *d_norm)
+{
+    long W = shape->width, heads = shape->queries + shape->keys, all = heads + shape->keys, half = W / 2;
+    for (long i = 0; i < rows; i++)
+        for (long h = 0; h < heads; h++) {
+            float *dy = d_turned + (i * heads + h) * W, *dx = d_qkv + (i * all + h) * W;
+            const float *c = cos + i * W, *s = sin + i * W;
+#pragma omp simd
+            for (long w = 0; w < half; w++) {
+                float one = dy[w], other = dy[w + half];
+                dy[w] = one * c[w] + other * s[w + half];
+                dy[w + half] = other * c[w + half] - one * s[w];
+            }
+            if (head_norm)
+                norm_back(dy, qkv + (i * all + h) * W, head_norm + h * W, scale[i * heads + h], W, 0, dx, d_norm + h * W);
+            else memcpy(dx, dy, W * sizeof(float));
+        }
+}
+
+/* ---- linear layers, whose weights are rows of inputs: by the library that PyTorch multiplies with. Inside a parallel
+   region it takes one thread, and each thread has its own tokens, which its cache holds from one step to the next. ---- */
+
+typedef void Product(
+    const char *, const char *, const int *, const int *, const int *, const float *, const float *, const int *,
+    const float *, const int *, const float *, float *, const int *);
+static Product *library_product;
+
+void multiply_with(void *found) { library_product = (Product *)found; }
+long multiplies(void) { return library_product != 0; }
+
+/* It counts columns first: out (n, m) = y (n, k) @ x (k, m), or of what is turned around, (+ out) */
+static void multiply(
+    char turn_x, char turn_y, int m, int n, int k, const float *x, int x_row, const float *y, int y_row, float add,
+    float *out, int out_row)
+{
+    float one = 1;
+    library_product(&turn_x, &turn_y, &m, &n, &k, &one, x, &x_row, y, &y_row, &add, out, &out_row);
+}
+
+typedef struct {
+    const float *weight, *bias;
+    float *d_weight, *d_bias;
+    long inputs, outputs;
+} Linear;
+
+/* y = x @ transposed weight + bias + more; rows of y are `stride` numbers apart, all others follow each other */
+static void linear(Linear own, const float *x, long rows, const float *more, float *y, long stride)
+{
+    int begun = own.bias || more;
+    for (long i = 0; i < rows && begun; i++)
+#pragma omp simd
+        for (long o = 0; o < own.outputs; o++)
+            y[i * stride + o] = (own.bias ? own.bias[o] : 0) + (more ? more[i * own.outputs + o] : 0);
+    multiply('T', 'N', own.outputs, rows, own.inputs, own.weight, own.inputs, x, own.inputs, begun, y, stride);
+}
+
+/* dx = dy @ weight (+ dx) */
+static void linear_back(Linear own, const float *dy, long stride, long rows, int add, float *dx)
+{
+    multiply('N', 'N', own.inputs, rows, own.outputs, own.weight, own.inputs, dy, stride, add, dx, own.inputs);
+}
+
+/* Inside a parallel region: each thread takes some outputs, of all tokens */
+static void linear_slopes(Linear own, const float *x, const float *dy, long stride, long rows)
+{
+    long me = omp_get_thread_num(), all = omp_get_num_threads(), pieces = (own.outputs + LANES - 1) / LANES;
+    long from = pieces * me / all * LANES, to = least(pieces * (me + 1) / all * LANES, own.outputs);
+    if (from >= to) return;
+    multiply('N', 'T', own.inputs, to - from, rows, x, own.inputs, dy + from, stride, 0, own.d_weight + from * own.inputs,
+             own.inputs);
+    if (!own.d_bias) return;
+    memset(own.d_bias + from, 0, (to - from) * sizeof(float));
+    for (long i = 0; i < rows; i++)
+#pragma omp simd
+        for (long o = from; o < to; o++) own.d_bias[o] += dy[i * stride + o];
+}
+
+/* ---- all layers, forwards and backwards ---- */
+
+/* Some heads of each token, whose rows are `stride` numbers apart, into the slot of the row that it has in `held` */
+void place(
+    const float *tokens, long stride, long count, long heads, long width, const long *rows, const long *slots,
+    long row_stride, long head_stride, float *held)
+{
+#pragma omp parallel for schedule(static)
+    for (long i = 0; i < count; i++)
+        for (long h = 0; h < heads; h++)
+            memcpy(held + rows[i] * row_stride + h * head_stride + slots[i] * width, tokens + i * stride + h * width,
+                   width * sizeof(float));
+}
+
+/* What a layer leaves behind for its way back, row after row; without one, `gate_up` is nowhere */
+typedef struct {
+    float *x, *scale, *qkv, *turned, *head_scale, *mixed, *sums, *middle, *middle_scale, *gate_up;
+} Kept;
+
+/* Where the gradients of a layer's weights belong */
+typedef struct {
+    float *before, *qkv, *qkv_bias, *head_norm, *out, *out_bias, *between;
+    float *gate, *gate_bias, *up, *up_bias, *down, *down_bias;
+} Slopes;
+
+/* Gradients along what a layer makes of its tokens, and what is made anew on the way; `out` may be `x`, and `some_mixed`
+   `mixed`, if all tokens are wanted. Norms are what each thread adds up for itself. */
+typedef struct {
+    float *out, *x, *middle, *normed, *gated, *gate_up, *some_mixed, *mixed, *turned, *qkv, *norms;
+} Back;
+
+enum { TOKENS = 256 }; /* that a thread takes through a layer at a time */
+
+/* As many for each thread, none above TOKENS */
+static long blocks(long rows)
+{
+    long all = omp_get_max_threads();
+    return least(rows, (rows + all * TOKENS - 1) / (all * TOKENS) * all);
+}
+
+/* How many numbers a thread needs for some tokens in sequences of up to so many */
+long scratch_size(const Shape *shape, long rows, long longest)
+{
+    long for_tokens = least(rows, TOKENS) * (shape->hidden + 3 * shape->feed);
+    long for_attention = attention_size(shape, longest);
+    return for_tokens > for_attention ? for_tokens : for_attention;
+}
+
+static void rescaled(const float *x, const float *weight, const float *scale, long rows, long width, float *y)
+{
+    for (long i = 0; i < rows; i++)
+#pragma omp simd
+        for (long j = 0; j < width; j++) y[i * width + j] = x[i * width + j] * scale[i] * weight[j];
+}
+
+/* Some tokens to their queries, keys and values */
+static void before_attention(const Shape *shape, const Layer *w, const Kept *k, const Reading *run, long at, long rows, float *y)
+{
+    long D = shape->hidden, W = shape->width, heads = shape->queries + shape->keys, all = (heads + shape->keys) * W;
+    for (long i = at; i < at + rows; i++)
+        k->scale[i] = norm(k->x + i * D, w->before, w->before_epsilon, D, y + (i - at) * D);
+    linear((Linear){w->qkv, w->qkv_bias, 0, 0, D, all}, y, rows, 0, k->qkv + at * all, all);
+    turns(shape, k->qkv + at * all, w->head_norm, w->head_epsilon, run->cos + at * W, run->sin + at * W, rows,
+          k->turned + at * heads * W, k->head_scale + at * heads);
+}
+
+/* What they have attended to, to the layer's end */
+static void after_attention(const Shape *shape, const Layer *w, const Kept *k, long at, long rows, float *scratch, float *out)
+{
+    long D = shape->hidden, F = shape->feed, mixed = shape->queries * shape->width;
+    float *z = scratch, *gated = z + rows * D, *gate_up = k->gate_up ? k->gate_up + at * 2 * F : gated + rows * F;
+    linear((Linear){w->out, w->out_bias, 0, 0, mixed, D}, k->mixed + at * mixed, rows, k->x + at * D, k->middle + at * D, D);
+    for (long i = at; i < at + rows; i++)
+        k->middle_scale[i] = norm(k->middle + i * D, w->between, w->between_epsilon, D, z + (i - at) * D);
+    linear((Linear){w->gate, w->gate_bias, 0, 0, D, F}, z, rows, 0, gate_up, 2 * F);
+    linear((Linear){w->up, w->up_bias, 0, 0, D, F}, z, rows, 0, gate_up + F, 2 * F);
+    gates(gate_up, rows, F, gated);
+    linear((Linear){w->down, w->down_bias, 0, 0, F, D}, gated, rows, k->middle + at * D, out + at * D, D);
+}
+
+/* Inside a parallel region: rows that are wanted, to where they follow each other, or back to where they were */
+static void gather(const float *from, const Reading *run, long width, float *to)
+{
+#pragma omp for schedule(static)
+    for (long i = 0; i < run->wanted_rows; i++)
+        memcpy(to + i * width, from + run->wanted[i] * width, width * sizeof(float));
+}
+
+static void scatter(const float *from, const Reading *run, long width, float *to)
+{
+#pragma omp for schedule(static)
+    for (long i = 0; i < run->rows; i++) memset(to + i * width, 0, width * sizeof(float));
+#pragma omp for schedule(static)
+    for (long i = 0; i < run->wanted_rows; i++)
+        memcpy(to + run->wanted[i] * width, from + i * width, width * sizeof(float));
+}
+
+/* From the first layer's x to `out`, which may be where every layer's x is. What the last layer keeps of the tokens that
+   are wanted lies behind all others in `kept`. */
+void forwards(const Shape *shape, const Layer *layers, const Kept *kept, const Reading *run, float *out)
+{
+    long count = blocks(run->rows);
+#pragma omp parallel
+    for (long l = 0; l < shape->layers; l++) {
+        const Layer *w = layers + l;
+        const Kept *k = kept + l;
+        float *scratch = run->scratch + omp_get_thread_num() * run->each;
+#pragma omp for schedule(static)
+        for (long b = 0; b < count; b++) {
+            long at = run->rows * b / count, end = run->rows * (b + 1) / count;
+            before_attention(shape, w, k, run, at, end - at, scratch);
+        }
+        attention(shape, run, k->turned, k->qkv, w->scale, k->mixed, k->sums);
+        int last = l + 1 == shape->layers, fewer = last && run->wanted_rows < run->rows;
+        if (fewer) {
+            gather(k->x, run, shape->hidden, k[1].x);
+            gather(k->mixed, run, shape->queries * shape->width, k[1].mixed);
+        }
+        long rows = fewer ? run->wanted_rows : run->rows, some = blocks(rows);
+#pragma omp for schedule(static)
+        for (long b = 0; b < some; b++) {
+            long at = rows * b / some, end = rows * (b + 1) / some;
+            after_attention(shape, w, fewer ? k + 1 : k, at, end - at, scratch, last ? out : k[1].x);
+        }
+    }
+}
+
+typedef struct {
+    Linear qkv, out, gate, up, down;
+} Linears;
+
+static Linears linears(const Shape *shape, const Layer *w, const Slopes *d)
+{
+    long D = shape->hidden, F = shape->feed, mixed = shape->queries * shape->width;
+    return (Linears){
+        {w->qkv, w->qkv_bias, d->qkv, d->qkv_bias, D, mixed + 2 * shape->keys * shape->width},
+        {w->out, w->out_bias, d->out, d->out_bias, mixed, D},
+        {w->gate, w->gate_bias, d->gate, d->gate_bias, D, F},
+        {w->up, w->up_bias, d->up, d->up_bias, D, F},
+        {w->down, w->down_bias, d->down, d->down_bias, F, D},
+    };
+}
+
+/* From what the layer gave to what follows its attention, and to what attention gave */
+static void after_attention_back(
+    const Shape *shape, const Layer *w, const Kept *k, const Linears *own, const Back *d, float *d_between, long at,
+    long rows, float *dz)
+{
+    long D = shape->hidden, F = shape->feed;
+    const float *middle = k->middle + at * D, *scale = k->middle_scale + at, *out = d->out + at * D;
+    float *gated = d->gated + at * F, *gate_up = d->gate_up + at * 2 * F, *d_middle = d->middle + at * D;
+    linear_back(own->down, out, D, rows, 0, gated);
+    gates_back(k->gate_up + at * 2 * F, gated, rows, F, gate_up);
+    rescaled(middle, w->between, scale, rows, D, d->normed + at * D);
+    linear_back(own->gate, gate_up, 2 * F, rows, 0, dz);
+    linear_back(own->up, gate_up + F, 2 * F, rows, 1, dz);
+    for (long i = 0; i < rows; i++)
+        norm_back(dz + i * D, middle + i * D, w->between, scale[i], D, out + i * D, d_middle + i * D, d_between);
+    linear_back(own->out, d_middle, D, rows, 0, d->some_mixed + at * own->out.inputs);
+}
+
+/* To what went into the layer; `more` is the gradient along it that passed attention by. */
+static void before_attention_back(
+    const Shape *shape, const Layer *w, const Kept *k, const Linears *own, const Back *d, const Reading *run,
+    const float *more, float *d_before, float *d_head_norm, long at, long rows, float *dy)
+{
+    long D = shape->hidden, W = shape->width, heads = shape->queries + shape->keys, all = own->qkv.outputs;
+    const float *x = k->x + at * D, *scale = k->scale + at;
+    float *d_qkv = d->qkv + at * all;
+    turns_back(shape, d->turned + at * heads * W, k->qkv + at * all, w->head_norm, k->head_scale + at * heads,
+               run->cos + at * W, run->sin + at * W, rows, d_qkv, d_head_norm);
+    rescaled(x, w->before, scale, rows, D, d->normed + at * D);
+    linear_back(own->qkv, d_qkv, all, rows, 0, dy);
+    for (long i = 0; i < rows; i++)
+        norm_back(dy + i * D, x + i * D, w->before, scale[i], D, more + (at + i) * D, d->x + (at + i) * D, d_before);
+}
+
+/* Inside a parallel region: what threads have added up for themselves, which starts anew */
+static void collect(float *parts, long size, long from, long count, float *to)
+{
+#pragma omp for schedule(static)
+    for (long i = 0; i < count; i++) {
+        float sum = 0;
+        for (long t = 0; t < omp_get_num_threads(); t++) sum += parts[t * size + from + i], parts[t * size + from + i] = 0;
+        if (to) to[i] = sum;
+    }
+}
+
+/* From `out`, along what the last layer gave, to `x`, along the embeddings. `norms` are zeros. */
+void backwards(
+    const Shape *shape, const Layer *layers, const Kept *kept, const Reading *run, const Slopes *slopes, const Back *back)
+{
+    long D = shape->hidden, W = shape->width, heads = shape->queries + shape->keys, size = 2 * D + heads * W;
+    long count = blocks(run->rows);
+#pragma omp parallel
+    for (long l = shape->layers - 1; l >= 0; l--) {
+        const Layer *w = layers + l;
+        const Linears own = linears(shape, w, slopes + l);
+        float *scratch = run->scratch + omp_get_thread_num() * run->each;
+        float *d_before = back->norms + omp_get_thread_num() * size, *d_between = d_before + D;
+        int fewer = l + 1 == shape->layers && run->wanted_rows < run->rows;
+        const Kept *k = kept + l, *after = fewer ? k + 1 : k;
+        Back d = *back;
+        if (!fewer) d.out = d.x, d.some_mixed = d.mixed;
+        long rows = fewer ? run->wanted_rows : run->rows, some = blocks(rows);
+#pragma omp for schedule(static)
+        for (long b = 0; b < some; b++) {
+            long at = rows * b / some, end = rows * (b + 1) / some;
+            after_attention_back(shape, w, after, &own, &d, d_between, at, end - at, scratch);
+        }
+        linear_slopes(own.down, d.gated, d.out, D, rows);
+        linear_slopes(own.gate, d.normed, d.gate_up, 2 * shape->feed, rows);
+        linear_slopes(own.up, d.normed, d.gate_up + shape->feed, 2 * shape->feed, rows);
+        linear_slopes(own.out, after->mixed, d.middle, D, rows);
+        if (fewer) {
+            scatter(d.middle, run, D, d.x);
+            scatter(d.some_mixed, run, own.out.inputs, d.mixed);
+        }
+        attention_back(shape, run, k->turned, k->qkv, w->scale, k->mixed, k->sums, d.mixed, d.turned, d.qkv);
+#pragma omp for schedule(static)
+        for (long b = 0; b < count; b++) {
+            long at = run->rows * b / count, end = run->rows * (b + 1) / count;
+            before_attention_back(shape, w, k, &own, &d, run, fewer ? d.x : d.middle, d_before, d_between + D, at, end - at,
+                                  scratch);
+        }
+        linear_slopes(own.qkv, d.normed, d.qkv, own.qkv.outputs, run->rows);
+        collect(back->norms, size, 0, D, slopes[l].before);
+        collect(back->norms, size, D, D, slopes[l].between);
+        collect(back->norms, size, 2 * D, heads * W, slopes[l].head_norm);
+    }
+}
