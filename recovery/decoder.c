@@ -118,7 +118,7 @@ static void attend(
 {
     switch (width % LANES ? 0 : width / LANES) {
 #define OF(n) case n: attend_as_wide(n, query, keys, values, count, width, scale, score, out); break;
-        OF(1) OF(2) OF(4) OF(8)
+        OF(1) OF(2) OF(4) OF(8) OF(16)
 #undef OF
         default: attend_as_wide(0, query, keys, values, count, width, scale, score, out);
     }

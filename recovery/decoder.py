@@ -67,7 +67,7 @@ class Decoder:
         weight = self.embed.weight.detach()
         turns = self._turns(weight, slots.get_seq_length() + steps)
         made, left = self.layers.write_on(rows, weight, *turns, slots, writing, step, steps)
-        return made, rows.first(left)
+        return made, rows.take(slice(left))
 
     def _is_fed_by_rows(self) -> bool:
         """Whether a token's embedding is a row of a table that has one for whatever the head may name."""

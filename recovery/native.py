@@ -66,7 +66,7 @@ def _library() -> Any:
     compiler, threads = shutil.which(os.environ.get("CC", "cc")), _threads()
     if compiler is None or threads is None:
         return None
-    compiler = os.path.abspath(compiler)
+    compiler = str(Path(compiler).absolute())
     try:
         kernels = _loaded(_compiled(compiler, threads)) or ctypes.CDLL(str(_compiled(compiler, threads)))
     except (OSError, subprocess.SubprocessError) as error:
@@ -339,8 +339,8 @@ class Rows:
     place_B: Tensor
     which_B: Tensor
 
-    def first(self, count: int) -> Rows:
-        return Rows(*(part[:count] for part in vars(self).values()))
+    def take(self, index: Any) -> Rows:
+        return Rows(*(part[index] for part in vars(self).values()))
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """Whole sequences through a Llama-like model on a CPU, forwards and backwards, without padding.
 
 transformers gives every sequence a row as long as the longest and passes over memory many times between a
-layer's products. Here tokens lie one after the other, the products are PyTorch's, and what lies between two
-of them is one pass (native.c). A model is read this way only after its own states, and gradients where there
-are any, came out the same both ways.
+layer's products. Here tokens lie one after the other, and all layers are one call (reader.c). The last one
+computes only those tokens whose states somebody wants. A model is read this way only after its own states,
+and gradients where there are any, came out the same both ways.
 
-Shapes: B rows, T columns, N tokens that are no padding, D hidden size, G key heads, W head width.
+Shapes: B rows, T columns, N tokens that are no padding, D hidden size, W head width.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class Reader:
         self, tokens_BT: Tensor, attention_BT: Tensor | None = None, positions_BT: Tensor | None = None
     ) -> Tensor:
         """The states (B, T, D), zeros where there is padding."""
-        read = _packed(tokens_BT, attention_BT, positions_BT)
-        x_ND = self._states(read, None)
+        tokens, places_N = _packed(tokens_BT, attention_BT, positions_BT)
+        x_ND = self._states(tokens, None)
         if len(x_ND) < tokens_BT.numel():
-            x_ND = x_ND.new_zeros(tokens_BT.numel(), x_ND.shape[1]).index_copy(0, read.places_N, x_ND)
+            x_ND = x_ND.new_zeros(tokens_BT.numel(), x_ND.shape[1]).index_copy(0, places_N, x_ND)
         return x_ND.view(*tokens_BT.shape, x_ND.shape[-1])
 
     def at(
@@ -98,13 +98,13 @@ class Reader:
         positions_BT: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """The states (N, D) of tokens that are wanted, none of them padding."""
-        read = _packed(tokens_BT, attention_BT, positions_BT)
-        wanted_N = wanted_BT.flatten()[read.places_N].nonzero()[:, 0]
-        return self._states(read, wanted_N if len(wanted_N) < len(read.places_N) else None)
+        tokens, places_N = _packed(tokens_BT, attention_BT, positions_BT)
+        wanted_N = wanted_BT.flatten()[places_N].nonzero()[:, 0]
+        return self._states(tokens, wanted_N if len(wanted_N) < len(places_N) else None)
 
-    def _states(self, read: _Packed, wanted_N: Tensor | None) -> Tensor:
+    def _states(self, tokens: _Packed, wanted_N: Tensor | None) -> Tensor:
         slopes = torch.is_grad_enabled()
-        x_ND, run = self._begin(read, wanted_N, KEPT.keys() if slopes else set())
+        x_ND, run = self._begin(tokens, wanted_N, KEPT.keys() if slopes else set())
         weights = chain(*(layer.values() for layer in run.weights))
         return self.norm(_Body.apply(run, x_ND, *weights) if slopes else run.forwards(x_ND))
 
@@ -121,8 +121,8 @@ class Reader:
         rows_N = torch.arange(len(sequences)).repeat_interleave(bounds.diff())
         positions_N = torch.arange(len(rows_N)) - bounds[rows_N]
         slots_N = positions_N + slots.get_seq_length() - bounds.diff()[rows_N]
-        read = _Packed(torch.tensor(list(chain(*sequences))), positions_N, bounds, rows_N)
-        x_ND, run = self._begin(read, bounds[1:] - 1, {"turned", "qkv"})
+        tokens = _Packed(torch.tensor(list(chain(*sequences))), positions_N, bounds)
+        x_ND, run = self._begin(tokens, bounds[1:] - 1, {"turned", "qkv"})
         last_BD = run.forwards(x_ND)
         for kept, layer in zip(run.kept, slots.layers, strict=False):
             self._place(kept["turned"], rows_N + first, slots_N, layer.keys)
@@ -136,12 +136,13 @@ class Reader:
         own = tokens.data_ptr() + first * tokens.element_size(), tokens.shape[1], len(tokens), heads, width
         call(self.kernels.place, *own, rows_N, slots_N, *held.stride()[:2], held)
 
-    def _begin(self, read: _Packed, wanted_N: Tensor | None, own: Set[str]) -> tuple[Tensor, _Run]:
-        x_ND = self.embed(read.tokens_N)
-        cos_1NW, sin_1NW = self.rotary(x_ND, read.positions_N[None])
+    def _begin(self, tokens: _Packed, wanted_N: Tensor | None, own: Set[str]) -> tuple[Tensor, _Run]:
+        x_ND = self.embed(tokens.tokens_N)
+        cos_1NW, sin_1NW = self.rotary(x_ND, tokens.positions_N[None])
         if cos_1NW.shape[-1] != self.shape.width:
             raise RuntimeError("a part of each head is turned, not all of it")
-        return x_ND, _Run(self, read, cos_1NW[0].contiguous(), sin_1NW[0].contiguous(), wanted_N, own)
+        turns = cos_1NW[0].contiguous(), sin_1NW[0].contiguous()
+        return x_ND, _Run(self, tokens.bounds, *turns, wanted_N, own)
 
 
 @dataclass(frozen=True)
@@ -151,11 +152,12 @@ class _Packed:
     tokens_N: Tensor
     positions_N: Tensor
     bounds: Tensor  # where each sequence begins, and the last one ends
-    places_N: Tensor  # where they were among all, padding included
 
 
-def _packed(tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor | None) -> _Packed:
-    """Without padding. With positions, a sequence begins wherever they restart."""
+def _packed(
+    tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor | None
+) -> tuple[_Packed, Tensor]:
+    """Those that are no padding, and where they were. With positions, a sequence begins at each restart."""
     there_BT = torch.ones_like(tokens_BT, dtype=torch.bool) if attention_BT is None else attention_BT.bool()
     if positions_BT is None:
         positions_BT = there_BT.long().cumsum(-1) - 1
@@ -167,7 +169,7 @@ def _packed(tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor
     begins_N[1:] |= rows_N[1:] != rows_N[:-1]
     begins = begins_N.nonzero()[:, 0]
     bounds = torch.cat([begins, begins.new_tensor([len(places_N)])])
-    return _Packed(tokens_BT.flatten()[places_N], positions_N, bounds, places_N)
+    return _Packed(tokens_BT.flatten()[places_N], positions_N, bounds), places_N
 
 
 class _Reading(ctypes.Structure):
@@ -196,7 +198,7 @@ class _Run:
     """One reading of some sequences, and where its layers keep what they leave behind."""
 
     def __init__(
-        self, reader: Reader, read: _Packed, cos_NW: Tensor, sin_NW: Tensor, wanted_N: Tensor | None,
+        self, reader: Reader, bounds: Tensor, cos_NW: Tensor, sin_NW: Tensor, wanted_N: Tensor | None,
         own: Set[str],
     ) -> None:  # fmt: skip
         """`own`: what every layer keeps for itself, as it is looked at later."""
@@ -204,15 +206,13 @@ class _Run:
         self.weights = [layer.tensors() for layer in reader.layers]
         laid_out = [{name: plain(weight) for name, weight in layer.items()} for layer in self.weights]
         self.layers = addresses_of(reader.layers, laid_out)
-        self.rows, longest = len(cos_NW), max(read.bounds.diff().tolist(), default=0)
+        self.rows, longest = len(cos_NW), max(bounds.diff().tolist(), default=0)
         self.wanted = self.rows if wanted_N is None else len(wanted_N)
         each = call(self.kernels.scratch_size, byref(self.shape), self.rows, longest)
         scratch = cos_NW.new_empty(self.kernels.threads(), each)
-        self.held = laid_out, read.bounds, wanted_N, cos_NW, sin_NW, scratch
-        bounds, *others = (tensor.data_ptr() for tensor in (read.bounds, cos_NW, sin_NW, scratch))
-        wanted = None if wanted_N is None else wanted_N.data_ptr()
-        counts = len(read.bounds) - 1, self.rows, self.wanted, each
-        self.reading = _Reading(bounds, wanted, *counts, *others)
+        self.held = laid_out, bounds, wanted_N, cos_NW, sin_NW, scratch
+        at = [None if tensor is None else tensor.data_ptr() for tensor in self.held[1:]]
+        self.reading = _Reading(*at[:2], len(bounds) - 1, self.rows, self.wanted, each, *at[2:])
         self.kept = [{name: self._room(name, self.rows) for name in KEPT}]
         for _ in reader.layers[1:]:
             self.kept.append(self.kept[0] | {name: self._room(name, self.rows) for name in own})

@@ -26,7 +26,7 @@ from transformers.masking_utils import sdpa_mask
 from recovery import native
 from recovery.decoder import PROVEN, Decoder, decoder_of
 from recovery.errors import InputError, RecoverError
-from recovery.forward import by_hand, logits_of, read_at_once, unwrap
+from recovery.forward import READ_TOKENS, by_hand, logits_of, read_at_once, unwrap
 from recovery.grouping import alike
 from recovery.llama import UNLIKE, near
 from recovery.native import Rows, Writing
@@ -188,6 +188,8 @@ class _Batch:
         self.cache.make_room(seen + 1)
         steps = min(self.params.max_new_tokens - step, self.cache.room - seen, AT_ONCE)
         rows = Rows(token_B, self.starts_B, self.cache.places(len(token_B)), self.rows_B)
+        if len(self.ended_B):  # from here on who ends leaves at once
+            rows, self.ended_B = rows.take(~self.ended_B), self.ended_B[:0]
         warmth = self.params.temperature
         numbers_RT = self.numbers_RT if warmth else None
         writing = Writing(self.tokens_RT, self.logprobs_RT, numbers_RT, 1 / (warmth or 1.0), self.stops)
@@ -218,7 +220,7 @@ class _Batch:
         """Where padding costs nothing: the last state of each prompt."""
         lengths = list(map(len, prompts))
         self.cache, ends = reader.slots(lengths), list(accumulate(lengths))
-        at_once = read_at_once(self.model)
+        at_once = READ_TOKENS["by hand"]
         cuts = [0, *(i for i in range(1, len(ends)) if ends[i] // at_once > ends[i - 1] // at_once)]
         states = [
             reader.remember(prompts[begin:end], self.cache, begin)
