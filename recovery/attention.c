@@ -1,17 +1,9 @@
 /* Attention of each token to those before it in its sequence, forwards and backwards. Both are called by all threads of a
    parallel region. */
 
-#include "native.h"
+#include "products.h"
 
-enum { AHEAD = 12, NARROW = 2 * LANES, BLOCK = 4 * ROWS }; /* columns of a head's panels; queries looked at together */
-
-/* Asks for some rows that will be looked at soon: they are too far from each other for the processor to foresee. What
-   lies behind the end of what there is may be asked for too. */
-static inline void expect(const float *x, long stride, long rows, long width)
-{
-    for (long i = 0; i < rows; i++)
-        for (long w = 0; w < width; w += LANES) __builtin_prefetch(x + i * stride + w);
-}
+enum { BLOCK = 4 * ROWS }; /* queries looked at together */
 
 static inline long padded(long n) { return (n + NARROW - 1) / NARROW * NARROW; }
 
@@ -37,72 +29,6 @@ static void soften(
         total[r] = sum;
     }
     for (int r = 0; r < rows; r++) log_sums[r * log_stride] = most[r] * scale + logf(total[r]);
-}
-
-/* out (rows, columns) = a @ panels (+ out); `step` numbers from panel to panel */
-static void narrow_product(
-    const float *a, long down, long along, long rows, const float *panels, long step, long depth, float *out,
-    long stride, long columns, int add)
-{
-    for (long c = 0; c < columns; c += NARROW, panels += step)
-        for (long i = 0; i < rows; i += ROWS) {
-            const float *from = a + i * down;
-            float *to = out + i * stride + c;
-            switch (least(rows - i, ROWS)) {
-#define OF(n) case n: tile(n, 2, from, down, along, panels, depth, to, stride, columns - c, 0, add ? to : 0); break;
-                OF_EVERY_HEIGHT
-#undef OF
-            }
-        }
-}
-
-/* x (count, width) into panels: of rows, as the right side of y @ x; or of columns, of y @ transposed x */
-static void pack(const float *x, long stride, long count, long width, float *panels)
-{
-    for (long c = 0; c < width; c += NARROW)
-        for (long s = 0; s < count; s++, panels += NARROW) {
-            expect(x + (s + AHEAD) * stride + c, stride, 1, NARROW);
-            long some = least(NARROW, width - c);
-            if (some == NARROW) memcpy(panels, x + s * stride + c, NARROW * sizeof(float));
-            else
-                for (long w = 0; w < NARROW; w++) panels[w] = w < some ? x[s * stride + c + w] : 0;
-        }
-}
-
-/* A square of LANES rows, those beyond `count` zeros: halves change places, then quarters, ... */
-static void transpose(const float *x, long stride, long count, float *out, long out_stride)
-{
-    vector row[LANES];
-    expect(x + NARROW * stride, stride, LANES, LANES);
-    for (long i = 0; i < LANES; i++) row[i] = i < count ? *(const vector *)(x + i * stride) : (vector){0};
-#pragma GCC unroll 8
-    for (int step = LANES / 2; step; step /= 2) {
-        integers upper, lower;
-        for (int j = 0; j < LANES; j++) {
-            upper[j] = j & step ? LANES + j - step : j;
-            lower[j] = j & step ? LANES + j : j + step;
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES; i++)
-            if (!(i & step)) {
-                vector one = row[i], other = row[i + step];
-                row[i] = __builtin_shuffle(one, other, upper);
-                row[i + step] = __builtin_shuffle(one, other, lower);
-            }
-    }
-    for (long i = 0; i < LANES; i++) *(vector *)(out + i * out_stride) = row[i];
-}
-
-static void pack_transposed(const float *x, long stride, long count, long width, float *panels)
-{
-    for (long s = 0; s < count; s += NARROW, panels += NARROW * width) {
-        long w = 0;
-        for (; w + LANES <= width; w += LANES)
-            for (long i = 0; i < NARROW; i += LANES)
-                transpose(x + (s + i) * stride + w, stride, count - s - i, panels + w * NARROW + i, NARROW);
-        for (; w < width; w++)
-            for (long i = 0; i < NARROW; i++) panels[w * NARROW + i] = s + i < count ? x[(s + i) * stride + w] : 0;
-    }
 }
 
 /* How many numbers a thread needs for sequences of up to so many tokens */

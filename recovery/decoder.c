@@ -1,10 +1,8 @@
 /* One more token a row through Llama-like layers, or so many until a row has ended. */
 
-#include "native.h"
+#include "products.h"
 
 long panel_width(void) { return PANEL; }
-
-/* ---- products: a weight lies in panels of PANEL columns, each row after row, the last filled with zeros ---- */
 
 static void panel_product(
     const float *a, long rows, const float *panel, long depth, float *out, long stride, long columns,

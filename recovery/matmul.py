@@ -22,7 +22,7 @@ SWITCH = "RECOVER_ONEDNN"  # 0: leave everything as it is
 @cache
 def use_the_faster() -> torch.library.Library | None:
     """oneDNN multiplies from here on, where it is the faster one: as long as what is returned lives."""
-    if os.environ.get(SWITCH) == "0" or not _wanted():
+    if os.environ.get(SWITCH) == "0" or not is_slow() or not torch.backends.mkldnn.is_available():
         return None
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
@@ -31,9 +31,9 @@ def use_the_faster() -> torch.library.Library | None:
     return library
 
 
-def _wanted() -> bool:
-    fast = torch.backends.cpu.get_cpu_capability() == "AVX512" and torch.backends.mkldnn.is_available()
-    return fast and "AuthenticAMD" in _processor()
+def is_slow() -> bool:
+    """Whether PyTorch's own products are, on this processor."""
+    return torch.backends.cpu.get_cpu_capability() == "AVX512" and "AuthenticAMD" in _processor()
 
 
 def _processor() -> str:

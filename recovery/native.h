@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A tile of a product, ROWS x PANEL numbers, stays in registers while their sums grow. */
+/* A tile of a product, ROWS rows of VECTORS vectors at most, stays in registers while its sums grow. */
 #if defined(__AVX512F__)
 enum { LANES = 16, ROWS = 8, VECTORS = 3 };
 #elif defined(__AVX2__)
@@ -17,7 +17,6 @@ enum { LANES = 8, ROWS = 4, VECTORS = 3 };
 #else
 enum { LANES = 4, ROWS = 4, VECTORS = 4 };
 #endif
-enum { PANEL = LANES * VECTORS };
 typedef float vector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t integers __attribute__((vector_size(LANES * 4)));
 
@@ -72,36 +71,6 @@ static inline void rotate(float *x, const float *cos, const float *sin, long wid
         x[i + half] = other * cos[i + half] + one * sin[i + half];
     }
 }
-
-/* out = a @ panel + bias + more, for as many rows and vectors as the compiler is told; a's number of row i and depth k
-   lies at i * down + k * along */
-__attribute__((always_inline)) static inline void tile(
-    const int rows, const int vectors, const float *a, long down, long along, const float *panel, long depth, float *out,
-    long stride, long columns, const float *bias, const float *more)
-{
-    vector sum[ROWS][VECTORS] = {0};
-    for (long k = 0; k < depth; k++, panel += vectors * LANES)
-        for (int i = 0; i < rows; i++)
-            for (int j = 0; j < vectors; j++)
-                sum[i][j] += a[i * down + k * along] * *(const vector *)(panel + j * LANES);
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++) {
-            long at = j * LANES, here = i * stride + at;
-            if (at + LANES <= columns) {
-                if (bias) sum[i][j] += *(const vector *)(bias + at);
-                if (more) sum[i][j] += *(const vector *)(more + here);
-                *(vector *)(out + here) = sum[i][j];
-            } else
-                for (long c = at; c < columns; c++)
-                    out[i * stride + c] = sum[i][j][c - at] + (bias ? bias[c] : 0) + (more ? more[i * stride + c] : 0);
-        }
-}
-
-#if defined(__AVX512F__)
-#define OF_EVERY_HEIGHT OF(1) OF(2) OF(3) OF(4) OF(5) OF(6) OF(7) OF(8)
-#else
-#define OF_EVERY_HEIGHT OF(1) OF(2) OF(3) OF(4)
-#endif
 
 /* ---- Llama-like layers ---- */
 

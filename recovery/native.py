@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from recovery import matmul
 from recovery.fused import epsilon
 
 if TYPE_CHECKING:
@@ -80,7 +81,9 @@ def _library() -> Any:
 
 
 def _product() -> int | None:
-    """Where the product of fp32 matrices is that PyTorch calls, if its library shows it."""
+    """Where the product of fp32 matrices is that PyTorch calls, if its library shows it and is fast here."""
+    if matmul.is_slow():
+        return None
     try:
         found: Any = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
         return ctypes.cast(found.sgemm_, ctypes.c_void_p).value

@@ -1,7 +1,7 @@
 /* Whole sequences through Llama-like layers, forwards and backwards: N tokens one after the other. A thread takes some of
    them at a time from product to product, so that its cache holds them. */
 
-#include "native.h"
+#include "products.h"
 
 long threads(void) { return omp_get_max_threads(); }
 
@@ -87,8 +87,9 @@ static void turns_back(
         }
 }
 
-/* ---- linear layers, whose weights are rows of inputs: by the library that PyTorch multiplies with. Inside a parallel
-   region it takes one thread, and each thread has its own tokens, which its cache holds from one step to the next. ---- */
+/* ---- products of what is not in panels: by the library that PyTorch multiplies with, where it is fast, or by tiles. Inside
+   a parallel region either takes one thread, and each thread has its own tokens, which its cache holds from one step to the
+   next. ---- */
 
 typedef void Product(
     const char *, const char *, const int *, const int *, const int *, const float *, const float *, const int *,
@@ -96,15 +97,35 @@ typedef void Product(
 static Product *library_product;
 
 void multiply_with(void *found) { library_product = (Product *)found; }
-long multiplies(void) { return library_product != 0; }
+
+enum { DEEP = 256 }; /* rows of a panel that is made on the way */
+
+/* What `multiply` says */
+static void by_tiles(
+    char turn_x, char turn_y, long m, long n, long k, const float *x, long x_row, const float *y, long y_row, int add,
+    float *out, long out_row)
+{
+    float panel[DEEP * NARROW];
+    long down = turn_y == 'N' ? y_row : 1, along = turn_y == 'N' ? 1 : y_row;
+    for (long i = 0; i < n && !k && !add; i++) memset(out + i * out_row, 0, m * sizeof(float));
+    for (long from = 0; from < k; from += DEEP)
+        for (long c = 0; c < m; c += NARROW) {
+            long depth = least(DEEP, k - from), columns = least(NARROW, m - c);
+            if (turn_x == 'N') pack(x + from * x_row + c, x_row, depth, columns, panel);
+            else pack_transposed(x + c * x_row + from, x_row, columns, depth, panel);
+            narrow_product(y + from * along, down, along, n, panel, 0, depth, out + c, out_row, columns, add || from);
+        }
+}
 
 /* It counts columns first: out (n, m) = y (n, k) @ x (k, m), or of what is turned around, (+ out) */
 static void multiply(
-    char turn_x, char turn_y, int m, int n, int k, const float *x, int x_row, const float *y, int y_row, float add,
+    char turn_x, char turn_y, int m, int n, int k, const float *x, int x_row, const float *y, int y_row, int add,
     float *out, int out_row)
 {
-    float one = 1;
-    library_product(&turn_x, &turn_y, &m, &n, &k, &one, x, &x_row, y, &y_row, &add, out, &out_row);
+    float one = 1, more = add;
+    if (library_product)
+        library_product(&turn_x, &turn_y, &m, &n, &k, &one, x, &x_row, y, &y_row, &more, out, &out_row);
+    else by_tiles(turn_x, turn_y, m, n, k, x, x_row, y, y_row, add, out, out_row);
 }
 
 typedef struct {

@@ -61,7 +61,7 @@ def reader_of(model: Any, plain: Read) -> Reader | None:
         return None
     drops = model.training and getattr(model.config, "attention_dropout", 0.0)
     kernels = None if drops else native.library()
-    if kernels is None or not kernels.multiplies():
+    if kernels is None:
         return None
     if slopes and getattr(model, "is_gradient_checkpointing", False):
         return None

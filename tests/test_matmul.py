@@ -16,7 +16,7 @@ SIZES = st.integers(0, 90)
 EVERYWHERE = """
 import torch
 from recovery import matmul
-matmul._wanted = lambda: True
+matmul.is_slow = lambda: True
 print(matmul.use_the_faster() is not None)
 torch.manual_seed(0)
 states, weight = torch.randn(4, 90, 130, requires_grad=True), torch.randn(110, 130, requires_grad=True)
@@ -65,10 +65,10 @@ def test_it_is_used_where_the_other_is_slow(
 ) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(matmul, "_processor", lambda: f"vendor_id : {processor}")
-    assert matmul._wanted() == (wanted and torch.backends.mkldnn.is_available())
+    assert matmul.is_slow() == wanted
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(matmul.SWITCH, "0")
-    monkeypatch.setattr(matmul, "_wanted", lambda: True)
+    monkeypatch.setattr(matmul, "is_slow", lambda: True)
     assert matmul.use_the_faster.__wrapped__() is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -118,6 +119,21 @@ def test_some_tokens_are_what_they_are_among_all(
     for mine, own in zip(found, expected, strict=True):
         scale = max(float(own.abs().max()), 1e-2 * steepest, 1e-6)
         torch.testing.assert_close(mine / scale, own / scale, rtol=1e-3, atol=5e-5)
+
+
+@pytest.fixture
+def own_products() -> Iterator[None]:
+    """As where PyTorch's library shows no product, or a slow one."""
+    native.library().multiply_with(None)
+    yield
+    native.library().multiply_with(native._product())
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 40), (2, 600)])
+def test_products_of_our_own_are_as_good(model: Any, shape: tuple[int, int], own_products: None) -> None:
+    """Odd sizes, several blocks of tokens, and more rows than a panel is deep."""
+    tokens = drawn(shape[1], *shape)
+    agree(model, tokens, torch.arange(shape[1]) < torch.tensor([[shape[1]]] * (shape[0] - 1) + [[1]]), None)
 
 
 def test_the_same_is_read_bit_for_bit(model: Any) -> None:

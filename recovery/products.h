@@ -1,0 +1,110 @@
+/* Products of tiles: the right side lies in panels, some columns wide, row after row, the last filled with zeros. */
+
+#include "native.h"
+
+enum { PANEL = LANES * VECTORS, NARROW = 2 * LANES }; /* columns of a weight's panels for decoder.c, and of all others */
+enum { AHEAD = 12 }; /* rows */
+
+/* out = a @ panel + bias + more, for as many rows and vectors as the compiler is told; a's number of row i and depth k
+   lies at i * down + k * along */
+__attribute__((always_inline)) static inline void tile(
+    const int rows, const int vectors, const float *a, long down, long along, const float *panel, long depth, float *out,
+    long stride, long columns, const float *bias, const float *more)
+{
+    vector sum[ROWS][VECTORS] = {0};
+    for (long k = 0; k < depth; k++, panel += vectors * LANES)
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < vectors; j++)
+                sum[i][j] += a[i * down + k * along] * *(const vector *)(panel + j * LANES);
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++) {
+            long at = j * LANES, here = i * stride + at;
+            if (at + LANES <= columns) {
+                if (bias) sum[i][j] += *(const vector *)(bias + at);
+                if (more) sum[i][j] += *(const vector *)(more + here);
+                *(vector *)(out + here) = sum[i][j];
+            } else
+                for (long c = at; c < columns; c++)
+                    out[i * stride + c] = sum[i][j][c - at] + (bias ? bias[c] : 0) + (more ? more[i * stride + c] : 0);
+        }
+}
+
+#if defined(__AVX512F__)
+#define OF_EVERY_HEIGHT OF(1) OF(2) OF(3) OF(4) OF(5) OF(6) OF(7) OF(8)
+#else
+#define OF_EVERY_HEIGHT OF(1) OF(2) OF(3) OF(4)
+#endif
+
+/* Asks for some rows that will be looked at soon: they are too far from each other for the processor to foresee. What
+   lies behind the end of what there is may be asked for too. */
+static inline void expect(const float *x, long stride, long rows, long width)
+{
+    for (long i = 0; i < rows; i++)
+        for (long w = 0; w < width; w += LANES) __builtin_prefetch(x + i * stride + w);
+}
+
+/* out (rows, columns) = a @ panels (+ out); `step` numbers from panel to panel */
+static inline void narrow_product(
+    const float *a, long down, long along, long rows, const float *panels, long step, long depth, float *out,
+    long stride, long columns, int add)
+{
+    for (long c = 0; c < columns; c += NARROW, panels += step)
+        for (long i = 0; i < rows; i += ROWS) {
+            const float *from = a + i * down;
+            float *to = out + i * stride + c;
+            switch (least(rows - i, ROWS)) {
+#define OF(n) case n: tile(n, 2, from, down, along, panels, depth, to, stride, columns - c, 0, add ? to : 0); break;
+                OF_EVERY_HEIGHT
+#undef OF
+            }
+        }
+}
+
+/* x (count, width) into panels: of rows, as the right side of y @ x; or of columns, of y @ transposed x */
+static inline void pack(const float *x, long stride, long count, long width, float *panels)
+{
+    for (long c = 0; c < width; c += NARROW)
+        for (long s = 0; s < count; s++, panels += NARROW) {
+            expect(x + (s + AHEAD) * stride + c, stride, 1, NARROW);
+            long some = least(NARROW, width - c);
+            if (some == NARROW) memcpy(panels, x + s * stride + c, NARROW * sizeof(float));
+            else
+                for (long w = 0; w < NARROW; w++) panels[w] = w < some ? x[s * stride + c + w] : 0;
+        }
+}
+
+/* A square of LANES rows, those beyond `count` zeros: halves change places, then quarters, ... */
+static inline void transpose(const float *x, long stride, long count, float *out, long out_stride)
+{
+    vector row[LANES];
+    expect(x + NARROW * stride, stride, LANES, LANES);
+    for (long i = 0; i < LANES; i++) row[i] = i < count ? *(const vector *)(x + i * stride) : (vector){0};
+#pragma GCC unroll 8
+    for (int step = LANES / 2; step; step /= 2) {
+        integers upper, lower;
+        for (int j = 0; j < LANES; j++) {
+            upper[j] = j & step ? LANES + j - step : j;
+            lower[j] = j & step ? LANES + j : j + step;
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++)
+            if (!(i & step)) {
+                vector one = row[i], other = row[i + step];
+                row[i] = __builtin_shuffle(one, other, upper);
+                row[i + step] = __builtin_shuffle(one, other, lower);
+            }
+    }
+    for (long i = 0; i < LANES; i++) *(vector *)(out + i * out_stride) = row[i];
+}
+
+static inline void pack_transposed(const float *x, long stride, long count, long width, float *panels)
+{
+    for (long s = 0; s < count; s += NARROW, panels += NARROW * width) {
+        long w = 0;
+        for (; w + LANES <= width; w += LANES)
+            for (long i = 0; i < NARROW; i += LANES)
+                transpose(x + (s + i) * stride + w, stride, count - s - i, panels + w * NARROW + i, NARROW);
+        for (; w < width; w++)
+            for (long i = 0; i < NARROW; i++) panels[w * NARROW + i] = s + i < count ? x[(s + i) * stride + w] : 0;
+    }
+}
