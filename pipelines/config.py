@@ -56,6 +56,9 @@ class ModelConfig(Section):
         description="passed to the chat template of student, teacher and evaluation alike",
     )
     gradient_checkpointing: bool = Field(default=False, description="less memory in training for more time")
+    compile: bool = Field(
+        default=False, description="torch.compile layers for training: the first steps wait for it"
+    )
     shard: bool = Field(
         default=False,
         description="of several processes, each holds its rows of every weight (FSDP2); else each the whole",

@@ -48,6 +48,8 @@ def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | Di
         models.add_lora(found, models.LoraSpec(**settings.lora.model_dump()))
     if settings.freeze_embeddings:
         models.freeze_embeddings(found)
+    if ws.config.model.compile:
+        models.compile_layers(found)
     return found
 
 

@@ -165,6 +165,13 @@ def load(spec: ModelSpec) -> ChatModel:
     return chat
 
 
+def compile_layers(chat_model: ChatModel) -> None:
+    """Each layer is compiled when it is first trained, all by the same code, for sequences of any length. A
+    small model on a CPU is read by hand where that is possible, compiled or not."""
+    for layer in unwrap(chat_model.model).get_decoder().layers:
+        layer.compile(dynamic=True)
+
+
 def load_encoder(spec: ModelSpec) -> ChatEncoder:
     """Only the tokenizer, for counting: no weights are read."""
     directory, _ = locate(spec.path, spec.revision)

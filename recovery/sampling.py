@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
@@ -359,7 +359,8 @@ def _takes_own_cache(model: Any, accepts: set[str]) -> bool:
 def _decoding(model: Any) -> Iterator[Any]:
     """Eval and inference mode, and this file's attention in place of sdpa; all put back afterwards.
 
-    A PEFT wrapper is passed by: its adapters live in the modules, its forward only costs time.
+    A PEFT wrapper is passed by: its adapters live in the modules, its forward only costs time. What has been
+    compiled for training is not compiled again for a token a row.
     """
     inner = unwrap(model)
     attention = inner.config._attn_implementation
@@ -368,12 +369,18 @@ def _decoding(model: Any) -> Iterator[Any]:
     try:
         if attention == "sdpa":
             inner.config._attn_implementation = ATTENTION
-        with torch.inference_mode():
+        with torch.inference_mode(), _as_it_stands(inner):
             yield inner
     finally:
         inner.config._attn_implementation = attention
         for module, training in modes:
             module.training = training
+
+
+def _as_it_stands(model: Any) -> AbstractContextManager[Any]:
+    """Nothing is compiled meanwhile."""
+    compiled = any(module._compiled_call_impl is not None for module in model.modules())
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
 
 def decode_attention(
