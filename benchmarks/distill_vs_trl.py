@@ -112,8 +112,8 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
         f"KL of the last round's student on its own answers to {HELD_OUT} other prompts. The limit is the "
         "step's matrix products at the speed of a large one by the faster library, the median of all rounds: "
         "small products are slower. It counts every token in every layer and the teacher's head as scoring; "
-        "this project leaves out what the last layer makes of tokens that predict nothing, and reads the head "
-        "in training."
+        "this project leaves out what the last layer makes of tokens that predict nothing, and reads the "
+        "head in training."
     )
 
 
