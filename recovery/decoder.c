@@ -100,11 +100,10 @@ __attribute__((always_inline)) static inline void attend_as_wide(
     float *score, float *out)
 {
     long all = whole_vectors(count);
-    float most = -INFINITY, total = 0;
+    float total = 0;
     match(vectors, query, keys, count, width, scale, score);
     for (long s = count; s < all; s++) score[s] = -INFINITY;
-#pragma omp simd reduction(max : most)
-    for (long s = 0; s < all; s++) most = score[s] > most ? score[s] : most;
+    float most = highest(score, all);
 #pragma omp simd reduction(+ : total)
     for (long s = 0; s < all; s++) total += score[s] = exponential(score[s] - most);
     mix(vectors, score, values, count, width, 1 / total, out);
@@ -167,8 +166,8 @@ static void gated(const Layer *layer, const float *x, long rows, long depth, flo
 }
 
 /* x (rows, hidden) are embeddings of what goes into `slot`, and become what the last layer leaves. Keys and values of a
-   row are at its place, from its first slot on, in `starts`; `cos` and `sin` begin with the position of that. Given a head, `out` is (rows, outputs), else the
-   normed x. scratch holds rows * (hidden + (2 queries + 2 keys) * width + feed + slot + 17) numbers. */
+   row are at its place, from its first slot on, in `starts`; `cos` and `sin` begin with the position of that. Given a head,
+   `out` is (rows, outputs), else the normed x. scratch holds rows * (hidden + (2 queries + 2 keys) * width + feed + slot + 17) numbers. */
 void decode(
     const Shape *shape, const Layer *layers, long rows, float *x, const float *cos, const float *sin, const long *starts,
     const long *places, long slot, const float *last, float epsilon, const float *head, long outputs, float *out,

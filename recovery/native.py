@@ -101,7 +101,7 @@ def _loaded(path: Path) -> Any:
 
 
 def _kinds(parameters: str) -> list[Any]:
-    """What a function of native.c is given, as it says itself."""
+    """What a function in C is given, as it says itself."""
     kinds = {"long": ctypes.c_long, "float": ctypes.c_float}
     given = [] if parameters == "void" else parameters.split(",")
     return [ctypes.c_void_p if "*" in one else kinds[one.split()[-2]] for one in given]

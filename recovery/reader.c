@@ -221,29 +221,48 @@ static void rescaled(const float *x, const float *weight, const float *scale, lo
         for (long j = 0; j < width; j++) y[i * width + j] = x[i * width + j] * scale[i] * weight[j];
 }
 
-/* Some tokens to their queries, keys and values */
-static void before_attention(const Shape *shape, const Layer *w, const Kept *k, const Reading *run, long at, long rows, float *y)
+typedef struct {
+    Linear qkv, out, gate, up, down;
+} Linears;
+
+/* Where no gradients are wanted, `d` is nowhere everywhere. */
+static Linears linears(const Shape *shape, const Layer *w, const Slopes *d)
 {
-    long D = shape->hidden, W = shape->width, heads = shape->queries + shape->keys, all = (heads + shape->keys) * W;
+    long D = shape->hidden, F = shape->feed, mixed = shape->queries * shape->width;
+    return (Linears){
+        {w->qkv, w->qkv_bias, d->qkv, d->qkv_bias, D, mixed + 2 * shape->keys * shape->width},
+        {w->out, w->out_bias, d->out, d->out_bias, mixed, D},
+        {w->gate, w->gate_bias, d->gate, d->gate_bias, D, F},
+        {w->up, w->up_bias, d->up, d->up_bias, D, F},
+        {w->down, w->down_bias, d->down, d->down_bias, F, D},
+    };
+}
+
+/* Some tokens to their queries, keys and values */
+static void before_attention(
+    const Shape *shape, const Layer *w, const Linears *own, const Kept *k, const Reading *run, long at, long rows, float *y)
+{
+    long D = shape->hidden, W = shape->width, heads = shape->queries + shape->keys, all = own->qkv.outputs;
     for (long i = at; i < at + rows; i++)
         k->scale[i] = norm(k->x + i * D, w->before, w->before_epsilon, D, y + (i - at) * D);
-    linear((Linear){w->qkv, w->qkv_bias, 0, 0, D, all}, y, rows, 0, k->qkv + at * all, all);
+    linear(own->qkv, y, rows, 0, k->qkv + at * all, all);
     turns(shape, k->qkv + at * all, w->head_norm, w->head_epsilon, run->cos + at * W, run->sin + at * W, rows,
           k->turned + at * heads * W, k->head_scale + at * heads);
 }
 
 /* What they have attended to, to the layer's end */
-static void after_attention(const Shape *shape, const Layer *w, const Kept *k, long at, long rows, float *scratch, float *out)
+static void after_attention(
+    const Shape *shape, const Layer *w, const Linears *own, const Kept *k, long at, long rows, float *scratch, float *out)
 {
-    long D = shape->hidden, F = shape->feed, mixed = shape->queries * shape->width;
+    long D = shape->hidden, F = shape->feed, mixed = own->out.inputs;
     float *z = scratch, *gated = z + rows * D, *gate_up = k->gate_up ? k->gate_up + at * 2 * F : gated + rows * F;
-    linear((Linear){w->out, w->out_bias, 0, 0, mixed, D}, k->mixed + at * mixed, rows, k->x + at * D, k->middle + at * D, D);
+    linear(own->out, k->mixed + at * mixed, rows, k->x + at * D, k->middle + at * D, D);
     for (long i = at; i < at + rows; i++)
         k->middle_scale[i] = norm(k->middle + i * D, w->between, w->between_epsilon, D, z + (i - at) * D);
-    linear((Linear){w->gate, w->gate_bias, 0, 0, D, F}, z, rows, 0, gate_up, 2 * F);
-    linear((Linear){w->up, w->up_bias, 0, 0, D, F}, z, rows, 0, gate_up + F, 2 * F);
+    linear(own->gate, z, rows, 0, gate_up, 2 * F);
+    linear(own->up, z, rows, 0, gate_up + F, 2 * F);
     gates(gate_up, rows, F, gated);
-    linear((Linear){w->down, w->down_bias, 0, 0, F, D}, gated, rows, k->middle + at * D, out + at * D, D);
+    linear(own->down, gated, rows, k->middle + at * D, out + at * D, D);
 }
 
 /* Inside a parallel region: rows that are wanted, to where they follow each other, or back to where they were */
@@ -271,42 +290,27 @@ void forwards(const Shape *shape, const Layer *layers, const Kept *kept, const R
 #pragma omp parallel
     for (long l = 0; l < shape->layers; l++) {
         const Layer *w = layers + l;
+        const Linears own = linears(shape, w, &(Slopes){0});
         const Kept *k = kept + l;
         float *scratch = run->scratch + omp_get_thread_num() * run->each;
 #pragma omp for schedule(static)
         for (long b = 0; b < count; b++) {
             long at = run->rows * b / count, end = run->rows * (b + 1) / count;
-            before_attention(shape, w, k, run, at, end - at, scratch);
+            before_attention(shape, w, &own, k, run, at, end - at, scratch);
         }
         attention(shape, run, k->turned, k->qkv, w->scale, k->mixed, k->sums);
         int last = l + 1 == shape->layers, fewer = last && run->wanted_rows < run->rows;
         if (fewer) {
             gather(k->x, run, shape->hidden, k[1].x);
-            gather(k->mixed, run, shape->queries * shape->width, k[1].mixed);
+            gather(k->mixed, run, own.out.inputs, k[1].mixed);
         }
         long rows = fewer ? run->wanted_rows : run->rows, some = blocks(rows);
 #pragma omp for schedule(static)
         for (long b = 0; b < some; b++) {
             long at = rows * b / some, end = rows * (b + 1) / some;
-            after_attention(shape, w, fewer ? k + 1 : k, at, end - at, scratch, last ? out : k[1].x);
+            after_attention(shape, w, &own, fewer ? k + 1 : k, at, end - at, scratch, last ? out : k[1].x);
         }
     }
-}
-
-typedef struct {
-    Linear qkv, out, gate, up, down;
-} Linears;
-
-static Linears linears(const Shape *shape, const Layer *w, const Slopes *d)
-{
-    long D = shape->hidden, F = shape->feed, mixed = shape->queries * shape->width;
-    return (Linears){
-        {w->qkv, w->qkv_bias, d->qkv, d->qkv_bias, D, mixed + 2 * shape->keys * shape->width},
-        {w->out, w->out_bias, d->out, d->out_bias, mixed, D},
-        {w->gate, w->gate_bias, d->gate, d->gate_bias, D, F},
-        {w->up, w->up_bias, d->up, d->up_bias, D, F},
-        {w->down, w->down_bias, d->down, d->down_bias, F, D},
-    };
 }
 
 /* From what the layer gave to what follows its attention, and to what attention gave */

@@ -12,7 +12,6 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -219,14 +218,9 @@ class _Batch:
     def _remembered(self, reader: Reader, prompts: list[tuple[int, ...]]) -> Tensor:
         """Where padding costs nothing: the last state of each prompt."""
         lengths = list(map(len, prompts))
-        self.cache, ends = reader.slots(lengths), list(accumulate(lengths))
-        at_once = READ_TOKENS["by hand"]
-        cuts = [0, *(i for i in range(1, len(ends)) if ends[i] // at_once > ends[i - 1] // at_once)]
-        states = [
-            reader.remember(prompts[begin:end], self.cache, begin)
-            for begin, end in pairwise([*cuts, len(prompts)])
-        ]
-        return torch.cat(states)
+        self.cache = reader.slots(lengths)
+        groups = alike(lengths, READ_TOKENS["by hand"])
+        return torch.cat([reader.remember(prompts[group], self.cache, group.start) for group in groups])
 
     def _read(self, prompts: list[tuple[int, ...]]) -> tuple[Cache, Tensor]:
         """Left-padded prompts through the model: their cache and the logits that follow each."""
