@@ -61,6 +61,9 @@ def test_the_cycles_are_sorted_filtered_searched_and_picked(desk: Desk) -> None:
     desk.tracker.add_review(3, "needs-work", "more prompts", "Bea")
     assert shown("?review=needs-work") == ["3"] and shown("?review=none") == ["2", "1"]
     assert shown("?search=BEA") == ["3"] and shown("?search=more+prompts") == ["3"]
+    runs = {str(row["cycle"]): row["run"] for row in queries.cycles(desk.tracker.db)}
+    assert shown(f"?search={runs['2'][:-1]}") == ["2"] and shown("?search=recovered") == ["3", "2", "1"]
+    assert "No cycle matches" in shell.render(desk, f"/?search={runs['2'][1:]}")  # not from its middle
     page = shell.render(desk, "/?pick=1.3")
     assert page.count('aria-checked="true"') == 2 and "/compare?a=cycle%3A1" in page
     assert "No cycle matches" in shell.render(desk, "/?search=zzz")

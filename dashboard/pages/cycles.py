@@ -175,13 +175,23 @@ def _wanted(row: Row, query: Query) -> bool:
     if (status and row["status"] != status) or (review and decision != review):
         return False
     text = query.text("search").strip().casefold()
-    return not text or text in _words(row)
+    return text in _words(row) or _is_named(row, text)
 
 
 def _words(row: Row) -> str:
     review = row["review"] or {}
-    parts = [f"cycle {row['cycle']}", row["run"], *[name or "" for name in row["checkpoints"].values()]]
-    return " ".join([*parts, review.get("reviewer", ""), review.get("note", "")]).casefold()
+    parts = [f"cycle {row['cycle']}", review.get("reviewer", ""), review.get("note", "")]
+    return " ".join(parts).casefold()
+
+
+def _is_named(row: Row, text: str) -> bool:
+    """Whether `text` begins the name of the run or of a checkpoint.
+
+    Random digits make these names: anywhere in them, or by less than four characters, every third word
+    is found by chance.
+    """
+    names = [row["run"], *row["checkpoints"].values()]
+    return len(text) >= 4 and any(name.startswith(text) for name in names if name)
 
 
 def _score(row: Row, suite: str, stage: str) -> float | None:
