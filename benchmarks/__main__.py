@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.common import Report, Target
 
-ALL = ("distill_vs_trl", "sampler", "midtrain", "loss_memory", "tracker")
+ALL = ("distill_vs_trl", "sampler", "midtrain", "padding", "loss_memory", "tracker")
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
 

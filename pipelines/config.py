@@ -55,6 +55,10 @@ class ModelConfig(Section):
         default_factory=dict,
         description="passed to the chat template of student, teacher and evaluation alike",
     )
+    attention: Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3"] = Field(
+        default="auto",
+        description="auto: PyTorch's own, without padding where that gives the same; or one of transformers'",
+    )
     gradient_checkpointing: bool = Field(default=False, description="less memory in training for more time")
     compile: bool = Field(
         default=False, description="torch.compile layers for training: the first steps wait for it"

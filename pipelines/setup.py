@@ -83,7 +83,7 @@ def _register(ws: Workspace) -> Checkpoint:
     found, commit = models.locate(location, settings.revision)
     spec = models.ModelSpec(
         path=str(found), dtype=settings.dtype, trust_remote_code=settings.trust_remote_code,
-        template_args=settings.template_args,
+        template_args=settings.template_args, attention=settings.attention,
     )  # fmt: skip
     models.load(spec)
     checkpoint = ws.store.reference(found, config={"model": settings.path, "revision": commit})

@@ -86,7 +86,7 @@ class Workspace:
         model = self.config.model
         spec = models.ModelSpec(
             path=str(checkpoint.path), dtype=model.dtype, trust_remote_code=model.trust_remote_code,
-            template_args=model.template_args, **changes,
+            template_args=model.template_args, attention=model.attention, **changes,
         )  # fmt: skip
         return models.load(spec)
 

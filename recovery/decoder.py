@@ -21,7 +21,8 @@ from torch import Tensor
 from recovery import native
 from recovery.forward import logits_of, shaping
 from recovery.fused import rms_norm, rotate
-from recovery.llama import MOST_WEIGHTS, UNLIKE, Build, LayerWeights, build_of, is_plain
+from recovery.llama import MOST_WEIGHTS, Build, LayerWeights, build_of, is_plain
+from recovery.near import UNLIKE
 from recovery.slots import SlotLayer, Slots, attend, mask_of
 
 PROVEN: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models held against their decoder: was it right?

@@ -13,11 +13,14 @@ from typing import Any
 import torch
 
 from recovery.errors import InputError
+from recovery.flat import FlatReader, flat_reader
+from recovery.near import near, rounding_of
+from recovery.packed import PackedReader
 from recovery.reader import Reader, reader_of
 
 SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-READ_TOKENS = {  # padding costs a CPU but where it reads by hand; launches cost an accelerator
-    "cpu": 1024, "by hand": 4096, "accelerator": 16384,
+READ_TOKENS = {  # padding, where it is computed, costs a CPU; launches cost an accelerator
+    "cpu": 1024, "no padding": 4096, "accelerator": 16384,
 }  # fmt: skip
 
 
@@ -28,10 +31,9 @@ def kind(device: torch.device | str) -> str:
 
 def read_at_once(model: Any) -> int:
     """How many tokens, padding included, a pass without gradients best reads at once."""
-    core = unwrap(model)
+    way = kind(unwrap(model).get_input_embeddings().weight.device)
     with torch.no_grad():
-        way = "by hand" if by_hand(core) else kind(core.get_input_embeddings().weight.device)
-    return READ_TOKENS[way]
+        return READ_TOKENS["no padding" if way == "cpu" and _reader(model) else way]
 
 
 def is_adapter(model: Any) -> bool:
@@ -64,7 +66,7 @@ def hidden_states(
     that does not see those before it (see `can_pack`). Call it on a model out of DDP's wrapper only where
     gradients are not needed or are reduced by hand: DDP hooks its own forward.
     """
-    read = by_hand(model) or partial(_read, unwrap(model))
+    read = _reader(model) or partial(plain_states, unwrap(model))
     return read(tokens_BT, attention_BT, positions_BT)
 
 
@@ -76,7 +78,7 @@ def states_at(
     positions_BT: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The hidden states (N, D) of some tokens: what nobody wants is not computed, where that can be had."""
-    reader, padding = by_hand(model), None if attention_BT is None else ~attention_BT.bool()
+    reader, padding = _reader(model), None if attention_BT is None else ~attention_BT.bool()
     if reader and (padding is None or not bool((wanted_BT & padding).any())):
         return reader.at(wanted_BT, tokens_BT, attention_BT, positions_BT)
     return hidden_states(model, tokens_BT, attention_BT, positions_BT)[wanted_BT]
@@ -84,34 +86,43 @@ def states_at(
 
 def by_hand(model: Any) -> Reader | None:
     """A shorter way to read with the model's weights as they are now, if there is one."""
-    return reader_of(unwrap(model), _read)
+    return reader_of(unwrap(model), plain_states)
 
 
-def _read(
-    model: Any, tokens_BT: torch.Tensor, attention_BT: torch.Tensor | None, positions_BT: torch.Tensor | None
-) -> torch.Tensor:
-    """As transformers does it."""
+def _reader(model: Any) -> PackedReader | None:
+    """What reads the model without padding, if anything does."""
+    return by_hand(model) or flat_reader(unwrap(model))
+
+
+def plain_states(
+    model: Any, tokens_BT: torch.Tensor, attention_BT: torch.Tensor | None = None,
+    positions_BT: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """`hidden_states` as transformers computes them, of a model out of its wrappers."""
+    if positions_BT is not None:
+        return _read_packed(model, tokens_BT, attention_BT, positions_BT)
     decoder = model.get_decoder()
     inputs: dict[str, torch.Tensor] = {}
-    if positions_BT is not None:
-        inputs["position_ids"] = _packed_positions(model, decoder, attention_BT, positions_BT)
-    elif attention_BT is not None:
+    if attention_BT is not None:
         inputs["attention_mask"] = attention_BT.long()
         if _takes_positions(decoder):
             inputs["position_ids"] = (attention_BT.long().cumsum(-1) - 1).clamp(min=0)
     return decoder(input_ids=tokens_BT, use_cache=False, **inputs)[0]
 
 
-def _packed_positions(
-    model: Any, decoder: Any, attention_BT: torch.Tensor | None, positions_BT: torch.Tensor
+def _read_packed(
+    model: Any, tokens_BT: torch.Tensor, attention_BT: torch.Tensor | None, positions_BT: torch.Tensor
 ) -> torch.Tensor:
-    """Padding becomes sequences of one token; then transformers' own packed mask keeps all apart."""
-    attention = getattr(unwrap(model).config, "_attn_implementation", "")
-    if not _takes_positions(decoder) or "flash" in str(attention):
-        raise InputError(
-            f"{type(decoder).__name__} with {attention} attention can't be packed: give each sequence a row"
-        )
-    return positions_BT if attention_BT is None else positions_BT.masked_fill(~attention_BT.bool(), 0)
+    """The packages of flash attention are told where sequences begin; of all else, transformers' own mask
+    keeps them apart, and padding becomes sequences of one token."""
+    decoder, attention = model.get_decoder(), str(getattr(model.config, "_attn_implementation", ""))
+    if not _takes_positions(decoder):
+        raise InputError(f"{type(decoder).__name__} can't be packed: give each sequence a row")
+    if "flash" in attention:
+        return FlatReader(model)(tokens_BT, attention_BT, positions_BT)
+    if attention_BT is not None:
+        positions_BT = positions_BT.masked_fill(~attention_BT.bool(), 0)
+    return decoder(input_ids=tokens_BT, use_cache=False, position_ids=positions_BT)[0]
 
 
 def can_pack(model: Any) -> bool:
@@ -129,8 +140,7 @@ def can_pack(model: Any) -> bool:
         return False
     finally:
         core.train(was_training)
-    tolerance = 1e-3 if alone.dtype == torch.float32 else 5e-2
-    return bool((packed - alone).abs().max() <= tolerance * alone.abs().max())
+    return near(packed.float(), alone.float(), rounding_of(alone.dtype))
 
 
 def _takes_positions(decoder: Any) -> bool:

@@ -25,8 +25,6 @@ ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 HEAD_NORMS = {"q_norm", "k_norm"}
 FEED_FORWARD = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 SWISH = (SiLU, SiLUActivation)
-UNLIKE = (AttributeError, RuntimeError, TypeError)  # parts have the same names and are made otherwise
-SAME = 1e-4  # of the largest number, between two ways to compute it in fp32
 MOST_WEIGHTS = 2**26  # where there are more, the products themselves take the time
 
 
@@ -38,11 +36,6 @@ def build_of(model: Any) -> Build | None:
     modules = _modules(model)
     build = _build(model, modules)
     return build if build.llama and not any(map(_is_watched, modules)) else None
-
-
-def near(one: Tensor, other: Tensor, share: float = SAME, rounding: float = 0.0) -> bool:
-    """Whether two ways to compute the same differ by no more than a share of the largest number."""
-    return bool((one - other).abs().max() <= share * other.abs().max() + rounding)
 
 
 @dataclass(frozen=True)

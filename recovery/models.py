@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from recovery import checkpoints, fused, heap, matmul
+from recovery import checkpoints, flat, fused, heap, matmul
 from recovery.encoding import ChatEncoder, Message, stop_tokens
 from recovery.errors import InputError, RecoverError
 from recovery.forward import (
@@ -26,6 +26,7 @@ from recovery.forward import (
     hidden_states,
     is_adapter,
     logits_of,
+    plain_states,
     states_at,
     unwrap,
 )  # fmt: skip
@@ -70,6 +71,7 @@ class ModelSpec:
     template_args: dict[str, Any] = field(default_factory=dict)
     lora: LoraSpec | None = None
     device: str = "auto"
+    attention: str = "auto"  # or what transformers calls attn_implementation
     gradient_checkpointing: bool = False
 
 
@@ -215,6 +217,7 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
+            attn_implementation=None if spec.attention == "auto" else spec.attention,
             device_map={"": device} if device.type == "cuda" else None,
         )
     lost = sorted(report["missing_keys"]) + sorted(key[0] for key in report["mismatched_keys"])
@@ -226,6 +229,8 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
     _settle_generation_config(model)
     model = model.to(device).eval()
     fused.speed_up(model)
+    if spec.attention == "auto":
+        flat.use_flat(model)
     return model
 
 
@@ -287,7 +292,7 @@ def _prove(chat: ChatModel) -> None:
     tokens = torch.tensor([ids], device=chat.device)
     with torch.inference_mode(), explained(chat.path, "model"):
         own = unwrap(chat.model)(input_ids=tokens, use_cache=False).logits.float()
-        gap = (logits_of(chat.model, hidden_states(chat.model, tokens)).float() - own).abs().max()
+        gap = (logits_of(chat.model, plain_states(unwrap(chat.model), tokens)).float() - own).abs().max()
     tolerance = 1e-3 if chat.model.dtype == torch.float32 else 5e-2
     if not gap <= tolerance * own.abs().max().clamp(min=1):
         raise RecoverError(

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from recovery import methods
 from recovery.errors import GateError
+from recovery.forward import plain_states
 from recovery.models import can_pack, hidden_states, logits_of, unwrap
 from recovery.objective import Objective
 from recovery.rollouts import Rollouts
@@ -126,7 +127,8 @@ def head(whose: str, chat: ChatModel, prompts: Sequence[Messages]) -> Check:
     tokens_BT = torch.tensor([chat.prompt_ids(prompts[0])], device=chat.device)
     with evaluating(chat.model):
         own = chat.model(input_ids=tokens_BT).logits.float()
-        ours = logits_of(chat.model, hidden_states(chat.model, tokens_BT, torch.ones_like(tokens_BT))).float()
+        states_BTD = plain_states(unwrap(chat.model), tokens_BT, torch.ones_like(tokens_BT))
+        ours = logits_of(chat.model, states_BTD).float()
     gap = float((own - ours).abs().max() / own.abs().max().clamp(min=1e-9))
     ok = gap < _tolerance(chat, 1e-4, 0.03)
     return Check(

@@ -13,8 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Sequence, Set
 from ctypes import byref, c_long, c_void_p
-from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,8 +22,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from recovery import native
-from recovery.llama import UNLIKE, LayerWeights, build_of, near
+from recovery.llama import LayerWeights, build_of
 from recovery.native import PARTS, Shape, addresses_of, call, plain, shape_of, structures
+from recovery.near import UNLIKE, near
+from recovery.packed import Packed, PackedReader
 from recovery.slots import Slots, sees_all
 
 Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]
@@ -74,7 +75,7 @@ def reader_of(model: Any, plain: Read) -> Reader | None:
     return reader if PROVEN[model][slopes] else None
 
 
-class Reader:
+class Reader(PackedReader):
     """`decoder(tokens)[0]` of a model's weights."""
 
     def __init__(self, model: Any, kernels: Any) -> None:
@@ -83,26 +84,7 @@ class Reader:
         self.kernels, self.layers = kernels, [LayerWeights.of(layer) for layer in body.layers]
         self.shape = shape_of(self.layers)
 
-    def __call__(
-        self, tokens_BT: Tensor, attention_BT: Tensor | None = None, positions_BT: Tensor | None = None
-    ) -> Tensor:
-        """The states (B, T, D), zeros where there is padding."""
-        tokens, places_N = _packed(tokens_BT, attention_BT, positions_BT)
-        x_ND = self._states(tokens, None)
-        if len(x_ND) < tokens_BT.numel():
-            x_ND = x_ND.new_zeros(tokens_BT.numel(), x_ND.shape[1]).index_copy(0, places_N, x_ND)
-        return x_ND.view(*tokens_BT.shape, x_ND.shape[-1])
-
-    def at(
-        self, wanted_BT: Tensor, tokens_BT: Tensor, attention_BT: Tensor | None = None,
-        positions_BT: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
-        """The states (N, D) of tokens that are wanted, none of them padding."""
-        tokens, places_N = _packed(tokens_BT, attention_BT, positions_BT)
-        wanted_N = wanted_BT.flatten()[places_N].nonzero()[:, 0]
-        return self._states(tokens, wanted_N if len(wanted_N) < len(places_N) else None)
-
-    def _states(self, tokens: _Packed, wanted_N: Tensor | None) -> Tensor:
+    def states(self, tokens: Packed, wanted_N: Tensor | None) -> Tensor:
         slopes = torch.is_grad_enabled()
         x_ND, run = self._begin(tokens, wanted_N, KEPT.keys() if slopes else set())
         weights = chain(*(layer.values() for layer in run.weights))
@@ -117,16 +99,13 @@ class Reader:
 
     def remember(self, sequences: Sequence[Sequence[int]], slots: Slots, first: int) -> Tensor:
         """Their keys and values into rows of slots from the first on; the last state of each sequence."""
-        bounds = torch.tensor([0, *accumulate(map(len, sequences))])
-        rows_N = torch.arange(len(sequences)).repeat_interleave(bounds.diff())
-        positions_N = torch.arange(len(rows_N)) - bounds[rows_N]
-        slots_N = positions_N + slots.get_seq_length() - bounds.diff()[rows_N]
-        tokens = _Packed(torch.tensor(list(chain(*sequences))), positions_N, bounds)
-        x_ND, run = self._begin(tokens, bounds[1:] - 1, {"turned", "qkv"})
+        tokens = Packed.of(sequences)
+        slots_N = tokens.positions_N + slots.get_seq_length() - tokens.lengths[tokens.rows_N]
+        x_ND, run = self._begin(tokens, tokens.bounds[1:] - 1, {"turned", "qkv"})
         last_BD = run.forwards(x_ND)
         for kept, layer in zip(run.kept, slots.layers, strict=False):
-            self._place(kept["turned"], rows_N + first, slots_N, layer.keys)
-            self._place(kept["qkv"], rows_N + first, slots_N, layer.values)
+            self._place(kept["turned"], tokens.rows_N + first, slots_N, layer.keys)
+            self._place(kept["qkv"], tokens.rows_N + first, slots_N, layer.values)
         return self.norm(last_BD)
 
     def _place(self, tokens: Any, rows_N: Tensor, slots_N: Tensor, held: Tensor) -> None:
@@ -136,40 +115,13 @@ class Reader:
         own = tokens.data_ptr() + first * tokens.element_size(), tokens.shape[1], len(tokens), heads, width
         call(self.kernels.place, *own, rows_N, slots_N, *held.stride()[:2], held)
 
-    def _begin(self, tokens: _Packed, wanted_N: Tensor | None, own: Set[str]) -> tuple[Tensor, _Run]:
+    def _begin(self, tokens: Packed, wanted_N: Tensor | None, own: Set[str]) -> tuple[Tensor, _Run]:
         x_ND = self.embed(tokens.tokens_N)
         cos_1NW, sin_1NW = self.rotary(x_ND, tokens.positions_N[None])
         if cos_1NW.shape[-1] != self.shape.width:
             raise RuntimeError("a part of each head is turned, not all of it")
         turns = cos_1NW[0].contiguous(), sin_1NW[0].contiguous()
         return x_ND, _Run(self, tokens.bounds, *turns, wanted_N, own)
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """Tokens one after the other."""
-
-    tokens_N: Tensor
-    positions_N: Tensor
-    bounds: Tensor  # where each sequence begins, and the last one ends
-
-
-def _packed(
-    tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor | None
-) -> tuple[_Packed, Tensor]:
-    """Those that are no padding, and where they were. With positions, a sequence begins at each restart."""
-    there_BT = torch.ones_like(tokens_BT, dtype=torch.bool) if attention_BT is None else attention_BT.bool()
-    if positions_BT is None:
-        positions_BT = there_BT.long().cumsum(-1) - 1
-    places_N = there_BT.flatten().nonzero()[:, 0]
-    positions_N = positions_BT.expand_as(tokens_BT).flatten()[places_N]
-    rows_N = places_N // tokens_BT.shape[1]
-    begins_N = positions_N == 0
-    begins_N[:1] = True
-    begins_N[1:] |= rows_N[1:] != rows_N[:-1]
-    begins = begins_N.nonzero()[:, 0]
-    bounds = torch.cat([begins, begins.new_tensor([len(places_N)])])
-    return _Packed(tokens_BT.flatten()[places_N], positions_N, bounds), places_N
 
 
 class _Reading(ctypes.Structure):

@@ -25,10 +25,11 @@ from transformers.masking_utils import sdpa_mask
 from recovery import native
 from recovery.decoder import PROVEN, Decoder, decoder_of
 from recovery.errors import InputError, RecoverError
+from recovery.flat import FLAT
 from recovery.forward import READ_TOKENS, by_hand, logits_of, read_at_once, unwrap
 from recovery.grouping import alike
-from recovery.llama import UNLIKE, near
 from recovery.native import Rows, Writing
+from recovery.near import UNLIKE, near
 from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
 from recovery.slots import Slots, attend, mask_of, sees_all
@@ -219,7 +220,7 @@ class _Batch:
         """Where padding costs nothing: the last state of each prompt."""
         lengths = list(map(len, prompts))
         self.cache = reader.slots(lengths)
-        groups = alike(lengths, READ_TOKENS["by hand"])
+        groups = alike(lengths, READ_TOKENS["no padding"])
         return torch.cat([reader.remember(prompts[group], self.cache, group.start) for group in groups])
 
     def _read(self, prompts: list[tuple[int, ...]]) -> tuple[Cache, Tensor]:
@@ -361,7 +362,7 @@ def _decoding(model: Any) -> Iterator[Any]:
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
-        if attention == "sdpa":
+        if attention in ("sdpa", FLAT):
             inner.config._attn_implementation = ATTENTION
         with torch.inference_mode(), _as_it_stands(inner):
             yield inner

@@ -8,13 +8,14 @@ Shapes: B rows, H query heads, G key heads, S slots, W head width.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 
 class Slots(Cache):
@@ -120,8 +121,16 @@ class SlotLayer(DynamicLayer):
 
 def sees_all(model: Any) -> bool:
     """Whether every layer's tokens see all before them: no windows, recurrent states or alibi."""
-    whole = all(type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers)
-    return whole and not getattr(model.config, "alibi", False)
+    return sight(model) == math.inf
+
+
+def sight(model: Any) -> float:
+    """How many tokens, itself among them, each sees in every layer; 0 where it is not by seeing them."""
+    layers = DynamicCache(config=model.config).layers
+    kinds = {type(layer) for layer in layers}
+    if not kinds <= {DynamicLayer, DynamicSlidingWindowLayer} or getattr(model.config, "alibi", False):
+        return 0
+    return min((getattr(layer, "sliding_window", math.inf) for layer in layers), default=math.inf)
 
 
 def mask_of(starts_B: Tensor, seen: int, dtype: torch.dtype) -> Tensor:

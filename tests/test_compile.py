@@ -10,7 +10,7 @@ import torch
 from test_decoder import chat_of, sampled
 from torch._dynamo.utils import counters
 
-from recovery import fused
+from recovery import flat, fused
 from recovery.models import LoraSpec, add_lora, compile_layers, hidden_states
 
 pytestmark = [
@@ -19,10 +19,15 @@ pytestmark = [
 ]
 
 
+@pytest.mark.parametrize("in_one_row", [False, True])
 @pytest.mark.parametrize("adapter", [False, True])
-def test_compiled_layers_train_and_write_as_others_do(adapter: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_layers_train_and_write_as_others_do(
+    adapter: bool, in_one_row: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(fused.SWITCH, "0")  # nothing by hand
     plain, compiled = chat_of(tiny.model()), chat_of(tiny.model())
+    if in_one_row:
+        flat.use_flat(compiled.model)
     if adapter:
         for chat in (plain, compiled):
             torch.manual_seed(0)

@@ -16,7 +16,7 @@ from test_decoder import TAKEN, built, chat_of
 from torch import Tensor
 
 from recovery import fused, native
-from recovery.forward import _read, by_hand, can_pack, hidden_states, states_at
+from recovery.forward import by_hand, can_pack, hidden_states, plain_states, states_at
 from recovery.methods import get
 from recovery.models import LoraSpec, adapter_off, add_lora
 from recovery.objective import Objective
@@ -38,7 +38,7 @@ def states_and_slopes(read: Any, model: Any, *given: Tensor | None) -> list[Tens
 
 
 def agree(model: Any, *given: Tensor | None) -> None:
-    found, expected = states_and_slopes(hidden_states, model, *given), states_and_slopes(_read, model, *given)
+    found, expected = (states_and_slopes(read, model, *given) for read in (hidden_states, plain_states))
     assert len(found) == len(expected)
     steepest = max(float(own.abs().max()) for own in expected[1:])
     for mine, own in zip(found, expected, strict=True):
@@ -55,7 +55,7 @@ def test_it_is_taken_where_it_is_right(name: str) -> None:
     with torch.no_grad():
         assert (by_hand(model) is not None) == taken
         states = hidden_states(model, TOKENS)
-        torch.testing.assert_close(states, _read(model, TOKENS, None, None), rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(states, plain_states(model, TOKENS, None, None), rtol=1e-3, atol=1e-4)
 
 
 @pytest.fixture(scope="module", params=["qwen3", "grouped", "biased"])
@@ -108,7 +108,7 @@ def test_some_tokens_are_what_they_are_among_all(
         return torch.zeros(*tokens.shape, 32).masked_scatter(wanted[..., None], states)
 
     def all_of_them(*given: Any) -> Tensor:
-        return _read(model, *given).masked_fill(~wanted[..., None], 0)
+        return plain_states(model, *given).masked_fill(~wanted[..., None], 0)
 
     found, expected = (
         states_and_slopes(lambda _, *given: read(*given), model, tokens, there, None)  # noqa: B023

@@ -1,0 +1,159 @@
+"""transformers' layers on a batch without its padding: one row, in which each sequence sees itself alone.
+
+Nothing in a transformer but its attention needs to know where a sequence begins, so attention is told
+(`cu_seq_lens`, as transformers calls it), no mask is made and no padding is computed. On a GPU that is
+PyTorch's own flash kernel for sequences of any length; on a CPU sdpa, one sequence after the other. A model
+is read this way only after its own states and gradients came out the same both ways when it was loaded.
+
+Shapes: B rows, T columns, N tokens that are no padding, D hidden size; heads H, W numbers wide.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import math
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.varlen import varlen_attn
+from torch.nn.utils.rnn import pad_sequence
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from recovery.near import UNLIKE, near, rounding_of
+from recovery.packed import Packed, PackedReader
+from recovery.slots import sight
+
+log = logging.getLogger(__name__)
+FLAT = "flat"  # sdpa to a pass that does not say where its sequences begin
+LENGTHS = (5, 1, 3)  # of the sequences that it is proven on
+
+
+def use_flat(model: Any) -> None:
+    """From now on the model is read flat, if it can be."""
+    if model.config._attn_implementation == "sdpa" and _may_be(model):
+        model.config._attn_implementation = FLAT
+        if not _agrees(model):
+            model.config._attn_implementation = "sdpa"
+
+
+def flat_reader(model: Any) -> FlatReader | None:
+    """For a model that has been found to be read flat."""
+    return FlatReader(model) if model.config._attn_implementation == FLAT else None
+
+
+class FlatReader(PackedReader):
+    """Reads all sequences in one row; those that are longer than a layer sees, in rows of their own."""
+
+    def __init__(self, model: Any) -> None:
+        self.embed, self.decoder = model.get_input_embeddings(), model.get_decoder()
+        self.package = model.config._attn_implementation != FLAT  # flash attention's own, which knows windows
+        self.sight = math.inf if self.package else sight(model)
+
+    def states(self, tokens: Packed, wanted_N: Tensor | None) -> Tensor:
+        if not len(tokens.tokens_N):
+            return self.embed(tokens.tokens_N)
+        states_ND = self.in_one_row(tokens) if tokens.longest <= self.sight else self.in_rows(tokens)
+        return states_ND if wanted_N is None else states_ND[wanted_N]
+
+    def in_one_row(self, tokens: Packed, x_ND: Tensor | None = None) -> Tensor:
+        """From the tokens, or from their embeddings."""
+        starts = tokens.bounds.int()
+        made = None if self.package else starts.view(1, 1, 1, -1)  # a decoder that is given one makes none
+        return self._decode(
+            tokens.tokens_N[None], None if x_ND is None else x_ND[None],
+            attention_mask=made, position_ids=tokens.positions_N[None],
+            cu_seq_lens_q=starts, cu_seq_lens_k=starts,
+            max_length_q=tokens.longest, max_length_k=tokens.longest,
+        )[0]  # fmt: skip
+
+    def in_rows(self, tokens: Packed, x_ND: Tensor | None = None) -> Tensor:
+        """The same, each sequence in a row of its own."""
+        lengths = tokens.lengths.tolist()
+
+        def rows(of_N: Tensor) -> Tensor:
+            return pad_sequence(of_N.split(lengths), batch_first=True)
+
+        there_BT = rows(torch.ones_like(tokens.tokens_N))
+        states_BTD = self._decode(
+            rows(tokens.tokens_N), None if x_ND is None else rows(x_ND),
+            attention_mask=there_BT, position_ids=rows(tokens.positions_N),
+        )  # fmt: skip
+        return states_BTD[there_BT.bool()]
+
+    def _decode(self, tokens: Tensor, x: Tensor | None, **told: Any) -> Tensor:
+        given = {"input_ids": tokens} if x is None else {"inputs_embeds": x}
+        return self.decoder(**given, use_cache=False, **told)[0]
+
+
+# Attention --------------------------------------------------------------------------------------------------
+
+
+def attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+    cu_seq_lens_q: Tensor | None = None, max_length_q: int = 0, **settings: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """sdpa; where the pass says where its sequences begin, of each by itself."""
+    if cu_seq_lens_q is None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
+    by = one_by_one if query.device.type == "cpu" else at_once
+    return by(module, query, key, value, cu_seq_lens_q, max_length_q, **settings), None
+
+
+@torch.compiler.disable  # a loop that is never twice as long
+def one_by_one(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, starts: Tensor, longest: int, **settings: Any
+) -> Tensor:
+    parts = [
+        sdpa_attention_forward(module, *(x[:, :, i:j] for x in (query, key, value)), None, **settings)[0]
+        for i, j in pairwise(starts.tolist())
+    ]
+    return torch.cat(parts, dim=1)
+
+
+def at_once(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, starts: Tensor, longest: int, **settings: Any
+) -> Tensor:
+    q_NHW, k_NHW, v_NHW = (x[0].transpose(0, 1) for x in (query, key, value))
+    mixed_NHW = varlen_attn(
+        q_NHW, k_NHW, v_NHW, starts, starts, longest, longest,
+        scale=settings.get("scaling"), window_size=(-1, 0), enable_gqa=True,
+    )  # fmt: skip
+    return mixed_NHW[None]  # type: ignore[call-overload]  # it gives more where more is asked for
+
+
+AttentionInterface.register(FLAT, attend)
+AttentionMaskInterface.register(FLAT, sdpa_mask)
+
+
+# Whether it is right ----------------------------------------------------------------------------------------
+
+
+def _may_be(model: Any) -> bool:
+    """Recurrent states and alibi need more than where a sequence begins; dropout has no kernel."""
+    accepts = inspect.signature(model.get_decoder().forward).parameters
+    dropped = getattr(model.config.get_text_config(), "attention_dropout", 0.0)
+    return {"position_ids", "kwargs"} <= set(accepts) and not dropped and sight(model) >= max(LENGTHS)
+
+
+def _agrees(model: Any) -> bool:
+    """States of a few tokens, and the gradients of their embeddings."""
+    reader, device = FlatReader(model), model.get_input_embeddings().weight.device
+    tokens = Packed.of([list(range(length)) for length in LENGTHS], device)
+    share = rounding_of(model.dtype)
+    found = []
+    try:
+        with torch.enable_grad():
+            for read in (reader.in_one_row, reader.in_rows):
+                x_ND = reader.embed(tokens.tokens_N).detach().requires_grad_()
+                states_ND = read(tokens, x_ND)
+                uneven_D = torch.linspace(-1, 2, states_ND.shape[1], device=device, dtype=states_ND.dtype)
+                found.append([states_ND, *torch.autograd.grad((states_ND @ uneven_D).sum(), x_ND)])
+    except UNLIKE as error:
+        log.info("flat: %s is read in rows (%s)", type(model).__name__, error)
+        return False
+    return all(near(one.float(), other.float(), share) for one, other in zip(*found, strict=True))
