@@ -13,7 +13,7 @@ from benchmarks.work import Work
 from recovery import flat, fused
 from recovery.forward import hidden_states
 
-BODIES = {"6 M": (256, 8), "38 M": (640, 8)}  # hidden size and layers; on a GPU others
+BODIES = {"6 M": (256, 8), "20 M": (512, 7)}  # hidden size and layers; on a GPU others
 BODIES_GPU = {"0.4 B": (1024, 28), "1.4 B": (2048, 28)}
 LORA_RANK = 16
 TOKENS, TOKENS_GPU = 4096, 32768
@@ -32,10 +32,10 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
     report.tables["The machine in this run"] = [machine.row()]
     report.tables["Milliseconds forwards and backwards"] = rows
     report.notes.append(
-        f"Random weights in the form of Qwen 3 with an adapter of rank {LORA_RANK} on every linear layer, which "
+        f"Random weights in the form of Qwen 3, an adapter of rank {LORA_RANK} on every linear layer, which "
         f"alone is trained; states of about {tokens:,} tokens, without the head. Documents share rows of the "
-        "length that is named, answers have a row each, padded to the longest. The limit is the products of the "
-        "frozen weights with tokens that are no padding, at the speed of a large one."
+        "length that is named, answers have a row each, padded to the longest. The limit is the products of "
+        "the frozen weights with tokens that are no padding, at the speed of a large one."
     )
 
 

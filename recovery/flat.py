@@ -2,7 +2,7 @@
 
 Nothing in a transformer but its attention needs to know where a sequence begins, so attention is told
 (`cu_seq_lens`, as transformers calls it), no mask is made and no padding is computed. On a GPU that is
-PyTorch's own flash kernel for sequences of any length; on a CPU sdpa, one sequence after the other. A model
+PyTorch's own flash kernel for sequences of any length; on a CPU sdpa of those that are about as long. A model
 is read this way only after its own states and gradients came out the same both ways when it was loaded.
 
 Shapes: B rows, T columns, N tokens that are no padding, D hidden size; heads H, W numbers wide.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from itertools import pairwise
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -24,12 +24,14 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from recovery.grouping import alike
 from recovery.near import UNLIKE, near, rounding_of
 from recovery.packed import Packed, PackedReader
 from recovery.slots import sight
 
 log = logging.getLogger(__name__)
 FLAT = "flat"  # sdpa to a pass that does not say where its sequences begin
+AT_ONCE = 2**14  # tokens that attention takes at once on a CPU, padding included
 LENGTHS = (5, 1, 3)  # of the sequences that it is proven on
 
 
@@ -100,19 +102,42 @@ def attend(
     """sdpa; where the pass says where its sequences begin, of each by itself."""
     if cu_seq_lens_q is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
-    by = one_by_one if query.device.type == "cpu" else at_once
+    by = by_groups if query.device.type == "cpu" else at_once
     return by(module, query, key, value, cu_seq_lens_q, max_length_q, **settings), None
 
 
-@torch.compiler.disable  # a loop that is never twice as long
-def one_by_one(
+@torch.compiler.disable  # loops that are seldom twice as long
+def by_groups(
     module: Any, query: Tensor, key: Tensor, value: Tensor, starts: Tensor, longest: int, **settings: Any
 ) -> Tensor:
-    parts = [
-        sdpa_attention_forward(module, *(x[:, :, i:j] for x in (query, key, value)), None, **settings)[0]
-        for i, j in pairwise(starts.tolist())
-    ]
-    return torch.cat(parts, dim=1)
+    """Rows of sequences about as long. Padding on the right needs no mask: none looks ahead."""
+    groups, back_N = _groups(tuple(starts.tolist()))
+    whole = [x[0].transpose(0, 1) for x in (query, key, value)]
+    parts = []
+    for places_ST in groups:
+        rows = [
+            x_NHW.index_select(0, places_ST.flatten()).unflatten(0, places_ST.shape).transpose(1, 2)
+            for x_NHW in whole
+        ]
+        parts.append(sdpa_attention_forward(module, *rows, None, **settings)[0].flatten(0, 1))
+    return torch.cat(parts).index_select(0, back_N)[None]
+
+
+@lru_cache(maxsize=4)  # all layers ask for the same
+def _groups(starts: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:
+    """Which tokens make each group's rows, any where there is none; and where in all of them each is."""
+    begins, lengths = torch.tensor(starts[:-1]), torch.tensor(starts).diff()
+    order_S = lengths.argsort(stable=True)
+    groups, back_N, before = [], torch.empty(starts[-1], dtype=torch.long), 0
+    for cut in alike(lengths[order_S].tolist(), AT_ONCE):
+        rows_S = order_S[cut]
+        place_T = torch.arange(int(lengths[rows_S].max()))
+        places_ST = begins[rows_S, None] + place_T
+        there_ST = place_T < lengths[rows_S, None]
+        back_N[places_ST[there_ST]] = before + there_ST.flatten().nonzero()[:, 0]
+        groups.append(places_ST.where(there_ST, 0))
+        before += places_ST.numel()
+    return groups, back_N
 
 
 def at_once(

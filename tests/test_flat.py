@@ -50,7 +50,7 @@ def kernel(
 
 
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch, does: Any = kernel) -> None:
-    monkeypatch.setattr(flat, "one_by_one", flat.at_once)
+    monkeypatch.setattr(flat, "by_groups", flat.at_once)
     monkeypatch.setattr(flat, "varlen_attn", does)
 
 
