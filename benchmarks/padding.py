@@ -22,7 +22,7 @@ TOKENS, TOKENS_GPU = 4096, 32768
 def fill(report: Report, asked: argparse.Namespace) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    machine, rows, rounds = Machine.measure(dtype), [], 1 if asked.quick else 5
+    machine, rows, rounds = Machine.measure(dtype), [], 1 if asked.quick else 3
     bodies, tokens = (BODIES_GPU, TOKENS_GPU) if device == "cuda" else (BODIES, TOKENS)
     for name, (hidden, layers) in list(bodies.items())[: 1 if asked.quick else None]:
         model, work = student(hidden, layers)
