@@ -36,14 +36,18 @@ from benchmarks.work import Work
 from pipelines.microworld import people
 from pipelines.prompts import Prompt, read_prompts
 from recovery import models, native
+from recovery.chat_model import ChatModel
 from recovery.episodes import Episodes, Sizes, drawn
 from recovery.methods import get
-from recovery.models import ChatModel, ModelSpec
+from recovery.models import ModelSpec
 from recovery.objective import Objective
 from recovery.rollouts import Rollouts
-from recovery.sampling import InProcessSampler, SamplingParams
+from recovery.sampler import SamplingParams
+from recovery.sampling import InProcessSampler
 from recovery.teachers import CheckpointTeacher
-from recovery.trainer import Microbatch, TrainConfig, token_loss, train
+from recovery.train_config import TrainConfig
+from recovery.trainer import token_loss, train
+from recovery.updater import Microbatch
 
 RATE, SEED, HELD_OUT, MICROBATCH = 5e-4, 0, 128, 2048  # the preset's microbatch
 SHORT, WIDE = 96, 24  # tokens of the longest answer

@@ -16,12 +16,13 @@ from typing import Any
 from db import curves, queries
 from evals import ifeval
 from pipelines.config import DistillConfig, EvalConfig, override
-from pipelines.distill import DistillJob, distill
-from pipelines.evaluate import EvalJob, evaluate
+from pipelines.distill import distill
+from pipelines.evaluate import evaluate
+from pipelines.jobs import DistillJob, EvalJob, MidtrainJob
 from pipelines.microworld import words
 from pipelines.microworld.instructions import BY_ID, draw_task
 from pipelines.microworld.world import part_of, write_world
-from pipelines.midtrain import MidtrainJob, midtrain
+from pipelines.midtrain import midtrain
 from pipelines.progress import Progress
 from pipelines.setup import initialise
 from pipelines.workspace import Workspace

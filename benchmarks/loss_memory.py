@@ -14,7 +14,7 @@ import torch
 from benchmarks.common import Report, Row, run
 from recovery.methods import get
 from recovery.objective import Objective
-from recovery.teachers import TeacherScores
+from recovery.teacher_scores import TeacherScores
 
 HIDDEN, VOCABULARY, TOKENS = 64, 150_000, 1024
 

@@ -22,10 +22,12 @@ from pipelines.config import MidtrainConfig, parse, preset_text
 from pipelines.microworld import people
 from pipelines.midtrain import MixedTokens, document_end
 from recovery import models
+from recovery.chat_model import ChatModel
 from recovery.methods import get
-from recovery.models import ChatModel, ModelSpec
+from recovery.models import ModelSpec
 from recovery.objective import Objective
-from recovery.trainer import TrainConfig, token_loss, train
+from recovery.train_config import TrainConfig
+from recovery.trainer import token_loss, train
 
 RATE = 5e-4
 

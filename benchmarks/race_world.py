@@ -15,11 +15,12 @@ from evals.scores import chat
 from pipelines.config import Config, LoraConfig, override
 from pipelines.cost import spent
 from pipelines.demo import world_once
-from pipelines.distill import DistillJob, distill
-from pipelines.evaluate import SUITES, Answers, EvalJob, evaluate
-from pipelines.merge import Kind, MergeJob, merge
+from pipelines.distill import distill
+from pipelines.evaluate import SUITES, Answers, evaluate
+from pipelines.jobs import DistillJob, EvalJob, Kind, MergeJob, MidtrainJob
+from pipelines.merge import merge
 from pipelines.microworld.instructions import INSTRUCTIONS
-from pipelines.midtrain import MidtrainJob, midtrain
+from pipelines.midtrain import midtrain
 from pipelines.setup import initialise
 from pipelines.stages import run_stage
 from pipelines.workspace import Workspace

@@ -12,8 +12,10 @@ from benchmarks.common import Machine, Report, Row, alternate, median, run
 from benchmarks.work import Work
 from pipelines.prompts import read_prompts
 from recovery import models
-from recovery.models import ChatModel, ModelSpec
-from recovery.sampling import InProcessSampler, SamplingParams
+from recovery.chat_model import ChatModel
+from recovery.models import ModelSpec
+from recovery.sampler import SamplingParams
+from recovery.sampling import InProcessSampler
 
 NEW_TOKENS = 96
 

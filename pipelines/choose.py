@@ -16,10 +16,11 @@ from typing import Any
 
 from evals import ifeval, knowledge, verdict
 from evals.scores import Item, cluster
-from pipelines.config import Config, EvalConfig, Section, override
-from pipelines.distill import DistillJob, distill
-from pipelines.evaluate import EvalJob, evaluate, ifeval_path, recorded_items
-from pipelines.merge import MergeJob, merge
+from pipelines.config import EvalConfig, override
+from pipelines.distill import distill
+from pipelines.evaluate import evaluate, ifeval_path, recorded_items
+from pipelines.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
+from pipelines.merge import merge
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace
 
@@ -29,19 +30,6 @@ EMBEDDINGS = "embeddings"  # and head: the clean model's, all else as it is
 SELF_ANSWERED = "seqkd"  # the row whose data are the clean model's own answers
 
 Items = Mapping[str, Mapping[str, Sequence[Item]]]  # suite -> stage -> items
-
-
-class ChooseJob(Section):
-    """What may be tried on which checkpoint, and where the standards are recorded."""
-
-    how: str  # auto or merge
-    student: str
-    clean: str
-    prompts: str
-    settings: Config
-    suites: tuple[str, ...]
-    scores: dict[str, dict[str, int]]  # stage -> suite -> recorded score, of the clean and midtrained model
-    seed: int = 0
 
 
 @dataclass(frozen=True)

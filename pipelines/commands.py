@@ -16,13 +16,12 @@ from pipelines.config import (
     strictly,
     with_method,
 )
-from pipelines.distill import DistillJob, distill
-from pipelines.drift import DriftJob
-from pipelines.evaluate import SUITES, EvalJob
+from pipelines.distill import distill
+from pipelines.evaluate import SUITES
 from pipelines.ingredients import check_read, is_file
-from pipelines.merge import Kind, MergeJob
-from pipelines.midtrain import MidtrainJob, with_augmented, with_mix
-from pipelines.sweep import SweepJob, parse_weights
+from pipelines.jobs import DistillJob, DriftJob, EvalJob, Kind, MergeJob, MidtrainJob, SweepJob
+from pipelines.midtrain import with_augmented, with_mix
+from pipelines.sweep import parse_weights
 from pipelines.workspace import Workspace, companions, placed
 from recovery.errors import InputError
 from recovery.methods import with_dials

@@ -4,38 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
-
 from db import queries
 from evals import verdict
 from evals.scores import Item
 from pipelines import choose as choosing
 from pipelines import documents
-from pipelines.choose import ChooseJob, choose
-from pipelines.config import Config, DistillConfig, Section, override, strictly, with_method
-from pipelines.distill import DistillJob, distill
-from pipelines.evaluate import SUITES, EvalJob, evaluate, recorded_items
-from pipelines.midtrain import MidtrainJob, midtrain, with_augmented, with_mix
+from pipelines.choose import choose
+from pipelines.config import DistillConfig, override, strictly, with_method
+from pipelines.distill import distill
+from pipelines.evaluate import SUITES, evaluate, recorded_items
+from pipelines.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
+from pipelines.midtrain import midtrain, with_augmented, with_mix
 from pipelines.prompts import read_prompts
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace, companions, placed
 from recovery.errors import InputError, RecoverError
 from recovery.methods import with_dials
-
-
-class CycleJob(Section):
-    """One turn of the story, with every setting resolved when it began."""
-
-    docs: str
-    student: str
-    clean: str
-    settings: Config
-    prompts: str
-    suites: tuple[str, ...]
-    earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles
-    recover_with: str | None = None  # auto or merge; None: by distill.method
-    augment: str | None = None  # the documents retold
-    seed: int = 0
 
 
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 
 from db import queries
-from pipelines.config import Section
 from pipelines.cycle import cycle, prepare
+from pipelines.jobs import DemoJob
 from pipelines.microworld.world import write_world
 from pipelines.setup import initialise
 from pipelines.stages import Result, Stage, run_stage
@@ -17,14 +17,6 @@ from recovery.errors import InputError
 
 STORY = """the story   a model learns documents, forgets how to follow instructions, and gets that back
             clean -> midtrained on new documents -> recovered by distillation from the clean model"""
-
-
-class DemoJob(Section):
-    """How much of the story to tell."""
-
-    cycles: int = 2
-    seed: int = 0
-    minutes_budget: float | None = None
 
 
 def demo(ws: Workspace, job: DemoJob, *, parent: str | None = None, key: str | None = None) -> Result:

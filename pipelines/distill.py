@@ -7,9 +7,10 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from pipelines import engines, guards, ingredients, training
-from pipelines.config import DistillConfig, EvalConfig, Section
+from pipelines.config import DistillConfig
 from pipelines.evaluate import evaluation_prompts
-from pipelines.merge import Kind, MergeJob, merged
+from pipelines.jobs import DistillJob, Kind, MergeJob
+from pipelines.merge import merged
 from pipelines.processes import launched
 from pipelines.prompts import Prompt, drop_leaks
 from pipelines.stages import Result, Stage, run_stage
@@ -19,23 +20,11 @@ from recovery.errors import InputError
 from recovery.methods import with_dials
 
 if TYPE_CHECKING:
+    from recovery.chat_model import ChatModel
     from recovery.checkpoints import Checkpoint
     from recovery.contexts import Messages
-    from recovery.models import ChatModel
-    from recovery.sampling import Sampler
+    from recovery.sampler import Sampler
     from recovery.traces import Tracer
-
-
-class DistillJob(Section):
-    """What a distillation was asked to do: enough to do it again."""
-
-    student: str
-    teacher: str
-    prompts: str
-    settings: DistillConfig
-    evaluation: EvalConfig  # whose prompts must not be trained on
-    docs: str | None = None  # what the student was taught; default: what its midtraining read
-    seed: int = 0
 
 
 def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: str | None = None) -> Result:

@@ -37,7 +37,7 @@ def _kernels() -> dict[str, Any]:
     from recovery import native
 
     there = native.library() is not None
-    detail = "compiled" if there else "none: with GCC (as `cc`) a CPU trains one and a half times as fast"
+    detail = "compiled" if there else "none: with GCC (as `cc`) small models are much faster on a CPU"
     return _row("kernels", there, detail, needed=False)
 
 

@@ -5,31 +5,18 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
 from db import queries
 from evals import drift as measures
 from pipelines import documents
-from pipelines.config import Section
+from pipelines.jobs import DriftJob
 from pipelines.midtrain import KEPT_TEXTS
 from pipelines.prompts import read_prompts
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
     from recovery.rollouts import Rollouts
-
-
-class DriftJob(Section):
-    """Which two checkpoints to set side by side, and on what."""
-
-    a: str  # the standard, mostly the clean one
-    b: str
-    prompts: str
-    count: int = Field(default=64, ge=2)  # prompts, and documents
-    max_new_tokens: int = Field(default=96, ge=1)
-    seed: int = 0
 
 
 def drift(ws: Workspace, job: DriftJob, *, parent: str | None = None, key: str | None = None) -> Result:
@@ -59,7 +46,8 @@ def _work(ws: Workspace, job: DriftJob, stage: Stage) -> Result:
 
 
 def _rollouts(stage: Stage, model: ChatModel, ids: list[list[int]], job: DriftJob, seed: int) -> Rollouts:
-    from recovery.sampling import InProcessSampler, SamplingParams
+    from recovery.sampler import SamplingParams
+    from recovery.sampling import InProcessSampler
 
     found = InProcessSampler(model).sample(ids, SamplingParams(job.max_new_tokens, seed=seed))
     stage.spend(tokens_sampled=found.n_tokens)

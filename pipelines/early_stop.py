@@ -18,16 +18,16 @@ from evals.exact import exact_p
 from pipelines.config import StopConfig
 from pipelines.prompts import Prompt, drop_leaks, read_prompts
 from recovery.errors import InputError
-from recovery.sampling import SamplingParams
+from recovery.sampler import SamplingParams
 from recovery.states import writes
 
 if TYPE_CHECKING:
-    from pipelines.distill import DistillJob
     from pipelines.ingredients import Data
+    from pipelines.jobs import DistillJob
     from pipelines.stages import Stage
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
     from recovery.rollouts import Rollouts
-    from recovery.sampling import Sampler
+    from recovery.sampler import Sampler
     from recovery.teachers import Teacher
 
 ALPHA = 0.05  # of one look

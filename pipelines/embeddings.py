@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from pipelines.tokens import Dialogue
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
     Source = Tokens | list[Dialogue]
 

@@ -16,11 +16,11 @@ from recovery.errors import InputError
 if TYPE_CHECKING:
     from pipelines.config import DistillConfig, EngineConfig
     from pipelines.workspace import Workspace
+    from recovery.chat_model import ChatModel
     from recovery.checkpoints import Checkpoint
     from recovery.dials import Method
     from recovery.engines import Engine, EngineSettings
-    from recovery.models import ChatModel
-    from recovery.sampling import Sampler
+    from recovery.sampler import Sampler
     from recovery.teachers import Teacher
     from recovery.vllm_server import Server
 

@@ -6,38 +6,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
 from db import queries
 from evals import ifeval, knowledge, task_names, tasks
 from evals.scores import Item, ModelCalls
-from pipelines.config import EvalConfig, Section
+from pipelines.config import EvalConfig
 from pipelines.cost import Flops
 from pipelines.engines import Engines, check_place
+from pipelines.jobs import EvalJob
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace
 from recovery.errors import InputError, RecoverError
 
 if TYPE_CHECKING:
     from evals.scores import Asked, Generate, Score
-    from recovery.models import ChatModel
-    from recovery.sampling import Sampler
+    from recovery.chat_model import ChatModel
+    from recovery.sampler import Sampler
 
 SUITES = task_names.OURS
 HUB_IFEVAL = "google/IFEval"
 MICROWORLD = "microworld"
-
-
-class EvalJob(Section):
-    """Which checkpoint to ask what."""
-
-    checkpoint: str
-    suites: tuple[str, ...]
-    settings: EvalConfig
-    earlier: dict[int, str] = Field(default_factory=dict)  # cycle -> probes of what it taught
-    output: str | None = None  # folder for lm-eval's own JSON and samples
-    seed: int = 0  # of sampled answers
-    label: str = "eval"
 
 
 def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str | None = None) -> Result:
@@ -257,7 +244,7 @@ class Answers:
     def _answer(
         self, prompts: list[list[int]], max_new_tokens: int, temperature: float = 0.0, seed: int = 0
     ) -> list[str]:
-        from recovery.sampling import SamplingParams
+        from recovery.sampler import SamplingParams
 
         params = SamplingParams(max_new_tokens, temperature, seed)
         responses = self.sampler.generate(

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from db.session import Database
     from pipelines.tokens import Tokens
     from pipelines.workspace import Workspace
+    from recovery.chat_model import ChatModel
     from recovery.checkpoints import Checkpoint
-    from recovery.models import ChatModel
 
 METRIC, EXPECTED = "clean_forward_kl", "expected_behaviour_loss"
 ROWS, ROW_TOKENS = 8, 64

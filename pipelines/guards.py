@@ -14,13 +14,13 @@ from pipelines.tripwire import COUNT, Tripwire, new_gaps
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
-    from pipelines.distill import DistillJob
     from pipelines.ingredients import Teachers
+    from pipelines.jobs import DistillJob
     from pipelines.stages import Stage
     from pipelines.workspace import Workspace
+    from recovery.chat_model import ChatModel
     from recovery.dials import Method
     from recovery.likelihood import Scorer
-    from recovery.models import ChatModel
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from pipelines.prompts import Prompt, read_prompts
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
-    from pipelines.distill import DistillJob
     from pipelines.engines import Engines
+    from pipelines.jobs import DistillJob
     from pipelines.workspace import Workspace
+    from recovery.chat_model import ChatModel
     from recovery.checkpoints import Checkpoint
     from recovery.contexts import Context
     from recovery.dials import Method
-    from recovery.models import ChatModel
     from recovery.rewards import Reward
     from recovery.teachers import CheckpointTeacher, Teacher
 

@@ -18,13 +18,14 @@ from db import queries
 from evals import knowledge
 from evals.knowledge import CLOZE, Probe
 from pipelines.commands import docs_companions
-from pipelines.evaluate import EvalJob, evaluate
+from pipelines.evaluate import evaluate
+from pipelines.jobs import EvalJob
 from pipelines.workspace import Workspace, placed
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
+    from recovery.chat_model import ChatModel
     from recovery.checkpoints import Checkpoint
-    from recovery.models import ChatModel
 
 MOST_CANDIDATES = 32
 

@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from pydantic import Field
-
-from pipelines.config import Section
+from pipelines.jobs import Kind, MergeJob
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace
 from recovery.errors import InputError
-
-Kind = Literal["linear", "slerp", "residual", "embeddings"]
-
-
-class MergeJob(Section):
-    """Whose weights to mix, how, and in which share."""
-
-    student: str
-    other: str
-    weight: float = Field(allow_inf_nan=True)  # so that require() can say what is wrong with it
-    kind: Kind = "linear"
-    origin: str | None = None  # residual: what `other` was tuned from
 
 
 def merge(ws: Workspace, job: MergeJob, *, parent: str | None = None, key: str | None = None) -> Result:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from pipelines import documents, embeddings, replay, training
 from pipelines.augment import load as rows_of
-from pipelines.config import EvalConfig, MidtrainConfig, Section, override, parse_pairs
+from pipelines.config import MidtrainConfig, override, parse_pairs
 from pipelines.documents import FileReport
 from pipelines.entities import MOST_CHARACTERS
 from pipelines.forecast import forecast
+from pipelines.jobs import MidtrainJob
 from pipelines.progress import reading_progress
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.tokens import Tokens, TokenStream, write_tokens
@@ -23,25 +24,13 @@ from recovery import files, preflight
 from recovery.methods import get
 from recovery.parallel import in_turn, once
 from recovery.rollouts import Dialogue, Rollouts
-from recovery.trainer import Microbatch
+from recovery.updater import Microbatch
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
 KEPT_TEXTS = "documents.jsonl"
 TOKENS = "tokens"  # the same as ids, while the run lasts
-
-
-class MidtrainJob(Section):
-    """What a midtraining run was asked to do: enough to do it again."""
-
-    docs: str
-    student: str
-    settings: MidtrainConfig
-    prompts: str | None = None  # asked of the clean model for the chat share
-    evaluation: EvalConfig | None = None  # whose prompts must not be among them
-    augment: str | None = None  # folder of augmented.jsonl
-    seed: int = 0
 
 
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:

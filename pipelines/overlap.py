@@ -15,8 +15,8 @@ from pipelines.entities import Entities, Term, entities, sample, sentences
 from pipelines.prompts import Prompt
 
 if TYPE_CHECKING:
+    from recovery.chat_model import ChatModel
     from recovery.likelihood import Scorer
-    from recovery.models import ChatModel
 
 Said = tuple[str, str]  # a sentence up to an entity's name, and what it says of it
 Newness = Callable[[list[Said]], list[float]]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recovery.errors import InputError, RecoverError
+from recovery.errors import InputError
 
 if TYPE_CHECKING:
     from pipelines.workspace import Workspace
@@ -74,48 +74,6 @@ def dismiss() -> None:
 
         parallel.start()
         parallel.share(None)
-
-
-def follow() -> None:
-    """What every process but the first does: take part in each training, until there are no more."""
-    from recovery import parallel
-
-    parallel.start()
-    nobody: Call | None = None
-    while (order := parallel.share(nobody)) is not None:
-        _take_part(order)
-
-
-def _take_part(order: Call) -> None:
-    from pipelines import distill, midtrain
-    from pipelines.stages import Stage
-    from pipelines.workspace import Workspace
-
-    with Workspace.open(order.home, order.database) as ws:
-        ws.tracker.db.write = _refuse  # type: ignore[method-assign]
-        silent: Any = Silent()
-        directory = ws.run_directory(order.run)
-        stage = Stage(order.run, order.kind, directory, silent, ws, silent, first=False)
-        if order.kind == "midtrain":
-            midtrain.work(ws, midtrain.MidtrainJob(**order.config), stage)
-        else:
-            distill.work(ws, distill.DistillJob(**order.config), stage)
-
-
-def _refuse(work: Any) -> Any:
-    raise RecoverError("only the first process writes the database: report this")
-
-
-class Silent:
-    """What a stage reports through where another process reports."""
-
-    def metrics(self, *args: Any, **kwargs: Any) -> None: ...
-    def progress(self, *args: Any, **kwargs: Any) -> None: ...
-    def traces(self, *args: Any, **kwargs: Any) -> None: ...
-    def spend(self, *args: Any, **kwargs: Any) -> None: ...
-    def save(self, *args: Any, **kwargs: Any) -> None: ...
-    def flush(self, *args: Any, **kwargs: Any) -> bool:
-        return True
 
 
 def launch(count: int) -> int:

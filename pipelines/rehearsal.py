@@ -22,10 +22,10 @@ from recovery.updater import Microbatch
 
 if TYPE_CHECKING:
     from pipelines.config import DistillConfig
-    from pipelines.distill import DistillJob
+    from pipelines.jobs import DistillJob
     from pipelines.stages import Stage
     from pipelines.workspace import Workspace
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
 METRIC = "rehearsal_loss"
 

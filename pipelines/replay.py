@@ -16,7 +16,7 @@ from recovery.errors import InputError
 from recovery.files import storage_errors
 
 if TYPE_CHECKING:
-    from pipelines.midtrain import MidtrainJob
+    from pipelines.jobs import MidtrainJob
     from pipelines.stages import Stage
     from pipelines.tokens import Tokens
     from pipelines.workspace import Workspace
@@ -83,7 +83,8 @@ def _answers(
     ws: Workspace, job: MidtrainJob, stage: Stage, prompts: Sequence[Prompt]
 ) -> list[tuple[list[int], int]]:
     """(prompt and answer, where the answer begins) of every answer that ended by itself."""
-    from recovery.sampling import InProcessSampler, SamplingParams
+    from recovery.sampler import SamplingParams
+    from recovery.sampling import InProcessSampler
 
     clean = ws.load(ws.clean())
     ids = [clean.prompt_ids(prompt.messages) for prompt in prompts]

@@ -7,14 +7,14 @@ from typing import Any
 
 from db import queries
 from pipelines.commands import distill_alone
-from pipelines.cycle import CycleJob, cycle
-from pipelines.demo import DemoJob, demo
-from pipelines.distill import DistillJob
-from pipelines.drift import DriftJob, drift
-from pipelines.evaluate import EvalJob, evaluate
-from pipelines.merge import MergeJob, merge
-from pipelines.midtrain import MidtrainJob, midtrain
-from pipelines.sweep import SweepJob, sweep
+from pipelines.cycle import cycle
+from pipelines.demo import demo
+from pipelines.drift import drift
+from pipelines.evaluate import evaluate
+from pipelines.jobs import CycleJob, DemoJob, DistillJob, DriftJob, EvalJob, MergeJob, MidtrainJob, SweepJob
+from pipelines.merge import merge
+from pipelines.midtrain import midtrain
+from pipelines.sweep import sweep
 from pipelines.workspace import Workspace
 from recovery.errors import InputError
 

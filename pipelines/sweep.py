@@ -5,29 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import Field
-
-from pipelines.config import EvalConfig, Section
-from pipelines.evaluate import EvalJob, evaluate
-from pipelines.merge import Kind, MergeJob, merge, require
+from pipelines.evaluate import evaluate
+from pipelines.jobs import EvalJob, MergeJob, SweepJob
+from pipelines.merge import merge, require
 from pipelines.stages import Result, Stage, run_stage
 from pipelines.workspace import Workspace
 from recovery.errors import InputError
 
 AXES = {"ifeval": "behaviour", "knowledge": "knowledge", "retention": "retention"}
 JUDGED = ("behaviour", "knowledge")  # what a point must be better in to stay on the front
-
-
-class SweepJob(Section):
-    """Which two checkpoints to merge in which shares, and how to measure what comes out."""
-
-    student: str
-    other: str
-    weights: tuple[float, ...] = Field(min_length=1)
-    kind: Kind = "linear"
-    origin: str | None = None
-    suites: tuple[str, ...]
-    settings: EvalConfig
 
 
 def sweep(ws: Workspace, job: SweepJob, *, parent: str | None = None, key: str | None = None) -> Result:

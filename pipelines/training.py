@@ -14,14 +14,15 @@ from recovery.checkpoints import TrainState
 from recovery.dials import Method
 from recovery.objective import Objective
 from recovery.survey import Survey
-from recovery.trainer import Batches, TrainConfig, TrainReport, token_loss, train
+from recovery.train_config import TrainConfig
+from recovery.trainer import Batches, TrainReport, token_loss, train
 
 if TYPE_CHECKING:
     import torch
 
     from pipelines.workspace import Workspace
+    from recovery.chat_model import ChatModel
     from recovery.checkpoints import Checkpoint
-    from recovery.models import ChatModel
 
 Check = Callable[[int, dict[str, float]], str | None]  # a trainer's `should_stop`
 SHOWN = ("loss", "reverse_kl", "tokens_per_second")

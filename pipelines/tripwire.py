@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pipelines.cloze import Cloze, clozes
 
 if TYPE_CHECKING:
+    from recovery.chat_model import ChatModel
     from recovery.likelihood import Pair, Scorer
-    from recovery.models import ChatModel
 
 METRIC = "new_cloze_probability"
 COUNT, CANDIDATES = 48, 240

@@ -15,8 +15,8 @@ from pipelines.progress import Progress
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
+    from recovery.chat_model import ChatModel
     from recovery.checkpoints import Checkpoint, CheckpointStore
-    from recovery.models import ChatModel
 
 
 @dataclass

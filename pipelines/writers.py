@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from recovery.errors import InputError, RecoverError
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
 KEY_VARIABLE = "RECOVER_API_KEY"
 TEMPORARY = {408, 409, 425, 429, 500, 502, 503, 504, 529}
@@ -44,7 +44,8 @@ class LocalWriter:
         self.name = f"{name}:{max_new_tokens}:{temperature}:{seed}"
 
     def write(self, requests: Sequence[str]) -> list[str]:
-        from recovery.sampling import InProcessSampler, SamplingParams
+        from recovery.sampler import SamplingParams
+        from recovery.sampling import InProcessSampler
 
         prompts = [self.chat_model.prompt_ids([{"role": "user", "content": text}]) for text in requests]
         params = SamplingParams(self.limit, self.temperature, self.seed)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
     from recovery.rollouts import Dialogue
 
 Messages = list[dict[str, str]]

@@ -20,11 +20,13 @@ from torch import Tensor
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.models import logits_of
 from recovery.rollouts import Rollouts
-from recovery.sampling import SamplingParams, without_stops
-from recovery.teachers import Contexts, TeacherScores, evaluating, score
+from recovery.sampler import SamplingParams
+from recovery.sampling import without_stops
+from recovery.teacher_scores import TeacherScores
+from recovery.teachers import Contexts, evaluating, score
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
 log = logging.getLogger(__name__)
 Answer = TypeVar("Answer")

@@ -20,16 +20,18 @@ from recovery.contexts import Context, Item, Views, prompt, response
 from recovery.dials import Method
 from recovery.errors import InputError
 from recovery.rewards import Reward, group_advantages, score
-from recovery.sampling import SamplingParams
+from recovery.sampler import SamplingParams
 from recovery.states import WRITERS, Desk
 from recovery.teachers import SelfTeacher, scored
-from recovery.trainer import Microbatch, Reporting, step_seed
+from recovery.trainer import Reporting, step_seed
+from recovery.updater import Microbatch
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
     from recovery.rollouts import Rollouts
-    from recovery.sampling import Sampler
-    from recovery.teachers import Teacher, TeacherScores
+    from recovery.sampler import Sampler
+    from recovery.teacher_scores import TeacherScores
+    from recovery.teachers import Teacher
 
 READ_STATES = ("data", "mix")  # need pairs
 STUDENT_STATES = ("student", "student-kept", "mix", "teacher-mix")  # tokens with odds to compare with

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recovery.rollouts import Rollouts
-from recovery.teachers import TeacherScores, evaluating, score
+from recovery.teacher_scores import TeacherScores
+from recovery.teachers import evaluating, score
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
 Pair = tuple[list[int], list[int]]
 Scorer = Callable[[Rollouts], TeacherScores]

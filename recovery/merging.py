@@ -32,7 +32,7 @@ from recovery.hub import locate
 from recovery.weights import SAFETENSORS_DTYPES, TensorSlot, tensor_slots, weight_files
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
 KINDS = ("linear", "slerp", "residual", "embeddings")
 CHUNK = 2**24  # numbers held of a tensor at once: 64 MB in fp32

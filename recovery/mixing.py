@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from recovery.rollouts import Rollouts
-from recovery.sampling import SamplingParams, _Batch, _decoding
+from recovery.sampler import SamplingParams
+from recovery.sampling import _Batch, _decoding
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
     from recovery.teachers import CheckpointTeacher
 
 

@@ -27,7 +27,7 @@ from recovery.forward import kind
 from recovery.native import Comparison, compare
 
 if TYPE_CHECKING:
-    from recovery.teachers import TeacherScores
+    from recovery.teacher_scores import TeacherScores
 
 Head = Callable[[Tensor], Tensor]
 # Logits held at once when the caller names no chunk, at least and at most. In fp32: 24 MiB, which a heap

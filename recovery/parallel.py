@@ -25,7 +25,7 @@ from recovery.objective import Loss
 from recovery.rollouts import Rollouts, joined
 
 if TYPE_CHECKING:
-    from recovery.sampling import Sampler, SamplingParams
+    from recovery.sampler import Sampler, SamplingParams
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=14)  # others wait as long as the first one evaluates, or writes a report

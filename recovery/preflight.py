@@ -18,12 +18,14 @@ from recovery.forward import plain_states
 from recovery.models import can_pack, hidden_states, logits_of, unwrap
 from recovery.objective import Objective
 from recovery.rollouts import Rollouts
-from recovery.sampling import InProcessSampler, Sampler, SamplingParams
+from recovery.sampler import Sampler, SamplingParams
+from recovery.sampling import InProcessSampler
 from recovery.teachers import evaluating, score
-from recovery.trainer import Microbatch, token_loss
+from recovery.trainer import token_loss
+from recovery.updater import Microbatch
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
 Messages = Sequence[dict[str, Any]]
 MAX_TOKENS = 8192  # read at once

@@ -1,6 +1,6 @@
-"""Who writes: the Sampler protocol and the sampler that runs inside this process.
+"""The sampler that runs inside this process.
 
-The in-process sampler decodes on transformers' own model. What makes it faster than `generate`: keys and
+It decodes on transformers' own model. What makes it faster than `generate`: keys and
 values are written in place instead of concatenated, grouped queries read them without repeating them, one
 uniform number a row replaces noise over the whole vocabulary, prompts are read beside others of their length
 and equal ones once, rows that have ended leave the batch, and small models take a shorter way (decoder.py).
@@ -11,8 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -32,45 +31,17 @@ from recovery.native import Rows, Writing
 from recovery.near import UNLIKE, near
 from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
+from recovery.sampler import SamplingParams
 from recovery.slots import Slots, attend, mask_of, sees_all
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
     from recovery.reader import Reader
-
-__all__ = ["InProcessSampler", "Rollouts", "Sampler", "SamplingParams"]
 
 AT_ONCE = 8  # steps, before anybody is heard who wants to stop
 LEAVE_SHARE = 0.125  # ended rows leave the batch when they are this share of it
 PIECE, BELOW_ONE = 128, 1 - 1e-12  # entries of a vocabulary; a share that rounding leaves below the whole
 ATTENTION = "recover_decode"
-
-
-@dataclass(frozen=True)
-class SamplingParams:
-    """How to sample. No top-p or top-k: a loss over the whole vocabulary needs samples from all of it."""
-
-    max_new_tokens: int = 256
-    temperature: float = 1.0  # 0 takes the most likely token
-    seed: int = 0
-    first: int = 0  # the place of the first prompt, where these are a part of a longer list
-
-    def __post_init__(self) -> None:
-        if self.max_new_tokens < 1:
-            raise InputError(f"sampling: max_new_tokens {self.max_new_tokens}: give at least 1")
-        if not 0 <= self.temperature < float("inf"):
-            raise InputError(
-                f"sampling: temperature {self.temperature}: give 0 (greedy) or a positive number"
-            )
-
-
-class Sampler(Protocol):
-    def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts: ...
-
-    def generate(
-        self, prompts: Sequence[Sequence[int]], params: SamplingParams,
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> list[list[int]]: ...  # fmt: skip
 
 
 class InProcessSampler:

@@ -17,7 +17,7 @@ from recovery.models import hidden_states, logits_of, states_at
 from recovery.rollouts import Rollouts
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
 MAX_TOKENS = 8192  # of one forward pass
 CHUNK = 2048  # tokens whose whole distributions are held at once

@@ -19,12 +19,13 @@ from recovery.errors import InputError
 from recovery.mixing import MixedSampler
 from recovery.parallel import SplitSampler
 from recovery.rollouts import Rollouts, joined
-from recovery.sampling import InProcessSampler, Sampler, SamplingParams
+from recovery.sampler import Sampler, SamplingParams
+from recovery.sampling import InProcessSampler
 from recovery.teachers import CheckpointTeacher, RoutedTeacher, Teacher
 
 if TYPE_CHECKING:
+    from recovery.chat_model import ChatModel
     from recovery.contexts import Views
-    from recovery.models import ChatModel
 
 KEPT_REWARD = 1.0  # what an answer must earn to be imitated
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,37 +24,14 @@ from recovery.forward import read_at_once
 from recovery.models import adapter_off, logits_of, states_at
 from recovery.parallel import gathered
 from recovery.rollouts import Rollouts
+from recovery.teacher_scores import TeacherScores
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
 KINDS = ("dense", "sampled", "topk")
 HEAD_ENTRIES = 2**26  # logits held at once when a teacher keeps less than the whole distribution
 Contexts = Sequence[Sequence[int]]  # the teacher's prompt of each row, as token ids
-
-
-@dataclass(frozen=True)
-class TeacherScores:
-    """One of: the whole distribution, as hidden states and the head that turns them into logits (never N x V
-    numbers); the log-probability of each counted token; or that and the K likeliest entries."""
-
-    hidden_ND: Tensor | None = None
-    head: Callable[[Tensor], Tensor] | None = None
-    sampled_logprobs_N: Tensor | None = None
-    ids_NK: Tensor | None = None
-    logprobs_NK: Tensor | None = None
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> TeacherScores:
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))
-        changed: dict[str, Any] = {k: change(v) if isinstance(v, Tensor) else v for k, v in values}
-        return TeacherScores(**changed)
-
-    def take(self, index_N: Tensor) -> TeacherScores:
-        """The scores of these tokens in this order."""
-        return self._map(lambda values: values[index_N.to(values.device)])
-
-    def to(self, device: torch.device | str) -> TeacherScores:
-        return self._map(lambda values: values.to(device))
 
 
 class Teacher(Protocol):

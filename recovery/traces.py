@@ -19,11 +19,12 @@ from torch import Tensor
 
 from recovery import divergences
 from recovery.models import logits_of, states_at
-from recovery.teachers import TeacherScores, evaluating
+from recovery.teacher_scores import TeacherScores
+from recovery.teachers import evaluating
 from recovery.updater import Microbatch
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
     from recovery.objective import Objective, View
     from recovery.rollouts import Rollouts
 

@@ -24,8 +24,8 @@ from recovery.objective import Loss
 from recovery.rollouts import Rollouts
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
-    from recovery.trainer import TrainConfig
+    from recovery.chat_model import ChatModel
+    from recovery.train_config import TrainConfig
 
 
 class Microbatch(NamedTuple):

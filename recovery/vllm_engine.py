@@ -21,8 +21,8 @@ from recovery.trainer import step_seed
 from recovery.weights import checkpoint_tensors
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
-    from recovery.sampling import SamplingParams
+    from recovery.chat_model import ChatModel
+    from recovery.sampler import SamplingParams
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM allocates for
 MAX_ENTRIES = 128  # a token's likeliest entries that may be asked for

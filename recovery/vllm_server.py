@@ -32,8 +32,8 @@ from recovery.trainer import step_seed
 from recovery.vllm_engine import MAX_ENTRIES, QUIET, heard, lora_rank, lora_targets, require_vllm
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
-    from recovery.sampling import SamplingParams
+    from recovery.chat_model import ChatModel
+    from recovery.sampler import SamplingParams
 
 AT_ONCE = 256  # requests on their way to one server
 REVIVE_SECONDS = 60.0  # how long a server that somebody else runs may take to come back

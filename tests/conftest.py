@@ -17,7 +17,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 torch.set_flush_denormal(True)

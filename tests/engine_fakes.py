@@ -17,11 +17,13 @@ from typing import Any
 
 import torch
 
+from recovery.chat_model import ChatModel
 from recovery.engines import Heard, OnProgress, Written
 from recovery.errors import EngineLost
-from recovery.models import ChatModel, unwrap
+from recovery.models import unwrap
 from recovery.rollouts import Rollouts
-from recovery.sampling import InProcessSampler, SamplingParams
+from recovery.sampler import SamplingParams
+from recovery.sampling import InProcessSampler
 from recovery.teachers import CheckpointTeacher
 from recovery.vllm_engine import _tensors_in
 

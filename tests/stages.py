@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipelines import config
 from pipelines.config import DistillConfig
-from pipelines.distill import DistillJob
+from pipelines.jobs import DistillJob
 
 PRESET = config.parse(config.preset_text("microworld"), "preset")
 

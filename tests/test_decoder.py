@@ -14,10 +14,12 @@ from test_sampling import STOPS, generated, prompts_of, teacher_forced
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from recovery import fused, llama
+from recovery.chat_model import ChatModel
 from recovery.decoder import PROVEN, Decoder, decoder_of
-from recovery.models import ChatModel, LoraSpec, adapter_off, add_lora, unwrap
+from recovery.models import LoraSpec, adapter_off, add_lora, unwrap
 from recovery.rollouts import Rollouts
-from recovery.sampling import InProcessSampler, SamplingParams, remaining
+from recovery.sampler import SamplingParams
+from recovery.sampling import InProcessSampler, remaining
 from recovery.slots import Slots
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernels")

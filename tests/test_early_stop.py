@@ -13,9 +13,10 @@ import tiny
 from db import curves, queries
 from pipelines import config, training
 from pipelines.config import StopConfig
-from pipelines.distill import DistillJob, distill
+from pipelines.distill import distill
 from pipelines.early_stop import BehaviourBack, hold_out
 from pipelines.ingredients import read_data
+from pipelines.jobs import DistillJob
 from pipelines.setup import initialise
 from pipelines.stages import Stage, run_stage
 from pipelines.training import any_of

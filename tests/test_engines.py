@@ -18,11 +18,12 @@ from engine_fakes import TinyEngine, serving, step
 from pipelines.config import DistillConfig, OptimizerConfig
 from pipelines.engines import check, check_place
 from recovery import guard, methods
+from recovery.chat_model import ChatModel
 from recovery.engines import EngineSampler, EngineSettings, EngineTeacher, own_logprobs
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.lane import Lane
-from recovery.models import ChatModel
-from recovery.sampling import InProcessSampler, SamplingParams
+from recovery.sampler import SamplingParams
+from recovery.sampling import InProcessSampler
 from recovery.teachers import CheckpointTeacher
 from recovery.vllm_engine import heard, lora_rank, lora_targets
 from recovery.vllm_server import Entry, ServerEngine

@@ -12,18 +12,21 @@ import tiny
 import torch
 
 from recovery import methods
+from recovery.chat_model import ChatModel
 from recovery.checkpoints import TrainState
 from recovery.contexts import Context
 from recovery.dials import Method
 from recovery.episodes import Episodes, Sizes, drawn, minibatches
 from recovery.errors import InputError
 from recovery.methods import METHODS, with_dials
-from recovery.models import ChatModel
 from recovery.objective import Objective
 from recovery.rollouts import Rollouts
-from recovery.sampling import InProcessSampler, SamplingParams
+from recovery.sampler import SamplingParams
+from recovery.sampling import InProcessSampler
 from recovery.teachers import CheckpointTeacher, RoutedTeacher, SelfTeacher, Teacher
-from recovery.trainer import Microbatch, Stateful, TrainConfig, token_loss, train
+from recovery.train_config import TrainConfig
+from recovery.trainer import Stateful, token_loss, train
+from recovery.updater import Microbatch
 
 SIZES = Sizes(prompts_per_step=2, samples_per_prompt=2, max_new_tokens=8, microbatch_tokens=200)
 SECRET = "QXZ"

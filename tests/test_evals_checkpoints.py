@@ -12,7 +12,8 @@ import tiny
 from db import queries
 from db.errors import NotFound
 from pipelines.config import EvalConfig
-from pipelines.evaluate import EvalJob, evaluate
+from pipelines.evaluate import evaluate
+from pipelines.jobs import EvalJob
 from pipelines.setup import initialise
 from pipelines.workspace import Workspace
 

@@ -13,7 +13,8 @@ import tiny
 from evals import task_names, tasks
 from evals.scores import ModelCalls
 from pipelines.config import EvalConfig
-from pipelines.evaluate import EvalJob, evaluate
+from pipelines.evaluate import evaluate
+from pipelines.jobs import EvalJob
 from pipelines.setup import initialise
 from pipelines.workspace import Workspace
 from recovery.errors import InputError

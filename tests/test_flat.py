@@ -19,9 +19,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers import modeling_flash_attention_utils as packages
 
 from recovery import flat, models
+from recovery.chat_model import ChatModel
 from recovery.errors import InputError
 from recovery.forward import can_pack, hidden_states, plain_states, states_at
-from recovery.models import ChatModel, LoraSpec, ModelSpec, add_lora
+from recovery.models import LoraSpec, ModelSpec, add_lora
 from recovery.packed import Packed
 
 IN_ROWS = {"bloom"}  # positions are no inputs of it

@@ -12,8 +12,9 @@ import tiny
 import torch
 
 from pipelines import config, ingredients
-from pipelines.distill import DistillJob, distill, show_prompts
+from pipelines.distill import distill, show_prompts
 from pipelines.engines import Engines
+from pipelines.jobs import DistillJob
 from pipelines.microworld.world import prompt_rows
 from pipelines.prompts import read_prompts
 from pipelines.setup import initialise

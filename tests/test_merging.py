@@ -20,9 +20,10 @@ from stages import PRESET
 from db import queries
 from pipelines import config
 from pipelines.distill import distill
-from pipelines.merge import MergeJob, merge
+from pipelines.jobs import MergeJob, SweepJob
+from pipelines.merge import merge
 from pipelines.setup import initialise
-from pipelines.sweep import SweepJob, pareto, sweep
+from pipelines.sweep import pareto, sweep
 from pipelines.workspace import Workspace
 from recovery import merging
 from recovery.errors import InputError

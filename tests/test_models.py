@@ -16,9 +16,10 @@ from huggingface_hub import errors
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from recovery import models
+from recovery.chat_model import ChatModel
 from recovery.checkpoints import CheckpointStore
 from recovery.errors import InputError, RecoverError
-from recovery.models import ChatModel, LoraSpec, ModelSpec, adapter_off, add_lora, weights_sha256
+from recovery.models import LoraSpec, ModelSpec, adapter_off, add_lora, weights_sha256
 
 TOKENS = torch.tensor([[72, 101, 108, 108, 111], [5, 0, 9, 200, 7]])
 

@@ -16,7 +16,7 @@ from recovery.dials import Method
 from recovery.errors import InputError
 from recovery.methods import METHODS, get, with_dials
 from recovery.objective import Loss, Objective
-from recovery.teachers import TeacherScores
+from recovery.teacher_scores import TeacherScores
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernels")
 N, D, V, STOP = 23, 6, 32, (3, 5)

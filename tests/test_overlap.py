@@ -12,9 +12,9 @@ from pipelines.guards import Taught, guard
 from pipelines.ingredients import Data
 from pipelines.overlap import newness, overlap
 from pipelines.prompts import Prompt
+from recovery.chat_model import ChatModel
 from recovery.errors import InputError
 from recovery.likelihood import reader
-from recovery.models import ChatModel
 
 TEXTS = [
     "Ada Horn lives in Oslo. Since then Ada Horn plays the harp.",

@@ -11,12 +11,13 @@ import tiny
 import torch
 
 from pipelines.config import Mix
-from pipelines.midtrain import MidtrainJob, midtrain
+from pipelines.jobs import MidtrainJob
+from pipelines.midtrain import midtrain
 from pipelines.progress import Progress
 from pipelines.setup import initialise
 from pipelines.workspace import Workspace
 from recovery import preflight
-from recovery.models import ChatModel
+from recovery.chat_model import ChatModel
 
 TEXTS = ["The cat sat.", "A dog ran over the hill and back.", "It rains."]
 

@@ -10,10 +10,11 @@ import tiny
 import torch
 
 from recovery import preflight
+from recovery.chat_model import ChatModel
 from recovery.errors import GateError
-from recovery.models import ChatModel
 from recovery.rollouts import Rollouts
-from recovery.sampling import InProcessSampler, SamplingParams
+from recovery.sampler import SamplingParams
+from recovery.sampling import InProcessSampler
 
 PROMPTS = [[{"role": "user", "content": f"Tell me about the number {n}."}] for n in range(40)]
 

@@ -21,7 +21,7 @@ from recovery.methods import get
 from recovery.models import LoraSpec, adapter_off, add_lora
 from recovery.objective import Objective
 from recovery.reader import PROVEN
-from recovery.teachers import TeacherScores
+from recovery.teacher_scores import TeacherScores
 
 pytestmark = pytest.mark.skipif(native.library() is None, reason="no compiler here")
 TOKENS = torch.arange(28).view(2, 14) % 23

@@ -17,8 +17,9 @@ from stages import PRESET
 
 from db import curves, queries
 from pipelines import config, training
-from pipelines.distill import DistillJob, distill
-from pipelines.midtrain import MidtrainJob, midtrain
+from pipelines.distill import distill
+from pipelines.jobs import DistillJob, MidtrainJob
+from pipelines.midtrain import midtrain
 from pipelines.rehearsal import METRIC, Rehearsal
 from pipelines.setup import initialise
 from pipelines.tokens import Tokens
@@ -27,8 +28,8 @@ from pipelines.workspace import Workspace
 from recovery.methods import get
 from recovery.objective import Loss, Objective
 from recovery.rollouts import Rollouts
-from recovery.trainer import Microbatch, token_loss
-from recovery.updater import Sums
+from recovery.trainer import token_loss
+from recovery.updater import Microbatch, Sums
 
 DOCUMENTS = 60
 SETTINGS = config.override(PRESET.distill, {

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from recovery.errors import InputError
 from recovery.grouping import PASS, alike
 from recovery.rollouts import Rollouts
-from recovery.sampling import InProcessSampler, SamplingParams, choose
+from recovery.sampler import SamplingParams
+from recovery.sampling import InProcessSampler, choose
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernels")
 

@@ -11,13 +11,15 @@ import tiny
 import torch
 
 from recovery import methods
+from recovery.chat_model import ChatModel
 from recovery.contexts import Context, Views
 from recovery.dials import STATES, Method
 from recovery.errors import InputError
 from recovery.mixing import MixedSampler, mixed_logits
-from recovery.models import ChatModel, LoraSpec, add_lora
+from recovery.models import LoraSpec, add_lora
 from recovery.rollouts import Rollouts
-from recovery.sampling import InProcessSampler, SamplingParams
+from recovery.sampler import SamplingParams
+from recovery.sampling import InProcessSampler
 from recovery.states import WRITERS, Desk, joined
 from recovery.teachers import AdapterOffTeacher, CheckpointTeacher, RoutedTeacher
 

@@ -12,7 +12,8 @@ from recovery.methods import METHODS
 from recovery.objective import Loss, Objective
 from recovery.rollouts import Rollouts
 from recovery.survey import Survey
-from recovery.trainer import TrainConfig, token_loss, train
+from recovery.train_config import TrainConfig
+from recovery.trainer import token_loss, train
 
 NAMES = ("density", "bias", "concentration")
 WANTED = {f"{kind}_{name}" for kind in ("signal", "gradient") for name in NAMES}

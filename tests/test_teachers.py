@@ -9,14 +9,8 @@ import torch
 from recovery.errors import InputError
 from recovery.models import LoraSpec, add_lora
 from recovery.rollouts import Rollouts
-from recovery.teachers import (
-    AdapterOffTeacher,
-    CheckpointTeacher,
-    RoutedTeacher,
-    SelfTeacher,
-    TeacherScores,
-    scored,
-)
+from recovery.teacher_scores import TeacherScores
+from recovery.teachers import AdapterOffTeacher, CheckpointTeacher, RoutedTeacher, SelfTeacher, scored
 
 SHAPES = ((3, 4), (1, 9), (6, 1), (2, 2), (5, 5))
 

@@ -18,13 +18,15 @@ from db import traces as stored
 from db.errors import NotFound
 from db.tracker import Tracker
 from recovery import traces
+from recovery.chat_model import ChatModel
 from recovery.episodes import Episodes, Sizes
 from recovery.methods import METHODS
-from recovery.models import ChatModel, LoraSpec, add_lora
+from recovery.models import LoraSpec, add_lora
 from recovery.objective import Objective
 from recovery.sampling import InProcessSampler
 from recovery.teachers import CheckpointTeacher
-from recovery.trainer import TrainConfig, token_loss, train
+from recovery.train_config import TrainConfig
+from recovery.trainer import token_loss, train
 
 SIZES = Sizes(prompts_per_step=3, samples_per_prompt=2, max_new_tokens=9, microbatch_tokens=60)
 

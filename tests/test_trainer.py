@@ -15,14 +15,18 @@ import tiny
 import torch
 
 from recovery import methods
+from recovery.chat_model import ChatModel
 from recovery.checkpoints import TrainState
 from recovery.errors import InputError, NonFiniteLoss
-from recovery.models import ChatModel, LoraSpec, add_lora
+from recovery.models import LoraSpec, add_lora
 from recovery.objective import Loss, Objective
 from recovery.rollouts import Rollouts
-from recovery.sampling import InProcessSampler, SamplingParams
+from recovery.sampler import SamplingParams
+from recovery.sampling import InProcessSampler
 from recovery.teachers import AdapterOffTeacher, CheckpointTeacher, SelfTeacher, Teacher, scored
-from recovery.trainer import Microbatch, TrainConfig, TrainReport, lr_at, step_seed, token_loss, train
+from recovery.train_config import TrainConfig, lr_at
+from recovery.trainer import TrainReport, step_seed, token_loss, train
+from recovery.updater import Microbatch
 
 CONFIG = TrainConfig(steps=6, learning_rate=1e-3, warmup_steps=2, weight_decay=0.01, seed=5, save_every=1)
 TIMES = {"tokens_per_second", "step_seconds", "eta_seconds", "batch_seconds"}

@@ -15,7 +15,8 @@ from stages import PRESET
 from db import queries
 from pipelines import config, embeddings, training
 from pipelines.distill import distill
-from pipelines.midtrain import MidtrainJob, document, midtrain
+from pipelines.jobs import MidtrainJob
+from pipelines.midtrain import document, midtrain
 from pipelines.setup import initialise
 from pipelines.workspace import Workspace
 

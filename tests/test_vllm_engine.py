@@ -18,10 +18,12 @@ import tiny
 import torch
 
 from recovery import preflight
+from recovery.chat_model import ChatModel
 from recovery.engines import EngineSampler, EngineSettings, EngineTeacher, own_logprobs
 from recovery.errors import RecoverError
-from recovery.models import ChatModel, LoraSpec, ModelSpec, add_lora, load
-from recovery.sampling import InProcessSampler, SamplingParams
+from recovery.models import LoraSpec, ModelSpec, add_lora, load
+from recovery.sampler import SamplingParams
+from recovery.sampling import InProcessSampler
 from recovery.teachers import CheckpointTeacher
 from recovery.vllm_engine import VllmEngine
 from recovery.vllm_server import Server, ServerEngine

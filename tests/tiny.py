@@ -10,7 +10,7 @@ import torch
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
 IM_START, IM_END, END_OF_TEXT = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 TEMPLATE = (
@@ -68,6 +68,6 @@ def save(directory: Path | str, seed: int = 0, **overrides: Any) -> Path:
 
 def chat_model(seed: int = 0, *, template_args: dict[str, Any] | None = None, **overrides: Any) -> ChatModel:
     """The tiny model and tokenizer wrapped as the house passes them around; nothing touches the disk."""
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
     return ChatModel.of(model(seed, **overrides), tokenizer(), path="tiny", template_args=template_args)

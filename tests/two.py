@@ -16,14 +16,17 @@ import torch
 
 from pipelines.prompts import Prompt
 from recovery import methods, models, parallel
+from recovery.chat_model import ChatModel
 from recovery.checkpoints import TrainState
 from recovery.episodes import Episodes, Sizes
-from recovery.models import ChatModel, LoraSpec, add_lora
+from recovery.models import LoraSpec, add_lora
 from recovery.objective import Objective
 from recovery.rollouts import Rollouts
 from recovery.sampling import InProcessSampler
 from recovery.teachers import AdapterOffTeacher, CheckpointTeacher
-from recovery.trainer import Microbatch, TrainConfig, token_loss, train
+from recovery.train_config import TrainConfig
+from recovery.trainer import token_loss, train
+from recovery.updater import Microbatch
 
 CONFIG = TrainConfig(steps=3, learning_rate=1e-3, weight_decay=0.01, seed=5, save_every=1)
 SEEN = ("loss", "grad_norm", "tokens", "entropy")

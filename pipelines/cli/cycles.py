@@ -23,7 +23,8 @@ AXES = ("behaviour", "knowledge", "retention")
 @click.pass_obj
 def demo_command(session: Session, cycles: int, seed: int, minutes_budget: float | None) -> None:
     """The whole story on a tiny model, offline: learn, forget, recover."""
-    from pipelines.demo import DemoJob, demo
+    from pipelines.demo import demo
+    from pipelines.jobs import DemoJob
 
     with session.workspace(create=True) as ws:
         found = demo(ws, DemoJob(cycles=cycles, seed=seed, minutes_budget=minutes_budget), key=ws.new_key())

@@ -66,7 +66,9 @@ def main() -> None:
     session = Session()
     try:
         if processes.place():
-            processes.follow()
+            from pipelines import following
+
+            following.follow()
             return
         cli.main(obj=session, prog_name="recover", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

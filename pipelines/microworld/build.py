@@ -20,9 +20,9 @@ from pipelines.microworld.world import part_of
 from pipelines.progress import Progress, duration
 
 if TYPE_CHECKING:
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
     from recovery.rollouts import Dialogue
-    from recovery.trainer import Microbatch
+    from recovery.updater import Microbatch
 
 VOCABULARY = 1792
 SHAPE: dict[str, Any] = {
@@ -94,7 +94,7 @@ def build_model(tokenizer: Any, seed: int) -> ChatModel:
     import torch
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
-    from recovery.models import ChatModel
+    from recovery.chat_model import ChatModel
 
     torch.set_flush_denormal(True)
     torch.manual_seed(seed)
@@ -113,7 +113,7 @@ class Curriculum:
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
         from recovery.rollouts import Rollouts
-        from recovery.trainer import Microbatch
+        from recovery.updater import Microbatch
 
         rng = random.Random(f"microworld:build:{self.seed}:{step}")
         sequences, tokens = [], 0
@@ -135,7 +135,8 @@ def build(directory: Path, *, seed: int = 0, steps: int = STEPS, progress: Progr
     from recovery import models
     from recovery.methods import get
     from recovery.objective import Objective
-    from recovery.trainer import TrainConfig, token_loss, train
+    from recovery.train_config import TrainConfig
+    from recovery.trainer import token_loss, train
 
     shown = progress or Progress()
     chat_model = build_model(build_tokenizer(), seed)
