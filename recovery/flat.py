@@ -124,6 +124,7 @@ def by_groups(
 
 
 @lru_cache(maxsize=4)  # all layers ask for the same
+@torch.inference_mode(False)  # and what is read now may be trained on next
 def _groups(starts: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:
     """Which tokens make each group's rows, any where there is none; and where in all of them each is."""
     begins, lengths = torch.tensor(starts[:-1]), torch.tensor(starts).diff()

@@ -154,6 +154,14 @@ def test_checkpoints_of_gradients_and_adapters_train_the_same() -> None:
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * float(other.abs().max()))
 
 
+def test_what_was_only_read_can_be_trained_on() -> None:
+    """How sequences are grouped is remembered, also from where no tensor may have a gradient."""
+    model, given = in_one_row(tiny.model()), ragged(8, [9, 4, 17])
+    with torch.inference_mode():
+        states = hidden_states(model, *given)
+    torch.testing.assert_close(states_and_slopes(model, hidden_states, *given)[0], states[given[1]])
+
+
 def test_nothing_but_padding_is_nothing() -> None:
     states = hidden_states(in_one_row(tiny.model()), *ragged(0, [0, 0]))
     assert not states.any()
