@@ -58,6 +58,7 @@ def distill_job(
     stop_when_recovered: bool = False, overlap: str | None = None, tripwire: float | None = None,
     docs: Path | None = None, seed: int | None = None, sampler: str | None = None,
     teacher_engine: str | None = None, merge: float | None = None, rehearsal: float | None = None,
+    ahead: int | None = None,
 ) -> DistillJob:  # fmt: skip
     chosen_method = with_method(ws.config.distill, method, parse_pairs(",".join(dials)))
     by_name = {**ws.config.distill.routes, **parse_pairs(",".join(routes))}
@@ -65,7 +66,7 @@ def distill_job(
         context = str(Path(context).absolute())
     settings = override(chosen_method, {
         "steps": steps, "pairs": placed(pairs), "context": context,
-        "reward": reward, "sampler": sampler, "teacher_engine": teacher_engine,
+        "reward": reward, "sampler": sampler, "teacher_engine": teacher_engine, "ahead": ahead,
         "routes": {name: ws.checkpoint(place).id for name, place in by_name.items()},
         "overlap": overlap, "merge": merge, "rehearsal": rehearsal, "tripwire_share": tripwire,
     })  # fmt: skip

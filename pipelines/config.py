@@ -212,6 +212,11 @@ class DistillConfig(Section):
     teacher_engine: str = Field(
         default="inprocess", description="who scores; beyond inprocess for opd-topk and opd-sampled only"
     )
+    ahead: int = Field(
+        default=0, ge=0, le=1,
+        description="1: the next answers are written while these are scored and trained on, one step off; "
+        "wants a sampler other than inprocess",
+    )
     steps: int = Field(default=100, ge=1, description="batches of samples")
     prompts_per_step: int = Field(default=64, ge=1, description="different prompts in a batch")
     samples_per_prompt: int = Field(default=4, ge=1, description="answers of the student to each")

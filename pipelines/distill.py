@@ -60,9 +60,10 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
     from pipelines import early_stop
     from pipelines import rehearsal as rehearsed
     from recovery import parallel
+    from recovery.ahead import Ahead
     from recovery.episodes import Episodes, Sizes
 
-    method, settings = with_dials(job.settings.method, job.settings.dials), job.settings
+    method, settings = _method(job.settings), job.settings
     asked = evaluation_prompts(job.evaluation, stage)
     data, probe = early_stop.hold_out(job, _without_leaks(job, method, stage, asked), asked)
     reward, data = ingredients.read_reward(job, method, data)
@@ -81,10 +82,13 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
         weights=[row.weight for row in data.rows],
         rehearsal=rehearsed.rehearsal(ws, job, student, method.epochs, stage),
         on_scored=_tracer(stage, student, method, settings.steps),
+        ahead=Ahead(alone, settings.steps, settings.save_every) if settings.ahead else None,  # type: ignore[arg-type]
     )  # fmt: skip
     if settings.preflight and stage.first and (data.prompts or method.teacher != "none"):
         _preflight(stage, student, list(teachers.models.values()), data.prompts or data.pairs, alone)
     stage.say(f"  method       {_in_words(method, job, data)}")
+    if settings.ahead:
+        stage.say(f"  ahead        answers are one step old: tokens weigh up to {method.importance_clip:g}")
     checks = _checks(ws, job, stage, student, sampler, teachers, probe)
     checks += guards.tripwire(job, known, stage)
     report = training.run_training(
@@ -99,6 +103,16 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engines.En
         "checkpoint": checkpoint.id, "method": method.name, "tokens": report.tokens,
         "stopped": report.stopped, **found,
     }  # fmt: skip
+
+
+def _method(settings: DistillConfig) -> Method:
+    """The row with its dials; answers of older weights are weighed."""
+    method = with_dials(settings.method, settings.dials)
+    if not settings.ahead:
+        return method
+    from recovery.ahead import corrected
+
+    return corrected(method)
 
 
 def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint, ChatModel]:

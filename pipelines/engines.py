@@ -24,12 +24,17 @@ if TYPE_CHECKING:
     from recovery.teachers import Teacher
     from recovery.vllm_server import Server
 
+AHEAD_STATES = ("student", "student-kept")  # begin with nothing but the student's answers
 INPROCESS, COLOCATED, OWN_SERVER = "inprocess", "vllm", "server"
 
 
 def check(settings: DistillConfig, method: Method) -> None:
     """What cannot work is refused before any model is loaded."""
     check_place("sampler", settings.sampler)
+    if settings.ahead and settings.sampler == INPROCESS:
+        raise InputError("ahead: the trainer's own model can't write while it is trained: give --sampler")
+    if settings.ahead and method.state_kind not in AHEAD_STATES:
+        raise InputError(f"ahead: the states of method {method.name!r} are more than the student's answers")
     where = settings.teacher_engine
     check_place("teacher engine", where)
     if where == INPROCESS:

@@ -9,9 +9,12 @@ run stops where it can be resumed. vLLM in this process is `vllm_engine.py`, ser
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -109,6 +112,7 @@ class EngineSampler:
         self.engine, self.student, self.follow = engine, student, follow
         self.canary: Canary | None = None
         self._stale = True
+        self._under_way: Future[list[Written]] | None = None  # the engine is its until it is done
         self._metrics: dict[str, float] = {}
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
@@ -121,6 +125,21 @@ class EngineSampler:
         """Responses only, without their stop token."""
         written = self._write(prompts, params, on_progress)
         return without_stops([answer.tokens for answer in written], self.student.stop_ids)
+
+    def start(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams
+    ) -> Callable[[], Rollouts]:
+        """`sample` in the background, by the weights of this moment: call what this returns for the answers.
+
+        An engine that is lost meanwhile writes them when they are called for, by the weights of then.
+        """
+        self._check(prompts)
+        self._wait()
+        reliably(self.engine, lambda: self.sync(prompts, params.temperature))
+        write = partial(self.engine.write, prompts, params, self.student.stop_ids)
+        self._under_way = begun = in_background(write)
+        ways = iter((begun.result, lambda: self._ask(prompts, params, None)))
+        return lambda: _rollouts(self.student, prompts, reliably(self.engine, lambda: next(ways)()))
 
     def metrics(self) -> dict[str, float]:
         """What the last sync cost and how near the engine was to the trainer after it."""
@@ -139,18 +158,44 @@ class EngineSampler:
     def _write(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None
     ) -> list[Written]:
+        self._check(prompts)
+        return reliably(self.engine, lambda: self._ask(prompts, params, on_progress))
+
+    def _ask(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None
+    ) -> list[Written]:
+        self._wait()
+        if self.follow or self._stale:
+            self.sync(prompts, params.temperature)
+        self._stale = True  # until the answer is here: an engine that was lost has lost its weights too
+        written = self.engine.write(prompts, params, self.student.stop_ids, on_progress)
+        self._stale = False
+        return written
+
+    def _check(self, prompts: Sequence[Sequence[int]]) -> None:
         if not prompts or not all(prompts):
             raise InputError("sampling: no prompts, or an empty one: give at least one token each")
 
-        def ask() -> list[Written]:
-            if self.follow or self._stale:
-                self.sync(prompts, params.temperature)
-            self._stale = True  # until the answer is here: an engine that was lost has lost its weights too
-            written = self.engine.write(prompts, params, self.student.stop_ids, on_progress)
-            self._stale = False
-            return written
+    def _wait(self) -> None:
+        """Until nothing is written any more by the weights that the engine has."""
+        if self._under_way is not None:
+            wait([self._under_way])
+            self._stale = self._stale or self._under_way.exception() is not None
+            self._under_way = None
 
-        return reliably(self.engine, ask)
+
+def in_background(work: Callable[[], Answer]) -> Future[Answer]:
+    """A thread that keeps no process from ending."""
+    found: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - told to whoever asks
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="ahead").start()
+    return found
 
 
 class EngineTeacher:

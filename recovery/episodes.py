@@ -27,6 +27,7 @@ from recovery.trainer import Reporting, step_seed
 from recovery.updater import Microbatch
 
 if TYPE_CHECKING:
+    from recovery.ahead import Ahead
     from recovery.chat_model import ChatModel
     from recovery.rollouts import Rollouts
     from recovery.sampler import Sampler
@@ -66,13 +67,14 @@ class Episodes:
         prompts: Sequence[Item], sizes: Sizes, *, pairs: Sequence[Item] = (), context: Context | None = None,
         reward: Reward | None = None, anchor: Teacher | None = None, seed: int = 0,
         weights: Sequence[float] | None = None, rehearsal: Beside | None = None,
-        on_scored: Callable[[int, list[Microbatch]], None] | None = None,
+        on_scored: Callable[[int, list[Microbatch]], None] | None = None, ahead: Ahead | None = None,
     ) -> None:  # fmt: skip
         _check(method, teacher, prompts, pairs, context, reward, anchor)
         self.student, self.teacher, self.anchor = student, teacher, anchor
         self.sampler = parallel.SplitSampler.of(sampler, student.pad_id)
         self.method, self.sizes, self.reward, self.seed = method, sizes, reward, seed
         self.rehearsal, self.on_scored = rehearsal, on_scored
+        self.ahead, self._started = ahead, {}  # type: ignore[var-annotated]
         self.items = [*prompts, *pairs]
         self.weights = _weights(weights, len(self.items))
         self.prompt_rows, self.pair_rows = range(len(prompts)), range(len(prompts), len(self.items))
@@ -84,8 +86,9 @@ class Episodes:
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
         """Every optimizer update that a step's rollouts are used for."""
-        desk = self.draw(step)
-        rollouts = self.write(desk)
+        rollouts = self.write(self._started.pop(step, None) or self.draw(step))
+        if self.ahead and self.ahead.starts(step + 1):
+            self._started[step + 1] = self.ahead.start(self.draw(step + 1))
         rollouts = self.earn(rollouts)
         batches = self.score(rollouts)
         if self.on_scored is not None:

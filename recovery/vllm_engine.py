@@ -121,7 +121,7 @@ class VllmEngine:
                 min_p=0.0, logprobs=0, seed=step_seed(params.seed, row), stop_token_ids=list(stop_ids),
                 ignore_eos=True, detokenize=False,
             )
-            for row in range(len(prompts))
+            for row in range(params.first, params.first + len(prompts))
         ]  # fmt: skip
         outputs = self._run(prompts, asked, on_progress)
         return [_written(output.outputs[0]) for output in outputs]

@@ -82,7 +82,7 @@ class ServerEngine:
                 "seed": step_seed(params.seed, row), "logprobs": 0, "stop_token_ids": list(stop_ids),
                 "ignore_eos": True, "return_token_ids": True, "return_tokens_as_token_ids": True,
             }
-            for row, prompt in enumerate(prompts)
+            for row, prompt in enumerate(prompts, params.first)
         ]  # fmt: skip
         choices = self._complete(bodies, on_progress)
         return [Written(choice["token_ids"], choice["logprobs"]["token_logprobs"]) for choice in choices]

@@ -56,6 +56,20 @@ def test_distillation_follows_the_student_and_reports_how_near_the_engine_was(re
     assert all(row["value"] < 1e-3 for row in rows if row["name"] == "canary_gap")
 
 
+def test_answers_may_be_written_a_step_ahead(recover, home, server):
+    ahead = ("--sampler", server.url, "--ahead", "1", "--steps", "3")
+    done = recover("--json", "--home", home, "distill", *ahead)
+    assert done.code == 0, done.err
+    assert "answers are one step old: tokens weigh up to 2" in done.err
+    rows = recover(
+        "--json", "--home", home, "query",
+        "SELECT step, value FROM metrics WHERE name = 'importance_weight' ORDER BY step",
+    ).json  # fmt: skip
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    refused = recover("--home", home, "distill", "--ahead", "1")
+    assert refused.code == 2 and "give --sampler" in refused.error
+
+
 def test_a_teacher_elsewhere_scores_for_the_methods_that_can_use_it(recover, home):
     asked = ("-q", "--json", "--home", home, "distill", "--method", "opd-topk", "--set", "minibatches=1")
     here = recover(*asked)

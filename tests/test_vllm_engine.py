@@ -87,6 +87,19 @@ def test_log_probs_are_those_of_the_distribution_that_was_drawn_from(engine, dir
     assert float(untempered.mean()) > 0.05  # what raw_logprobs would have sent
 
 
+def test_what_was_started_is_written_while_the_trainer_goes_on(engine, directory):
+    student = student_of(directory)
+    answers = EngineSampler(engine, student).start(prompts_of(student), SamplingParams(48, seed=5))
+    weights = {name: tensor.clone() for name, tensor in student.model.state_dict().items()}
+    with torch.no_grad():
+        for parameter in student.model.parameters():
+            parameter.mul_(1.1)
+    written = answers()
+    assert (own_logprobs(student, written) - written.logprobs_N).abs().max() > 100 * EXACT
+    student.model.load_state_dict(weights)
+    assert (own_logprobs(student, written) - written.logprobs_N).abs().max() < EXACT
+
+
 def test_every_row_draws_for_itself_and_by_the_seed(engine, directory):
     student = student_of(directory)
     sampler, prompt = EngineSampler(engine, student, follow=False), prompts_of(student)[0]

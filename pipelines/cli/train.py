@@ -58,6 +58,8 @@ def midtrain_command(session: Session, docs: Path, student: str, **options: Any)
 @click.option("--docs", type=click.Path(path_type=Path), help="what was taught (default: by midtraining)")
 @click.option("--stop-when-recovered", is_flag=True, help="stop once behaviour is back on a probe set")
 @click.option("--sampler", metavar="WHERE", help="who writes: inprocess, vllm, server, or servers' URLs")
+@click.option("--ahead", type=click.IntRange(0, 1), metavar="0|1",
+              help="1: write the next answers while these are trained on")
 @click.option("--teacher-engine", metavar="WHERE", help="who scores, likewise (opd-topk, opd-sampled)")
 @click.option("--seed", type=int, help="default: recover.yaml")
 @click.option("--show-prompts", "shown", type=click.IntRange(1), metavar="N", help="print what both read")

@@ -1,0 +1,213 @@
+"""Answers a step ahead: whose weights wrote them, what goes on meanwhile, the same numbers after a kill."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from engine_fakes import TinyEngine, step
+from test_episodes import episodes
+
+from pipelines.config import DistillConfig, OptimizerConfig
+from pipelines.engines import check
+from recovery.ahead import Ahead, corrected
+from recovery.chat_model import ChatModel
+from recovery.checkpoints import TrainState
+from recovery.engines import CANARY_TOKENS, EngineSampler, own_logprobs
+from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.methods import METHODS, with_dials
+from recovery.objective import Objective
+from recovery.sampler import SamplingParams
+from recovery.train_config import TrainConfig
+from recovery.trainer import token_loss, train
+
+PARAMS = SamplingParams(12, seed=3)
+SHORT = SamplingParams(5, 0.0)
+ASKED = [[65 + n] * (3 + n) for n in range(6)]
+PATIENCE = 60  # seconds, for what happens at once
+
+
+class ToldEngine(TinyEngine):
+    """Remembers when it was given weights and how long the answers were that it wrote.
+
+    The next answers of `PARAMS` wait until `go` is set, and are lost if `lose` is.
+    """
+
+    def __init__(self, origin: ChatModel, **faults: Any) -> None:
+        super().__init__(origin, **faults)
+        self.events: list[str] = []
+        self.go, self.lose = threading.Event(), False
+        self.go.set()
+
+    def write(self, prompts: Any, params: Any, *rest: Any) -> Any:
+        if params.max_new_tokens == PARAMS.max_new_tokens:
+            assert self.go.wait(PATIENCE)
+            if self.lose:
+                self.lose = self.forever
+                raise EngineLost("connection refused")
+        written = super().write(prompts, params, *rest)
+        self.events.append(f"wrote {params.max_new_tokens}")
+        return written
+
+    def take(self, student: ChatModel) -> None:
+        self.events.append("took")
+        super().take(student)
+
+
+@pytest.fixture
+def student() -> ChatModel:
+    return tiny.chat_model(seed=1)
+
+
+# The sampler ------------------------------------------------------------------------------------------------
+
+
+def test_what_was_started_is_written_by_the_weights_of_that_moment(student: ChatModel) -> None:
+    engine = ToldEngine(student)
+    sampler = EngineSampler(engine, student)
+    at_once = sampler.sample(ASKED, PARAMS)
+    engine.go.clear()
+    answers = sampler.start(ASKED, PARAMS)
+    step(student, 1e-1)  # the trainer goes on before a word is written
+    engine.go.set()
+    late = answers()
+    assert late.responses() == at_once.responses()
+    torch.testing.assert_close(late.logprobs_N, at_once.logprobs_N, rtol=1e-4, atol=1e-5)
+    assert (own_logprobs(student, late) - late.logprobs_N).abs().max() > 1e-2
+
+
+def test_who_asks_meanwhile_waits_and_then_hears_the_weights_of_then(student: ChatModel) -> None:
+    engine = ToldEngine(student)
+    sampler = EngineSampler(engine, student)
+    expected = sampler.sample(ASKED, PARAMS).responses()
+    engine.go.clear()
+    answers = sampler.start(ASKED, PARAMS)
+    engine.events.clear()
+    step(student, 1e-1)
+    threading.Timer(0.3, engine.go.set).start()
+    heard = sampler.generate(ASKED[:2], SHORT)
+    assert answers().responses() == expected
+    assert engine.events == ["wrote 12", "took", f"wrote {CANARY_TOKENS}", "wrote 5"]
+    assert heard == EngineSampler(ToldEngine(student), student).generate(ASKED[:2], SHORT)
+
+
+@pytest.mark.parametrize("forever", [False, True])
+def test_an_engine_lost_meanwhile_is_asked_once_more(student: ChatModel, forever: bool) -> None:
+    engine = ToldEngine(student, forever=forever)
+    sampler = EngineSampler(engine, student)
+    sampler.sample(ASKED, PARAMS)
+    engine.lose = True
+    answers = sampler.start(ASKED, PARAMS)
+    step(student, 1e-2)
+    if forever:
+        with pytest.raises(RecoverError, match=r"lost twice.*`recover resume`"):
+            answers()
+    else:
+        again = answers()
+        torch.testing.assert_close(own_logprobs(student, again), again.logprobs_N, rtol=1e-4, atol=1e-5)
+    assert engine.revived == 1
+
+
+# A training -------------------------------------------------------------------------------------------------
+
+
+def trained(
+    steps: int, save_every: int, state: TrainState | None = None, die_after: int | None = None
+) -> tuple[dict[str, torch.Tensor], list[dict[str, float]], list[tuple[int, int]]]:
+    """The weights, every step's numbers, and which update's weights wrote each step's answers."""
+    student, seen, updates = tiny.chat_model(seed=1), [], {}
+    engine, method = ToldEngine(student), corrected(METHODS["opd"])
+    sampler = EngineSampler(engine, student)
+    written: list[tuple[int, int]] = []
+
+    def mark(model: Any) -> float:
+        return float(sum(p.detach().double().sum() for p in model.parameters()))
+
+    updates[mark(student.model)] = 0
+    real = engine.write
+
+    def write(prompts: Any, params: Any, *rest: Any) -> Any:
+        if params.max_new_tokens != CANARY_TOKENS:
+            written.append((len(written) + 1, updates.get(mark(engine.chat_model.model), -1)))
+        return real(prompts, params, *rest)
+
+    engine.write = write  # type: ignore[method-assign]
+    made = episodes(method, student, sampler=sampler, ahead=Ahead(sampler, steps, save_every))
+
+    def on_metrics(step: int, metrics: dict[str, float]) -> None:
+        updates[mark(student.model)] = step
+        seen.append(metrics)
+
+    def on_state(step: int) -> None:
+        if step == die_after:
+            raise KeyboardInterrupt
+
+    config = TrainConfig(steps=steps, learning_rate=3e-3, seed=4, save_every=save_every)
+    loss = token_loss(Objective(method, student.stop_ids))
+    try:
+        train(student, made, loss, config, state=state, on_metrics=on_metrics, on_state=on_state)
+    except KeyboardInterrupt:
+        assert die_after
+    weights = {name: p.detach().clone() for name, p in student.model.named_parameters()}
+    return weights, seen, written
+
+
+def test_answers_are_one_step_old_but_after_a_saved_state() -> None:
+    _, seen, written = trained(steps=7, save_every=3)
+    assert written == [(1, 0), (2, 0), (3, 1), (4, 3), (5, 3), (6, 4), (7, 6)]
+    gaps = [metrics["sampler_gap"] for metrics in seen]
+    assert all((gap < 1e-4) == (number in (1, 4, 7)) for number, gap in enumerate(gaps, 1))
+    assert all("importance_weight" in metrics for metrics in seen)
+    _, _, written = trained(steps=4, save_every=0)
+    assert written == [(1, 0), (2, 0), (3, 1), (4, 2)]
+
+
+def test_a_killed_training_goes_on_bitwise(tmp_path: Path) -> None:
+    weights, seen, _ = trained(steps=7, save_every=3)
+    state = TrainState(tmp_path)
+    trained(steps=7, save_every=3, state=state, die_after=3)
+    again, rest, _ = trained(steps=7, save_every=3, state=state)
+    assert len(rest) == 4 and [m["loss"] for m in rest] == [m["loss"] for m in seen[3:]]
+    assert all(torch.equal(weights[name], again[name]) for name in weights)
+
+
+def test_one_step_off_ends_where_on_policy_ends() -> None:
+    """With small steps the answers of a moment ago are as good: both come as near to the teacher."""
+    losses = {}
+    for ahead in (True, False):
+        student = tiny.chat_model(seed=1)
+        sampler = EngineSampler(ToldEngine(student), student)
+        method = corrected(METHODS["opd"])
+        made = episodes(method, student, sampler=sampler, ahead=Ahead(sampler, 30, 0) if ahead else None)
+        seen: list[float] = []
+        config = TrainConfig(steps=30, learning_rate=3e-3, seed=4)
+        loss = token_loss(Objective(method, student.stop_ids))
+        train(student, made, loss, config, on_metrics=lambda _, m, seen=seen: seen.append(m["reverse_kl"]))
+        losses[ahead] = sum(seen[:5]) / 5, sum(seen[-5:]) / 5
+    assert all(end < 0.75 * begin for begin, end in losses.values())
+    assert losses[True][1] == pytest.approx(losses[False][1], rel=0.15)
+
+
+# Settings ---------------------------------------------------------------------------------------------------
+
+
+def settings(**changes: Any) -> DistillConfig:
+    optimizer = OptimizerConfig(learning_rate=1e-4)
+    return DistillConfig(prompts="p", optimizer=optimizer, **{"ahead": 1, "sampler": "http://a", **changes})
+
+
+def test_where_nobody_can_write_meanwhile_it_is_refused() -> None:
+    check(settings(), METHODS["opd"])
+    with pytest.raises(InputError, match=r"ahead: .* give --sampler"):
+        check(settings(sampler="inprocess"), METHODS["opd"])
+    with pytest.raises(InputError, match=r"ahead: .*'gkd'"):
+        check(settings(), METHODS["gkd"])
+
+
+def test_a_limit_to_weights_that_was_set_stays() -> None:
+    assert corrected(METHODS["opd"]).importance_clip == 2.0
+    assert corrected(with_dials("opd", {"importance_clip": 1.5})).importance_clip == 1.5
