@@ -80,6 +80,8 @@ $(VLLM)/.ready: requirements.lock requirements-vllm.lock pyproject.toml
 	@$(VLLM)/bin/pip install --no-input --no-deps -r requirements.lock -r requirements-vllm.lock 2>$(VLLM)/errors.log \
 	  | { $(call PROGRESS,requirements.lock requirements-vllm.lock); } || { tail -n 20 $(VLLM)/errors.log >&2; exit 1; }
 	@$(VLLM)/bin/pip install --quiet --quiet --no-input --no-deps --no-build-isolation -e .
+	@$(VLLM)/bin/python -c "import torch" 2>$(VLLM)/errors.log \
+	  || { echo "PyTorch's CPU build belongs to vLLM's: point pip at it ($$(tail -n 1 $(VLLM)/errors.log))" >&2; exit 1; }
 	@touch $@
 
 # The lock is resolved together with the vllm extra, so that adding the engine later moves no version.

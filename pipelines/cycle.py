@@ -8,7 +8,7 @@ from db import queries
 from evals import verdict
 from evals.scores import Item
 from pipelines import choose as choosing
-from pipelines import documents
+from pipelines import documents, engines
 from pipelines.choose import choose
 from pipelines.config import DistillConfig, override, strictly, with_method
 from pipelines.distill import distill
@@ -151,7 +151,7 @@ def prepare(
     settings = config.model_copy(update={"midtrain": taught, "eval": measured, "distill": distilled})
     asked_of = placed(prompts or beside.get("prompts") or config.distill.prompts)
     chosen = ws.checkpoint(student).id
-    _refuse_early(docs, distilled, asked_of)
+    _refuse_early(docs, distilled, asked_of, by_method=chosen_later is None)
     return CycleJob(
         docs=str(docs.absolute()), student=chosen, clean=ws.clean().id, settings=settings, prompts=asked_of,
         suites=SUITES if measured.probes else ("ifeval",), earlier=_earlier_probes(ws, chosen),
@@ -160,10 +160,12 @@ def prepare(
     )  # fmt: skip
 
 
-def _refuse_early(docs: Path, distilled: DistillConfig, prompts: str) -> None:
+def _refuse_early(docs: Path, distilled: DistillConfig, prompts: str, *, by_method: bool) -> None:
     """What only a later stage needs is looked at now: nobody wants to hear of a wrong name after hours."""
     documents.require(docs)
-    with_dials(distilled.method, distilled.dials)
+    method = with_dials(distilled.method, distilled.dials)
+    if by_method:
+        engines.check(distilled, method)
     if not prompts.startswith("hub:"):
         read_prompts(prompts)
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recovery.dial_rules import LABELS
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ def check(settings: DistillConfig, method: Method) -> None:
         raise InputError("ahead: the trainer's own model can't write while it is trained: give --sampler")
     if settings.ahead and method.state_kind not in AHEAD_STATES:
         raise InputError(f"ahead: the states of method {method.name!r} are more than the student's answers")
+    if settings.ahead and method.signal in LABELS and method.temperature != 1:
+        raise InputError("ahead: labels are weighed at temperature 1: set temperature=1")
+    if settings.ahead and settings.save_every == 1:
+        raise InputError("ahead: a step after a saved state waits for its answers: raise save_every above 1")
     where = settings.teacher_engine
     check_place("teacher engine", where)
     if where == INPROCESS:
@@ -86,7 +91,9 @@ class Engines(ExitStack):
         rank = adapter_rank(student.model) if is_adapter(student.model) else 0
         base = self.ws.checkpoint(checkpoint.base) if checkpoint.base else checkpoint
         engine = self._engine("sampler", where, base, dtype_of(student), rank)
-        return EngineSampler(engine, student, follow=follow)
+        sampler = EngineSampler(engine, student, follow=follow)
+        self.callback(sampler.close)
+        return sampler
 
     def teacher(self, where: str, student: ChatModel, checkpoint: Checkpoint, kind: str, k: int) -> Teacher:
         """A checkpoint that scores beyond this process; a server says by its model's name what it serves."""

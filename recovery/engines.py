@@ -141,6 +141,11 @@ class EngineSampler:
         ways = iter((begun.result, lambda: self._ask(prompts, params, None)))
         return lambda: _rollouts(self.student, prompts, reliably(self.engine, lambda: next(ways)()))
 
+    def close(self) -> None:
+        """Nobody wants the answers any more that are under way."""
+        self.engine.close()
+        self._wait()
+
     def metrics(self) -> dict[str, float]:
         """What the last sync cost and how near the engine was to the trainer after it."""
         return self._metrics
@@ -185,7 +190,7 @@ class EngineSampler:
 
 
 def in_background(work: Callable[[], Answer]) -> Future[Answer]:
-    """A thread that keeps no process from ending."""
+    """In a thread that by itself keeps no process from ending."""
     found: Future[Answer] = Future()
 
     def run() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import inspect
 import logging
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -25,71 +26,111 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from recovery.grouping import alike
-from recovery.near import UNLIKE, near, rounding_of
+from recovery.near import UNLIKE, near_by_token
 from recovery.packed import Packed, PackedReader
 from recovery.slots import sight
 
+Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]
 log = logging.getLogger(__name__)
 FLAT = "flat"  # sdpa to a pass that does not say where its sequences begin
 AT_ONCE = 2**14  # tokens that attention takes at once on a CPU, padding included
+DROPOUTS = ("attention_dropout", "attn_pdrop")
 LENGTHS = (5, 1, 3)  # of the sequences that it is proven on
 
 
 def use_flat(model: Any) -> None:
     """From now on the model is read flat, if it can be."""
-    if model.config._attn_implementation == "sdpa" and _may_be(model):
-        model.config._attn_implementation = FLAT
-        if not _agrees(model):
-            model.config._attn_implementation = "sdpa"
+    if model.config._attn_implementation != "sdpa":
+        return
+    why = "its layers need more than where a sequence begins"
+    try:
+        if _may_be(model):
+            model.config._attn_implementation = FLAT
+            if _agrees(model):
+                return
+            why = "its states come out otherwise"
+    except (*UNLIKE, AssertionError) as error:
+        why = str(error)
+    model.config._attn_implementation = "sdpa"
+    log.info("flat: %s is read in rows: %s", type(model).__name__, why)
 
 
-def flat_reader(model: Any) -> FlatReader | None:
-    """For a model that has been found to be read flat."""
-    return FlatReader(model) if model.config._attn_implementation == FLAT else None
+def flat_reader(model: Any, plain: Read) -> FlatReader | None:
+    """For a model that has been found to be read flat; `plain` reads what it can't."""
+    return FlatReader(model, plain) if model.config._attn_implementation == FLAT else None
 
 
 class FlatReader(PackedReader):
-    """Reads all sequences in one row; those that are longer than a layer sees, in rows of their own."""
+    """Reads all sequences in one row; where a layer sees less than the longest, `plain` reads them."""
 
-    def __init__(self, model: Any) -> None:
-        self.embed, self.decoder = model.get_input_embeddings(), model.get_decoder()
-        self.package = model.config._attn_implementation != FLAT  # flash attention's own, which knows windows
-        self.sight = math.inf if self.package else sight(model)
+    def __init__(self, model: Any, plain: Read) -> None:
+        self.model, self.plain = model, plain
+        # The packages of flash attention know windows.
+        self.sight = sight(model) if model.config._attn_implementation == FLAT else math.inf
+
+    def __call__(
+        self, tokens_BT: Tensor, attention_BT: Tensor | None = None, positions_BT: Tensor | None = None
+    ) -> Tensor:
+        given = tokens_BT, attention_BT, positions_BT
+        return super().__call__(*given) if self._sees(*given) else self.plain(self.model, *given)
+
+    def at(
+        self, wanted_BT: Tensor, tokens_BT: Tensor, attention_BT: Tensor | None = None,
+        positions_BT: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        given = tokens_BT, attention_BT, positions_BT
+        if self._sees(*given):
+            return super().at(wanted_BT, *given)
+        return self.plain(self.model, *given)[wanted_BT]
 
     def states(self, tokens: Packed, wanted_N: Tensor | None) -> Tensor:
         if not len(tokens.tokens_N):
-            return self.embed(tokens.tokens_N)
-        states_ND = self.in_one_row(tokens) if tokens.longest <= self.sight else self.in_rows(tokens)
+            return self.model.get_input_embeddings()(tokens.tokens_N)
+        states_ND = in_one_row(self.model, tokens)
         return states_ND if wanted_N is None else states_ND[wanted_N]
 
-    def in_one_row(self, tokens: Packed, x_ND: Tensor | None = None) -> Tensor:
-        """From the tokens, or from their embeddings."""
-        starts = tokens.bounds.int()
-        made = None if self.package else starts.view(1, 1, 1, -1)  # a decoder that is given one makes none
-        return self._decode(
-            tokens.tokens_N[None], None if x_ND is None else x_ND[None],
-            attention_mask=made, position_ids=tokens.positions_N[None],
-            cu_seq_lens_q=starts, cu_seq_lens_k=starts,
-            max_length_q=tokens.longest, max_length_k=tokens.longest,
-        )[0]  # fmt: skip
+    def _sees(
+        self, tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor | None
+    ) -> bool:
+        """Whether no sequence is longer than what every layer sees."""
+        if tokens_BT.shape[1] <= self.sight:
+            return True
+        if positions_BT is not None:
+            return int(positions_BT.max()) < self.sight
+        return attention_BT is not None and int(attention_BT.sum(1).max()) <= self.sight
 
-    def in_rows(self, tokens: Packed, x_ND: Tensor | None = None) -> Tensor:
-        """The same, each sequence in a row of its own."""
-        lengths = tokens.lengths.tolist()
 
-        def rows(of_N: Tensor) -> Tensor:
-            return pad_sequence(of_N.split(lengths), batch_first=True)
+def in_one_row(model: Any, tokens: Packed, x_ND: Tensor | None = None) -> Tensor:
+    """From the tokens, or from their embeddings."""
+    starts = tokens.bounds.int()
+    # A decoder that is given a mask makes none; the packages of flash attention want none.
+    made = starts.view(1, 1, 1, -1) if model.config._attn_implementation == FLAT else None
+    return _decoded(
+        model, tokens.tokens_N[None], None if x_ND is None else x_ND[None],
+        attention_mask=made, position_ids=tokens.positions_N[None],
+        cu_seq_lens_q=starts, cu_seq_lens_k=starts,
+        max_length_q=tokens.longest, max_length_k=tokens.longest,
+    )[0]  # fmt: skip
 
-        there_BT = rows(torch.ones_like(tokens.tokens_N))
-        states_BTD = self._decode(
-            rows(tokens.tokens_N), None if x_ND is None else rows(x_ND),
-            attention_mask=there_BT, position_ids=rows(tokens.positions_N),
-        )  # fmt: skip
-        return states_BTD[there_BT.bool()]
 
-    def _decode(self, tokens: Tensor, x: Tensor | None, **told: Any) -> Tensor:
-        given = {"input_ids": tokens} if x is None else {"inputs_embeds": x}
-        return self.decoder(**given, use_cache=False, **told)[0]
+def in_rows(model: Any, tokens: Packed, x_ND: Tensor | None = None) -> Tensor:
+    """The same as transformers reads it, each sequence in a row of its own."""
+    lengths = tokens.lengths.tolist()
+
+    def rows(of_N: Tensor) -> Tensor:
+        return pad_sequence(of_N.split(lengths), batch_first=True)
+
+    there_BT = rows(torch.ones_like(tokens.tokens_N))
+    states_BTD = _decoded(
+        model, rows(tokens.tokens_N), None if x_ND is None else rows(x_ND),
+        attention_mask=there_BT, position_ids=rows(tokens.positions_N),
+    )  # fmt: skip
+    return states_BTD[there_BT.bool()]
+
+
+def _decoded(model: Any, tokens: Tensor, x: Tensor | None, **told: Any) -> Tensor:
+    given = {"input_ids": tokens} if x is None else {"inputs_embeds": x}
+    return model.get_decoder()(**given, use_cache=False, **told)[0]
 
 
 # Attention --------------------------------------------------------------------------------------------------
@@ -162,24 +203,20 @@ AttentionMaskInterface.register(FLAT, sdpa_mask)
 def _may_be(model: Any) -> bool:
     """Recurrent states and alibi need more than where a sequence begins; dropout has no kernel."""
     accepts = inspect.signature(model.get_decoder().forward).parameters
-    dropped = getattr(model.config.get_text_config(), "attention_dropout", 0.0)
+    config = model.config.get_text_config()
+    dropped = any(getattr(config, name, 0.0) for name in DROPOUTS)
     return {"position_ids", "kwargs"} <= set(accepts) and not dropped and sight(model) >= max(LENGTHS)
 
 
 def _agrees(model: Any) -> bool:
     """States of a few tokens, and the gradients of their embeddings."""
-    reader, device = FlatReader(model), model.get_input_embeddings().weight.device
-    tokens = Packed.of([list(range(length)) for length in LENGTHS], device)
-    share = rounding_of(model.dtype)
+    embed = model.get_input_embeddings()
+    tokens = Packed.of([list(range(length)) for length in LENGTHS], embed.weight.device)
     found = []
-    try:
-        with torch.enable_grad():
-            for read in (reader.in_one_row, reader.in_rows):
-                x_ND = reader.embed(tokens.tokens_N).detach().requires_grad_()
-                states_ND = read(tokens, x_ND)
-                uneven_D = torch.linspace(-1, 2, states_ND.shape[1], device=device, dtype=states_ND.dtype)
-                found.append([states_ND, *torch.autograd.grad((states_ND @ uneven_D).sum(), x_ND)])
-    except UNLIKE as error:
-        log.info("flat: %s is read in rows (%s)", type(model).__name__, error)
-        return False
-    return all(near(one.float(), other.float(), share) for one, other in zip(*found, strict=True))
+    with torch.enable_grad():
+        for read in (in_one_row, in_rows):
+            x_ND = embed(tokens.tokens_N).detach().requires_grad_()
+            states_ND = read(model, tokens, x_ND)
+            uneven_D = torch.linspace(-1, 2, x_ND.shape[1], device=x_ND.device, dtype=x_ND.dtype)
+            found.append([states_ND, *torch.autograd.grad((states_ND @ uneven_D).sum(), x_ND)])
+    return all(near_by_token(one, other) for one, other in zip(*found, strict=True))

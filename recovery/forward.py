@@ -14,7 +14,7 @@ import torch
 
 from recovery.errors import InputError
 from recovery.flat import FlatReader, flat_reader
-from recovery.near import near, rounding_of
+from recovery.near import near_by_token
 from recovery.packed import PackedReader
 from recovery.reader import Reader, reader_of
 
@@ -91,7 +91,7 @@ def by_hand(model: Any) -> Reader | None:
 
 def _reader(model: Any) -> PackedReader | None:
     """What reads the model without padding, if anything does."""
-    return by_hand(model) or flat_reader(unwrap(model))
+    return by_hand(model) or flat_reader(unwrap(model), plain_states)
 
 
 def plain_states(
@@ -119,7 +119,7 @@ def _read_packed(
     if not _takes_positions(decoder):
         raise InputError(f"{type(decoder).__name__} can't be packed: give each sequence a row")
     if "flash" in attention:
-        return FlatReader(model)(tokens_BT, attention_BT, positions_BT)
+        return FlatReader(model, plain_states)(tokens_BT, attention_BT, positions_BT)
     if attention_BT is not None:
         positions_BT = positions_BT.masked_fill(~attention_BT.bool(), 0)
     return decoder(input_ids=tokens_BT, use_cache=False, position_ids=positions_BT)[0]
@@ -140,7 +140,7 @@ def can_pack(model: Any) -> bool:
         return False
     finally:
         core.train(was_training)
-    return near(packed.float(), alone.float(), rounding_of(alone.dtype))
+    return near_by_token(packed, alone)
 
 
 def _takes_positions(decoder: Any) -> bool:

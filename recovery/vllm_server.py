@@ -59,7 +59,7 @@ class ServerEngine:
         self.urls = [url.rstrip("/").removesuffix("/v1") for url in urls]
         self.settings, self.own, self.name = settings, list(own), f"vLLM at {', '.join(self.urls)}"
         self.models = [self._model(url) for url in self.urls]
-        self.state = 0
+        self.state, self.closed = 0, False
         self._token = secrets.token_hex(3)  # names of this run's adapters, among others' on the same server
 
     def _model(self, url: str) -> str:
@@ -115,6 +115,8 @@ class ServerEngine:
         return choices
 
     def _one(self, row: int, body: dict[str, Any]) -> Any:
+        if self.closed:
+            raise EngineLost("it is not wanted any more")
         place = row % len(self.urls)
         answer = self._post(self.urls[place], "/v1/completions", {**body, "model": self.models[place]})
         choice = answer["choices"][0]
@@ -175,6 +177,8 @@ class ServerEngine:
                 self.models[place] = self._model(url)
 
     def close(self) -> None:
+        """What is still queued is not asked for any more."""
+        self.closed = True
         for server in self.own:
             server.stop()
 

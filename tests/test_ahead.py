@@ -17,13 +17,14 @@ from pipelines.engines import check
 from recovery.ahead import Ahead, corrected
 from recovery.chat_model import ChatModel
 from recovery.checkpoints import TrainState
-from recovery.engines import CANARY_TOKENS, EngineSampler, own_logprobs
+from recovery.engines import CANARY_TOKENS, EngineSampler, in_background, own_logprobs
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.methods import METHODS, with_dials
 from recovery.objective import Objective
 from recovery.sampler import SamplingParams
 from recovery.train_config import TrainConfig
 from recovery.trainer import token_loss, train
+from recovery.vllm_server import ServerEngine
 
 PARAMS = SamplingParams(12, seed=3)
 SHORT = SamplingParams(5, 0.0)
@@ -116,7 +117,7 @@ def test_an_engine_lost_meanwhile_is_asked_once_more(student: ChatModel, forever
 
 
 def trained(
-    steps: int, save_every: int, state: TrainState | None = None, die_after: int | None = None
+    steps: int, save_every: int, state: TrainState | None = None, die_in: int | None = None
 ) -> tuple[dict[str, torch.Tensor], list[dict[str, float]], list[tuple[int, int]]]:
     """The weights, every step's numbers, and which update's weights wrote each step's answers."""
     student, seen, updates = tiny.chat_model(seed=1), [], {}
@@ -139,19 +140,18 @@ def trained(
     made = episodes(method, student, sampler=sampler, ahead=Ahead(sampler, steps, save_every))
 
     def on_metrics(step: int, metrics: dict[str, float]) -> None:
+        if step == die_in:
+            raise KeyboardInterrupt
         updates[mark(student.model)] = step
         seen.append(metrics)
-
-    def on_state(step: int) -> None:
-        if step == die_after:
-            raise KeyboardInterrupt
 
     config = TrainConfig(steps=steps, learning_rate=3e-3, seed=4, save_every=save_every)
     loss = token_loss(Objective(method, student.stop_ids))
     try:
-        train(student, made, loss, config, state=state, on_metrics=on_metrics, on_state=on_state)
+        train(student, made, loss, config, state=state, on_metrics=on_metrics)
     except KeyboardInterrupt:
-        assert die_after
+        assert die_in
+        sampler.close()
     weights = {name: p.detach().clone() for name, p in student.model.named_parameters()}
     return weights, seen, written
 
@@ -166,30 +166,33 @@ def test_answers_are_one_step_old_but_after_a_saved_state() -> None:
     assert written == [(1, 0), (2, 0), (3, 1), (4, 2)]
 
 
-def test_a_killed_training_goes_on_bitwise(tmp_path: Path) -> None:
+@pytest.mark.parametrize("die_in", [4, 5, 6])  # answers are under way in the first two
+def test_a_killed_training_goes_on_bitwise(tmp_path: Path, die_in: int) -> None:
     weights, seen, _ = trained(steps=7, save_every=3)
     state = TrainState(tmp_path)
-    trained(steps=7, save_every=3, state=state, die_after=3)
+    trained(steps=7, save_every=3, state=state, die_in=die_in)
     again, rest, _ = trained(steps=7, save_every=3, state=state)
     assert len(rest) == 4 and [m["loss"] for m in rest] == [m["loss"] for m in seen[3:]]
     assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 
-def test_one_step_off_ends_where_on_policy_ends() -> None:
+@pytest.mark.parametrize("seed", [1, 2])
+def test_one_step_off_ends_where_on_policy_ends(seed: int) -> None:
     """With small steps the answers of a moment ago are as good: both come as near to the teacher."""
     losses = {}
     for ahead in (True, False):
-        student = tiny.chat_model(seed=1)
+        student = tiny.chat_model(seed)
         sampler = EngineSampler(ToldEngine(student), student)
         method = corrected(METHODS["opd"])
-        made = episodes(method, student, sampler=sampler, ahead=Ahead(sampler, 30, 0) if ahead else None)
+        early = Ahead(sampler, 30, 0) if ahead else None
+        made = episodes(method, student, sampler=sampler, seed=seed, ahead=early)
         seen: list[float] = []
         config = TrainConfig(steps=30, learning_rate=3e-3, seed=4)
         loss = token_loss(Objective(method, student.stop_ids))
         train(student, made, loss, config, on_metrics=lambda _, m, seen=seen: seen.append(m["reverse_kl"]))
         losses[ahead] = sum(seen[:5]) / 5, sum(seen[-5:]) / 5
     assert all(end < 0.75 * begin for begin, end in losses.values())
-    assert losses[True][1] == pytest.approx(losses[False][1], rel=0.15)
+    assert losses[True][1] == pytest.approx(losses[False][1], rel=0.25)
 
 
 # Settings ---------------------------------------------------------------------------------------------------
@@ -204,8 +207,39 @@ def test_where_nobody_can_write_meanwhile_it_is_refused() -> None:
     check(settings(), METHODS["opd"])
     with pytest.raises(InputError, match=r"ahead: .* give --sampler"):
         check(settings(sampler="inprocess"), METHODS["opd"])
-    with pytest.raises(InputError, match=r"ahead: .*'gkd'"):
-        check(settings(), METHODS["gkd"])
+    for method, changes, said in (
+        ("gkd", {}, "'gkd'"), ("opd", {"save_every": 1}, "save_every"), ("rft", {}, "temperature=1"),
+    ):  # fmt: skip
+        row = with_dials(method, {"temperature": 0.7}) if method == "rft" else METHODS[method]
+        with pytest.raises(InputError, match=rf"ahead: .*{said}"):
+            check(settings(**changes), row)
+    check(settings(), METHODS["rft"])
+
+
+class SlowServer(ServerEngine):
+    """Answers one request after the other, until it is closed."""
+
+    def __init__(self) -> None:
+        self.urls, self.models, self.own, self.closed, self.asked = ["u"], ["m"], [], False, 0
+        self.first, self.go = threading.Event(), threading.Event()
+
+    def _post(self, url: str, path: str, body: dict[str, Any]) -> Any:
+        self.asked += 1
+        self.first.set()
+        assert self.go.wait(PATIENCE)
+        return {"choices": [{"prompt_token_ids": body["prompt"]}]}
+
+
+def test_what_is_queued_when_a_run_ends_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recovery.vllm_server.AT_ONCE", 1)
+    engine = SlowServer()
+    bodies = [{"prompt": [number]} for number in range(50)]
+    answers = in_background(lambda: engine._complete(bodies, None))
+    assert engine.first.wait(PATIENCE)
+    engine.close()
+    engine.go.set()
+    assert isinstance(answers.exception(PATIENCE), EngineLost)
+    assert engine.asked == 1
 
 
 def test_a_limit_to_weights_that_was_set_stays() -> None:

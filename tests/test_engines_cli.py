@@ -12,6 +12,7 @@ import tiny
 from engine_fakes import FakeServer, TinyEngine, serving
 from test_cli import make_small, make_world, run_quietly
 
+from pipelines import config
 from recovery.models import ModelSpec, load
 
 recover = test_cli.recover  # the fixture
@@ -56,8 +57,12 @@ def test_distillation_follows_the_student_and_reports_how_near_the_engine_was(re
     assert all(row["value"] < 1e-3 for row in rows if row["name"] == "canary_gap")
 
 
-def test_answers_may_be_written_a_step_ahead(recover, home, server):
+def test_answers_may_be_written_a_step_ahead(recover, home, server, monkeypatch):
     ahead = ("--sampler", server.url, "--ahead", "1", "--steps", "3")
+    refused = recover("--home", home, "distill", *ahead)
+    assert refused.code == 2 and "raise save_every" in refused.error
+    seldom = (home / "recover.yaml").read_text().replace("save_every: 1", "save_every: 0")
+    monkeypatch.setattr(config, "read", lambda path: config.parse(seldom, str(path)))
     done = recover("--json", "--home", home, "distill", *ahead)
     assert done.code == 0, done.err
     assert "answers are one step old: tokens weigh up to 2" in done.err

@@ -15,7 +15,7 @@ import tiny
 import torch
 
 from pipelines.prompts import Prompt
-from recovery import methods, models, parallel
+from recovery import flat, methods, models, parallel
 from recovery.chat_model import ChatModel
 from recovery.checkpoints import TrainState
 from recovery.episodes import Episodes, Sizes
@@ -53,6 +53,7 @@ def read_alone(student: ChatModel, batches: Sequence[Microbatch]) -> None:
 def case(name: str) -> tuple[ChatModel, Any, Any]:
     kind, _, lora = name.partition("-")
     student = tiny.chat_model(seed=1, tie_word_embeddings=kind != "texts")
+    flat.use_flat(student.model)  # as of every model that is loaded
     if lora:
         add_lora(student, LoraSpec(rank=4))
     if kind == "texts":
