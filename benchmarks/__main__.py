@@ -1,4 +1,7 @@
-"""`python -m benchmarks [NAME ...]`: runs the benchmarks one by one and writes docs/benchmarks.md."""
+"""`python -m benchmarks [NAME ...]`: runs the benchmarks one by one and writes docs/benchmarks.md.
+
+Those that meet vLLM run in its environment, where `make .venv-vllm/.ready` has made one.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,16 @@ from typing import Any
 
 from benchmarks.common import Report, Target
 
-ALL = ("distill_vs_trl", "sampler", "midtrain", "padding", "loss_memory", "tracker")
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+ROOT = Path(__file__).parent.parent
+ALL = ("distill_vs_trl", "sampler", "ahead", "midtrain", "padding", "loss_memory", "tracker")
+WITH_VLLM = {"sampler", "ahead"}
+VLLM_PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
+PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
 
-Written by `make bench` on {day}. Each compares on the same work within one run, in alternating order, by
-medians: a ratio holds, a time is this machine's at that moment. A target that was missed says so.
-Unless a table says otherwise, peers compute with this project's CPU settings too (see [engines](engines.md)).
+Written by `make bench`. Each compares on the same work within one run, in alternating order, by medians: a
+ratio holds, a time is this machine's at that moment. A target that was missed says so. Unless a table says
+otherwise, peers compute with this project's CPU settings too (see [engines](engines.md)).
 """
 
 
@@ -29,16 +35,26 @@ def main() -> None:
         "names", nargs="*", metavar="NAME", help=f"of {', '.join(ALL)}; default: all there are"
     )
     parser.add_argument("--quick", action="store_true", help="a few turns of each, and no page is written")
+    parser.add_argument("--write-docs", action="store_true", help="of some: replace their parts of the page")
     asked = parser.parse_args()
     there = [name for name in asked.names or ALL if (Path(__file__).parent / f"{name}.py").is_file()]
     found = [report for name in there if (report := one(name, quick=asked.quick)) is not None]
-    if not asked.quick and not asked.names:
-        day = datetime.date.today().isoformat()
-        PAGE.write_text(
-            "\n".join([HEAD.format(day=day), *(f"{r.as_markdown()}\n" for r in found)]), encoding="utf-8"
-        )
+    if not asked.quick and (asked.write_docs or not asked.names):
+        write({} if not asked.names else parts(PAGE.read_text(encoding="utf-8")), found)
         sys.stdout.write(f"{PAGE} is written\n")
     sys.exit(0 if len(found) == len(there) else 1)
+
+
+def parts(page: str) -> dict[str, str]:
+    """What the page says of each benchmark."""
+    return {part.split("\n", 1)[0]: part.strip() for part in page.split("\n## ")[1:]}
+
+
+def write(there: dict[str, str], found: list[Report]) -> None:
+    """A new part in place of the old one of that name, or at the end."""
+    day = datetime.date.today().isoformat()
+    new = {r.name: f"{r.as_markdown().removeprefix('## ')}\n\nMeasured on {day}." for r in found}
+    PAGE.write_text("\n## ".join([HEAD, *(f"{part}\n" for part in (there | new).values())]), encoding="utf-8")
 
 
 def one(name: str, *, quick: bool) -> Report | None:
@@ -46,7 +62,7 @@ def one(name: str, *, quick: bool) -> Report | None:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "report.json"
         command = [
-            sys.executable,
+            str(VLLM_PYTHON) if name in WITH_VLLM and VLLM_PYTHON.is_file() else sys.executable,
             "-m",
             f"benchmarks.{name}",
             "--out",

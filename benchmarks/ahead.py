@@ -1,6 +1,6 @@
 """Distillation with vLLM's server on one core and the trainer on the other: in turns, and a step ahead.
 
-Needs vLLM: `make .venv-vllm/.ready`, then `.venv-vllm/bin/python -m benchmarks.ahead`.
+Needs vLLM: without it this says so and measures nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.common import Report, Row, median, run
+from benchmarks.common import Report, Row, installed, median, run
 from pipelines.prompts import read_prompts
 from recovery import models
 from recovery.ahead import Ahead, corrected
@@ -34,6 +34,9 @@ SETTINGS = EngineSettings(cpu_cache_gib=0.25, eager=True)
 
 
 def fill(report: Report, asked: argparse.Namespace) -> None:
+    if not installed("vllm"):
+        report.notes.append("Not measured: vLLM is not installed (`make .venv-vllm/.ready`).")
+        return
     directory = Path(str(resources.files("pipelines") / "microworld" / "checkpoint"))
     steps, rounds = (4, 1) if asked.quick else (12, 3)
     found: dict[bool, list[dict[str, float]]] = {False: [], True: []}

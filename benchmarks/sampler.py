@@ -1,4 +1,4 @@
-"""Writing answers: the in-process sampler against transformers' `generate` on the same prompts."""
+"""Writing answers: the in-process sampler against transformers' `generate`, and vLLM if installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import Machine, Report, Row, alternate, median, run
+from benchmarks.common import Machine, Report, Row, alternate, installed, median, run
 from benchmarks.work import Work
 from pipelines.prompts import read_prompts
 from recovery import models
@@ -25,18 +25,27 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
     prompts = [chat.prompt_ids(prompt.messages) for prompt in read_prompts("microworld", 0)]
     machine, batches = Machine.measure(), (16,) if asked.quick else (16, 64, 256)
     report.tables["The machine in this run"] = [machine.row()]
-    rows = [compare(chat, prompts[:batch], machine, 2 if asked.quick else 5) for batch in batches]
+    vllm = engine(chat) if installed("vllm") else None
+    rows = [compare(chat, vllm, prompts[:batch], machine, 2 if asked.quick else 5) for batch in batches]
     report.tables["Tokens a second"] = rows
     report.notes.append(
         f"The shipped model, temperature 1, nothing truncated, at most {NEW_TOKENS} new tokens, one seed "
-        "a turn. Tokens are those up to and with the stop token. The sampler also returns each token's "
-        "exact log-probability, `generate` does not. The limit is the matrix products alone, at the "
-        "speed of a large one."
+        "a turn. Tokens are those up to and with the stop token. The sampler and vLLM also return each "
+        "token's exact log-probability, `generate` does not. vLLM is its CPU build in this process, "
+        "without compilation. The limit is the matrix products alone, at the speed of a large one."
     )
 
 
-def compare(chat: ChatModel, prompts: list[list[int]], machine: Machine, rounds: int) -> Row:
-    tokens: dict[str, list[int]] = {"recover": [], "generate": []}
+def engine(chat: ChatModel) -> Any:
+    from recovery.engines import EngineSettings
+    from recovery.vllm_engine import VllmEngine
+
+    settings = EngineSettings(cpu_cache_gib=1.0, eager=True)
+    return VllmEngine(chat.directory, settings, dtype="float32")  # type: ignore[arg-type]
+
+
+def compare(chat: ChatModel, vllm: Any, prompts: list[list[int]], machine: Machine, rounds: int) -> Row:
+    tokens: dict[str, list[int]] = {"recover": [], "generate": []} | ({"vLLM": []} if vllm else {})
     limits: list[float] = []
     work, seeds = Work.of(chat.model), iter(range(10_000))
 
@@ -50,16 +59,21 @@ def compare(chat: ChatModel, prompts: list[list[int]], machine: Machine, rounds:
         torch.manual_seed(next(seeds))
         tokens["generate"].append(_generate(chat, prompts))
 
-    seconds, _ = alternate({"recover": ours, "generate": generate}, rounds)
+    def engine_writes() -> None:
+        params = SamplingParams(NEW_TOKENS, seed=next(seeds))
+        written = vllm.write(prompts, params, chat.stop_ids)
+        tokens["vLLM"].append(sum(len(answer.tokens) for answer in written))
+
+    arms = {"recover": ours, "generate": generate} | ({"vLLM": engine_writes} if vllm else {})
+    seconds, _ = alternate(arms, rounds)
     speed = {
         name: median([n / s for n, s in zip(tokens[name][1:], seconds[name], strict=True)]) for name in tokens
     }
     share = median(seconds["recover"]) / median(limits[1:])
     return {
         "prompts": len(prompts),
-        "recover": speed["recover"],
-        "generate": speed["generate"],
-        "times": speed["recover"] / speed["generate"],
+        **speed,
+        **{f"times {peer}": speed["recover"] / speed[peer] for peer in speed if peer != "recover"},
         "time by the limit's": share,
     }
 
@@ -88,4 +102,4 @@ def _generate(chat: ChatModel, prompts: list[list[int]]) -> int:
 
 
 if __name__ == "__main__":
-    run("sampler", "How many tokens a second does the in-process sampler write, against `generate`?", fill)
+    run("sampler", "How fast does the in-process sampler write, against `generate` and vLLM?", fill)

@@ -96,7 +96,8 @@ def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
         return str(merge(ws, mixed, parent=stage.id, key=name)["checkpoint"])
     settings = job.settings.distill
     if name == SELF_ANSWERED and settings.method != SELF_ANSWERED:
-        settings = override(settings, {"method": SELF_ANSWERED, "dials": {}, "ahead": 0})
+        plain = {"dials": {}, "ahead": 0, "offload_teacher": False}
+        settings = override(settings, {"method": SELF_ANSWERED, **plain})
     wanted = DistillJob(
         student=job.student, teacher=job.clean, prompts=job.prompts, settings=settings,
         evaluation=job.settings.eval, seed=job.seed,

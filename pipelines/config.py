@@ -212,6 +212,10 @@ class DistillConfig(Section):
     teacher_engine: str = Field(
         default="inprocess", description="who scores; beyond inprocess for opd-topk and opd-sampled only"
     )
+    offload_teacher: bool = Field(
+        default=False,
+        description="the teacher's layers rest in the host's memory and come to the GPU while they compute",
+    )
     ahead: int = Field(
         default=0, ge=0, le=1,
         description="1: the next answers are written while these are scored and trained on, one step off; "

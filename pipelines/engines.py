@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from recovery.vllm_server import Server
 
 AHEAD_STATES = ("student", "student-kept")  # begin with nothing but the student's answers
+BY_TEACHER = ("teacher", "teacher-mix", "student-continued")
 INPROCESS, COLOCATED, OWN_SERVER = "inprocess", "vllm", "server"
 
 
@@ -40,10 +41,16 @@ def check(settings: DistillConfig, method: Method) -> None:
         raise InputError("ahead: labels are weighed at temperature 1: set temperature=1")
     if settings.ahead and settings.save_every == 1:
         raise InputError("ahead: a step after a saved state waits for its answers: raise save_every above 1")
+    if settings.offload_teacher and method.state_kind in BY_TEACHER:
+        raise InputError(f"offload_teacher: of method {method.name!r} the teacher writes, a token at a time")
+    if settings.offload_teacher and settings.stop is not None:
+        raise InputError("offload_teacher: the clean model answers probes, a token at a time: no stop")
     where = settings.teacher_engine
     check_place("teacher engine", where)
     if where == INPROCESS:
         return
+    if settings.offload_teacher:
+        raise InputError("offload_teacher: the teacher is not in this process: leave out teacher_engine")
     if method.teacher not in ("base", "routed"):
         raise InputError(f"method {method.name!r} teaches itself: leave --teacher-engine {INPROCESS}")
     if method.scores == "dense":

@@ -154,6 +154,7 @@ class Teachers:
 
     def frozen(self, ref: str, kind: str) -> CheckpointTeacher:
         """A checkpoint as a teacher; a student that is an adapter on its very weights is enough by itself."""
+        from recovery.offload import rest_on_host
         from recovery.teachers import AdapterOffTeacher, CheckpointTeacher
 
         checkpoint, limit = self.ws.checkpoint(ref), self.job.settings.microbatch_tokens
@@ -161,6 +162,8 @@ class Teachers:
             return AdapterOffTeacher(self.student, kind, self.method.k, limit)
         if checkpoint.id not in self.models:
             self.models[checkpoint.id] = self.ws.load(checkpoint)
+            if self.job.settings.offload_teacher:
+                rest_on_host(self.models[checkpoint.id])
         return CheckpointTeacher(self.models[checkpoint.id], kind, self.method.k, limit)
 
     @property

@@ -258,7 +258,9 @@ def _distill(shape: Shape, gpu: Gpu, job: Job) -> Estimate:
     tokens = answers * (job.prompt_tokens + job.answer_tokens)
     memory = _training(shape, job, "distill")
     below = job.lora("midtrain") and job.lora("distill")  # the teacher is the student with its adapter off
-    memory["teacher"] = 0.0 if below else 2.0 * shape.parameters
+    layers = shape.parameters - shape.embeddings
+    resting = layers - layers / shape.layers if settings.offload_teacher else 0.0
+    memory["teacher"] = 0.0 if below else 2.0 * (shape.parameters - resting)
     memory["teacher's states"] = 2.0 * shape.hidden * answers * job.answer_tokens / job.processes
     rows = min(SAMPLED_ROWS, answers / job.processes)
     cache = rows * (job.prompt_tokens + settings.max_new_tokens) * shape.cache_bytes
@@ -354,6 +356,12 @@ def _remedies(config: Config, processes: int) -> Iterator[Change]:
         )
     if max(config.midtrain.microbatch_tokens, config.distill.microbatch_tokens) > smallest:
         yield f"microbatch_tokens: {smallest}", both(microbatch_tokens=smallest)
+    if not (config.distill.offload_teacher or (config.midtrain.lora and config.distill.lora)):
+        rests = {"offload_teacher": True}
+        yield (
+            "distill.offload_teacher: true",
+            lambda c: c.model_copy(update={"distill": c.distill.model_copy(update=rests)}),
+        )
     if config.midtrain.lora is None or config.distill.lora is None:
         yield "lora: {rank: 128} in midtrain and distill", both(lora=LoraConfig(rank=128))
     yield "lora: {rank: 32} in midtrain and distill", both(lora=LoraConfig(rank=32))

@@ -195,7 +195,7 @@ def _is_lora(linear: Any) -> bool:
 
 def _is_watched(module: Any) -> bool:
     """Whether someone's hooks would be passed by."""
-    forwards = module._forward_hooks or module._forward_pre_hooks
+    forwards = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
     return bool(forwards or module._backward_hooks or module._backward_pre_hooks)
 
 
