@@ -32,7 +32,7 @@ check: $(READY) ## lint and types
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-bench: $(READY) ## race the peers (about ten minutes on a quiet machine) and write docs/benchmarks.md
+bench: $(READY) ## race the peers (some twenty minutes on a quiet machine) and write docs/benchmarks.md
 	@$(BIN)/pip install --quiet --no-input --constraint requirements.lock '.[bench]'
 	@$(BIN)/pip install --quiet --quiet --no-input --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m benchmarks

@@ -14,12 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import Report, Target
+from benchmarks.common import VLLM_PYTHON, Report, Target
 
 ROOT = Path(__file__).parent.parent
 ALL = ("distill_vs_trl", "sampler", "ahead", "midtrain", "padding", "loss_memory", "tracker")
-WITH_VLLM = {"sampler", "ahead"}
-VLLM_PYTHON = ROOT / ".venv-vllm" / "bin" / "python"
+WITH_VLLM = {"ahead"}  # all of it
 PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
 

@@ -28,6 +28,7 @@ Row = dict[str, Any]
 # A peer's process as its users have it, and what one is called that has this project's settings too.
 PLAIN = {"RECOVER_ONEDNN": "0", "RECOVER_FUSED": "0", "RECOVER_HEAP": "0", "THP_MEM_ALLOC_ENABLE": "0"}
 OURS = "our CPU settings"
+VLLM_PYTHON = Path(__file__).parent.parent / ".venv-vllm" / "bin" / "python"  # where there is one
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import resources
+from multiprocessing.connection import Client, Listener
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.common import Machine, Report, Row, alternate, installed, median, run
+from benchmarks.common import VLLM_PYTHON, Machine, Report, Row, alternate, median, run
 from benchmarks.work import Work
 from pipelines.prompts import read_prompts
 from recovery import models
@@ -18,6 +26,7 @@ from recovery.sampler import SamplingParams
 from recovery.sampling import InProcessSampler
 
 NEW_TOKENS = 96
+Writer = Callable[[list[list[int]], int], int]
 
 
 def fill(report: Report, asked: argparse.Namespace) -> None:
@@ -25,26 +34,54 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
     prompts = [chat.prompt_ids(prompt.messages) for prompt in read_prompts("microworld", 0)]
     machine, batches = Machine.measure(), (16,) if asked.quick else (16, 64, 256)
     report.tables["The machine in this run"] = [machine.row()]
-    vllm = engine(chat) if installed("vllm") else None
-    rows = [compare(chat, vllm, prompts[:batch], machine, 2 if asked.quick else 5) for batch in batches]
+    with vllm_beside(chat) as vllm:
+        rows = [compare(chat, vllm, prompts[:batch], machine, 2 if asked.quick else 5) for batch in batches]
     report.tables["Tokens a second"] = rows
     report.notes.append(
         f"The shipped model, temperature 1, nothing truncated, at most {NEW_TOKENS} new tokens, one seed "
         "a turn. Tokens are those up to and with the stop token. The sampler and vLLM also return each "
-        "token's exact log-probability, `generate` does not. vLLM is its CPU build in this process, "
-        "without compilation. The limit is the matrix products alone, at the speed of a large one."
+        "token's exact log-probability, `generate` does not. vLLM is its CPU build in a process of "
+        "its own, without compilation. The limit is the matrix products alone, at the speed of a large one."
     )
 
 
-def engine(chat: ChatModel) -> Any:
+@contextmanager
+def vllm_beside(chat: ChatModel) -> Iterator[Writer | None]:
+    """vLLM in a process of its own environment, which changes how a process computes; None without one."""
+    if not VLLM_PYTHON.is_file():
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder, Listener(f"{folder}/socket") as listener:
+        words = ["-m", "benchmarks.sampler", "--child", f"{folder}/socket", str(chat.directory)]
+        process = subprocess.Popen([str(VLLM_PYTHON), *words], stdout=sys.stderr)
+        try:
+            with listener.accept() as connection:
+
+                def write(prompts: list[list[int]], seed: int) -> int:
+                    connection.send_bytes(json.dumps([prompts, seed, chat.stop_ids]).encode())
+                    return int(json.loads(connection.recv_bytes()))
+
+                yield write
+        finally:
+            process.kill()
+
+
+def child(socket: str, directory: str) -> None:
+    """How many tokens vLLM wrote, for each order that comes."""
     from recovery.engines import EngineSettings
     from recovery.vllm_engine import VllmEngine
 
-    settings = EngineSettings(cpu_cache_gib=1.0, eager=True)
-    return VllmEngine(chat.directory, settings, dtype="float32")  # type: ignore[arg-type]
+    vllm = VllmEngine(Path(directory), EngineSettings(cpu_cache_gib=1.0, eager=True), dtype="float32")
+    with Client(socket) as connection:
+        while True:
+            prompts, seed, stop_ids = json.loads(connection.recv_bytes())
+            written = vllm.write(prompts, SamplingParams(NEW_TOKENS, seed=seed), stop_ids)
+            connection.send_bytes(json.dumps(sum(len(answer.tokens) for answer in written)).encode())
 
 
-def compare(chat: ChatModel, vllm: Any, prompts: list[list[int]], machine: Machine, rounds: int) -> Row:
+def compare(
+    chat: ChatModel, vllm: Writer | None, prompts: list[list[int]], machine: Machine, rounds: int
+) -> Row:
     tokens: dict[str, list[int]] = {"recover": [], "generate": []} | ({"vLLM": []} if vllm else {})
     limits: list[float] = []
     work, seeds = Work.of(chat.model), iter(range(10_000))
@@ -60,9 +97,8 @@ def compare(chat: ChatModel, vllm: Any, prompts: list[list[int]], machine: Machi
         tokens["generate"].append(_generate(chat, prompts))
 
     def engine_writes() -> None:
-        params = SamplingParams(NEW_TOKENS, seed=next(seeds))
-        written = vllm.write(prompts, params, chat.stop_ids)
-        tokens["vLLM"].append(sum(len(answer.tokens) for answer in written))
+        assert vllm
+        tokens["vLLM"].append(vllm(prompts, next(seeds)))
 
     arms = {"recover": ours, "generate": generate} | ({"vLLM": engine_writes} if vllm else {})
     seconds, _ = alternate(arms, rounds)
@@ -102,4 +138,6 @@ def _generate(chat: ChatModel, prompts: list[list[int]]) -> int:
 
 
 if __name__ == "__main__":
+    if "--child" in sys.argv:
+        child(*sys.argv[2:])
     run("sampler", "How fast does the in-process sampler write, against `generate` and vLLM?", fill)
