@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recovery.dial_rules import LABELS
+from recovery.dial_rules import LABELS, TEACHER_WRITES
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,31 +26,20 @@ if TYPE_CHECKING:
     from recovery.vllm_server import Server
 
 AHEAD_STATES = ("student", "student-kept")  # begin with nothing but the student's answers
-BY_TEACHER = ("teacher", "teacher-mix", "student-continued")
 INPROCESS, COLOCATED, OWN_SERVER = "inprocess", "vllm", "server"
 
 
 def check(settings: DistillConfig, method: Method) -> None:
     """What cannot work is refused before any model is loaded."""
     check_place("sampler", settings.sampler)
-    if settings.ahead and settings.sampler == INPROCESS:
-        raise InputError("ahead: the trainer's own model can't write while it is trained: give --sampler")
-    if settings.ahead and method.state_kind not in AHEAD_STATES:
-        raise InputError(f"ahead: the states of method {method.name!r} are more than the student's answers")
-    if settings.ahead and method.signal in LABELS and method.temperature != 1:
-        raise InputError("ahead: labels are weighed at temperature 1: set temperature=1")
-    if settings.ahead and settings.save_every == 1:
-        raise InputError("ahead: a step after a saved state waits for its answers: raise save_every above 1")
-    if settings.offload_teacher and method.state_kind in BY_TEACHER:
-        raise InputError(f"offload_teacher: of method {method.name!r} the teacher writes, a token at a time")
-    if settings.offload_teacher and settings.stop is not None:
-        raise InputError("offload_teacher: the clean model answers probes, a token at a time: no stop")
+    if settings.ahead:
+        _check_ahead(settings, method)
+    if settings.offload_teacher:
+        _check_offload(settings, method)
     where = settings.teacher_engine
     check_place("teacher engine", where)
     if where == INPROCESS:
         return
-    if settings.offload_teacher:
-        raise InputError("offload_teacher: the teacher is not in this process: leave out teacher_engine")
     if method.teacher not in ("base", "routed"):
         raise InputError(f"method {method.name!r} teaches itself: leave --teacher-engine {INPROCESS}")
     if method.scores == "dense":
@@ -60,6 +49,26 @@ def check(settings: DistillConfig, method: Method) -> None:
         )
     if method.teacher == "routed" and where != OWN_SERVER:
         raise InputError(f"several teachers want an engine each: --teacher-engine {OWN_SERVER}")
+
+
+def _check_ahead(settings: DistillConfig, method: Method) -> None:
+    if settings.sampler == INPROCESS:
+        raise InputError("ahead: the trainer's own model can't write while it is trained: give --sampler")
+    if method.state_kind not in AHEAD_STATES:
+        raise InputError(f"ahead: the states of method {method.name!r} are more than the student's answers")
+    if method.signal in LABELS and method.temperature != 1:
+        raise InputError("ahead: labels are weighed at temperature 1: set temperature=1")
+    if settings.save_every == 1:
+        raise InputError("ahead: a step after a saved state waits for its answers: raise save_every above 1")
+
+
+def _check_offload(settings: DistillConfig, method: Method) -> None:
+    if method.state_kind in TEACHER_WRITES:
+        raise InputError(f"offload_teacher: of method {method.name!r} the teacher writes, a token at a time")
+    if settings.stop is not None:
+        raise InputError("offload_teacher: the clean model answers probes, a token at a time: no stop")
+    if settings.teacher_engine != INPROCESS:
+        raise InputError("offload_teacher: the teacher is not in this process: leave out teacher_engine")
 
 
 def student_writes(method: Method) -> bool:

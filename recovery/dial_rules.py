@@ -17,7 +17,8 @@ TEACHER_SIGNALS = (*EXACT, "topk_reverse_kl", "sampled_reverse_kl")
 LABELS = ("label", "label_dft")
 SIGNALS = (*LABELS, *TEACHER_SIGNALS, "reward")
 SAMPLED_STATES = ("student", "student-kept", "mix")  # whose tokens the student wrote, or some of them
-STATES = ("data", *SAMPLED_STATES, "student-continued", "teacher", "teacher-mix")
+TEACHER_WRITES = ("student-continued", "teacher", "teacher-mix")  # the teacher writes, or helps to
+STATES = ("data", *SAMPLED_STATES, *TEACHER_WRITES)
 TEACHERS = ("none", "base", "self", "self-ema", "routed")
 CONTEXTS = ("none", "demonstrations", "rules", "system", "answer", "hints")
 
@@ -75,7 +76,7 @@ _RULES: dict[str, Test] = {
     "signal={signal} needs a teacher: " + _ANY_TEACHER:
         lambda m: m.signal in TEACHER_SIGNALS and m.teacher == "none",
     "states={states} are written by a teacher: " + _ANY_TEACHER:
-        lambda m: m.state_kind in ("teacher", "teacher-mix", "student-continued") and m.teacher == "none",
+        lambda m: m.state_kind in TEACHER_WRITES and m.teacher == "none",
     "a model that teaches itself and sees nothing more has nothing to tell (the loss is 0): set context":
         lambda m: m.teacher in ("self", "self-ema") and m.context == "none" and m.signal in TEACHER_SIGNALS,
     "an advantage is unbiased only on tokens that the student itself sampled, and states={states} holds "

@@ -13,7 +13,6 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -27,13 +26,12 @@ from transformers.masking_utils import sdpa_mask
 
 from recovery.grouping import alike
 from recovery.near import UNLIKE, near_by_token
-from recovery.packed import Packed, PackedReader
+from recovery.packed import Packed, PackedReader, Read
 from recovery.slots import sight
 
-Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]
 log = logging.getLogger(__name__)
 FLAT = "flat"  # sdpa to a pass that does not say where its sequences begin
-AT_ONCE = 2**14  # tokens that attention takes at once on a CPU, padding included
+GROUP_TOKENS = 2**14  # tokens that attention takes at once on a CPU, padding included
 DROPOUTS = ("attention_dropout", "attn_pdrop")
 LENGTHS = (5, 1, 3)  # of the sequences that it is proven on
 
@@ -171,7 +169,7 @@ def _groups(starts: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:
     begins, lengths = torch.tensor(starts[:-1]), torch.tensor(starts).diff()
     order_S = lengths.argsort(stable=True)
     groups, back_N, before = [], torch.empty(starts[-1], dtype=torch.long), 0
-    for cut in alike(lengths[order_S].tolist(), AT_ONCE):
+    for cut in alike(lengths[order_S].tolist(), GROUP_TOKENS):
         rows_S = order_S[cut]
         place_T = torch.arange(int(lengths[rows_S].max()))
         places_ST = begins[rows_S, None] + place_T

@@ -6,13 +6,16 @@ Shapes: B rows, T columns, N tokens that are no padding, D hidden size.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate, chain
+from typing import Any
 
 import torch
 from torch import Tensor
+
+Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]  # of a model's tokens
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,9 @@ from recovery import native
 from recovery.llama import LayerWeights, build_of
 from recovery.native import PARTS, Shape, addresses_of, call, plain, shape_of, structures
 from recovery.near import UNLIKE, near
-from recovery.packed import Packed, PackedReader
+from recovery.packed import Packed, PackedReader, Read
 from recovery.slots import Slots, sees_all
 
-Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]
 SLOPES = 1e-3  # of the largest gradient: sums of more parts than states are
 TINY = 1e-6  # where all numbers are nothing but rounding
 KEPT: dict[str, Callable[[Shape], int]] = {  # of each token, by a layer, for its way back: how many numbers
