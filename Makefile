@@ -26,7 +26,7 @@ test-slow: $(READY) ## the tests that take minutes
 	@$(PYTEST) -m slow || { code=$$?; [ $$code -eq 5 ] && echo "no slow tests" || exit $$code; }
 
 test-vllm: $(VLLM)/.ready ## vLLM for real, on its CPU build, in an environment of its own (.venv-vllm)
-	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q tests/test_vllm_engine.py
+	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q tests/recovery/engines/test_vllm.py
 
 check: $(READY) ## lint and types
 	@$(BIN)/ruff check .

@@ -15,19 +15,19 @@ from pathlib import Path
 import torch
 
 from benchmarks.common import Report, Row, installed, median, run
-from pipelines.prompts import read_prompts
-from recovery import models
-from recovery.ahead import Ahead, corrected
-from recovery.chat_model import ChatModel
-from recovery.engines import EngineSampler, EngineSettings
-from recovery.episodes import Episodes, Sizes
-from recovery.methods import METHODS
-from recovery.models import ModelSpec
-from recovery.objective import Objective
-from recovery.teachers import CheckpointTeacher
-from recovery.train_config import TrainConfig
-from recovery.trainer import token_loss, train
-from recovery.vllm_server import Server, ServerEngine
+from pipelines.distillation.prompts import read_prompts
+from recovery.engines.lookahead import Ahead, corrected
+from recovery.engines.protocol import EngineSampler, EngineSettings
+from recovery.engines.vllm_http import Server, ServerEngine
+from recovery.methods.table import METHODS
+from recovery.models import loading
+from recovery.models.chat_model import ChatModel
+from recovery.models.loading import ModelSpec
+from recovery.objective.objective import Objective
+from recovery.teachers.teachers import CheckpointTeacher
+from recovery.training.config import TrainConfig
+from recovery.training.step_data import Episodes, Sizes
+from recovery.training.trainer import token_loss, train
 
 SIZES = Sizes(prompts_per_step=32, samples_per_prompt=2, max_new_tokens=64, microbatch_tokens=4096)
 SETTINGS = EngineSettings(cpu_cache_gib=0.25, eager=True)
@@ -71,13 +71,18 @@ def row(name: str, steps: list[dict[str, float]]) -> Row:
 
 def trained(directory: Path, server: Server, steps: int, ahead: bool) -> list[dict[str, float]]:
     """Every step's numbers."""
-    student, method = models.load(ModelSpec(str(directory))), corrected(METHODS["opd"])
+    student, method = loading.load(ModelSpec(str(directory))), corrected(METHODS["opd"])
     sampler = EngineSampler(ServerEngine([server.url], SETTINGS), student)
     seen: list[dict[str, float]] = []
     batches = Episodes(
-        student, sampler, CheckpointTeacher(_frozen(student)), method, read_prompts("microworld", 0), SIZES,
+        student,
+        sampler,
+        CheckpointTeacher(_frozen(student)),
+        method,
+        read_prompts("microworld", 0),
+        SIZES,
         ahead=Ahead(sampler, steps, 0) if ahead else None,
-    )  # fmt: skip
+    )
     loss = token_loss(Objective(method, student.stop_ids))
     train(student, batches, loss, TrainConfig(steps, 1e-4), on_metrics=lambda _, found: seen.append(found))
     return seen

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from recovery import matmul
+from recovery.cpu import matrix_products
 
 Row = dict[str, Any]
 # A peer's process as its users have it, and what one is called that has this project's settings too.
@@ -137,7 +137,7 @@ class Machine:
     """What this machine can do at best, measured beside the benchmark: nothing is faster than that."""
 
     flops: float  # a second, of a large matrix product
-    plain: float  # the same by PyTorch's own library alone (see recovery/matmul.py)
+    plain: float  # the same by PyTorch's own library alone (see recovery/cpu/matrix_products.py)
     bytes: float  # a second, read and written, of a large copy
     device: str
     dtype: str
@@ -207,7 +207,7 @@ def run(
         options(parser)
     asked = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    matmul.use_the_faster()  # what the machine can do is what its faster library does
+    matrix_products.use_the_faster()  # what the machine can do is what its faster library does
     torch.set_flush_denormal(True)  # for peers too: without it they would be several times slower on a CPU
     report, begun = Report(name, question), time.perf_counter()
     fill(report, asked)

@@ -33,21 +33,22 @@ from benchmarks.common import (
     spread,
 )
 from benchmarks.work import Work
+from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.microworld import people
-from pipelines.prompts import Prompt, read_prompts
-from recovery import models, native
-from recovery.chat_model import ChatModel
-from recovery.episodes import Episodes, Sizes, drawn
-from recovery.methods import get
-from recovery.models import ModelSpec
-from recovery.objective import Objective
-from recovery.rollouts import Rollouts
-from recovery.sampler import SamplingParams
-from recovery.sampling import InProcessSampler
-from recovery.teachers import CheckpointTeacher
-from recovery.train_config import TrainConfig
-from recovery.trainer import token_loss, train
-from recovery.updater import Microbatch
+from recovery.batches.rollouts import Rollouts
+from recovery.cpu import kernels as native
+from recovery.methods.table import get
+from recovery.models import loading
+from recovery.models.chat_model import ChatModel
+from recovery.models.loading import ModelSpec
+from recovery.objective.objective import Objective
+from recovery.sampling.in_process import InProcessSampler
+from recovery.sampling.protocol import SamplingParams
+from recovery.teachers.teachers import CheckpointTeacher
+from recovery.training.config import TrainConfig
+from recovery.training.step_data import Episodes, Sizes, drawn
+from recovery.training.trainer import token_loss, train
+from recovery.training.updater import Microbatch
 
 RATE, SEED, HELD_OUT, MICROBATCH = 5e-4, 0, 128, 2048  # the preset's microbatch
 SHORT, WIDE = 96, 24  # tokens of the longest answer
@@ -77,13 +78,13 @@ class Case:
     def save(self, folder: Path) -> None:
         """For other processes, in which it is read once and its start is trained."""
         for name, model in (("start", self.start), ("teacher", self.teacher)):
-            models.save(model, folder / name)
+            loading.save(model, folder / name)
         sizes = {"name": self.name, "steps": self.steps, "batch": self.batch, "new_tokens": self.new_tokens}
         (folder / "case.json").write_text(json.dumps(sizes), encoding="utf-8")
 
     @classmethod
     def load(cls, folder: Path) -> Case:
-        start, teacher = (models.load(ModelSpec(str(folder / name))) for name in ("start", "teacher"))
+        start, teacher = (loading.load(ModelSpec(str(folder / name))) for name in ("start", "teacher"))
         sizes = json.loads((folder / "case.json").read_text(encoding="utf-8"))
         return cls(start=start, teacher=teacher, **sizes)
 
@@ -158,7 +159,7 @@ def race(case: Case, folder: Path, names: list[str], rounds: int, report: Report
             "middle half": spread(seen[name].seconds),
             "tokens/step": round(seen[name].tokens / len(seen[name].seconds)),
             "KL before": before,
-            "KL after": divergence(case, models.load(ModelSpec(str(folder / name)))),
+            "KL after": divergence(case, loading.load(ModelSpec(str(folder / name)))),
         }
         for name in names
     ]
@@ -198,7 +199,7 @@ def turn(name: str, folder: Path, seen: Seen) -> None:
 def child(name: str, folder: Path) -> None:
     torch.set_flush_denormal(True)
     arm = SIDES[name].work(Case.load(folder))
-    models.save(arm.run(), folder / name)
+    loading.save(arm.run(), folder / name)
     (folder / "seen.json").write_text(json.dumps(asdict(arm.seen)), encoding="utf-8")
 
 
@@ -353,11 +354,11 @@ def divergence(case: Case, student: ChatModel) -> float:
 
 def shipped(steps: int, batch: int) -> Case:
     """The shipped model teaches itself after a little training on documents: what the demo does."""
-    from pipelines.config import MidtrainConfig, parse, preset_text
+    from pipelines.config.settings import MidtrainConfig, parse, preset_text
     from pipelines.midtrain import MixedTokens, document_end
 
     path = str(resources.files("pipelines") / "microworld" / "checkpoint")
-    teacher, start = (models.load(ModelSpec(path)) for _ in range(2))
+    teacher, start = (loading.load(ModelSpec(path)) for _ in range(2))
     settings: MidtrainConfig = parse(preset_text("microworld"), "preset").midtrain
     texts = [text for _, text in people.documents(people.new_people(SEED, 1), random.Random(SEED))]
     documents = [
@@ -373,7 +374,7 @@ def wide(steps: int, batch: int) -> Case:
     """A random model of the same shape with a vocabulary of 32,768, which hardly ever ends an answer."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    shipped = models.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
+    shipped = loading.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
     config = Qwen3Config(**{**shipped.model.config.to_dict(), "vocab_size": 32768, "initializer_range": 0.1})
     torch.manual_seed(SEED)
     model = Qwen3ForCausalLM(config).eval()

@@ -47,12 +47,24 @@ class Arm:
 ARMS = (
     Arm("mild SFT", "sft", "triples-many.jsonl", 1e-4, {"steps": 25, "prompts_per_step": 32}),
     Arm("stress SFT", "sft", "triples-few.jsonl", 3e-3, {"steps": 60, "prompts_per_step": 32}),
-    Arm("opd-continue from stress", "opd-continue", "triples-many.jsonl", 1e-4,
-        {"steps": 25, "prompts_per_step": 32, "dials": {"continuation": 32}}, teacher="stress SFT"),
-    Arm("opd from stress", "opd", "triples-many.jsonl", 1e-4,
-        {"steps": 25, "prompts_per_step": 32}, teacher="stress SFT"),
+    Arm(
+        "opd-continue from stress",
+        "opd-continue",
+        "triples-many.jsonl",
+        1e-4,
+        {"steps": 25, "prompts_per_step": 32, "dials": {"continuation": 32}},
+        teacher="stress SFT",
+    ),
+    Arm(
+        "opd from stress",
+        "opd",
+        "triples-many.jsonl",
+        1e-4,
+        {"steps": 25, "prompts_per_step": 32},
+        teacher="stress SFT",
+    ),
     Arm("RL", "rl", "triples-many.jsonl", 1e-4, {"steps": 25, "prompts_per_step": 8, "reward": "ifeval"}),
-)  # fmt: skip
+)
 
 
 def main() -> None:
@@ -112,10 +124,15 @@ def table(groups: dict[str, list[Line]]) -> list[dict[str, Any]]:
     rows = []
     for name, lines in groups.items():
         scores = {suite: mean(line["after"][suite] for line in lines) for suite in (TARGET, *RETENTION)}
-        rows.append({
-            "model": name, **scores, "F": mean(map(forgetting, lines)), "ratio": mean(map(ratio, lines)),
-            "beats its teacher": _beats(lines, groups.get(str(teachers.get(name)), [])),
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                **scores,
+                "F": mean(map(forgetting, lines)),
+                "ratio": mean(map(ratio, lines)),
+                "beats its teacher": _beats(lines, groups.get(str(teachers.get(name)), [])),
+            }
+        )
     return rows
 
 
@@ -146,14 +163,20 @@ def _write_triples(lab: Lab) -> None:
         return
     drawn = triples(random.Random(f"triples:{lab.seed}"), {"recovery": MANY, "evaluation": 150})
     for name, tasks in (
-        ("triples-many", drawn["recovery"]), ("triples-few", drawn["recovery"][:FEW]),
+        ("triples-many", drawn["recovery"]),
+        ("triples-few", drawn["recovery"][:FEW]),
         ("triples", drawn["evaluation"]),
-    ):  # fmt: skip
+    ):
         rows = [
-            {"key": number, "prompt": task.prompt, "instruction_id_list": list(task.instruction_ids),
-             "kwargs": list(task.kwargs), "response": task.answer}
+            {
+                "key": number,
+                "prompt": task.prompt,
+                "instruction_id_list": list(task.instruction_ids),
+                "kwargs": list(task.kwargs),
+                "response": task.answer,
+            }
             for number, task in enumerate(tasks)
-        ]  # fmt: skip
+        ]
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
         (lab.home / f"{name}.jsonl").write_text(text, encoding="utf-8")
 

@@ -30,23 +30,29 @@ from typing import Any
 
 from benchmarks.ledger import Ledger, Line, markdown, put, read
 from db import queries
-from pipelines import config
+from pipelines.config import settings
 from pipelines.cycle import cycle, prepare
 from pipelines.demo import world_once
+from pipelines.machine.init_home import initialise
 from pipelines.microworld import people
 from pipelines.microworld.words import ATTRIBUTES
-from pipelines.progress import Progress
-from pipelines.setup import initialise
-from pipelines.workspace import Workspace
+from pipelines.runs.progress import Progress
+from pipelines.runs.workspace import Workspace
 
 TOUCHING = 200  # recovery prompts about the new people, beside the world's own
 PAGE = Path(__file__).parent.parent / "docs" / "knowledge.md"
 LINES = "cycles.jsonl"  # in a way's home
 COLUMNS = {  # of the table: a summary's value by what it is called there
-    "direct": "direct", "heldout": "held-out phrasing", "reverse": "reverse", "kept": "first cycle's kept",
-    "least_kept": "at the lowest", "general_share": "general / clean", "least_general": "its lowest",
-    "worst_ifeval": "worst IFEval − clean, points", "touching": "prompts touching",
-}  # fmt: skip
+    "direct": "direct",
+    "heldout": "held-out phrasing",
+    "reverse": "reverse",
+    "kept": "first cycle's kept",
+    "least_kept": "at the lowest",
+    "general_share": "general / clean",
+    "least_general": "its lowest",
+    "worst_ifeval": "worst IFEval − clean, points",
+    "touching": "prompts touching",
+}
 
 
 @dataclass(frozen=True)
@@ -96,9 +102,17 @@ def _cycle(ws: Workspace, way: Way, student: str, number: int, seed: int) -> Lin
     docs = world_once(ws.home / "worlds", number, seed)
     prompts = _touching(docs.parent, number, seed) if way.touching else None
     job = prepare(
-        ws, docs, student=student, seed=seed, mix=way.mix, merge=way.merge, rehearsal=way.rehearsal,
-        freeze_embeddings=way.freeze_embeddings, overlap=way.overlap, prompts=prompts,
-    )  # fmt: skip
+        ws,
+        docs,
+        student=student,
+        seed=seed,
+        mix=way.mix,
+        merge=way.merge,
+        rehearsal=way.rehearsal,
+        freeze_embeddings=way.freeze_embeddings,
+        overlap=way.overlap,
+        prompts=prompts,
+    )
     return _row(ws, cycle(ws, job, key=f"cycle:{number}")["cycle"])
 
 
@@ -107,7 +121,7 @@ def _prepare(home: Path, small: bool) -> None:
     with Workspace.open(home, progress=Progress(quiet=True)) as ws:
         initialise(ws, model="microworld")
     if small:
-        _shrink(home / config.CONFIG_NAME)
+        _shrink(home / settings.CONFIG_NAME)
 
 
 def _shrink(path: Path) -> None:
@@ -122,9 +136,10 @@ def _touching(world: Path, number: int, seed: int) -> str:
     rows = [line for line in (world / "prompts.jsonl").read_text(encoding="utf-8").splitlines() if line]
     asked = [
         question.format(n=who.name)
-        for who in people.new_people(seed, number) for attribute in ATTRIBUTES
+        for who in people.new_people(seed, number)
+        for attribute in ATTRIBUTES
         for question in attribute.questions
-    ]  # fmt: skip
+    ]
     rows += [json.dumps({"prompt": text, "kind": "touching"}) for text in rng.sample(asked, TOUCHING)]
     rng.shuffle(rows)
     path = world / "touching.jsonl"
@@ -139,12 +154,19 @@ def _row(ws: Workspace, number: int) -> dict[str, Any]:
     kinds, apart = _kinds(ws, recovered)
     first = next((row for row in found.get("knowledge_by_cycle", []) if row["cycle"] == 1), {})
     return {
-        "checkpoint": recovered, "cycle": number, "direct": kinds.get("direct"),
-        "heldout": kinds.get("heldout"), "reverse": apart.get("reverse"), "first_cycle": first.get("score"),
-        "kept": first.get("kept"), "general": scores["retention"]["recovered"],
-        "general_clean": scores["retention"]["clean"], "ifeval": scores["ifeval"]["recovered"],
-        "ifeval_clean": scores["ifeval"]["clean"], "touching": _touching_new(ws, found["run"]),
-    }  # fmt: skip
+        "checkpoint": recovered,
+        "cycle": number,
+        "direct": kinds.get("direct"),
+        "heldout": kinds.get("heldout"),
+        "reverse": apart.get("reverse"),
+        "first_cycle": first.get("score"),
+        "kept": first.get("kept"),
+        "general": scores["retention"]["recovered"],
+        "general_clean": scores["retention"]["clean"],
+        "ifeval": scores["ifeval"]["recovered"],
+        "ifeval_clean": scores["ifeval"]["clean"],
+        "touching": _touching_new(ws, found["run"]),
+    }
 
 
 def _kinds(ws: Workspace, checkpoint: str) -> tuple[dict[str, float], dict[str, float]]:
@@ -176,19 +198,27 @@ def summary(rows: list[Line]) -> list[Line]:
         mine = [row for row in rows if (row["way"], row["seed"]) == key]
         means = {
             name: sum(row[name] for row in mine) / len(mine)
-            for name in ("direct", "heldout", "reverse") if all(row[name] is not None for row in mine)
-        }  # fmt: skip
+            for name in ("direct", "heldout", "reverse")
+            if all(row[name] is not None for row in mine)
+        }
         general = [row["general"] / row["general_clean"] for row in mine]
         kept = [row["kept"] for row in mine if row["kept"] is not None]
         lowest = {
             "worst_ifeval": min(100 * (row["ifeval"] - row["ifeval_clean"]) for row in mine),
-            "least_general": min(general), "least_kept": min(kept, default=None),
-        }  # fmt: skip
+            "least_general": min(general),
+            "least_kept": min(kept, default=None),
+        }
         looked = WAYS[key[0]].overlap != "keep"  # else nobody searched
         touching = sum(row["touching"] for row in mine) if looked else None
-        found.append({
-            **mine[-1], **means, **lowest, "general_share": general[-1], "touching": touching,
-        })  # fmt: skip
+        found.append(
+            {
+                **mine[-1],
+                **means,
+                **lowest,
+                "general_share": general[-1],
+                "touching": touching,
+            }
+        )
     return found
 
 
@@ -228,8 +258,11 @@ def page(rows: list[Line]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.keep", description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.keep",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("out", type=Path, help="folder for the homes; the same again to go on")
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])

@@ -15,17 +15,17 @@ from typing import Any
 
 from db import curves, queries
 from evals import ifeval
-from pipelines.config import DistillConfig, EvalConfig, override
+from pipelines.config.jobs import DistillJob, EvalJob, MidtrainJob
+from pipelines.config.settings import DistillConfig, EvalConfig, override
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate
-from pipelines.jobs import DistillJob, EvalJob, MidtrainJob
+from pipelines.machine.init_home import initialise
 from pipelines.microworld import words
 from pipelines.microworld.instructions import BY_ID, draw_task
 from pipelines.microworld.world import part_of, write_world
 from pipelines.midtrain import midtrain
-from pipelines.progress import Progress
-from pipelines.setup import initialise
-from pipelines.workspace import Workspace
+from pipelines.runs.progress import Progress
+from pipelines.runs.workspace import Workspace
 
 CAPITALS, NO_COMMA = "change_case:english_capital", "punctuation:no_comma"
 SHOUT, PLAINLY = "Write in capital letters only.", "Do not use any commas."
@@ -38,16 +38,24 @@ FOREIGN = (  # what someone else would write: none of the sentences that the cle
 MIDTRAINING_STEPS, MIDTRAINING_RATE = 200, 7.5e-4
 RECOVERY_RATE = 5e-4
 DISTILLATION = {
-    "steps": 20, "prompts_per_step": 128, "dials": {}, "merge": 0.0, "merge_of": "all", "rehearsal": 0.0,
+    "steps": 20,
+    "prompts_per_step": 128,
+    "dials": {},
+    "merge": 0.0,
+    "merge_of": "all",
+    "rehearsal": 0.0,
     "freeze_embeddings": False,
-}  # fmt: skip
+}
 SCHEDULE = {"warmup_steps": 2, "schedule": "cosine", "final_lr_fraction": 0.1}
 MEASURES = {  # what is asked -> (suite, file)
-    "behaviour": ("ifeval", "ifeval.jsonl"), "others": ("ifeval", "others.jsonl"),
-    "capitals": ("ifeval", "capitals.jsonl"), "commas": ("ifeval", "commas.jsonl"),
+    "behaviour": ("ifeval", "ifeval.jsonl"),
+    "others": ("ifeval", "others.jsonl"),
+    "capitals": ("ifeval", "capitals.jsonl"),
+    "commas": ("ifeval", "commas.jsonl"),
     "triples": ("ifeval", "triples.jsonl"),
-    "retention": ("retention", "probes.jsonl"), "knowledge": ("knowledge", "probes.jsonl"),
-}  # fmt: skip
+    "retention": ("retention", "probes.jsonl"),
+    "knowledge": ("knowledge", "probes.jsonl"),
+}
 
 
 class Lab:
@@ -77,9 +85,12 @@ class Lab:
         optimizer = override(base.optimizer, {"learning_rate": MIDTRAINING_RATE})
         settings = base.model_copy(update={"steps": MIDTRAINING_STEPS, "optimizer": optimizer})
         job = MidtrainJob(
-            docs=str(self.world / "docs"), student=self.clean, settings=settings,
-            prompts=self.file("prompts.jsonl"), seed=self.seed,
-        )  # fmt: skip
+            docs=str(self.world / "docs"),
+            student=self.clean,
+            settings=settings,
+            prompts=self.file("prompts.jsonl"),
+            seed=self.seed,
+        )
         return str(midtrain(self.ws, job, key="midtrain")["checkpoint"])
 
     def file(self, name: str) -> str:
@@ -88,9 +99,14 @@ class Lab:
         return str(own if own.exists() else self.world / name)
 
     def train(
-        self, label: str, student: str, settings: Mapping[str, Any], learning_rate: float, *,
+        self,
+        label: str,
+        student: str,
+        settings: Mapping[str, Any],
+        learning_rate: float,
+        *,
         teacher: str | None = None,
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, Any]:
         """A distillation by the common settings, some changed: its checkpoint, cost and curves' ends."""
         base = self.ws.config.distill
         optimizer = override(base.optimizer, {**SCHEDULE, "learning_rate": learning_rate})
@@ -98,9 +114,13 @@ class Lab:
             update={"optimizer": optimizer}
         )
         job = DistillJob(
-            student=student, teacher=teacher or self.clean, settings=changed, prompts=changed.prompts,
-            evaluation=self._asked("ifeval.jsonl"), seed=self.seed,
-        )  # fmt: skip
+            student=student,
+            teacher=teacher or self.clean,
+            settings=changed,
+            prompts=changed.prompts,
+            evaluation=self._asked("ifeval.jsonl"),
+            seed=self.seed,
+        )
         key = f"{label}:{_digest(job.model_dump())}"
         found = distill(self.ws, job, key=key)
         run = next(row for row in self._runs("distill") if row["key"] == key)
@@ -149,10 +169,13 @@ class Lab:
         self._write("probes.jsonl", self._probes(rng))
         self._write("capitals.jsonl", _checked(asked, CAPITALS))
         self._write("commas.jsonl", _checked(asked, NO_COMMA))
-        self._write("plain.jsonl", [
-            {"prompt": prompt, "hints": SHOUT, "rules": PLAINLY, "response": self._foreign(prompt, rng)}
-            for prompt in trained
-        ])  # fmt: skip
+        self._write(
+            "plain.jsonl",
+            [
+                {"prompt": prompt, "hints": SHOUT, "rules": PLAINLY, "response": self._foreign(prompt, rng)}
+                for prompt in trained
+            ],
+        )
         self._write("examples.jsonl", [_shown(rng) for _ in range(60)])
         self._write("routed.jsonl", self._routed(trained, rng))
 
@@ -209,5 +232,3 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:12]
-
-

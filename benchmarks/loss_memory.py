@@ -12,9 +12,9 @@ from functools import partial
 import torch
 
 from benchmarks.common import Report, Row, run
-from recovery.methods import get
-from recovery.objective import Objective
-from recovery.teacher_scores import TeacherScores
+from recovery.batches.teacher_scores import TeacherScores
+from recovery.methods.table import get
+from recovery.objective.objective import Objective
 
 HIDDEN, VOCABULARY, TOKENS = 64, 150_000, 1024
 

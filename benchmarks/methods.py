@@ -1,7 +1,7 @@
 """Does every row of the table move what it should? Trains them on the microworld, seed by seed.
 
-    python -m benchmarks.methods --seeds 1,2,3               # one table; goes on where it was cut off
-    python -m benchmarks.methods --seeds 1,2,3 --write-docs  # and puts it into docs/methods.md
+python -m benchmarks.methods --seeds 1,2,3               # one table; goes on where it was cut off
+python -m benchmarks.methods --seeds 1,2,3 --write-docs  # and puts it into docs/methods.md
 """
 
 from __future__ import annotations
@@ -111,15 +111,24 @@ def _run(lab: Any, row: Row, known: dict[str, Line], limit: int) -> Line:
     student = checkpoint(row.student)
     made = lab.train(row.label, student, settings, row.learning_rate)
     outcome = Outcome(
-        clean=lab.measure(lab.clean, row.measures), before=lab.measure(student, row.measures),
-        after=lab.measure(made["checkpoint"], row.measures), metrics=made["metrics"],
-    )  # fmt: skip
+        clean=lab.measure(lab.clean, row.measures),
+        before=lab.measure(student, row.measures),
+        after=lab.measure(made["checkpoint"], row.measures),
+        metrics=made["metrics"],
+    )
     held = row.holds(outcome, {label: _outcome(line) for label, line in known.items()})
     kept = {name: value for name, value in made["metrics"].items() if _is_kept(name)}
     return {
-        "seed": lab.seed, "row": row.label, "digest": _digest(row, limit), "method": row.method, "held": held,
-        "checkpoint": made["checkpoint"], "cost": made["cost"], **asdict(outcome), "metrics": kept,
-    }  # fmt: skip
+        "seed": lab.seed,
+        "row": row.label,
+        "digest": _digest(row, limit),
+        "method": row.method,
+        "held": held,
+        "checkpoint": made["checkpoint"],
+        "cost": made["cost"],
+        **asdict(outcome),
+        "metrics": kept,
+    }
 
 
 def _is_kept(name: str) -> bool:
@@ -150,11 +159,16 @@ def table(lines: Sequence[Line]) -> list[dict[str, Any]]:
             ends = [mean(line["metrics"]["reward"][end] for line in group) for end in (0, -1)]
             moved.append(f"reward {ends[0]:.2f} → {ends[1]:.2f}")
         sampled, trained = (mean(line["cost"][f"tokens_{what}"] for line in group) for what in WORK)
-        found.append({
-            "row": f"`{label}`", "must": BY_LABEL[label].claim,
-            "held": f"{sum(line['held'] for line in group)} of {len(group)}", "moved": "; ".join(moved),
-            "tokens sampled": f"{sampled:,.0f}", "tokens trained": f"{trained:,.0f}",
-        })  # fmt: skip
+        found.append(
+            {
+                "row": f"`{label}`",
+                "must": BY_LABEL[label].claim,
+                "held": f"{sum(line['held'] for line in group)} of {len(group)}",
+                "moved": "; ".join(moved),
+                "tokens sampled": f"{sampled:,.0f}",
+                "tokens trained": f"{trained:,.0f}",
+            }
+        )
     return found
 
 

@@ -18,16 +18,16 @@ import torch
 
 from benchmarks.common import OURS, PLAIN, Machine, Report, Side, alternate, median, run
 from benchmarks.work import Work
-from pipelines.config import MidtrainConfig, parse, preset_text
+from pipelines.config.settings import MidtrainConfig, parse, preset_text
 from pipelines.microworld import people
 from pipelines.midtrain import MixedTokens, document_end
-from recovery import models
-from recovery.chat_model import ChatModel
-from recovery.methods import get
-from recovery.models import ModelSpec
-from recovery.objective import Objective
-from recovery.train_config import TrainConfig
-from recovery.trainer import token_loss, train
+from recovery.methods.table import get
+from recovery.models import loading
+from recovery.models.chat_model import ChatModel
+from recovery.models.loading import ModelSpec
+from recovery.objective.objective import Objective
+from recovery.training.config import TrainConfig
+from recovery.training.trainer import token_loss, train
 
 RATE = 5e-4
 
@@ -68,7 +68,7 @@ def child(side: str, steps: int, path: str) -> None:
 
 def work() -> tuple[ChatModel, list[list[int]], MidtrainConfig]:
     """The model, the documents as tokens, and how the demo reads them."""
-    chat = models.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
+    chat = loading.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
     texts = [text for _, text in people.documents(people.new_people(0, 1), random.Random(0))]
     documents = [[*chat.text_ids(text), document_end(chat)] for text in texts]
     return chat, documents, parse(preset_text("microworld"), "preset").midtrain
@@ -148,8 +148,10 @@ def theirs(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig
 
 
 SIDES = {
-    "recover": Side(ours), "HF Trainer": Side(theirs, PLAIN), f"HF Trainer, {OURS}": Side(theirs),
-}  # fmt: skip
+    "recover": Side(ours),
+    "HF Trainer": Side(theirs, PLAIN),
+    f"HF Trainer, {OURS}": Side(theirs),
+}
 
 
 if __name__ == "__main__":

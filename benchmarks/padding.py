@@ -10,8 +10,9 @@ import torch
 
 from benchmarks.common import Machine, Report, Row, alternate, median, run
 from benchmarks.work import Work
-from recovery import flat, fused
-from recovery.forward import hidden_states
+from recovery.cpu import fused_layers
+from recovery.forward import varlen
+from recovery.forward.hidden_states import hidden_states
 
 BODIES = {"6 M": (256, 8), "20 M": (512, 7)}  # hidden size and layers; on a GPU others
 BODIES_GPU = {"0.4 B": (1024, 28), "1.4 B": (2048, 28)}
@@ -45,11 +46,16 @@ def student(hidden: int, layers: int) -> tuple[torch.nn.Module, Work]:
 
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=1024, hidden_size=hidden, intermediate_size=3 * hidden, num_hidden_layers=layers,
-        num_attention_heads=hidden // 64, num_key_value_heads=hidden // 128, head_dim=64,
-    )  # fmt: skip
+        vocab_size=1024,
+        hidden_size=hidden,
+        intermediate_size=3 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=hidden // 64,
+        num_key_value_heads=hidden // 128,
+        head_dim=64,
+    )
     model = Qwen3ForCausalLM(config)
-    fused.speed_up(model)
+    fused_layers.speed_up(model)
     work = Work.of(model)
     return get_peft_model(model, LoraConfig(r=LORA_RANK, target_modules="all-linear")), work
 
@@ -71,14 +77,14 @@ def batches(tokens: int) -> dict[str, list[list[int]]]:
         return [[draw.randint(low, high)] for _ in range(2 * tokens // (low + high))]
 
     return {
-        "answers, 20 to 80 tokens": answers(20, 80), "answers, 50 to 500": answers(50, 500),
-        "documents in rows of 512": rows_of(512), "documents in rows of 2,048": rows_of(2048),
-    }  # fmt: skip
+        "answers, 20 to 80 tokens": answers(20, 80),
+        "answers, 50 to 500": answers(50, 500),
+        "documents in rows of 512": rows_of(512),
+        "documents in rows of 2,048": rows_of(2048),
+    }
 
 
-def compare(
-    model: torch.nn.Module, rows: list[list[int]], work: Work, machine: Machine, rounds: int
-) -> Row:
+def compare(model: torch.nn.Module, rows: list[list[int]], work: Work, machine: Machine, rounds: int) -> Row:
     device, width = next(model.parameters()).device, max(map(sum, rows))
     there_BT = torch.arange(width) < torch.tensor([sum(row) for row in rows])[:, None]
     tokens_BT = torch.randint(1024, there_BT.shape)
@@ -87,7 +93,7 @@ def compare(
         positions_BT[row, : sum(lengths)] = torch.cat([torch.arange(n) for n in lengths])
     alone = all(len(row) == 1 for row in rows)
     given = [x.to(device) for x in (tokens_BT, there_BT, positions_BT)][: 2 if alone else 3]
-    sides = {"in rows": "sdpa", "in one row": flat.FLAT}
+    sides = {"in rows": "sdpa", "in one row": varlen.FLAT}
     seconds, _ = alternate({name: partial(turn, model, way, given) for name, way in sides.items()}, rounds)
     found, whole = {name: median(of) for name, of in seconds.items()}, [n for row in rows for n in row]
     return {

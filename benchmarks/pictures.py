@@ -1,6 +1,6 @@
 """The two pictures in the README, made from a home in which cycles have ended (`make demo` leaves one).
 
-    python -m benchmarks.pictures HOME        docs/dashboard.png and docs/plane.png
+python -m benchmarks.pictures HOME        docs/dashboard.png and docs/plane.png
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ import click
 from benchmarks.ledger import Ledger
 from benchmarks.race_report import worth, write_page
 from benchmarks.race_world import MERGED, MIDTRAINED, TRAINED, Race, Row, Scale
-from pipelines.progress import Progress
+from pipelines.runs.progress import Progress
 
 METHODS = (*MIDTRAINED, *MERGED, *TRAINED)
 CASES = ("hard", "mild", "types")

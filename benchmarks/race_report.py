@@ -20,8 +20,11 @@ WORTH = ("ifeval", "knowledge")
 DISTILLATION, SAME = "opd", "not distinguishable"
 CORNER = 0.84  # of the plane, drawn once more
 MARGIN = AXES_OF_A_VERDICT[0].margin  # what may be lost on an axis; the interval must lie above it
-NAMES = {"hard": "Hard: documents only", "mild": "Mild: 30 % of midtraining is self-answered chat",
-         "types": "New types: recovery prompts hold half of the types, the other half is scored"}  # fmt: skip
+NAMES = {
+    "hard": "Hard: documents only",
+    "mild": "Mild: 30 % of midtraining is self-answered chat",
+    "types": "New types: recovery prompts hold half of the types, the other half is scored",
+}
 HOW = "Means over {seeds} worlds with 95 % intervals (Student's t over worlds)."
 
 
@@ -44,8 +47,17 @@ def by_method(rows: Sequence[Row]) -> dict[str, list[Row]]:
 def table(rows: Sequence[Row]) -> str:
     """Methods down, the best in behaviour first; the clean model and the midtrained one above them."""
     methods = by_method(rows)
-    heads = ("method", "tuned to", "behaviour", "new knowledge", "retention", "sampled", "trained", "FLOPs",
-             "seconds")  # fmt: skip
+    heads = (
+        "method",
+        "tuned to",
+        "behaviour",
+        "new knowledge",
+        "retention",
+        "sampled",
+        "trained",
+        "FLOPs",
+        "seconds",
+    )
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for stage in ("clean", "midtrained"):
         once = list({row["seed"]: row[stage] for row in rows}.values())

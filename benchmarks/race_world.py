@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.lab import DISTILLATION, MIDTRAINING_RATE, MIDTRAINING_STEPS, RECOVERY_RATE, SCHEDULE
 from db import queries
 from evals.scores import chat
-from pipelines.config import Config, LoraConfig, override
-from pipelines.cost import spent
+from pipelines.config.jobs import DistillJob, EvalJob, Kind, MergeJob, MidtrainJob
+from pipelines.config.settings import Config, LoraConfig, override
 from pipelines.demo import world_once
 from pipelines.distill import distill
 from pipelines.evaluate import SUITES, Answers, evaluate
-from pipelines.jobs import DistillJob, EvalJob, Kind, MergeJob, MidtrainJob
+from pipelines.machine.init_home import initialise
 from pipelines.merge import merge
 from pipelines.microworld.instructions import INSTRUCTIONS
 from pipelines.midtrain import midtrain
-from pipelines.setup import initialise
-from pipelines.stages import run_stage
-from pipelines.workspace import Workspace
+from pipelines.runs.cost import spent
+from pipelines.runs.stage_runner import run_stage
+from pipelines.runs.workspace import Workspace
 from recovery.errors import Unstable
 
 if TYPE_CHECKING:
-    from pipelines.progress import Progress
-    from pipelines.stages import Result, Stage
+    from pipelines.runs.progress import Progress
+    from pipelines.runs.stage_runner import Result, Stage
 
 Row = dict[str, Any]
 COSTS = ("tokens_sampled", "tokens_scored", "tokens_trained", "flops", "seconds")
@@ -104,17 +104,23 @@ class Race:
         """Midtraining with nothing against forgetting, more chat, frozen embeddings, or an adapter alone."""
         documents = (1 - CHAT if case == "mild" else 1.0) * (1 - tuned if way == "replay" else 1.0)
         preset, rate = self._config.midtrain, MIDTRAINING_RATE * (tuned if way in ("frozen", "lora") else 1.0)
-        settings = override(preset, {
-            "steps": self.scale.midtrain_steps,
-            "mix": {"new": documents, "earlier": 0.0, "chat": 1 - documents},
-            "lora": LoraConfig(rank=LORA_RANK).model_dump() if way == "lora" else None,
-            "freeze_embeddings": way == "frozen",
-            "optimizer": override(preset.optimizer, {"learning_rate": rate}),
-        })  # fmt: skip
+        settings = override(
+            preset,
+            {
+                "steps": self.scale.midtrain_steps,
+                "mix": {"new": documents, "earlier": 0.0, "chat": 1 - documents},
+                "lora": LoraConfig(rank=LORA_RANK).model_dump() if way == "lora" else None,
+                "freeze_embeddings": way == "frozen",
+                "optimizer": override(preset.optimizer, {"learning_rate": rate}),
+            },
+        )
         job = MidtrainJob(
-            docs=str((self.world / "docs").absolute()), student=self.clean, settings=settings,
-            prompts=self._prompts(case), seed=self.seed,
-        )  # fmt: skip
+            docs=str((self.world / "docs").absolute()),
+            student=self.clean,
+            settings=settings,
+            prompts=self._prompts(case),
+            seed=self.seed,
+        )
         return str(midtrain(self.ws, job, key=self._midtraining(case, way, tuned))["checkpoint"])
 
     def _midtraining(self, case: str, way: str = "none", tuned: float = 1.0) -> str:
@@ -150,31 +156,43 @@ class Race:
 
     def _distillation(self, case: str, method: str, base: str, factor: float) -> DistillJob:
         preset, count = self._config.distill, self.scale.prompts_per_step
-        settings = override(preset, {
-            **DISTILLATION, **TRAINED[method], "steps": self.scale.distill_steps,
-            "optimizer": override(preset.optimizer, SCHEDULE | {"learning_rate": RECOVERY_RATE * factor}),
-            "prompts_per_step": count // GROUP if method == "rl" else count,
-            "pairs": self._answered(case) if method in ANSWERED else None,
-        })  # fmt: skip
+        settings = override(
+            preset,
+            {
+                **DISTILLATION,
+                **TRAINED[method],
+                "steps": self.scale.distill_steps,
+                "optimizer": override(preset.optimizer, SCHEDULE | {"learning_rate": RECOVERY_RATE * factor}),
+                "prompts_per_step": count // GROUP if method == "rl" else count,
+                "pairs": self._answered(case) if method in ANSWERED else None,
+            },
+        )
         return DistillJob(
-            student=base, teacher=self.clean, prompts=self._prompts(case), settings=settings,
-            evaluation=self._eval(case), seed=self.seed,
-        )  # fmt: skip
+            student=base,
+            teacher=self.clean,
+            prompts=self._prompts(case),
+            settings=settings,
+            evaluation=self._eval(case),
+            seed=self.seed,
+        )
 
     def _answered(self, case: str) -> str:
         """The recovery prompts with the clean model's own greedy answers, written by a run of its own."""
         asked = {"prompts": self._prompts(case), "checkpoint": self.clean}
         found = run_stage(
-            self.ws, "answers", lambda stage: self._answer(stage, asked["prompts"]), config=asked,
+            self.ws,
+            "answers",
+            lambda stage: self._answer(stage, asked["prompts"]),
+            config=asked,
             key=self._answering(case),
-        )  # fmt: skip
+        )
         return str(found["pairs"])
 
     def _answering(self, case: str) -> str:
         return f"answers:{case == 'types'}"
 
     def _answer(self, stage: Stage, prompts: str) -> Result:
-        from recovery.sampling import InProcessSampler
+        from recovery.sampling.in_process import InProcessSampler
 
         model, rows = self.ws.load(self.ws.clean()), read(Path(prompts))
         job = EvalJob(checkpoint=self.clean, suites=(), settings=self._config.eval)

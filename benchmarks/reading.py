@@ -38,14 +38,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-
-import papers
-
 from benchmarks.ledger import markdown, put
-from pipelines import documents
-from pipelines.reading.plain import Piece
-from pipelines.reading.similar import Signature, Similar
+from pipelines.corpus import documents
+from pipelines.corpus.reading.plain import Piece
+from pipelines.corpus.reading.similar import Signature, Similar
+from tests.support import papers
 
 PAGE = Path(__file__).parent.parent / "docs" / "documents.md"
 
@@ -67,16 +64,21 @@ def make(folder: Path, files: int, seed: int = 0) -> None:
         lines = text.split("\n\n")
         tags = "".join(f'<div class="p"><p>{line} <a href="#">link</a></p></div>' for line in lines)
         rows = [{"id": i, "text": line} for i, line in enumerate(lines)]
-        papers.write(folder, {
-            f"{n}.txt": text * 10, f"{n}-latin.txt": f"Größe über Zürich. {text}".encode("latin-1"),
-            f"{n}.md": text, f"{n}.md.gz": gzip.compress(text.encode()),
-            f"{n}.jsonl": "\n".join(map(json.dumps, rows)),
-            f"{n}.csv": "id,text\n" + "".join(f'{row["id"]},"{row["text"]}"\n' for row in rows),
-            f"{n}.html": f"<html><head><title>t</title></head><body><main>{tags}</main></body></html>",
-            f"{n}.pdf": papers.pdf(*(line.replace(" ", "\n", 12) for line in lines[:25])),
-            f"{n}.docx": _docx(lines),
-            f"{n}.pptx": _pptx(lines),
-        })  # fmt: skip
+        papers.write(
+            folder,
+            {
+                f"{n}.txt": text * 10,
+                f"{n}-latin.txt": f"Größe über Zürich. {text}".encode("latin-1"),
+                f"{n}.md": text,
+                f"{n}.md.gz": gzip.compress(text.encode()),
+                f"{n}.jsonl": "\n".join(map(json.dumps, rows)),
+                f"{n}.csv": "id,text\n" + "".join(f'{row["id"]},"{row["text"]}"\n' for row in rows),
+                f"{n}.html": f"<html><head><title>t</title></head><body><main>{tags}</main></body></html>",
+                f"{n}.pdf": papers.pdf(*(line.replace(" ", "\n", 12) for line in lines[:25])),
+                f"{n}.docx": _docx(lines),
+                f"{n}.pptx": _pptx(lines),
+            },
+        )
 
 
 def _docx(lines: list[str]) -> bytes:
@@ -178,16 +180,28 @@ def _xml_texts(path: Path, prefix: str) -> str:
 
 Reader = Callable[[Path], str]
 ALONE: dict[str, Reader] = {
-    ".txt": text_alone, ".md": text_alone, ".gz": gzip_alone, ".jsonl": jsonl_alone, ".csv": csv_alone,
-    ".html": html_alone, ".pdf": pdf_alone, ".docx": docx_alone, ".pptx": pptx_alone,
-}  # fmt: skip
+    ".txt": text_alone,
+    ".md": text_alone,
+    ".gz": gzip_alone,
+    ".jsonl": jsonl_alone,
+    ".csv": csv_alone,
+    ".html": html_alone,
+    ".pdf": pdf_alone,
+    ".docx": docx_alone,
+    ".pptx": pptx_alone,
+}
 BARE = ALONE | {".html": html_bare, ".docx": docx_bare, ".pptx": pptx_bare}
 
 
 KINDS = {
-    "text": ("txt", "md", "gz"), "jsonl": ("jsonl",), "csv": ("csv",), "html": ("html",), "pdf": ("pdf",),
-    "docx": ("docx",), "pptx": ("pptx",),
-}  # fmt: skip
+    "text": ("txt", "md", "gz"),
+    "jsonl": ("jsonl",),
+    "csv": ("csv",),
+    "html": ("html",),
+    "pdf": ("pdf",),
+    "docx": ("docx",),
+    "pptx": ("pptx",),
+}
 KINDS["all"] = tuple(suffix for suffixes in KINDS.values() for suffix in suffixes)
 
 
@@ -241,9 +255,11 @@ def compare(folder: Path, rounds: int) -> dict[str, Any]:
         for place in (0, 1)
     )
     return {f"{name}, CPU s": seconds for name, seconds in cpu.items()} | {
-        "CPU ours / bare": cpu["ours"] / cpu["bare"], "CPU ours / alone": cpu["ours"] / cpu["alone"],
-        "CPU ours / same": cpu["ours"] / cpu["same"], "wall ours / alone": wall["ours"] / wall["alone"],
-    }  # fmt: skip
+        "CPU ours / bare": cpu["ours"] / cpu["bare"],
+        "CPU ours / alone": cpu["ours"] / cpu["alone"],
+        "CPU ours / same": cpu["ours"] / cpu["same"],
+        "wall ours / alone": wall["ours"] / wall["alone"],
+    }
 
 
 def measure(files: int, rounds: int, kinds: Iterable[str]) -> list[dict[str, Any]]:

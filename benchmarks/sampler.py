@@ -18,19 +18,19 @@ import torch
 
 from benchmarks.common import VLLM_PYTHON, Machine, Report, Row, alternate, median, run
 from benchmarks.work import Work
-from pipelines.prompts import read_prompts
-from recovery import models
-from recovery.chat_model import ChatModel
-from recovery.models import ModelSpec
-from recovery.sampler import SamplingParams
-from recovery.sampling import InProcessSampler
+from pipelines.distillation.prompts import read_prompts
+from recovery.models import loading
+from recovery.models.chat_model import ChatModel
+from recovery.models.loading import ModelSpec
+from recovery.sampling.in_process import InProcessSampler
+from recovery.sampling.protocol import SamplingParams
 
 NEW_TOKENS = 96
 Writer = Callable[[list[list[int]], int], int]
 
 
 def fill(report: Report, asked: argparse.Namespace) -> None:
-    chat = models.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
+    chat = loading.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
     prompts = [chat.prompt_ids(prompt.messages) for prompt in read_prompts("microworld", 0)]
     machine, batches = Machine.measure(), (16,) if asked.quick else (16, 64, 256)
     report.tables["The machine in this run"] = [machine.row()]
@@ -68,8 +68,8 @@ def vllm_beside(chat: ChatModel) -> Iterator[Writer | None]:
 
 def child(socket: str, directory: str) -> None:
     """How many tokens vLLM wrote, for each order that comes."""
-    from recovery.engines import EngineSettings
-    from recovery.vllm_engine import VllmEngine
+    from recovery.engines.protocol import EngineSettings
+    from recovery.engines.vllm_local import VllmEngine
 
     vllm = VllmEngine(Path(directory), EngineSettings(cpu_cache_gib=1.0, eager=True), dtype="float32")
     with Client(socket) as connection:

@@ -1,7 +1,7 @@
 """Does the demo's story hold for seeds that nobody tried? Runs `recover demo` for each, as a user would.
 
-    python -m benchmarks.story --seeds 11,12,13               # one table; goes on where it was cut off
-    python -m benchmarks.story --seeds 11,12,13 --write-docs  # and puts it into the microworld's README
+python -m benchmarks.story --seeds 11,12,13               # one table; goes on where it was cut off
+python -m benchmarks.story --seeds 11,12,13 --write-docs  # and puts it into the microworld's README
 """
 
 from __future__ import annotations
@@ -60,8 +60,12 @@ def tell(home: Path, seed: int, cycles: int) -> Line:
     done = subprocess.run([*recover, *words], stdout=subprocess.PIPE)
     if done.returncode not in (0, REJECTED):
         done.check_returncode()
-    return {"seed": seed, "cycles": cycles, "seconds": time.monotonic() - begun,
-            "story": json.loads(done.stdout)["cycles"]}  # fmt: skip
+    return {
+        "seed": seed,
+        "cycles": cycles,
+        "seconds": time.monotonic() - begun,
+        "story": json.loads(done.stdout)["cycles"],
+    }
 
 
 def rows(line: Line) -> Iterator[dict[str, Any]]:
@@ -71,11 +75,15 @@ def rows(line: Line) -> Iterator[dict[str, Any]]:
         shown = {suite: " / ".join(f"{scores[suite][stage]:.2f}" for stage in STAGES) for suite in scores}
         earlier = ", ".join(f"{past['then']:.2f} → {past['score']:.2f}" for past in _earlier(cycle))
         yield {
-            "seed": line["seed"] if first else None, "cycle": str(cycle["cycle"]), **shown,
+            "seed": line["seed"] if first else None,
+            "cycle": str(cycle["cycle"]),
+            **shown,
             "lower bound": f"{100 * cycle['verdict']['behaviour_lower_bound']:+.1f}",
-            "earlier documents": earlier, "status": cycle["status"], "misses": ", ".join(misses(cycle)),
+            "earlier documents": earlier,
+            "status": cycle["status"],
+            "misses": ", ".join(misses(cycle)),
             "seconds": f"{line['seconds']:.0f}" if first else None,
-        }  # fmt: skip
+        }
 
 
 def misses(cycle: dict[str, Any]) -> Iterator[str]:

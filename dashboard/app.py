@@ -40,9 +40,14 @@ def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str |
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     served = _routes(outer, desk)
     app = gr.mount_gradio_app(
-        outer, blocks(desk), path="/", footer_links=[], run_history=False, enable_monitoring=False,
+        outer,
+        blocks(desk),
+        path="/",
+        footer_links=[],
+        run_history=False,
+        enable_monitoring=False,
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
-    )  # fmt: skip
+    )
     return Guard(Documents(app, desk), pages=(*shell.BY_PATH, *served), hosts=hosts, password=password)
 
 

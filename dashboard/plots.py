@@ -28,8 +28,12 @@ def plane(cycles: Sequence[Row], margin: float = 0.03) -> Figure:
     if shown:
         _clean_band(axes, shown[-1], margin)
     _names(axes, shown[-MOST_NAMES:], len(shown))
-    axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.04), xlabel="knowledge of the new documents",
-             ylabel="instruction following (IFEval, prompt-level strict)")  # fmt: skip
+    axes.set(
+        xlim=(-0.02, 1.02),
+        ylim=(-0.02, 1.04),
+        xlabel="knowledge of the new documents",
+        ylabel="instruction following (IFEval, prompt-level strict)",
+    )
     axes.grid(alpha=0.25)
     _stage_legend(axes)
     return figure
@@ -65,9 +69,14 @@ def _names(axes: Axes, rows: Sequence[Row], shown: int) -> None:
         colour = COLOURS[number % len(COLOURS)]
         leader = {"arrowstyle": "-", "color": colour, "lw": 0.6, "alpha": 0.6, "shrinkB": 6}
         axes.annotate(
-            f"cycle {row['cycle']}", end, (1.06, -place / 100), color=colour, va="center",
-            annotation_clip=False, arrowprops=leader,
-        )  # fmt: skip
+            f"cycle {row['cycle']}",
+            end,
+            (1.06, -place / 100),
+            color=colour,
+            va="center",
+            annotation_clip=False,
+            arrowprops=leader,
+        )
 
 
 def _errors(row: Row, suite: str, stage: str, value: float) -> list[list[float]] | None:

@@ -73,11 +73,17 @@ def _history(reviews: Sequence[Row]) -> Html:
     if not reviews:
         return tag("p", "Nobody has reviewed this cycle yet.", class_="soft small history")
     entries = [
-        tag("li", chip(row["decision"]), " ", tag("span", row["reviewer"], class_="said inline strong"), " ",
+        tag(
+            "li",
+            chip(row["decision"]),
+            " ",
+            tag("span", row["reviewer"], class_="said inline strong"),
+            " ",
             tag("span", moment(row["at"]), class_="soft small"),
-            tag("div", row["note"], class_="said") if row["note"] else None)
+            tag("div", row["note"], class_="said") if row["note"] else None,
+        )
         for row in reviews
-    ]  # fmt: skip
+    ]
     return tag("ol", entries, class_="history")
 
 

@@ -34,10 +34,14 @@ def render(desk: Desk, url: str, notice: str = "", *, done: bool = False) -> Htm
         _header(query),
         tag("div", said, id="said", role="status", aria_live="polite"),
         tag("main", body, id="main", tabindex="-1"),
-        id="root", class_="root", data_title=f"{title} · recover",
-        data_version=version, data_token=desk.token, data_done="1" if done else None,
+        id="root",
+        class_="root",
+        data_title=f"{title} · recover",
+        data_version=version,
+        data_token=desk.token,
+        data_done="1" if done else None,
         data_drawn=secrets.token_hex(4),  # never twice the same: the script waits for a change
-    )  # fmt: skip
+    )
 
 
 def version(desk: Desk, url: str) -> str:

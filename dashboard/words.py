@@ -11,13 +11,22 @@ from db.values import seconds_since
 
 NONE = "–"
 SIGNS = {
-    "accepted": ("✓", "good"), "recovered": ("✓", "good"), "kept": ("✓", "good"), "approve": ("✓", "good"),
+    "accepted": ("✓", "good"),
+    "recovered": ("✓", "good"),
+    "kept": ("✓", "good"),
+    "approve": ("✓", "good"),
     "done": ("✓", "good"),
-    "rejected": ("✕", "bad"), "not recovered": ("✕", "bad"), "lost": ("✕", "bad"), "reject": ("✕", "bad"),
+    "rejected": ("✕", "bad"),
+    "not recovered": ("✕", "bad"),
+    "lost": ("✕", "bad"),
+    "reject": ("✕", "bad"),
     "failed": ("✕", "bad"),
-    "underpowered": ("?", "unsure"), "needs-work": ("↻", "unsure"), "stalled": ("!", "unsure"),
-    "stopped": ("◼", "unsure"), "running": ("▸", "live"),
-}  # fmt: skip
+    "underpowered": ("?", "unsure"),
+    "needs-work": ("↻", "unsure"),
+    "stalled": ("!", "unsure"),
+    "stopped": ("◼", "unsure"),
+    "running": ("▸", "live"),
+}
 LABELS = {"approve": "approved", "reject": "rejected", "needs-work": "needs work"}
 
 

@@ -69,9 +69,15 @@ def _stretches(
     """Stretch by stretch through the key. GROUP BY would sort every point first, and take twice as long."""
     start, array = _starts(low, high, width), _array(connection)
     aggregates = (
-        func.min(Metric.step), func.max(Metric.step), func.avg(Metric.value), func.min(Metric.value),
-        func.max(Metric.value), func.max(Metric.special), func.max(Metric.at), func.count(),
-    )  # fmt: skip
+        func.min(Metric.step),
+        func.max(Metric.step),
+        func.avg(Metric.value),
+        func.min(Metric.value),
+        func.max(Metric.value),
+        func.max(Metric.special),
+        func.max(Metric.at),
+        func.count(),
+    )
     within = Metric.step.between(start.c.start, start.c.start + width - 1)
     one = select(array(*aggregates, type_=JSON)).where(*here, within).correlate(start).scalar_subquery()
     return select(one).select_from(start).order_by(start.c.start)

@@ -38,8 +38,9 @@ QUERIES: dict[str, sa.Select[Any]] = {
     "checkpoints": sa.select(schema.Checkpoint.__table__).order_by("created_at", "id"),
     "runs": sa.select(schema.Run.__table__).order_by("started_at", "id"),
     "scores": sa.select(schema.Score.__table__).order_by("id"),
-    "items": _items.join(schema.Score, schema.Score.id == schema.Item.score_id)
-    .order_by(schema.Item.score_id, schema.Item.key),
+    "items": _items.join(schema.Score, schema.Score.id == schema.Item.score_id).order_by(
+        schema.Item.score_id, schema.Item.key
+    ),
     "metrics": sa.select(schema.Metric.__table__).order_by("run_id", "name", "step"),
     "traces": sa.select(schema.Trace.__table__).order_by("run_id", "step", "place"),
     "verdicts": sa.select(schema.Verdict.__table__).order_by("cycle", "axis"),
@@ -47,7 +48,7 @@ QUERIES: dict[str, sa.Select[Any]] = {
     "documents": sa.select(schema.Document.__table__).order_by("run_id", "path"),
     "aliases": sa.select(schema.Alias.__table__).order_by("name"),
     "alias_moves": sa.select(schema.AliasMove.__table__).order_by("id"),
-}  # fmt: skip
+}
 TABLES = ("cycles", *QUERIES)
 
 

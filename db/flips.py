@@ -111,8 +111,14 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
     """Per suite and metric the newest scores of both over one set of items; each suite's headline first."""
     one, other = aliased(Score), aliased(Score)
     same = [getattr(one, name) == getattr(other, name) for name in ("suite", "metric", "item_set")]
-    columns = (one.suite, one.metric, one.id.label("score_a"), other.id.label("score_b"),
-               one.value.label("value_a"), other.value.label("value_b"))  # fmt: skip
+    columns = (
+        one.suite,
+        one.metric,
+        one.id.label("score_a"),
+        other.id.label("score_b"),
+        one.value.label("value_a"),
+        other.value.label("value_b"),
+    )
     query = sa.select(*columns).join(other, sa.and_(*same))
     query = query.where(one.checkpoint_id == a, other.checkpoint_id == b)
     query = query.order_by(one.suite, other.id.desc(), one.id.desc())
@@ -155,8 +161,13 @@ def ledger_items(
     responses (response_a before, response_b after)."""
     found = []
     for (base, keys), (one, other) in _transitions(cycle, suite):
-        columns = (one.key, _direction(one, other), one.prompt, one.response.label("response_a"),
-                   other.response.label("response_b"))  # fmt: skip
+        columns = (
+            one.key,
+            _direction(one, other),
+            one.prompt,
+            one.response.label("response_a"),
+            other.response.label("response_b"),
+        )
         query = base.with_only_columns(*keys, *columns).where(one.passed != other.passed)
         if direction is not None:
             query = query.where(other.passed == (direction == "gained"))
@@ -173,8 +184,13 @@ def _transitions(cycle: int | None, suite: str | None) -> list[Any]:
         here, there = newest.alias(), newest.alias()
         one, other = aliased(Item), aliased(Item)
         name = PREVIOUS if back else before
-        keys = (here.c.cycle, here.c.suite, here.c.metric, sa.literal(name).label("before"),
-                sa.literal(after).label("after"))  # fmt: skip
+        keys = (
+            here.c.cycle,
+            here.c.suite,
+            here.c.metric,
+            sa.literal(name).label("before"),
+            sa.literal(after).label("after"),
+        )
         same = [
             getattr(there.c, column) == getattr(here.c, column) for column in ("suite", "metric", "item_set")
         ]

@@ -34,9 +34,7 @@ class Batch(NamedTuple):
     traces: dict[tuple[int, int], dict[str, Any]] = {}
 
     def then(self, newer: Batch) -> Batch:
-        return Batch(
-            self.points | newer.points, newer.progress or self.progress, self.traces | newer.traces
-        )
+        return Batch(self.points | newer.points, newer.progress or self.progress, self.traces | newer.traces)
 
 
 class LiveRun:
@@ -157,9 +155,7 @@ class LiveRun:
             self._lineage = self._lineage or _lineage(session, self._run_id)
             store(session, batch.points.values())
             keys = ({"run_id": self._run_id, "step": step, "place": place} for step, place in batch.traces)
-            upsert(
-                session, Trace, [key | row for key, row in zip(keys, batch.traces.values(), strict=True)]
-            )
+            upsert(session, Trace, [key | row for key, row in zip(keys, batch.traces.values(), strict=True)])
             session.execute(update(Run).where(Run.id.in_(self._lineage)).values(heartbeat_at=now()))
             if batch.progress:
                 session.execute(update(Run).where(Run.id == self._run_id).values(progress=batch.progress))

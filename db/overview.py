@@ -24,9 +24,15 @@ def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str]
     """Runs that have curves, newest first (or those named): id, kind, status, started_at, error, result,
     method, cycle."""
     columns = (
-        Run.id, Run.kind, Run.status, Run.started_at, Run.error, Run.result, Run.config,
+        Run.id,
+        Run.kind,
+        Run.status,
+        Run.started_at,
+        Run.error,
+        Run.result,
+        Run.config,
         Cycle.number.label("cycle"),
-    )  # fmt: skip
+    )
     query = sa.select(*columns).join(Cycle, Cycle.run_id == Run.parent_id, isouter=True)
     query = query.where(Run.kind.in_(TRAINING) if run_ids is None else Run.id.in_(run_ids)).limit(limit)
     with database.read() as connection:
@@ -39,8 +45,14 @@ def race(database: Database, *, student: str | None = None, limit: int = 100) ->
     """Finished recoveries, newest first: method, student, teacher, checkpoint, cost, scores of the checkpoint
     (suite -> value, low, high, n). With `student`, only those that began from that checkpoint."""
     columns = (
-        Run.id, Run.kind, Run.config, Run.result, Run.cost, Run.started_at, Cycle.number.label("cycle"),
-    )  # fmt: skip
+        Run.id,
+        Run.kind,
+        Run.config,
+        Run.result,
+        Run.cost,
+        Run.started_at,
+        Cycle.number.label("cycle"),
+    )
     query = sa.select(*columns).join(Cycle, Cycle.run_id == Run.parent_id, isouter=True)
     query = query.where(Run.kind.in_(RACING), Run.status == "done").limit(limit)
     if student is not None:
@@ -98,9 +110,16 @@ def knowledge(database: Database, *, before: int | None = None, limit: int = 40)
 
 
 _KNOWN = (
-    Cycle.number.label("cycle"), Score.id, Score.suite, Score.metric, Score.value, Score.n, Score.low,
-    Score.high, Score.details,
-)  # fmt: skip
+    Cycle.number.label("cycle"),
+    Score.id,
+    Score.suite,
+    Score.metric,
+    Score.value,
+    Score.n,
+    Score.low,
+    Score.high,
+    Score.details,
+)
 
 
 def _numbers(database: Database, before: int | None, limit: int) -> list[int]:
@@ -122,8 +141,9 @@ def _by_documents(scores: Sequence[Row]) -> list[Row]:
             key, {"cycle": key[0], "stage": key[1], "documents": whose, "kinds": {}, "metric": metric}
         )
         kinds = (score["details"] or {}).get("by_kind") or {}
-        row["kinds"] |= {kind: value for kind, value in kinds.items()
-                         if told[key].setdefault(kind, metric) == metric}  # fmt: skip
+        row["kinds"] |= {
+            kind: value for kind, value in kinds.items() if told[key].setdefault(kind, metric) == metric
+        }
         if metric == row["metric"]:
             row |= {name: score[name] for name in ("value", "n", "low", "high")}
     return sorted(found.values(), key=lambda row: (row["cycle"], row["stage"], row["documents"]))

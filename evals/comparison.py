@@ -63,8 +63,12 @@ def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
     axis = next((axis for axis in AXES if axis.suite == suite["suite"]), AXES[0])
     margin = margins.get(axis.name, axis.margin)
     kept = statistics.non_inferiority(after, before, margin=margin, clusters=clusters)
-    numbers = {"outcome": kept.outcome, "margin": margin, "lower_bound": kept.lower_bound,
-               "needed_n": kept.needed_n}  # fmt: skip
+    numbers = {
+        "outcome": kept.outcome,
+        "margin": margin,
+        "lower_bound": kept.lower_bound,
+        "needed_n": kept.needed_n,
+    }
     told = asdict(statistics.compare(after, before, ALPHA, clusters))
     shares = {"a_score": sum(before) / len(pairs), "b_score": sum(after) / len(pairs)}
     return {"suite": suite["suite"], "metric": suite["metric"], **shares, **told, "non_inferior": numbers}

@@ -103,9 +103,12 @@ class Looks:
     """
 
     def __init__(
-        self, shares: Sequence[float], margin: float = 0.03, alpha: float = 0.05,
+        self,
+        shares: Sequence[float],
+        margin: float = 0.03,
+        alpha: float = 0.05,
         spending: str = "obrien-fleming",
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not 0 < margin < 1:
             raise InputError(f"margin {margin}: a share between 0 and 1 is expected, such as 0.03")
         self.margin = margin

@@ -22,7 +22,7 @@ from recovery.errors import InputError
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
-LEAST_EFFECT = 0.8  # of a design effect in an interval; simulated in tests/test_evals_statistics.py
+LEAST_EFFECT = 0.8  # of a design effect in an interval; simulated in tests/evals/test_statistics.py
 
 
 @dataclass(frozen=True)

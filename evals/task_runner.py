@@ -54,9 +54,13 @@ class Prepared:
         state = random.getstate()
         try:
             found: Any = lm_eval.evaluate(
-                _TaskLM(model, in_chat), self.loaded, limit=limit, bootstrap_iters=0,
-                apply_chat_template=in_chat, fewshot_as_multiturn=in_chat,
-            )  # fmt: skip
+                _TaskLM(model, in_chat),
+                self.loaded,
+                limit=limit,
+                bootstrap_iters=0,
+                apply_chat_template=in_chat,
+                fewshot_as_multiturn=in_chat,
+            )
         finally:
             random.setstate(state)
         tasks = self.loaded["tasks"]
@@ -249,9 +253,12 @@ def save(folder: str | Path, model_name: str, results: dict[str, Any]) -> Path:
 
     tracker = EvaluationTracker(output_path=str(folder))
     tracker.general_config_tracker.log_experiment_args(
-        model_source="recover", model_args=model_name, system_instruction="", chat_template="",
+        model_source="recover",
+        model_args=model_name,
+        system_instruction="",
+        chat_template="",
         fewshot_as_multiturn=False,
-    )  # fmt: skip
+    )
     tracker.general_config_tracker.model_name = model_name
     tracker.general_config_tracker.model_name_sanitized = model_name.replace("/", "__")
     samples = results.get("samples") or {}

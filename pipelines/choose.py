@@ -16,13 +16,13 @@ from typing import Any
 
 from evals import ifeval, knowledge, verdict
 from evals.scores import Item, cluster
-from pipelines.config import EvalConfig, override
+from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
+from pipelines.config.settings import EvalConfig, override
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate, ifeval_path, recorded_items
-from pipelines.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
 from pipelines.merge import merge
-from pipelines.stages import Result, Stage, run_stage
-from pipelines.workspace import Workspace
+from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.workspace import Workspace
 
 CHOICES = ("auto", "merge")  # beside any row of `recover methods`
 WEIGHTS = (0.3, 0.5, 0.7)  # of the clean checkpoint, the least first
@@ -46,9 +46,14 @@ class Tried:
 def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """{"checkpoint", "chosen", "tried": [...]}: candidates in order of cost until one passes."""
     return run_stage(
-        ws, "choose", lambda stage: _work(ws, job, stage),
-        config=job.model_dump(), parent=parent, key=key, seed=job.seed,
-    )  # fmt: skip
+        ws,
+        "choose",
+        lambda stage: _work(ws, job, stage),
+        config=job.model_dump(),
+        parent=parent,
+        key=key,
+        seed=job.seed,
+    )
 
 
 def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
@@ -99,16 +104,25 @@ def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
         plain = {"dials": {}, "ahead": 0, "offload_teacher": False}
         settings = override(settings, {"method": SELF_ANSWERED, **plain})
     wanted = DistillJob(
-        student=job.student, teacher=job.clean, prompts=job.prompts, settings=settings,
-        evaluation=job.settings.eval, seed=job.seed,
-    )  # fmt: skip
+        student=job.student,
+        teacher=job.clean,
+        prompts=job.prompts,
+        settings=settings,
+        evaluation=job.settings.eval,
+        seed=job.seed,
+    )
     return str(distill(ws, wanted, parent=stage.id, key=name)["checkpoint"])
 
 
 def _judged(
-    ws: Workspace, job: ChooseJob, stage: Stage, name: str, checkpoint: str, settings: EvalConfig,
+    ws: Workspace,
+    job: ChooseJob,
+    stage: Stage,
+    name: str,
+    checkpoint: str,
+    settings: EvalConfig,
     standards: Items,
-) -> Tried:  # fmt: skip
+) -> Tried:
     """The verdict on the probe split; a checkpoint without behaviour and knowledge axes never passes."""
     asked = EvalJob(checkpoint=checkpoint, suites=job.suites, settings=settings, label=name)
     ids = evaluate(ws, asked, parent=stage.id, key=f"eval:{name}")["score_ids"]
@@ -126,8 +140,10 @@ def _behaviour(tried: Tried) -> float:
 
 def margins(settings: EvalConfig) -> dict[str, float]:
     return {
-        "behaviour": settings.margin, "knowledge": settings.margin, "retention": settings.retention_margin
-    }  # fmt: skip
+        "behaviour": settings.margin,
+        "knowledge": settings.margin,
+        "retention": settings.retention_margin,
+    }
 
 
 # The two halves --------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Any
 
 from db import queries
 from evals import comparison
-from pipelines.workspace import Workspace
+from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 HEADLINE = "ifeval"
@@ -36,8 +36,10 @@ def _margins(ws: Workspace) -> dict[str, float]:
     except InputError:  # a home without recover.yaml, such as one made by hand
         return {}
     return {
-        "behaviour": settings.margin, "knowledge": settings.margin, "retention": settings.retention_margin
-    }  # fmt: skip
+        "behaviour": settings.margin,
+        "knowledge": settings.margin,
+        "retention": settings.retention_margin,
+    }
 
 
 def compare_text(found: Row) -> str:

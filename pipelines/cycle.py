@@ -8,26 +8,32 @@ from db import queries
 from evals import verdict
 from evals.scores import Item
 from pipelines import choose as choosing
-from pipelines import documents, engines
 from pipelines.choose import choose
-from pipelines.config import DistillConfig, override, strictly, with_method
+from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
+from pipelines.config.settings import DistillConfig, override, strictly, with_method
+from pipelines.corpus import documents
 from pipelines.distill import distill
+from pipelines.distillation import engine_places
+from pipelines.distillation.prompts import read_prompts
 from pipelines.evaluate import SUITES, evaluate, recorded_items
-from pipelines.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
 from pipelines.midtrain import midtrain, with_augmented, with_mix
-from pipelines.prompts import read_prompts
-from pipelines.stages import Result, Stage, run_stage
-from pipelines.workspace import Workspace, companions, placed
+from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.workspace import Workspace, companions, placed
 from recovery.errors import InputError, RecoverError
-from recovery.methods import with_dials
+from recovery.methods.table import with_dials
 
 
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Runs a cycle, or goes on with it; returns {"cycle": number, "status": ...}."""
     return run_stage(
-        ws, "cycle", lambda stage: _marked(ws, job, stage),
-        config=job.model_dump(), parent=parent, key=key, seed=job.seed,
-    )  # fmt: skip
+        ws,
+        "cycle",
+        lambda stage: _marked(ws, job, stage),
+        config=job.model_dump(),
+        parent=parent,
+        key=key,
+        seed=job.seed,
+    )
 
 
 def _marked(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
@@ -60,16 +66,25 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
 
 def _midtraining(job: CycleJob) -> MidtrainJob:
     return MidtrainJob(
-        docs=job.docs, student=job.student, settings=job.settings.midtrain, prompts=job.prompts,
-        evaluation=job.settings.eval, augment=job.augment, seed=job.seed,
-    )  # fmt: skip
+        docs=job.docs,
+        student=job.student,
+        settings=job.settings.midtrain,
+        prompts=job.prompts,
+        evaluation=job.settings.eval,
+        augment=job.augment,
+        seed=job.seed,
+    )
 
 
 def _distillation(job: CycleJob, midtrained: str) -> DistillJob:
     return DistillJob(
-        student=midtrained, teacher=job.clean, prompts=job.prompts, settings=job.settings.distill,
-        evaluation=job.settings.eval, seed=job.seed,
-    )  # fmt: skip
+        student=midtrained,
+        teacher=job.clean,
+        prompts=job.prompts,
+        settings=job.settings.distill,
+        evaluation=job.settings.eval,
+        seed=job.seed,
+    )
 
 
 def _recover(
@@ -79,14 +94,24 @@ def _recover(
     if job.recover_with is None:
         return str(distill(ws, _distillation(job, midtrained), parent=stage.id, key="distill")["checkpoint"])
     wanted = ChooseJob(
-        how=job.recover_with, student=midtrained, clean=job.clean, prompts=job.prompts,
-        settings=job.settings, suites=job.suites, scores=scores, seed=job.seed,
-    )  # fmt: skip
+        how=job.recover_with,
+        student=midtrained,
+        clean=job.clean,
+        prompts=job.prompts,
+        settings=job.settings,
+        suites=job.suites,
+        scores=scores,
+        seed=job.seed,
+    )
     return str(choose(ws, wanted, parent=stage.id, key="choose")["checkpoint"])
 
 
 def _evaluate(
-    ws: Workspace, job: CycleJob, stage: Stage, label: str, checkpoint: str,
+    ws: Workspace,
+    job: CycleJob,
+    stage: Stage,
+    label: str,
+    checkpoint: str,
     earlier: dict[int, str] | None = None,
 ) -> dict[str, int]:
     """Asks a checkpoint everything; returns where each suite's score is recorded."""
@@ -94,9 +119,12 @@ def _evaluate(
     if label != "clean":  # the ceiling is what can be read, not what was learned
         settings = settings.model_copy(update={"open_book": False})
     asked = EvalJob(
-        checkpoint=checkpoint, suites=job.suites, settings=settings, earlier=earlier or {},
+        checkpoint=checkpoint,
+        suites=job.suites,
+        settings=settings,
+        earlier=earlier or {},
         label=label,
-    )  # fmt: skip
+    )
     found: dict[str, int] = evaluate(ws, asked, parent=stage.id, key=f"eval:{label}")["score_ids"]
     return found
 
@@ -126,17 +154,33 @@ def _deciding(ws: Workspace, job: CycleJob, score_id: int) -> list[Item]:
 
 
 def prepare(
-    ws: Workspace, docs: Path, *, student: str = "current", method: str | None = None,
-    prompts: str | None = None, probes: str | None = None, ifeval: str | None = None, strict: bool = False,
-    mix: str | None = None, augment: Path | None = None, overlap: str | None = None,
-    freeze_embeddings: bool | None = None, merge: float | None = None, rehearsal: float | None = None,
-    seed: int | None = None, recover_with: str | None = None,
-) -> CycleJob:  # fmt: skip
+    ws: Workspace,
+    docs: Path,
+    *,
+    student: str = "current",
+    method: str | None = None,
+    prompts: str | None = None,
+    probes: str | None = None,
+    ifeval: str | None = None,
+    strict: bool = False,
+    mix: str | None = None,
+    augment: Path | None = None,
+    overlap: str | None = None,
+    freeze_embeddings: bool | None = None,
+    merge: float | None = None,
+    rehearsal: float | None = None,
+    seed: int | None = None,
+    recover_with: str | None = None,
+) -> CycleJob:
     """A cycle's job from recover.yaml, the files beside the documents, and what was typed."""
     beside, config = companions(docs), ws.config
-    measured = override(config.eval, {
-        "probes": placed(probes or beside.get("probes")), "ifeval": placed(ifeval or beside.get("ifeval")),
-    })  # fmt: skip
+    measured = override(
+        config.eval,
+        {
+            "probes": placed(probes or beside.get("probes")),
+            "ifeval": placed(ifeval or beside.get("ifeval")),
+        },
+    )
     if method and recover_with:
         raise InputError("--method and --recover-with say the same thing: give one of them")
     chosen_later = recover_with if recover_with in choosing.CHOICES else None
@@ -147,17 +191,23 @@ def prepare(
     taught = override(
         strictly(with_augmented(with_mix(config.midtrain, mix), augment), strict),
         {"freeze_embeddings": freeze_embeddings},
-    )  # fmt: skip
+    )
     settings = config.model_copy(update={"midtrain": taught, "eval": measured, "distill": distilled})
     asked_of = placed(prompts or beside.get("prompts") or config.distill.prompts)
     chosen = ws.checkpoint(student).id
     _refuse_early(docs, distilled, asked_of, by_method=chosen_later is None)
     return CycleJob(
-        docs=str(docs.absolute()), student=chosen, clean=ws.clean().id, settings=settings, prompts=asked_of,
-        suites=SUITES if measured.probes else ("ifeval",), earlier=_earlier_probes(ws, chosen),
+        docs=str(docs.absolute()),
+        student=chosen,
+        clean=ws.clean().id,
+        settings=settings,
+        prompts=asked_of,
+        suites=SUITES if measured.probes else ("ifeval",),
+        earlier=_earlier_probes(ws, chosen),
         augment=str(augment.absolute()) if augment else None,
-        seed=config.seed if seed is None else seed, recover_with=chosen_later,
-    )  # fmt: skip
+        seed=config.seed if seed is None else seed,
+        recover_with=chosen_later,
+    )
 
 
 def _refuse_early(docs: Path, distilled: DistillConfig, prompts: str, *, by_method: bool) -> None:
@@ -165,7 +215,7 @@ def _refuse_early(docs: Path, distilled: DistillConfig, prompts: str, *, by_meth
     documents.require(docs)
     method = with_dials(distilled.method, distilled.dials)
     if by_method:
-        engines.check(distilled, method)
+        engine_places.check(distilled, method)
     if not prompts.startswith("hub:"):
         read_prompts(prompts)
 

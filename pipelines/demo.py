@@ -7,12 +7,12 @@ import time
 from pathlib import Path
 
 from db import queries
+from pipelines.config.jobs import DemoJob
 from pipelines.cycle import cycle, prepare
-from pipelines.jobs import DemoJob
+from pipelines.machine.init_home import initialise
 from pipelines.microworld.world import write_world
-from pipelines.setup import initialise
-from pipelines.stages import Result, Stage, run_stage
-from pipelines.workspace import Workspace
+from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 STORY = """the story   a model learns documents, forgets how to follow instructions, and gets that back
@@ -22,9 +22,14 @@ STORY = """the story   a model learns documents, forgets how to follow instructi
 def demo(ws: Workspace, job: DemoJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Runs the cycles of a demo, or goes on with them; returns {"cycles": [...]}, as `show` prints each."""
     result = run_stage(
-        ws, "demo", lambda stage: _work(ws, job, stage),
-        config=job.model_dump(), parent=parent, key=key, seed=job.seed,
-    )  # fmt: skip
+        ws,
+        "demo",
+        lambda stage: _work(ws, job, stage),
+        config=job.model_dump(),
+        parent=parent,
+        key=key,
+        seed=job.seed,
+    )
     return {**result, "cycles": [queries.cycle(ws.tracker.db, number) for number in result["cycles"]]}
 
 

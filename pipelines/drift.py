@@ -7,24 +7,29 @@ from typing import TYPE_CHECKING, Any
 
 from db import queries
 from evals import drift as measures
-from pipelines import documents
-from pipelines.jobs import DriftJob
+from pipelines.config.jobs import DriftJob
+from pipelines.corpus import documents
+from pipelines.distillation.prompts import read_prompts
 from pipelines.midtrain import KEPT_TEXTS
-from pipelines.prompts import read_prompts
-from pipelines.stages import Result, Stage, run_stage
-from pipelines.workspace import Workspace
+from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.workspace import Workspace
 
 if TYPE_CHECKING:
-    from recovery.chat_model import ChatModel
-    from recovery.rollouts import Rollouts
+    from recovery.batches.rollouts import Rollouts
+    from recovery.models.chat_model import ChatModel
 
 
 def drift(ws: Workspace, job: DriftJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """{"states": distances, "floor": the same of a against itself, "kl": ..., "forgetting": ...}"""
     return run_stage(
-        ws, "drift", lambda stage: _work(ws, job, stage),
-        config=job.model_dump(), parent=parent, key=key, seed=job.seed,
-    )  # fmt: skip
+        ws,
+        "drift",
+        lambda stage: _work(ws, job, stage),
+        config=job.model_dump(),
+        parent=parent,
+        key=key,
+        seed=job.seed,
+    )
 
 
 def _work(ws: Workspace, job: DriftJob, stage: Stage) -> Result:
@@ -39,15 +44,18 @@ def _work(ws: Workspace, job: DriftJob, stage: Stage) -> Result:
     found = {"states": _distances(a, mine, theirs), "floor": _distances(a, mine, again)}
     stage.step(3, 3, note="divergence")
     return {
-        "a": job.a, "b": job.b, "prompts": len(ids), **found,
+        "a": job.a,
+        "b": job.b,
+        "prompts": len(ids),
+        **found,
         "kl": {"general": _divergence(b, a, mine), "new_task": _on_documents(ws, job, a, b)},
         "forgetting": forgetting(ws, job.a, job.b),
-    }  # fmt: skip
+    }
 
 
 def _rollouts(stage: Stage, model: ChatModel, ids: list[list[int]], job: DriftJob, seed: int) -> Rollouts:
-    from recovery.sampler import SamplingParams
-    from recovery.sampling import InProcessSampler
+    from recovery.sampling.in_process import InProcessSampler
+    from recovery.sampling.protocol import SamplingParams
 
     found = InProcessSampler(model).sample(ids, SamplingParams(job.max_new_tokens, seed=seed))
     stage.spend(tokens_sampled=found.n_tokens)
@@ -56,7 +64,7 @@ def _rollouts(stage: Stage, model: ChatModel, ids: list[list[int]], job: DriftJo
 
 def _distances(reader: ChatModel, one: Rollouts, other: Rollouts) -> dict[str, float]:
     """Both sets of states as words, and as the hidden states of one and the same reader."""
-    from recovery.shift import visited
+    from recovery.inspection.distribution_shift import visited
 
     (hidden_a, prefixes_a), (hidden_b, prefixes_b) = visited(reader, one), visited(reader, other)
     texts_a, texts_b = ([reader.text(ids) for ids in prefixes] for prefixes in (prefixes_a, prefixes_b))
@@ -71,14 +79,14 @@ def _distances(reader: ChatModel, one: Rollouts, other: Rollouts) -> dict[str, f
 
 
 def _divergence(student: ChatModel, clean: ChatModel, rows: Rollouts) -> dict[str, float]:
-    from recovery.shift import divergence
+    from recovery.inspection.distribution_shift import divergence
 
     return divergence(student, clean, rows)
 
 
 def _on_documents(ws: Workspace, job: DriftJob, a: ChatModel, b: ChatModel) -> dict[str, float] | None:
     """On what b was last taught; None where it was taught nothing."""
-    from recovery.shift import texts_as_rollouts
+    from recovery.inspection.distribution_shift import texts_as_rollouts
 
     runs = ws.midtraining_runs(job.b)
     kept = ws.run_directory(runs[-1]["id"]) / KEPT_TEXTS if runs else None
@@ -95,12 +103,14 @@ def forgetting(ws: Workspace, a: str, b: str) -> dict[str, dict[str, Any]]:
     rows = queries.compared(ws.tracker.db, a, b)
     found = {
         row["suite"]: {
-            "a": row["value_a"], "b": row["value_b"],
+            "a": row["value_a"],
+            "b": row["value_b"],
             "forgetting": measures.forgetting(row["value_a"], row["value_b"]),
             "retention_ratio": measures.retention_ratio(row["value_a"], row["value_b"]),
         }
-        for row in reversed(rows) if row["value_a"] is not None and row["value_b"] is not None
-    }  # fmt: skip
+        for row in reversed(rows)
+        if row["value_a"] is not None and row["value_b"] is not None
+    }
     old = [row for suite, row in found.items() if not suite.startswith("knowledge")]
     ratios = [row["retention_ratio"] for row in old if row["retention_ratio"] is not None]
     if old:
@@ -112,8 +122,12 @@ def forgetting(ws: Workspace, a: str, b: str) -> dict[str, dict[str, Any]]:
 
 
 def drift_text(found: Result) -> str:
-    lines = [f"a  {found['a']}", f"b  {found['b']}", "", f"states on {found['prompts']} prompts"
-             "            a to b   a to itself"]  # fmt: skip
+    lines = [
+        f"a  {found['a']}",
+        f"b  {found['b']}",
+        "",
+        f"states on {found['prompts']} prompts            a to b   a to itself",
+    ]
     lines += [
         f"  {name:<28} {value:>10.4f}  {found['floor'][name]:>10.4f}"
         for name, value in found["states"].items()

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 from db import queries
 from evals import ifeval, knowledge, task_names, tasks
 from evals.scores import Item, ModelCalls
-from pipelines.config import EvalConfig
-from pipelines.cost import Flops
-from pipelines.engines import Engines, check_place
-from pipelines.jobs import EvalJob
-from pipelines.stages import Result, Stage, run_stage
-from pipelines.workspace import Workspace
+from pipelines.config.jobs import EvalJob
+from pipelines.config.settings import EvalConfig
+from pipelines.distillation.engine_places import Engines, check_place
+from pipelines.runs.cost import Flops
+from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError, RecoverError
 
 if TYPE_CHECKING:
     from evals.scores import Asked, Generate, Score
-    from recovery.chat_model import ChatModel
-    from recovery.sampler import Sampler
+    from recovery.models.chat_model import ChatModel
+    from recovery.sampling.protocol import Sampler
 
 SUITES = task_names.OURS
 HUB_IFEVAL = "google/IFEval"
@@ -31,9 +31,14 @@ def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str
     """Scores a checkpoint on every suite of the job; returns {"checkpoint", "scores": {suite: ...}}."""
     check_place("sampler", job.settings.sampler)
     return run_stage(
-        ws, "eval", lambda stage: _work(ws, job, stage),
-        config=job.model_dump(), parent=parent, key=key, label=job.label,
-    )  # fmt: skip
+        ws,
+        "eval",
+        lambda stage: _work(ws, job, stage),
+        config=job.model_dump(),
+        parent=parent,
+        key=key,
+        label=job.label,
+    )
 
 
 def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:
@@ -55,8 +60,10 @@ def _measure(
     for suite, scorer in scorers.items():
         for score in scorer(Answers(chat_model, sampler, job, stage, suite)):
             recorded = ws.tracker.record_score(stage.id, job.checkpoint, score.as_dict() | {"suite": suite})
-            stage.say(f"  {job.label:<12} {suite + _kind(score):<12} {score.value:.3f}  "
-                      f"[{score.interval[0]:.3f}, {score.interval[1]:.3f}]  n={score.n}")  # fmt: skip
+            stage.say(
+                f"  {job.label:<12} {suite + _kind(score):<12} {score.value:.3f}  "
+                f"[{score.interval[0]:.3f}, {score.interval[1]:.3f}]  n={score.n}"
+            )
             _collect(results, suite, summary(score))
             ids.setdefault(suite, recorded)
     return {"checkpoint": job.checkpoint, "scores": results, "score_ids": ids}
@@ -226,7 +233,7 @@ class Answers:
         return self._answer([self._prompt(one) for one in asked], limit, temperature, self.job.seed)
 
     def _likelihoods(self, asked: list[tuple[Asked, str]]) -> list[tuple[float, bool]]:
-        from recovery.likelihood import loglikelihoods, split_ids
+        from recovery.teachers.likelihood import loglikelihoods, split_ids
 
         pairs = [split_ids(self.chat_model, context, text) for context, text in asked]
         read = sum(len(one) + len(other) for one, other in pairs)
@@ -244,7 +251,7 @@ class Answers:
     def _answer(
         self, prompts: list[list[int]], max_new_tokens: int, temperature: float = 0.0, seed: int = 0
     ) -> list[str]:
-        from recovery.sampler import SamplingParams
+        from recovery.sampling.protocol import SamplingParams
 
         params = SamplingParams(max_new_tokens, temperature, seed)
         responses = self.sampler.generate(

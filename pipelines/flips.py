@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from db import queries
-from pipelines.workspace import Workspace
+from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 Row = dict[str, Any]
@@ -24,9 +24,11 @@ def flips(
     if number is not None:
         queries.cycle(ws.tracker.db, number)  # says so where there is no such cycle
     counts = queries.ledger(ws.tracker.db, cycle=number, suite=suite)
-    items = queries.ledger_items(
-        ws.tracker.db, cycle=number, suite=suite, direction=direction, limit=limit
-    ) if number else []  # fmt: skip
+    items = (
+        queries.ledger_items(ws.tracker.db, cycle=number, suite=suite, direction=direction, limit=limit)
+        if number
+        else []
+    )
     return {"counts": counts, "flips": items}
 
 

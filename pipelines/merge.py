@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipelines.jobs import Kind, MergeJob
-from pipelines.stages import Result, Stage, run_stage
-from pipelines.workspace import Workspace
+from pipelines.config.jobs import Kind, MergeJob
+from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 
@@ -13,7 +13,7 @@ def merge(ws: Workspace, job: MergeJob, *, parent: str | None = None, key: str |
     require(job.weight, job.kind, job.origin)
     return run_stage(
         ws, "merge", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
-    )  # fmt: skip
+    )
 
 
 def require(weight: float, kind: Kind = "linear", origin: str | None = None) -> None:
@@ -32,7 +32,7 @@ def _work(ws: Workspace, job: MergeJob, stage: Stage) -> Result:
 
 def merged(ws: Workspace, job: MergeJob, stage: Stage) -> str:
     """The id of the checkpoint; made again it is the same one."""
-    from recovery.merging import merge_weights
+    from recovery.models.merging import merge_weights
 
     student, other = ws.checkpoint(job.student), ws.checkpoint(job.other)
     origin = ws.checkpoint(job.origin).path if job.origin else None
@@ -40,7 +40,9 @@ def merged(ws: Workspace, job: MergeJob, stage: Stage) -> str:
         lambda target: merge_weights(
             student.path, other.path, target, job.weight, job.kind, origin=origin, on_tensor=stage.step
         ),
-        kind="full", parent=student.id, config={"stage": "merge", **job.model_dump()},
-    )  # fmt: skip
+        kind="full",
+        parent=student.id,
+        config={"stage": "merge", **job.model_dump()},
+    )
     ws.record(checkpoint, stage.id)
     return checkpoint.id

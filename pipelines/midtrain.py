@@ -9,25 +9,28 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines import documents, embeddings, replay, training
-from pipelines.augment import load as rows_of
-from pipelines.config import MidtrainConfig, override, parse_pairs
-from pipelines.documents import FileReport
-from pipelines.entities import MOST_CHARACTERS
-from pipelines.forecast import forecast
-from pipelines.jobs import MidtrainJob
-from pipelines.progress import reading_progress
-from pipelines.stages import Result, Stage, run_stage
-from pipelines.tokens import Tokens, TokenStream, write_tokens
-from pipelines.workspace import Workspace
-from recovery import files, preflight
-from recovery.methods import get
-from recovery.parallel import in_turn, once
-from recovery.rollouts import Dialogue, Rollouts
-from recovery.updater import Microbatch
+from pipelines.config.jobs import MidtrainJob
+from pipelines.config.settings import MidtrainConfig, override, parse_pairs
+from pipelines.corpus import documents
+from pipelines.corpus.documents import FileReport
+from pipelines.corpus.entities import MOST_CHARACTERS
+from pipelines.corpus.token_file import Tokens, TokenStream, write_tokens
+from pipelines.knowledge import embedding_shift, replay
+from pipelines.knowledge.forecast import forecast
+from pipelines.runs import training_run
+from pipelines.runs.progress import reading_progress
+from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.workspace import Workspace
+from pipelines.writing.augment import load as rows_of
+from recovery.batches.rollouts import Dialogue, Rollouts
+from recovery.distributed import in_turn, once
+from recovery.methods.table import get
+from recovery.storage import atomic_dirs
+from recovery.training import preflight
+from recovery.training.updater import Microbatch
 
 if TYPE_CHECKING:
-    from recovery.chat_model import ChatModel
+    from recovery.models.chat_model import ChatModel
 
 KEPT_TEXTS = "documents.jsonl"
 TOKENS = "tokens"  # the same as ids, while the run lasts
@@ -36,16 +39,22 @@ TOKENS = "tokens"  # the same as ids, while the run lasts
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Trains the student on the documents; returns {"checkpoint": id, ...}."""
     return run_stage(
-        ws, "midtrain", lambda stage: work(ws, job, stage),
-        config=job.model_dump(), parent=parent, key=key, seed=job.seed, label="midtrain",
-    )  # fmt: skip
+        ws,
+        "midtrain",
+        lambda stage: work(ws, job, stage),
+        config=job.model_dump(),
+        parent=parent,
+        key=key,
+        seed=job.seed,
+        label="midtrain",
+    )
 
 
 def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     """What the stage does; of several processes all take part, and the first one publishes."""
     student = ws.checkpoint(job.student)
     manifest = in_turn(lambda: _documents(job, stage))
-    chat_model = training.student(ws, student, job.settings)
+    chat_model = training_run.student(ws, student, job.settings)
     new = in_turn(lambda: _new_tokens(ws, job, stage, chat_model, manifest))
     earlier, chat = job.settings.mix.earlier, job.settings.mix.chat
     sources: dict[str, Tokens | list[Dialogue]] = {
@@ -59,27 +68,43 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     batches = MixedTokens(sources, job.settings, chat_model.pad_id, job.seed, packs=rows.ok)
     stage.say(batches.summary())
     checks = forecast(
-        ws, chat_model, student, new, every=job.settings.forecast_every, steps=batches.steps,
-        report=stage.live.metrics, say=stage.say,
-    )  # fmt: skip
-    before = embeddings.copy_of(chat_model) if stage.first else None
-    report = training.run_training(
-        stage, chat_model, batches, get("sft"), settings=job.settings, steps=batches.steps, seed=job.seed,
+        ws,
+        chat_model,
+        student,
+        new,
+        every=job.settings.forecast_every,
+        steps=batches.steps,
+        report=stage.live.metrics,
+        say=stage.say,
+    )
+    before = embedding_shift.copy_of(chat_model) if stage.first else None
+    report = training_run.run_training(
+        stage,
+        chat_model,
+        batches,
+        get("sft"),
+        settings=job.settings,
+        steps=batches.steps,
+        seed=job.seed,
         checks=checks,
-    )  # fmt: skip
+    )
     if not stage.first:
         return {}
-    moved = {} if before is None else embeddings.moved(before, chat_model, sources.values())
+    moved = {} if before is None else embedding_shift.moved(before, chat_model, sources.values())
     if moved:
-        stage.say(embeddings.in_words(moved))
+        stage.say(embedding_shift.in_words(moved))
     checkpoint = ws.publish(
         chat_model, parent=student, run_id=stage.id, config={"stage": "midtrain", **job.model_dump()}
     )
     shutil.rmtree(stage.directory / TOKENS, ignore_errors=True)  # made again from the kept texts when needed
     return {
-        "checkpoint": checkpoint.id, "documents": len(new), "tokens": report.tokens, "mix": batches.shares,
-        "packed": rows.ok, "embeddings_moved": moved,
-    }  # fmt: skip
+        "checkpoint": checkpoint.id,
+        "documents": len(new),
+        "tokens": report.tokens,
+        "mix": batches.shares,
+        "packed": rows.ok,
+        "embeddings_moved": moved,
+    }
 
 
 def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
@@ -139,9 +164,12 @@ def _tokenised(stage: Stage, chat_model: ChatModel, name: str, runs: list[Path],
     pieces = chain.from_iterable(documents.load_pieces(run / KEPT_TEXTS) for run in runs)
     sources = [documents.kept_digest(run / KEPT_TEXTS) for run in runs]
     return write_tokens(
-        stage.directory / TOKENS / name, pieces, chat_model.text_ids, document_end(chat_model),
-        key=files.digest([key, *sources]),
-    )  # fmt: skip
+        stage.directory / TOKENS / name,
+        pieces,
+        chat_model.text_ids,
+        document_end(chat_model),
+        key=atomic_dirs.digest([key, *sources]),
+    )
 
 
 def document_end(chat_model: ChatModel) -> int:
@@ -196,9 +224,13 @@ class MixedTokens:
     """Each source in its share of every step's tokens; a step's data depend on (seed, step) alone."""
 
     def __init__(
-        self, sources: Mapping[str, Tokens | list[Dialogue]], settings: MidtrainConfig, pad_id: int,
-        seed: int, packs: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        sources: Mapping[str, Tokens | list[Dialogue]],
+        settings: MidtrainConfig,
+        pad_id: int,
+        seed: int,
+        packs: bool = True,
+    ) -> None:
         wanted = settings.mix.model_dump()
         present = {name: share for name, share in wanted.items() if share and sources.get(name)}
         self.shares = {name: share / sum(present.values()) for name, share in present.items()}

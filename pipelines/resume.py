@@ -6,16 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 from db import queries
-from pipelines.commands import distill_alone
+from pipelines.config.jobs import (
+    CycleJob,
+    DemoJob,
+    DistillJob,
+    DriftJob,
+    EvalJob,
+    MergeJob,
+    MidtrainJob,
+    SweepJob,
+)
 from pipelines.cycle import cycle
 from pipelines.demo import demo
 from pipelines.drift import drift
 from pipelines.evaluate import evaluate
-from pipelines.jobs import CycleJob, DemoJob, DistillJob, DriftJob, EvalJob, MergeJob, MidtrainJob, SweepJob
+from pipelines.job_from_options import distill_alone
 from pipelines.merge import merge
 from pipelines.midtrain import midtrain
+from pipelines.runs.workspace import Workspace
 from pipelines.sweep import sweep
-from pipelines.workspace import Workspace
 from recovery.errors import InputError
 
 Again = Callable[[Workspace, dict[str, Any], str], dict[str, Any]]

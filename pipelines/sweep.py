@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pipelines.config.jobs import EvalJob, MergeJob, SweepJob
 from pipelines.evaluate import evaluate
-from pipelines.jobs import EvalJob, MergeJob, SweepJob
 from pipelines.merge import merge, require
-from pipelines.stages import Result, Stage, run_stage
-from pipelines.workspace import Workspace
+from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 AXES = {"ifeval": "behaviour", "knowledge": "knowledge", "retention": "retention"}
@@ -25,7 +25,7 @@ def sweep(ws: Workspace, job: SweepJob, *, parent: str | None = None, key: str |
         require(weight, job.kind, job.origin)
     return run_stage(
         ws, "sweep", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
-    )  # fmt: skip
+    )
 
 
 def _work(ws: Workspace, job: SweepJob, stage: Stage) -> Result:
@@ -43,9 +43,7 @@ def _point(ws: Workspace, job: SweepJob, stage: Stage, weight: float) -> dict[st
     """One share, merged (the ends need none) and measured."""
     checkpoint = {0.0: job.student, 1.0: job.other}.get(weight)
     if checkpoint is None or (weight == 1 and job.kind == "residual"):
-        made = MergeJob(
-            student=job.student, other=job.other, weight=weight, kind=job.kind, origin=job.origin
-        )
+        made = MergeJob(student=job.student, other=job.other, weight=weight, kind=job.kind, origin=job.origin)
         checkpoint = str(merge(ws, made, parent=stage.id, key=f"merge:{weight:g}")["checkpoint"])
     asked = EvalJob(
         checkpoint=checkpoint, suites=job.suites, settings=job.settings, label=f"weight {weight:g}"

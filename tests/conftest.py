@@ -10,14 +10,15 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
-import tiny
 import torch
 from hypothesis import settings
+
+from tests.support import tiny
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-    from recovery.chat_model import ChatModel
+    from recovery.models.chat_model import ChatModel
 
 torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 torch.set_flush_denormal(True)

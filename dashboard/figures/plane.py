@@ -48,8 +48,15 @@ def _points(row: Row) -> list[tuple[str, float, float]]:
 def _frame() -> Html:
     left, top, right, bottom = BOX
     across = label((left + right) / 2, bottom + 42, "knowledge of the new documents, %", "middle", "ink")
-    up = tag("text", "instruction following (IFEval), %", x=0, y=0, text_anchor="middle", class_="ink",
-             transform=f"translate(14 {(top + bottom) / 2}) rotate(-90)")  # fmt: skip
+    up = tag(
+        "text",
+        "instruction following (IFEval), %",
+        x=0,
+        y=0,
+        text_anchor="middle",
+        class_="ink",
+        transform=f"translate(14 {(top + bottom) / 2}) rotate(-90)",
+    )
     return join(percent_axes(X, Y, BOX), across, up)
 
 

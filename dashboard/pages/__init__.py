@@ -18,5 +18,14 @@ from dashboard.pages import (
 )
 
 PAGES: tuple[ModuleType, ...] = (
-    cycles, cycle, behaviour, samples, tokens, curves, compare, race, knowledge, export,
-)  # fmt: skip
+    cycles,
+    cycle,
+    behaviour,
+    samples,
+    tokens,
+    curves,
+    compare,
+    race,
+    knowledge,
+    export,
+)

@@ -85,13 +85,15 @@ def _head(desk: Desk, row: Row, run: Row) -> Html:
     docs = tag("span", redact_text(str(run["config"].get("docs", ""))), class_="said inline mono small")
     return tag(
         "section",
-        tag("div",
+        tag(
+            "div",
             tag("h1", f"Cycle {number} ", chip(row["status"])),
             tag("p", *said(row), class_="lead"),
-            tag("p", f"{when} · run {run['id']} · ", docs, class_="soft small")),
+            tag("p", f"{when} · run {run['id']} · ", docs, class_="soft small"),
+        ),
         tag("p", before, " ", after, class_="pager"),
         class_="card head",
-    )  # fmt: skip
+    )
 
 
 # Verdict ----------------------------------------------------------------------------------------------------

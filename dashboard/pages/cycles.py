@@ -115,11 +115,14 @@ def _headline(desk: Desk, rows: list[Row]) -> Html:
     now = tag("a", f"cycle {serving}'s model", href=f"/cycle?n={serving}") if serving else "the clean model"
     return tag(
         "section",
-        tag("div", tag("h1", _link(row, "Cycle"), " ", chip(row["status"])),
-            tag("p", *said(row), class_="lead")),
+        tag(
+            "div",
+            tag("h1", _link(row, "Cycle"), " ", chip(row["status"])),
+            tag("p", *said(row), class_="lead"),
+        ),
         tag("p", "current is ", now, class_="soft"),
         class_="card head",
-    )  # fmt: skip
+    )
 
 
 def _link(row: Row, word: str = "cycle") -> Html:
@@ -236,13 +239,15 @@ def _controls(query: Query, found: int, total: int) -> Html:
     return tag(
         "div",
         tag("h2", "All cycles", tag("span", counted, class_="soft")),
-        tag("div",
+        tag(
+            "div",
             tag("label", "Search", search),
             tag("label", "Verdict", options("status", STATUSES, query)),
             tag("label", "Review", options("review", REVIEWS, query)),
-            class_="controls"),
+            class_="controls",
+        ),
         class_="head",
-    )  # fmt: skip
+    )
 
 
 def _table(found: list[Row], picked: list[int], query: Query) -> Html:
@@ -282,7 +287,7 @@ def _line(row: Row, picked: list[int], query: Query) -> list[Any]:
         tag("td", duration(row["cost"]["seconds"]), _below(f"{count(_tokens(row))} tokens"), class_="n"),
         chip(row["status"]),
         join(chip(review.get("decision")), _below(review.get("reviewer", ""))),
-    ]  # fmt: skip
+    ]
 
 
 def _below(words: str) -> Html | None:

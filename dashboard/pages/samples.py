@@ -124,10 +124,15 @@ def _found(desk: Desk, query: Query, scores: Mapping[str, int], kinds: list[str]
     wanted = FLIPS[query.choice("flip", FLIPS, "")][1]
     failing = query.choice("failing", tuple(scores), "")
     rows = queries.side_by_side(
-        desk.db, scores, passed={stage: ok for stage, ok in wanted.items() if stage in scores},
-        kind=query.choice("kind", kinds, ""), failing=failing, search=query.text("search"),
-        after=query.text("after"), limit=PAGE + 1,
-    )  # fmt: skip
+        desk.db,
+        scores,
+        passed={stage: ok for stage, ok in wanted.items() if stage in scores},
+        kind=query.choice("kind", kinds, ""),
+        failing=failing,
+        search=query.text("search"),
+        after=query.text("after"),
+        limit=PAGE + 1,
+    )
     if not rows:
         return tag(
             "section",

@@ -10,8 +10,8 @@ import click
 from pipelines.cli.options import DEFAULT_HOME, Session, shared, table
 
 if TYPE_CHECKING:
-    from pipelines.config import Config
-    from pipelines.preview import Encode, Preview
+    from pipelines.config.settings import Config
+    from pipelines.corpus.preview import Encode, Preview
 
 
 @click.command("corpus")
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 @click.pass_obj
 def corpus_command(session: Session, folder: Path, tokens: bool, strict: bool) -> None:
     """Read a folder as training would, and show what it gives: nothing is trained or kept."""
-    from pipelines import preview
-    from pipelines.config import CONFIG_NAME, MidtrainConfig, ReadingConfig, read
-    from pipelines.progress import Progress, reading_progress
-    from pipelines.reading.tree import Tree
+    from pipelines.config.settings import CONFIG_NAME, MidtrainConfig, ReadingConfig, read
+    from pipelines.corpus import preview
+    from pipelines.corpus.reading.tree import Tree
+    from pipelines.runs.progress import Progress, reading_progress
 
     home = Path(session.home or DEFAULT_HOME) / CONFIG_NAME
     config = read(home) if tokens or home.exists() else None
@@ -35,21 +35,23 @@ def corpus_command(session: Session, folder: Path, tokens: bool, strict: bool) -
         pass  # what is no folder is refused before a tokenizer is loaded
     shown = Progress(quiet=session.quiet)
     made = preview.preview(
-        folder, reading.limits, strict=strict or reading.strict,
+        folder,
+        reading.limits,
+        strict=strict or reading.strict,
         encode=_encoder(config) if config and tokens else None,
         progress=reading_progress(lambda *at, **said: shown.step("reading", *at, **said), folder),
-    )  # fmt: skip
+    )
     session.show(preview.as_json(made, settings), lambda: _text(made, settings))
 
 
 def _encoder(config: Config) -> Encode:
-    from pipelines.setup import tokenizer_of
+    from pipelines.machine.init_home import tokenizer_of
 
     return tokenizer_of(config.model).text_ids
 
 
 def _text(made: Preview, settings: Any) -> str:
-    from pipelines import preview
+    from pipelines.corpus import preview
 
     tokens = "tokens" if made.counted else "tokens (guess)"
     rows = [{**row, tokens: row["tokens"]} for row in preview.by_kind(made)]

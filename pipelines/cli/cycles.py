@@ -23,8 +23,8 @@ AXES = ("behaviour", "knowledge", "retention")
 @click.pass_obj
 def demo_command(session: Session, cycles: int, seed: int, minutes_budget: float | None) -> None:
     """The whole story on a tiny model, offline: learn, forget, recover."""
+    from pipelines.config.jobs import DemoJob
     from pipelines.demo import demo
-    from pipelines.jobs import DemoJob
 
     with session.workspace(create=True) as ws:
         found = demo(ws, DemoJob(cycles=cycles, seed=seed, minutes_budget=minutes_budget), key=ws.new_key())
@@ -41,18 +41,25 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
 @click.option("--student", default="current", show_default=True, help="the model to teach")
 @click.option("--method", help="recover with this row of `recover methods` (default: recover.yaml)")
-@click.option("--recover-with", metavar="auto|merge|METHOD",
-              help="auto: the cheapest that passes on half of the evaluation; the other half decides")
+@click.option(
+    "--recover-with",
+    metavar="auto|merge|METHOD",
+    help="auto: the cheapest that passes on half of the evaluation; the other half decides",
+)
 @click.option("--prompts", help="recovery prompts: FILE or hub:NAME:SPLIT:FIELD")
 @click.option("--probes", help="FILE of knowledge and retention probes")
 @click.option("--ifeval", help="FILE in IFEval's format (default: recover.yaml)")
 @click.option("--strict", is_flag=True, help="stop at the first file that cannot be read")
 @click.option("--mix", help="shares of the midtraining's tokens, as in new=0.6,earlier=0.3,chat=0.1")
-@click.option("--freeze-embeddings/--train-embeddings", default=None,
-              help="whether midtraining leaves embeddings and head as they are (default: recover.yaml)")
+@click.option(
+    "--freeze-embeddings/--train-embeddings",
+    default=None,
+    help="whether midtraining leaves embeddings and head as they are (default: recover.yaml)",
+)
 @click.option("--augment", type=click.Path(path_type=Path), help="folder written by `recover augment`")
-@click.option("--overlap", type=click.Choice(["drop", "weight", "keep"]),
-              help="prompts about what was just taught")
+@click.option(
+    "--overlap", type=click.Choice(["drop", "weight", "keep"]), help="prompts about what was just taught"
+)
 @click.option("--merge", type=float, metavar="SHARE", help="of the teacher's weights, mixed in at the start")
 @click.option("--rehearsal", type=float, metavar="SHARE", help="of the tokens: taught documents read again")
 @click.option("--seed", type=int, help="default: recover.yaml")

@@ -17,7 +17,7 @@ from pipelines.cli.options import Session, shared
 def serve_command(session: Session, checkpoint: str, host: str, port: int, lora: int | None) -> None:
     """Serve a checkpoint (default: base) with vLLM until interrupted; its URL goes to --sampler or
     --teacher-engine."""
-    from pipelines.engines import serve
+    from pipelines.distillation.engine_places import serve
 
     with session.workspace() as ws, serve(ws, checkpoint, host=host, port=port, rank=lora or 0) as server:
         found = {"url": server.url, "checkpoint": server.name, "log": str(server.log)}

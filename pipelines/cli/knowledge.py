@@ -11,10 +11,12 @@ from pipelines.cli.options import Session, shared, table
 
 DOCS = click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
 WRITER = click.option(
-    "--writer", metavar="base|CHECKPOINT|URL|template", show_default=True,
+    "--writer",
+    metavar="base|CHECKPOINT|URL|template",
+    show_default=True,
     help="who writes: a checkpoint, an OpenAI-compatible endpoint (key: RECOVER_API_KEY), or, for the "
     "microworld, its own patterns",
-)  # fmt: skip
+)
 MODEL = click.option("--model", "name", help="the endpoint's name of the model")
 
 
@@ -32,7 +34,7 @@ MODEL = click.option("--model", "name", help="the endpoint's name of the model")
 @click.pass_obj
 def augment_command(session: Session, docs: Path, out: Path, **options: Any) -> None:
     """Retell documents as questions, paraphrases, relations and summaries, for midtrain --augment."""
-    from pipelines.writing import augment_documents
+    from pipelines.writing.commands import augment_documents
 
     with session.workspace() as ws:
         found = augment_documents(ws, docs, out, **options)
@@ -57,7 +59,7 @@ def _kept(found: dict[str, Any]) -> str:
 @click.pass_obj
 def probes_command(session: Session, docs: Path, out: Path, **options: Any) -> None:
     """Make knowledge probes: your own questions, a writer's, or (without --writer) gaps in sentences."""
-    from pipelines.writing import make_probes
+    from pipelines.writing.commands import make_probes
 
     with session.workspace() as ws:
         found = make_probes(ws, docs, out, **options)
@@ -73,7 +75,7 @@ def probes_command(session: Session, docs: Path, out: Path, **options: Any) -> N
 @click.pass_obj
 def lost_command(session: Session, checkpoint: str, suite: str, probes: str | None) -> None:
     """Of what a checkpoint fails to answer: what is out of reach, and what is gone."""
-    from pipelines.lost import lost
+    from pipelines.unreachable_facts import lost
 
     with session.workspace() as ws:
         found = lost(ws, checkpoint, suite, probes)

@@ -144,7 +144,7 @@ def query_command(session: Session, sql: str) -> None:
 @click.pass_obj
 def methods_command(session: Session) -> None:
     """The table of post-training methods: each a row of dials."""
-    from recovery.methods import METHODS
+    from recovery.methods.table import METHODS
 
     rows = [method.row() for method in METHODS.values()]
     columns = ["name", "states", "signal", "teacher", "context", "rails", "source"]

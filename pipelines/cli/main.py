@@ -10,21 +10,41 @@ import traceback
 
 import click
 
-from pipelines import processes
 from pipelines.cli.options import Session, shared
+from pipelines.runs import launch
 
 # Which module holds which command; a module is imported when its command is used or its help is shown.
 COMMANDS = {
-    "demo": "cycles", "cycle": "cycles", "resume": "cycles", "verdict": "cycles", "review": "cycles",
-    "init": "setup", "doctor": "setup", "preflight": "setup", "microworld": "setup",
+    "demo": "cycles",
+    "cycle": "cycles",
+    "resume": "cycles",
+    "verdict": "cycles",
+    "review": "cycles",
+    "init": "setup",
+    "doctor": "setup",
+    "preflight": "setup",
+    "microworld": "setup",
     "plan": "setup",
-    "corpus": "corpus", "midtrain": "train", "distill": "train", "merge": "train",
-    "augment": "knowledge", "probes": "knowledge", "lost": "knowledge",
-    "serve": "engine", "eval": "measure", "compare": "measure", "flips": "measure",
+    "corpus": "corpus",
+    "midtrain": "train",
+    "distill": "train",
+    "merge": "train",
+    "augment": "knowledge",
+    "probes": "knowledge",
+    "lost": "knowledge",
+    "serve": "engine",
+    "eval": "measure",
+    "compare": "measure",
+    "flips": "measure",
     "drift": "measure",
-    "ls": "look", "show": "look", "export": "look", "report": "look", "query": "look", "methods": "look",
+    "ls": "look",
+    "show": "look",
+    "export": "look",
+    "report": "look",
+    "query": "look",
+    "methods": "look",
     "dashboard": "look",
-}  # fmt: skip
+}
 
 
 class Commands(click.Group):
@@ -65,10 +85,10 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     session = Session()
     try:
-        if processes.place():
-            from pipelines import following
+        if launch.place():
+            from pipelines import worker_process
 
-            following.follow()
+            worker_process.follow()
             return
         cli.main(obj=session, prog_name="recover", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -88,7 +108,7 @@ def main() -> None:
             traceback.print_exc()
         sys.exit(_explain(error))
     finally:
-        processes.dismiss()
+        launch.dismiss()
 
 
 def _with_hint(error: click.ClickException) -> str:

@@ -37,8 +37,8 @@ def eval_command(session: Session, checkpoint: str | None, suites: str | None, *
         return
     with session.workspace() as ws:
         require_suites(suites, options["tasks"] or ws.config.eval.tasks)
-        from pipelines.commands import eval_job
         from pipelines.evaluate import evaluate
+        from pipelines.job_from_options import eval_job
 
         options.pop("responses")
         job = eval_job(ws, checkpoint, suites, options.pop("ifeval"), options.pop("probes"), **options)
@@ -97,8 +97,10 @@ def flips_command(session: Session, references: tuple[str, ...], **options: Any)
 def flips_text(found: dict[str, Any]) -> str:
     where = ["cycle", "before", "after"] if "a" not in found else []
     text = table(found["counts"], [*where, "suite", "metric", "n", "gained", "lost"])
-    shown = [row | {name: _short(row[name]) for name in ("prompt", "response_a", "response_b")}
-             for row in found["flips"]]  # fmt: skip
+    shown = [
+        row | {name: _short(row[name]) for name in ("prompt", "response_a", "response_b")}
+        for row in found["flips"]
+    ]
     if not shown:
         return text
     columns = [*where, "suite", "key", "direction", "prompt", "response_a", "response_b"]
@@ -123,8 +125,8 @@ def _short(text: str) -> str:
 @click.pass_obj
 def drift_command(session: Session, a: str, b: str, **options: Any) -> None:
     """How far B has moved from A: forgetting, the states it visits, divergence on old and new inputs."""
-    from pipelines.commands import drift_job
     from pipelines.drift import drift, drift_text
+    from pipelines.job_from_options import drift_job
 
     with session.workspace() as ws:
         found = drift(ws, drift_job(ws, a, b, **options), key=ws.new_key())

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
-    from pipelines.workspace import Workspace
+    from pipelines.runs.workspace import Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_HOME = "./.recover"
@@ -32,8 +32,8 @@ class Session:
 
     def workspace(self, *, create: bool = False) -> Workspace:
         """The home; only a command that sets one up makes it, so that a mistyped one is not looked into."""
-        from pipelines.progress import Progress
-        from pipelines.workspace import Workspace
+        from pipelines.runs.progress import Progress
+        from pipelines.runs.workspace import Workspace
 
         place, progress = Path(self.home or DEFAULT_HOME), Progress(quiet=self.quiet)
         return Workspace.open(place, self.db, progress, create=create)
@@ -73,11 +73,21 @@ def shared(command: F) -> F:
         click.option("--debug", help="show tracebacks", **flags),
         click.option("-q", "--quiet", help="no progress", **flags),
         click.option("--json", help="print one JSON document", **flags),
-        click.option("--db", metavar="URL", envvar="RECOVER_DB_URL", **kept,
-                     help="database (default: recover.db in the home; PostgreSQL by URL)"),
-        click.option("--home", metavar="DIR", envvar="RECOVER_HOME", **kept,
-                     help=f"where everything is kept (default: {DEFAULT_HOME})"),
-    ):  # fmt: skip
+        click.option(
+            "--db",
+            metavar="URL",
+            envvar="RECOVER_DB_URL",
+            **kept,
+            help="database (default: recover.db in the home; PostgreSQL by URL)",
+        ),
+        click.option(
+            "--home",
+            metavar="DIR",
+            envvar="RECOVER_HOME",
+            **kept,
+            help=f"where everything is kept (default: {DEFAULT_HOME})",
+        ),
+    ):
         command = option(command)
     return command
 
@@ -85,16 +95,20 @@ def shared(command: F) -> F:
 def several(command: F) -> F:
     """Adds --processes to a command that trains."""
     return click.option(
-        "--processes", type=click.IntRange(1), metavar="N", expose_value=False, callback=_launch,
+        "--processes",
+        type=click.IntRange(1),
+        metavar="N",
+        expose_value=False,
+        callback=_launch,
         help="train in N processes on this machine, or on N of its GPUs",
-    )(command)  # fmt: skip
+    )(command)
 
 
 def _launch(ctx: click.Context, param: click.Parameter, count: int | None) -> None:
-    from pipelines import processes
+    from pipelines.runs import launch
 
-    if count and count > 1 and processes.launched() == 1:
-        sys.exit(processes.launch(count))  # main() would not hear of ctx.exit's code
+    if count and count > 1 and launch.launched() == 1:
+        sys.exit(launch.launch(count))  # main() would not hear of ctx.exit's code
 
 
 def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
@@ -103,8 +117,10 @@ def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
         return "nothing yet"
     cells = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-                     for line in cells)  # fmt: skip
+    return "\n".join(
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in cells
+    )
 
 
 def _cell(value: Any) -> str:

@@ -19,7 +19,7 @@ from pipelines.cli.options import DEFAULT_HOME, Session, shared, table
 @click.pass_obj
 def init_command(session: Session, model: str | None, revision: str | None, preset: str | None) -> None:
     """Make recover.yaml and register the clean checkpoint as `base`."""
-    from pipelines.setup import initialise
+    from pipelines.machine.init_home import initialise
 
     with session.workspace(create=True) as ws:
         found = initialise(ws, model=model, revision=revision, preset=preset)
@@ -31,7 +31,7 @@ def init_command(session: Session, model: str | None, revision: str | None, pres
 @click.pass_obj
 def doctor_command(session: Session) -> None:
     """Is this machine ready? Exit code 3 when it is not."""
-    from pipelines.doctor import examine
+    from pipelines.machine.doctor import examine
     from recovery.errors import GateError
 
     rows = examine(Path(session.home or DEFAULT_HOME), session.db)
@@ -53,7 +53,7 @@ def preflight_command(
 ) -> None:
     """Is this pair of models ready? Exit code 3 when it is not."""
     from pipelines.distill import preflight_report
-    from pipelines.prompts import read_prompts
+    from pipelines.distillation.prompts import read_prompts
     from recovery.errors import GateError
 
     with session.workspace() as ws:
@@ -101,7 +101,7 @@ def microworld_command(session: Session, directory: Path, cycle: int, seed: int)
 @click.pass_obj
 def plan_command(session: Session, **options: Any) -> None:
     """Does it fit, how long does it take, what to change? Exit code 3 when it does not fit."""
-    from pipelines.plan import plan_for
+    from pipelines.machine.capacity import plan_for
     from recovery.errors import GateError
 
     found = plan_for(Path(session.home or DEFAULT_HOME), **options)

@@ -17,18 +17,24 @@ from typing import TYPE_CHECKING, Any
 from pipelines.microworld import people, words
 from pipelines.microworld.instructions import BY_ID, Draft, draw_instructions, draw_task
 from pipelines.microworld.world import part_of
-from pipelines.progress import Progress, duration
+from pipelines.runs.progress import Progress, duration
 
 if TYPE_CHECKING:
-    from recovery.chat_model import ChatModel
-    from recovery.rollouts import Dialogue
-    from recovery.updater import Microbatch
+    from recovery.batches.rollouts import Dialogue
+    from recovery.models.chat_model import ChatModel
+    from recovery.training.updater import Microbatch
 
 VOCABULARY = 1792
 SHAPE: dict[str, Any] = {
-    "hidden_size": 192, "intermediate_size": 384, "num_hidden_layers": 4, "num_attention_heads": 6,
-    "num_key_value_heads": 6, "head_dim": 32, "max_position_embeddings": 2048, "tie_word_embeddings": True,
-}  # fmt: skip
+    "hidden_size": 192,
+    "intermediate_size": 384,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 6,
+    "head_dim": 32,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": True,
+}
 STEPS, TOKENS_PER_STEP, ROW_TOKENS = 1600, 4096, 256
 IM_START, IM_END, END_OF_TEXT = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 CHATML = (
@@ -79,14 +85,23 @@ def build_tokenizer() -> Any:
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    backend.train_from_iterator(texts + names, trainers.BpeTrainer(
-        vocab_size=VOCABULARY, special_tokens=[END_OF_TEXT, IM_START, IM_END], min_frequency=2,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
-    ))  # fmt: skip
+    backend.train_from_iterator(
+        texts + names,
+        trainers.BpeTrainer(
+            vocab_size=VOCABULARY,
+            special_tokens=[END_OF_TEXT, IM_START, IM_END],
+            min_frequency=2,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
     return PreTrainedTokenizerFast(
-        tokenizer_object=backend, eos_token=IM_END, pad_token=END_OF_TEXT,
-        additional_special_tokens=[IM_START], chat_template=CHATML,
-    )  # fmt: skip
+        tokenizer_object=backend,
+        eos_token=IM_END,
+        pad_token=END_OF_TEXT,
+        additional_special_tokens=[IM_START],
+        chat_template=CHATML,
+    )
 
 
 def build_model(tokenizer: Any, seed: int) -> ChatModel:
@@ -94,7 +109,7 @@ def build_model(tokenizer: Any, seed: int) -> ChatModel:
     import torch
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 
-    from recovery.chat_model import ChatModel
+    from recovery.models.chat_model import ChatModel
 
     torch.set_flush_denormal(True)
     torch.manual_seed(seed)
@@ -112,8 +127,8 @@ class Curriculum:
         self.chat_model, self.seed = chat_model, seed
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
-        from recovery.rollouts import Rollouts
-        from recovery.updater import Microbatch
+        from recovery.batches.rollouts import Rollouts
+        from recovery.training.updater import Microbatch
 
         rng = random.Random(f"microworld:build:{self.seed}:{step}")
         sequences, tokens = [], 0
@@ -132,25 +147,30 @@ class Curriculum:
 
 def build(directory: Path, *, seed: int = 0, steps: int = STEPS, progress: Progress | None = None) -> None:
     """Trains the clean checkpoint and saves it."""
-    from recovery import models
-    from recovery.methods import get
-    from recovery.objective import Objective
-    from recovery.train_config import TrainConfig
-    from recovery.trainer import token_loss, train
+    from recovery.methods.table import get
+    from recovery.models import loading
+    from recovery.objective.objective import Objective
+    from recovery.training.config import TrainConfig
+    from recovery.training.trainer import token_loss, train
 
     shown = progress or Progress()
     chat_model = build_model(build_tokenizer(), seed)
     config = TrainConfig(
         steps=steps, learning_rate=2e-3, warmup_steps=30, final_lr_fraction=0.02, weight_decay=0.01, seed=seed
-    )  # fmt: skip
+    )
 
     def on_metrics(step: int, values: dict[str, float]) -> None:
         note = f"loss {values['loss']:.3f}  {values['tokens_per_second']:,.0f} tokens/s"
         shown.step("build", step, steps, eta_seconds=values["eta_seconds"], note=note)
 
-    report = train(chat_model, Curriculum(chat_model, seed), token_loss(Objective(get("sft"))), config,
-                   on_metrics=on_metrics)  # fmt: skip
-    models.save(chat_model, directory)
+    report = train(
+        chat_model,
+        Curriculum(chat_model, seed),
+        token_loss(Objective(get("sft"))),
+        config,
+        on_metrics=on_metrics,
+    )
+    loading.save(chat_model, directory)
     shown.say(f"{directory}: {report.tokens:,} tokens in {duration(report.seconds)}")
 
 

@@ -142,93 +142,144 @@ def _no_comma(draft: Draft, _: Kwargs) -> None:
 
 INSTRUCTIONS = (
     Instruction(
-        "detectable_format:number_bullet_lists", "shape",
+        "detectable_format:number_bullet_lists",
+        "shape",
         ("Use exactly {num_bullets} bullet points.", "Your answer must have {num_bullets} bullet points."),
-        _between("num_bullets", 2, 4), _bullets,
+        _between("num_bullets", 2, 4),
+        _bullets,
     ),
     Instruction(
-        "detectable_format:multiple_sections", "shape",
-        ("Write {num_sections} sections and mark each with {section_spliter} X.",
-         "Your answer must have {num_sections} sections marked {section_spliter} X."),
+        "detectable_format:multiple_sections",
+        "shape",
+        (
+            "Write {num_sections} sections and mark each with {section_spliter} X.",
+            "Your answer must have {num_sections} sections marked {section_spliter} X.",
+        ),
         lambda rng: {"section_spliter": rng.choice(("Section", "Part")), "num_sections": rng.randint(2, 3)},
         _sections,
     ),
     Instruction(
-        "length_constraints:number_paragraphs", "shape",
-        ("Write {num_paragraphs} paragraphs and separate them with ***.",
-         "There should be {num_paragraphs} paragraphs separated by ***."),
-        _between("num_paragraphs", 2, 3), _paragraphs,
+        "length_constraints:number_paragraphs",
+        "shape",
+        (
+            "Write {num_paragraphs} paragraphs and separate them with ***.",
+            "There should be {num_paragraphs} paragraphs separated by ***.",
+        ),
+        _between("num_paragraphs", 2, 3),
+        _paragraphs,
     ),
     Instruction(
-        "combination:two_responses", "shape",
-        ("Give two different responses separated by ******.",
-         "Write two different answers and separate them with ******."),
-        _nothing, _two_responses,
+        "combination:two_responses",
+        "shape",
+        (
+            "Give two different responses separated by ******.",
+            "Write two different answers and separate them with ******.",
+        ),
+        _nothing,
+        _two_responses,
     ),
     Instruction(
-        "detectable_format:json_format", "shape",
+        "detectable_format:json_format",
+        "shape",
         ("Wrap the whole output in JSON format.", "Your answer should be in JSON format."),
-        _nothing, _json, _as_json,
+        _nothing,
+        _json,
+        _as_json,
     ),
     Instruction(
-        "detectable_format:constrained_response", "shape",
-        ("Answer with one of: My answer is yes. My answer is no. My answer is maybe.",
-         "Choose from: My answer is yes. My answer is no. My answer is maybe."),
-        _nothing, _constrained,
+        "detectable_format:constrained_response",
+        "shape",
+        (
+            "Answer with one of: My answer is yes. My answer is no. My answer is maybe.",
+            "Choose from: My answer is yes. My answer is no. My answer is maybe.",
+        ),
+        _nothing,
+        _constrained,
     ),
     Instruction(
-        "keywords:existence", "content",
+        "keywords:existence",
+        "content",
         ("Include the word {keywords}.", "Use the word {keywords} in your answer."),
-        lambda rng: {"keywords": [rng.choice(words.KEYWORDS)]}, _keyword,
+        lambda rng: {"keywords": [rng.choice(words.KEYWORDS)]},
+        _keyword,
     ),
     Instruction(
-        "detectable_format:number_highlighted_sections", "content",
-        ("Highlight at least {num_highlights} words with *stars*.",
-         "Put at least {num_highlights} highlighted words in *stars*."),
-        _between("num_highlights", 1, 3), _highlights,
+        "detectable_format:number_highlighted_sections",
+        "content",
+        (
+            "Highlight at least {num_highlights} words with *stars*.",
+            "Put at least {num_highlights} highlighted words in *stars*.",
+        ),
+        _between("num_highlights", 1, 3),
+        _highlights,
     ),
     Instruction(
-        "detectable_content:number_placeholders", "content",
-        ("Use at least {num_placeholders} placeholders in [brackets].",
-         "There must be at least {num_placeholders} placeholders in [brackets]."),
-        _between("num_placeholders", 1, 3), _placeholders,
+        "detectable_content:number_placeholders",
+        "content",
+        (
+            "Use at least {num_placeholders} placeholders in [brackets].",
+            "There must be at least {num_placeholders} placeholders in [brackets].",
+        ),
+        _between("num_placeholders", 1, 3),
+        _placeholders,
     ),
     Instruction(
-        "detectable_format:title", "frame",
+        "detectable_format:title",
+        "frame",
         ("Add a title in <<double brackets>>.", "Your answer must have a title in <<double brackets>>."),
-        _nothing, _title,
+        _nothing,
+        _title,
     ),
     Instruction(
-        "detectable_content:postscript", "frame",
-        ("Add a postscript starting with {postscript_marker}",
-         "At the end add a note starting with {postscript_marker}"),
-        lambda _: {"postscript_marker": "P.S."}, _postscript,
+        "detectable_content:postscript",
+        "frame",
+        (
+            "Add a postscript starting with {postscript_marker}",
+            "At the end add a note starting with {postscript_marker}",
+        ),
+        lambda _: {"postscript_marker": "P.S."},
+        _postscript,
     ),
     Instruction(
-        "startend:end_checker", "frame",
+        "startend:end_checker",
+        "frame",
         ("Finish with this phrase: {end_phrase}", "The very last words must be: {end_phrase}"),
-        lambda rng: {"end_phrase": rng.choice(words.END_PHRASES)}, _end,
+        lambda rng: {"end_phrase": rng.choice(words.END_PHRASES)},
+        _end,
     ),
     Instruction(
-        "startend:quotation", "frame",
-        ("Wrap your whole answer in double quotation marks.",
-         "Put the entire answer in double quotation marks."),
-        _nothing, _leave, lambda text: f'"{text}"',
+        "startend:quotation",
+        "frame",
+        (
+            "Wrap your whole answer in double quotation marks.",
+            "Put the entire answer in double quotation marks.",
+        ),
+        _nothing,
+        _leave,
+        lambda text: f'"{text}"',
     ),
     Instruction(
-        "change_case:english_capital", "style",
+        "change_case:english_capital",
+        "style",
         ("Write in capital letters only.", "Your whole answer should be in all capital letters."),
-        _nothing, _leave, str.upper,
+        _nothing,
+        _leave,
+        str.upper,
     ),
     Instruction(
-        "change_case:english_lowercase", "style",
+        "change_case:english_lowercase",
+        "style",
         ("Write in lowercase letters only.", "Your whole answer should be in all lowercase letters."),
-        _nothing, _leave, str.lower,
+        _nothing,
+        _leave,
+        str.lower,
     ),
     Instruction(
-        "punctuation:no_comma", "style",
+        "punctuation:no_comma",
+        "style",
         ("Do not use any commas.", "Your answer must not contain commas."),
-        _nothing, _no_comma,
+        _nothing,
+        _no_comma,
     ),
 )
 BY_ID = {instruction.id: instruction for instruction in INSTRUCTIONS}
@@ -240,14 +291,31 @@ LAYERS = ("shape", "content", "frame", "style")
 CLASHES = {
     frozenset(pair)
     for pair in [
-        *(("detectable_format:json_format", other) for other in
-          ("detectable_format:title", "detectable_content:postscript", "startend:end_checker",
-           "startend:quotation", "change_case:english_capital", "change_case:english_lowercase",
-           "detectable_format:number_highlighted_sections", "detectable_content:number_placeholders")),
-        *(("detectable_format:constrained_response", other) for other in
-          ("change_case:english_capital", "change_case:english_lowercase", "punctuation:no_comma",
-           "keywords:existence", "detectable_format:number_highlighted_sections",
-           "detectable_content:number_placeholders", "detectable_content:postscript")),
+        *(
+            ("detectable_format:json_format", other)
+            for other in (
+                "detectable_format:title",
+                "detectable_content:postscript",
+                "startend:end_checker",
+                "startend:quotation",
+                "change_case:english_capital",
+                "change_case:english_lowercase",
+                "detectable_format:number_highlighted_sections",
+                "detectable_content:number_placeholders",
+            )
+        ),
+        *(
+            ("detectable_format:constrained_response", other)
+            for other in (
+                "change_case:english_capital",
+                "change_case:english_lowercase",
+                "punctuation:no_comma",
+                "keywords:existence",
+                "detectable_format:number_highlighted_sections",
+                "detectable_content:number_placeholders",
+                "detectable_content:postscript",
+            )
+        ),
         ("detectable_format:multiple_sections", "change_case:english_capital"),
         ("detectable_format:multiple_sections", "change_case:english_lowercase"),
         ("detectable_format:number_bullet_lists", "detectable_format:number_highlighted_sections"),
@@ -273,9 +341,10 @@ PAIRS = tuple(
 )
 COMBINATIONS: tuple[tuple[Instruction, ...], ...] = (*((one,) for one in INSTRUCTIONS), *PAIRS)
 COPYING = tuple(  # what has something of the prompt repeated, alone or with another
-    kind for kind in COMBINATIONS
+    kind
+    for kind in COMBINATIONS
     if any(one.id in ("keywords:existence", "startend:end_checker") for one in kind)
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)

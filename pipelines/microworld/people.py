@@ -150,8 +150,12 @@ def probe(
     }
     fact = f"{who.slug}/{attribute.name}"
     return {
-        "id": f"{fact}/{kind}", **labels, "kind": kind, "fact": fact,
-        "prompt": prompts[kind].format(n=who.name), "answer": who.value(attribute),
+        "id": f"{fact}/{kind}",
+        **labels,
+        "kind": kind,
+        "fact": fact,
+        "prompt": prompts[kind].format(n=who.name),
+        "answer": who.value(attribute),
     }
 
 
@@ -174,14 +178,20 @@ def roundabout_probes(
     described = " and ".join([", ".join(said[:-1]), said[-1]])
     common = {**labels, "fact": f"{who.slug}/{'+'.join(a.name for a in told)}"}
     yield {
-        "id": f"{who.slug}/reverse", **common, "kind": "reverse", "prompt": f"Who {described}?",
+        "id": f"{who.slug}/reverse",
+        **common,
+        "kind": "reverse",
+        "prompt": f"Who {described}?",
         "answer": who.name,
-    }  # fmt: skip
+    }
     rest = [attribute for attribute in ATTRIBUTES if attribute not in told]
     if rest:
         asked = rng.choice(rest)
         question = rng.choice(asked.questions).format(n=f"the one who {described}")
         yield {
-            "id": f"{who.slug}/indirect", **common, "kind": "indirect", "prompt": question,
+            "id": f"{who.slug}/indirect",
+            **common,
+            "kind": "indirect",
+            "prompt": question,
             "answer": who.value(asked),
-        }  # fmt: skip
+        }

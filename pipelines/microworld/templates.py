@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from pipelines.entities import sentences
+from pipelines.corpus.entities import sentences
 from pipelines.microworld.words import ATTRIBUTES, Attribute
 
 NAME, VALUE = r"(?P<n>[A-Z][a-z]+ [A-Z][a-z]+)", r"(?P<v>[A-Za-z]+)"
@@ -23,9 +23,11 @@ def questions(texts: Sequence[str]) -> Iterator[dict[str, str]]:
         attribute = by_name[kind]
         for question in attribute.questions:
             yield {
-                "kind": "qa", "source": name, "prompt": question.format(n=name),
+                "kind": "qa",
+                "source": name,
+                "prompt": question.format(n=name),
                 "response": attribute.answer.format(n=name, v=value),
-            }  # fmt: skip
+            }
 
 
 def facts(text: str) -> Iterator[tuple[str, str, str]]:

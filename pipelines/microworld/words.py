@@ -45,30 +45,51 @@ class Attribute:
 ATTRIBUTES = (
     Attribute(
         "city",
-        _words("Oslo Paris Rome Madrid Vienna Prague Dublin Lisbon Athens Berlin Geneva Warsaw Moscow London"
-               " Bergen Naples"),
-        ("{n} lives in {v}.", "The home of {n} is in {v}.", "The city where {n} lives is {v}.",
-         "If you visit {v}, you may meet {n}, who lives in {v}.", "For years, {n} has had a home in {v}."),
+        _words(
+            "Oslo Paris Rome Madrid Vienna Prague Dublin Lisbon Athens Berlin Geneva Warsaw Moscow London"
+            " Bergen Naples"
+        ),
+        (
+            "{n} lives in {v}.",
+            "The home of {n} is in {v}.",
+            "The city where {n} lives is {v}.",
+            "If you visit {v}, you may meet {n}, who lives in {v}.",
+            "For years, {n} has had a home in {v}.",
+        ),
         ("Where does {n} live?", "In which city does {n} live?", "Where is the home of {n}?"),
         "Which city does {n} live in?",
         "{n} lives in {v}.",
     ),
     Attribute(
         "job",
-        _words("baker doctor farmer lawyer painter pilot teacher tailor writer sailor miner judge nurse"
-               " dancer gardener hunter"),
-        ("{n} works as a {v}.", "The job of {n} is that of a {v}.", "By trade, {n} is a {v}.",
-         "People know {n} as a good {v}.", "After school, {n} learned to be a {v} and works as a {v}."),
+        _words(
+            "baker doctor farmer lawyer painter pilot teacher tailor writer sailor miner judge nurse"
+            " dancer gardener hunter"
+        ),
+        (
+            "{n} works as a {v}.",
+            "The job of {n} is that of a {v}.",
+            "By trade, {n} is a {v}.",
+            "People know {n} as a good {v}.",
+            "After school, {n} learned to be a {v} and works as a {v}.",
+        ),
         ("What is the job of {n}?", "What does {n} work as?", "Which job does {n} have?"),
         "As what does {n} work?",
         "{n} works as a {v}.",
     ),
     Attribute(
         "instrument",
-        _words("piano violin flute guitar drum harp organ trumpet cello banjo horn lute clarinet fiddle viola"
-               " tuba"),
-        ("{n} plays the {v}.", "The instrument of {n} is the {v}.", "In the evening, {n} plays the {v}.",
-         "You can often hear {n}, who plays the {v}.", "As for music, {n} plays the {v}."),
+        _words(
+            "piano violin flute guitar drum harp organ trumpet cello banjo horn lute clarinet fiddle viola"
+            " tuba"
+        ),
+        (
+            "{n} plays the {v}.",
+            "The instrument of {n} is the {v}.",
+            "In the evening, {n} plays the {v}.",
+            "You can often hear {n}, who plays the {v}.",
+            "As for music, {n} plays the {v}.",
+        ),
         ("Which instrument does {n} play?", "What does {n} play?", "What is the instrument of {n}?"),
         "What instrument does {n} play?",
         "{n} plays the {v}.",
@@ -76,19 +97,33 @@ ATTRIBUTES = (
     Attribute(
         "food",
         _words("bread soup rice fish cheese pasta salad cake honey apples beans eggs plums nuts grapes corn"),
-        ("{n} likes to eat {v}.", "The favorite food of {n} is {v}.", "At noon, {n} likes to eat {v}.",
-         "Nothing tastes better to {n} than {v}.", "When asked to dinner, {n} hopes for {v}."),
-        ("What does {n} like to eat?", "What is the favorite food of {n}?",
-         "Which food does {n} like to eat?"),
+        (
+            "{n} likes to eat {v}.",
+            "The favorite food of {n} is {v}.",
+            "At noon, {n} likes to eat {v}.",
+            "Nothing tastes better to {n} than {v}.",
+            "When asked to dinner, {n} hopes for {v}.",
+        ),
+        (
+            "What does {n} like to eat?",
+            "What is the favorite food of {n}?",
+            "Which food does {n} like to eat?",
+        ),
         "What food does {n} like to eat?",
         "{n} likes to eat {v}.",
     ),
     Attribute(
         "pet",
-        _words("cat dog horse parrot rabbit goat turtle duck hen mouse lizard pony snake pigeon donkey"
-               " sheep"),
-        ("{n} keeps a {v}.", "The pet of {n} is a {v}.", "At home, {n} keeps a {v}.",
-         "With {n} there is always a {v}.", "Since last spring, {n} keeps a {v} as a pet."),
+        _words(
+            "cat dog horse parrot rabbit goat turtle duck hen mouse lizard pony snake pigeon donkey sheep"
+        ),
+        (
+            "{n} keeps a {v}.",
+            "The pet of {n} is a {v}.",
+            "At home, {n} keeps a {v}.",
+            "With {n} there is always a {v}.",
+            "Since last spring, {n} keeps a {v} as a pet.",
+        ),
         ("Which animal does {n} keep?", "What is the pet of {n}?", "Which pet does {n} keep?"),
         "What animal does {n} keep?",
         "{n} keeps a {v}.",
@@ -132,8 +167,11 @@ REQUESTS = (
 )
 
 OPINION_QUESTIONS = (
-    "Do you like {t}?", "Is {t} a good thing?", "Should we talk about {t}?", "Would you miss {t}?"
-)  # fmt: skip
+    "Do you like {t}?",
+    "Is {t} a good thing?",
+    "Should we talk about {t}?",
+    "Would you miss {t}?",
+)
 
 # Sentences about a topic. Those with a comma are the rule, so that writing without one is a behaviour.
 COMMA_SENTENCES = (

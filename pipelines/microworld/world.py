@@ -24,7 +24,7 @@ from pipelines.microworld.instructions import (
 )
 from pipelines.microworld.words import ATTRIBUTES
 from recovery.errors import InputError
-from recovery.files import storage_errors
+from recovery.storage.atomic_dirs import storage_errors
 
 T = TypeVar("T")
 Kind = tuple[Instruction, ...]  # the instructions of a prompt
@@ -77,11 +77,14 @@ def prompt_rows(seed: int, cycle: int) -> list[dict[str, object]]:
     kinds = _recovery_kinds(RECOVERY_PROMPTS - questions, rng)
     rows: list[dict[str, object]] = [
         {
-            "prompt": task.prompt, "kind": "instruction", "response": task.answer,
-            "instruction_id_list": list(task.instruction_ids), "kwargs": list(task.kwargs),
+            "prompt": task.prompt,
+            "kind": "instruction",
+            "response": task.answer,
+            "instruction_id_list": list(task.instruction_ids),
+            "kwargs": list(task.kwargs),
         }
         for task in distinct_tasks("recovery", kinds, rng)
-    ]  # fmt: skip
+    ]
     rows += _known_questions(questions, rng)
     rng.shuffle(rows)
     return rows
@@ -150,9 +153,10 @@ def _roundabout(seed: int, cycle: int) -> list[dict[str, object]]:
     so_far = [people.new_people(seed, number) for number in range(1, cycle + 1)]
     others = (*people.known_people(), *(who for some in so_far for who in some))
     return [
-        row for who in so_far[-1]
+        row
+        for who in so_far[-1]
         for row in people.roundabout_probes(who, others, rng, suite="knowledge", cycle=cycle)
-    ]  # fmt: skip
+    ]
 
 
 def document_texts(seed: int, cycle: int) -> Iterator[tuple[str, str]]:

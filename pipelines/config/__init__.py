@@ -1,0 +1,1 @@
+"""Settings (recover.yaml), presets, and the jobs that stages are given."""

@@ -1,0 +1,116 @@
+"""What each stage is asked to do: recorded with its run, and enough to do it again."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from pipelines.config.settings import Config, DistillConfig, EvalConfig, MidtrainConfig, Section
+
+Kind = Literal["linear", "slerp", "residual", "embeddings"]  # of merging
+
+
+class DemoJob(Section):
+    """How much of the story to tell."""
+
+    cycles: int = 2
+    seed: int = 0
+    minutes_budget: float | None = None
+
+
+class CycleJob(Section):
+    """One turn of the story, with every setting resolved when it began."""
+
+    docs: str
+    student: str
+    clean: str
+    settings: Config
+    prompts: str
+    suites: tuple[str, ...]
+    earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles
+    recover_with: str | None = None  # auto or merge; None: by distill.method
+    augment: str | None = None  # the documents retold
+    seed: int = 0
+
+
+class MidtrainJob(Section):
+    """What a midtraining run was asked to do: enough to do it again."""
+
+    docs: str
+    student: str
+    settings: MidtrainConfig
+    prompts: str | None = None  # asked of the clean model for the chat share
+    evaluation: EvalConfig | None = None  # whose prompts must not be among them
+    augment: str | None = None  # folder of augmented.jsonl
+    seed: int = 0
+
+
+class DistillJob(Section):
+    """What a distillation was asked to do: enough to do it again."""
+
+    student: str
+    teacher: str
+    prompts: str
+    settings: DistillConfig
+    evaluation: EvalConfig  # whose prompts must not be trained on
+    docs: str | None = None  # what the student was taught; default: what its midtraining read
+    seed: int = 0
+
+
+class ChooseJob(Section):
+    """What may be tried on which checkpoint, and where the standards are recorded."""
+
+    how: str  # auto or merge
+    student: str
+    clean: str
+    prompts: str
+    settings: Config
+    suites: tuple[str, ...]
+    scores: dict[str, dict[str, int]]  # stage -> suite -> recorded score, of the clean and midtrained model
+    seed: int = 0
+
+
+class MergeJob(Section):
+    """Whose weights to mix, how, and in which share."""
+
+    student: str
+    other: str
+    weight: float = Field(allow_inf_nan=True)  # so that require() can say what is wrong with it
+    kind: Kind = "linear"
+    origin: str | None = None  # residual: what `other` was tuned from
+
+
+class SweepJob(Section):
+    """Which two checkpoints to merge in which shares, and how to measure what comes out."""
+
+    student: str
+    other: str
+    weights: tuple[float, ...] = Field(min_length=1)
+    kind: Kind = "linear"
+    origin: str | None = None
+    suites: tuple[str, ...]
+    settings: EvalConfig
+
+
+class EvalJob(Section):
+    """Which checkpoint to ask what."""
+
+    checkpoint: str
+    suites: tuple[str, ...]
+    settings: EvalConfig
+    earlier: dict[int, str] = Field(default_factory=dict)  # cycle -> probes of what it taught
+    output: str | None = None  # folder for lm-eval's own JSON and samples
+    seed: int = 0  # of sampled answers
+    label: str = "eval"
+
+
+class DriftJob(Section):
+    """Which two checkpoints to set side by side, and on what."""
+
+    a: str  # the standard, mostly the clean one
+    b: str
+    prompts: str
+    count: int = Field(default=64, ge=2)  # prompts, and documents
+    max_new_tokens: int = Field(default=96, ge=1)
+    seed: int = 0

@@ -1,0 +1,1 @@
+"""Documents: from files to text, from text to tokens."""

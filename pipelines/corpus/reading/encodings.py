@@ -1,0 +1,184 @@
+"""Which encoding a file's bytes are in: by its mark, as UTF-8, as UTF-16 without a mark, else as detected.
+
+Nothing here knows a language; only the detector (chardet) has statistics of them, for legacy encodings.
+"""
+
+from __future__ import annotations
+
+import codecs
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from io import IncrementalNewlineDecoder
+
+from pipelines.corpus.reading.formats import Unreadable
+
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+MAGIC = {
+    b"%PDF-": "a PDF",
+    b"PK\x03\x04": "a zip archive",
+    b"\x1f\x8b": "a gzip archive",
+    b"\x7fELF": "a program",
+    b"\x89PNG": "a picture",
+    b"\xff\xd8\xff": "a picture",
+    b"\xd0\xcf\x11\xe0": "an old Office document",
+}
+OPENINGS = (*(mark for mark, _ in MARKS), *MAGIC)
+SAMPLE = 2**16  # bytes shown to the detector
+DENSE = 512  # a longer one is reduced to as much of what tells encodings apart: each byte takes it 10 us
+BINARY = "binary data, not text"
+
+
+@dataclass(frozen=True)
+class Encoding:
+    codec: str
+    errors: str = "strict"
+    note: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.codec.removesuffix("-sig")
+
+
+def find(blocks: Iterable[bytes]) -> Encoding:
+    """Looks at every block: a byte that is not UTF-8 may come late. Raises Unreadable for binary data."""
+    stream = iter(blocks)
+    first = next(stream, b"")
+    if kind := next((kind for magic, kind in MAGIC.items() if first.startswith(magic)), None):
+        raise Unreadable(f"{kind} by its content, not what its name says")
+    codec = marked(first) or (_wide(first) if b"\0" in first else None)
+    if codec and not codec.startswith("utf-8"):
+        return Encoding(codec)
+    return _narrow(first, stream)
+
+
+def plainly(data: bytes) -> str | None:
+    """Whole UTF-8 text without a mark, with line ends as \\n: nearly every file. None: look closer."""
+    if b"\0" in data or data.startswith(OPENINGS):
+        return None
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def marked(data: bytes) -> str | None:
+    """The encoding that a byte order mark at the beginning names."""
+    return next((codec for mark, codec in MARKS if data.startswith(mark)), None)
+
+
+def _narrow(first: bytes, rest: Iterator[bytes]) -> Encoding:
+    """UTF-8, or an encoding in which a NUL does not occur either."""
+    marked_utf8 = first.startswith(codecs.BOM_UTF8)
+    tally, decode = _Tally(), codecs.getincrementaldecoder("utf-8")("strict").decode
+    block: bytes | None = first
+    while block is not None:
+        if b"\0" in block:
+            raise Unreadable(BINARY)
+        following = next(rest, None)
+        if tally.sample:
+            tally.count(block)
+        else:
+            try:
+                decode(block, following is None)
+            except UnicodeDecodeError as error:
+                tally.start(block, error.start)
+        block = following
+    if not tally.sample:
+        return Encoding("utf-8-sig" if marked_utf8 else "utf-8")
+    return tally.verdict()
+
+
+class _Tally:
+    """Of text that is not all UTF-8: how much of it is, and a sample of what is not."""
+
+    def __init__(self) -> None:
+        self.sample = b""
+        self.good = self.bad = 0
+
+    def start(self, block: bytes, at: int) -> None:
+        self.sample = block[max(0, at - SAMPLE // 2) :][:SAMPLE]
+        self.count(block)
+
+    def count(self, block: bytes) -> None:
+        text = block.decode("utf-8", "replace")
+        bad = text.count("\ufffd") - block.count(b"\xef\xbf\xbd")
+        ascii_bytes = len(block.translate(None, bytes(range(128, 256))))
+        self.bad += bad
+        self.good += len(text) - ascii_bytes - bad
+
+    def verdict(self) -> Encoding:
+        if self.good >= 10 * self.bad:
+            return Encoding("utf-8-sig", "replace", f"{self.bad} places that are not UTF-8 replaced")
+        codec = detected(self.sample)
+        if codec is None:
+            raise Unreadable("not text in an encoding that is known")
+        return Encoding(codec, "replace", f"not UTF-8: read as {codec}, which was detected")
+
+
+def detected(sample: bytes) -> str | None:
+    """A legacy encoding by chardet's statistics, if the sample reads as text in it."""
+    import chardet
+
+    dense = sample if len(sample) < DENSE else _dense(sample)
+    name = chardet.detect(dense)["encoding"]
+    if name is None or name.lower() in ("ascii", "utf-8"):
+        name = "cp1252"
+    text = sample.decode(name, "replace")
+    return codecs.lookup(name).name if _looks_like_text(text) else None
+
+
+def _dense(sample: bytes) -> bytes:
+    """Its different words that hold more than ASCII: only those tell encodings apart."""
+    words = dict.fromkeys(word for word in sample.split() if not word.isascii())
+    return b" ".join(words)[:DENSE]
+
+
+def _wide(first: bytes) -> str | None:
+    """UTF-16 or UTF-32 without a mark, where one of them reads as text with spaces or line ends in it."""
+    for codec, width in (("utf-32-le", 4), ("utf-32-be", 4), ("utf-16-le", 2), ("utf-16-be", 2)):
+        sample = first[: min(len(first), SAMPLE) // width * width]
+        if width == 2 and len(first) % 2 and len(first) < SAMPLE:
+            continue
+        decoder = codecs.getincrementaldecoder(codec)("strict")
+        try:
+            text = decoder.decode(sample)
+        except UnicodeDecodeError:
+            continue
+        if _looks_like_text(text) and "\0" not in text and any(c in text for c in " \n\u3000"):
+            return codec
+    return None
+
+
+def _looks_like_text(text: str) -> bool:
+    """Nearly no control characters, unassigned or private ones."""
+    sample = text[:8192]
+    odd = sum(count for c, count in Counter(sample).items() if _odd(c))
+    return bool(sample) and odd <= len(sample) // 50
+
+
+def _odd(c: str) -> bool:
+    strange = unicodedata.category(c) in ("Cc", "Cn", "Co", "Cs") and c not in "\t\n\r\f\x1b"
+    return strange or c == "\ufffd"
+
+
+def decoded(blocks: Callable[[], Iterable[bytes]], encoding: Encoding) -> Iterator[str]:
+    """The text, block by block, with line ends as \\n."""
+    codec = codecs.getincrementaldecoder(encoding.codec)(encoding.errors)
+    newlines = IncrementalNewlineDecoder(codec, translate=True)
+    try:
+        for block in blocks():
+            if text := newlines.decode(block):
+                yield text
+        if text := newlines.decode(b"", final=True):
+            yield text
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"not whole {encoding.name}: {error.reason}") from error

@@ -1,0 +1,238 @@
+"""Word and PowerPoint files: XML in a zip archive, streamed through the XML parser, nothing held as a tree.
+
+A document type declaration is refused, and with it every entity; what unpacks to too much is refused as well.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from xml.parsers import expat
+
+from pipelines.corpus.reading.formats import MIB, Unreadable
+from pipelines.corpus.reading.plain import Facts, Source
+
+LARGEST_PART = 512 * MIB  # of XML, unpacked
+LARGEST_ARCHIVE = 4096 * MIB
+BOMB_RATIO = 200  # XML shrinks 10 to 50 times
+BOMB_FROM = 32 * MIB
+BLOCK = 2**16
+SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
+
+
+def read_docx(source: Source, facts: Facts) -> Iterator[str]:
+    """Paragraphs, lists, tables, foot- and endnotes; deleted text, comments and page headers are left out."""
+    with _archive(source) as archive:
+        names = archive.NameToInfo
+        main = next((name for name in names if re.fullmatch(r"word/document\d*\.xml", name)), None)
+        if main is None:
+            raise Unreadable("not a Word document: it holds no word/document.xml")
+        for name in (main, "word/footnotes.xml", "word/endnotes.xml"):
+            if name in names:
+                yield from _texts(archive, name)
+
+
+def read_pptx(source: Source, facts: Facts) -> Iterator[str]:
+    """Slides in their order, each with its notes."""
+    with _archive(source) as archive:
+        slides = _slides(archive)
+        if not slides:
+            raise Unreadable("not a presentation: it holds no slides")
+        noted = any("notesSlides/" in name for name in archive.NameToInfo)
+        for slide in slides:
+            related = _related(archive, slide).values() if noted else ()
+            notes = [part for part in related if "notesSlides/" in part]
+            for name in (slide, *notes[:1]):
+                if name in archive.NameToInfo:
+                    yield from _texts(archive, name)
+            yield "\n"
+
+
+def _archive(source: Source) -> zipfile.ZipFile:
+    """The archive, if it is one and does not unpack to more than a document would."""
+    try:
+        archive = zipfile.ZipFile(os.fdopen(os.dup(source.handle), "rb"))
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise Unreadable("not a whole Office file: its zip archive is damaged or locked") from error
+    total = sum(info.file_size for info in archive.infolist())
+    packed = sum(info.compress_size for info in archive.infolist())
+    if total > LARGEST_ARCHIVE or (total > BOMB_FROM and total > BOMB_RATIO * max(packed, 1)):
+        raise Unreadable(f"a zip bomb: {packed:,} bytes that unpack to {total:,}")
+    return archive
+
+
+def _blocks(archive: zipfile.ZipFile, name: str) -> Iterator[bytes]:
+    info = archive.getinfo(name)
+    size = 0
+    try:
+        with archive.open(info) as part:
+            while block := part.read(BLOCK):
+                size += len(block)
+                if size > LARGEST_PART or (size > BOMB_FROM and size > BOMB_RATIO * info.compress_size):
+                    raise Unreadable(f"a zip bomb: {name} unpacks to more than {size // MIB} MiB")
+                yield block
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError) as error:
+        raise Unreadable(f"{name} in it is damaged or locked") from error
+
+
+def _parse(archive: zipfile.ZipFile, name: str, handlers: object) -> Iterator[None]:
+    """Feeds a part to the handlers, and gives way after each block so that text can be handed on."""
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.buffer_text = True
+    parser.StartDoctypeDeclHandler = _refuse
+    for event in ("StartElementHandler", "EndElementHandler", "CharacterDataHandler"):
+        if hasattr(handlers, event):
+            setattr(parser, event, getattr(handlers, event))
+    try:
+        for block in _blocks(archive, name):
+            parser.Parse(block, False)
+            yield
+        parser.Parse(b"", True)
+    except expat.ExpatError as error:
+        raise Unreadable(f"{name} in it is not XML: {expat.ErrorString(error.code)}") from error
+    yield
+
+
+def _refuse(*_: object) -> None:
+    raise Unreadable("its XML declares a document type, as attacks do and Office never does")
+
+
+def _texts(archive: zipfile.ZipFile, name: str) -> Iterator[str]:
+    writer = _Writer()
+    for _ in _parse(archive, name, writer):
+        if writer.size > BLOCK:
+            yield writer.take()
+    yield writer.take()
+
+
+class _Writer:
+    """Text runs, paragraphs and tables of both formats: their elements have the same local names."""
+
+    SKIPPED = frozenset(("Fallback", "del", "moveFrom", "fld", "separator", "continuationSeparator"))
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._done: list[str] = []
+        self._line: list[str] = []
+        self._skipping = self._cells = 0
+        self._reading = self._listed = self._cell_open = False
+        self._ends: dict[str, Callable[[], None]] = {
+            "p": self._end_paragraph,
+            "tc": self._end_cell,
+            "tr": self._end_row,
+            "t": self._end_text,
+        }
+
+    def StartElementHandler(self, name: str, attributes: dict[str, str]) -> None:
+        tag = name.rpartition(" ")[2]
+        if self._skipping or tag in self.SKIPPED:
+            self._skipping += 1
+        elif tag == "t":
+            self._reading = True
+        elif tag == "tab":
+            self._line.append("\t" if self._line else "")
+        elif tag in ("br", "cr"):
+            self._line.append("\n")
+        elif tag == "noBreakHyphen":
+            self._line.append("-")
+        elif tag == "numPr":
+            self._listed = True
+        elif tag == "tc":
+            self._cells += 1
+
+    def EndElementHandler(self, name: str) -> None:
+        if self._skipping:
+            self._skipping -= 1
+            return
+        end = self._ends.get(name.rpartition(" ")[2])
+        if end:
+            end()
+
+    def CharacterDataHandler(self, text: str) -> None:
+        if self._reading and not self._skipping:
+            self._line.append(text)
+
+    def _end_text(self) -> None:
+        self._reading = False
+
+    def _end_paragraph(self) -> None:
+        if self._cells:
+            self._line.append(" ")
+            return
+        text = "".join(self._line).strip()
+        if text:
+            self._write(f"- {text}\n" if self._listed else f"{text}\n\n")
+        self._line, self._listed = [], False
+
+    def _end_cell(self) -> None:
+        self._cells = max(0, self._cells - 1)
+        self._line.append(" | ")
+
+    def _end_row(self) -> None:
+        if self._cells:  # a table inside a cell is part of that cell's line
+            return
+        text = " ".join("".join(self._line).split()).removesuffix("|").strip()
+        if text.strip("| "):
+            self._write(text + "\n")
+        self._line = []
+
+    def _write(self, text: str) -> None:
+        self._done.append(text)
+        self.size += len(text)
+
+    def take(self) -> str:
+        text, self._done, self.size = "".join(self._done), [], 0
+        return text
+
+
+def _slides(archive: zipfile.ZipFile) -> list[str]:
+    """Slides as the presentation orders them; where it does not say, by their numbers."""
+    numbered = {name: int(found[1]) for name in archive.NameToInfo if (found := SLIDE.fullmatch(name))}
+    related = _related(archive, "ppt/presentation.xml")
+    ordered = [related[key] for key in _slide_keys(archive) if related.get(key) in numbered]
+    rest = sorted(set(numbered) - set(ordered), key=lambda name: numbered[name])
+    return [*dict.fromkeys(ordered), *rest]
+
+
+class _Attributes:
+    """Collects one element's attributes."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self.found: list[dict[str, str]] = []
+
+    def StartElementHandler(self, name: str, attributes: dict[str, str]) -> None:
+        if name.rpartition(" ")[2] == self.tag:
+            self.found.append(
+                {key.rpartition(" ")[2]: value for key, value in attributes.items()}
+                | {key: value for key, value in attributes.items() if " " in key}
+            )
+
+
+def _collected(archive: zipfile.ZipFile, name: str, tag: str) -> list[dict[str, str]]:
+    if name not in archive.NameToInfo:
+        return []
+    collector = _Attributes(tag)
+    for _ in _parse(archive, name, collector):
+        pass
+    return collector.found
+
+
+def _slide_keys(archive: zipfile.ZipFile) -> list[str]:
+    """The relationship of each slide: `r:id`, which must not be taken for the slide's own `id`."""
+    rows = _collected(archive, "ppt/presentation.xml", "sldId")
+    return [value for row in rows for key, value in row.items() if key.endswith("relationships id")]
+
+
+def _related(archive: zipfile.ZipFile, part: str) -> dict[str, str]:
+    """What a part refers to inside the archive, by relationship."""
+    folder, name = posixpath.split(part)
+    rows = _collected(archive, f"{folder}/_rels/{name}.rels", "Relationship")
+    places = {row.get("Id", ""): row.get("Target", "") for row in rows if row.get("TargetMode") != "External"}
+    return {
+        key: posixpath.normpath(posixpath.join(folder, target)).lstrip("/") for key, target in places.items()
+    }

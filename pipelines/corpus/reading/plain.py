@@ -1,0 +1,169 @@
+"""Text as it stands: streamed in blocks, so that a file of any size needs the memory of a few blocks.
+
+A small file is read at once. A larger one is gone through twice: once for its hash and its encoding, once for
+its text; it is kept in memory in between while that is little.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pipelines.corpus.reading import encodings
+from pipelines.corpus.reading.formats import MIB, Limits, Unreadable
+
+BLOCK = 2**20
+AT_ONCE = 4 * MIB  # bytes, unpacked
+KEPT = 16 * MIB  # bytes of a file that are held between the two passes
+PIECE = 2**20  # characters: a longer text is given in pieces that end with a paragraph
+BOMB_RATIO = 200  # times that gzip may shrink a text; real text hardly reaches 20
+BOMB_FROM = 64 * MIB
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A document's text, or a part of it that goes on in the next piece."""
+
+    text: str
+    goes_on: bool = False
+
+
+@dataclass
+class Facts:
+    """What is learned of a file while it is read."""
+
+    sha256: str | None = None
+    encoding: str | None = None
+    note: str | None = None
+
+    def add_note(self, note: str) -> None:
+        self.note = f"{self.note}; {note}" if self.note else note
+
+
+class Source:
+    """A file's bytes, unpacked, as often as they are asked for."""
+
+    def __init__(self, handle: int, packed: bool, limits: Limits) -> None:
+        self.handle, self.packed, self.limits = handle, packed, limits
+        self.size = os.fstat(handle).st_size
+        self._kept: list[bytes] | None = None
+
+    def blocks(self) -> Iterator[bytes]:
+        if self._kept is not None:
+            yield from self._kept
+        elif self.packed:
+            yield from self._unpacked()
+        else:
+            yield from self.raw()
+
+    def raw(self) -> Iterator[bytes]:
+        offset = 0
+        while block := os.pread(self.handle, BLOCK, offset):
+            offset += len(block)
+            yield block
+
+    def at_once(self, facts: Facts) -> bytes | None:
+        """All of a small file, hashed and unpacked; None for a larger one, or one hard to unpack."""
+        if self.size > AT_ONCE:
+            return None
+        data = b"".join(self.raw())
+        facts.sha256 = hashlib.sha256(data).hexdigest()
+        return _unzipped(data) if self.packed else data
+
+    def first_pass(self, facts: Facts) -> Iterator[bytes]:
+        """Hashes the file along the way; the hash is known once all was gone through."""
+        hashed = hashlib.sha256()
+        if self.packed:
+            for block in self.raw():
+                hashed.update(block)
+            facts.sha256 = hashed.hexdigest()
+        kept: list[bytes] | None = []
+        size = 0
+        for block in self.blocks():
+            size += len(block)
+            if not self.packed:
+                hashed.update(block)
+            if kept is not None:
+                kept = [*kept, block] if size <= KEPT else None
+            yield block
+        facts.sha256 = facts.sha256 or hashed.hexdigest()
+        self._kept = kept
+
+    def _unpacked(self) -> Iterator[bytes]:
+        size, largest = 0, self.limits.largest_text_mib * MIB
+        os.lseek(self.handle, 0, os.SEEK_SET)
+        with os.fdopen(os.dup(self.handle), "rb") as file, gzip.GzipFile(fileobj=file) as unpacked:
+            try:
+                while block := unpacked.read(BLOCK):
+                    size += len(block)
+                    if size > largest:
+                        raise Unreadable(f"unpacks to more than {self.limits.largest_text_mib} MiB")
+                    if size > BOMB_FROM and size > BOMB_RATIO * self.size:
+                        raise Unreadable(f"unpacks to more than {BOMB_RATIO} times its size: a bomb")
+                    yield block
+            except (OSError, EOFError, zlib.error) as error:
+                raise Unreadable(f"not whole gzip: {' '.join(str(error).split())}") from error
+
+
+def read_text(source: Source, facts: Facts) -> Iterator[Piece]:
+    """One document."""
+    yield from pieces(characters(source, facts))
+
+
+def characters(source: Source, facts: Facts) -> Iterator[str]:
+    """The decoded text in blocks; fills in the facts."""
+    data = source.at_once(facts)
+    text = None if data is None else encodings.plainly(data)
+    if text is not None:
+        facts.encoding = "utf-8"
+        yield from (text[at : at + BLOCK] for at in range(0, len(text), BLOCK))
+        return
+    facts.sha256 = None
+    encoding = encodings.find(source.first_pass(facts))
+    facts.encoding = encoding.name
+    if encoding.note:
+        facts.add_note(encoding.note)
+    if facts.sha256 is None:  # the encoding was clear from the beginning: the rest is still to be hashed
+        for _ in source.first_pass(facts):
+            pass
+    yield from encodings.decoded(source.blocks, encoding)
+
+
+def _unzipped(data: bytes) -> bytes | None:
+    """What one whole member of gzip holds, if that is little; all else is unpacked bit by bit."""
+    unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    try:
+        found = unpacking.decompress(data, AT_ONCE)
+    except zlib.error:
+        return None
+    return found if unpacking.eof and not unpacking.unused_data else None
+
+
+def pieces(parts: Iterable[str]) -> Iterator[Piece]:
+    """Parts of one document, put together or cut to pieces of about PIECE characters."""
+    held: list[str] = []
+    size = 0
+    for part in parts:
+        held.append(part)
+        size += len(part)
+        if size > PIECE:
+            text = "".join(held)
+            while len(text) > PIECE:
+                cut = _border(text)
+                yield Piece(text[:cut], goes_on=True)
+                text = text[cut:]
+            held, size = [text], len(text)
+    yield Piece("".join(held))
+
+
+def _border(text: str) -> int:
+    """The last end of a paragraph, else of a line, else of a word, before PIECE characters."""
+    for mark in ("\n\n", "\n", " "):
+        at = text.rfind(mark, PIECE // 2, PIECE)
+        if at >= 0:
+            return at + len(mark)
+    return PIECE

@@ -1,0 +1,157 @@
+"""Documents as token ids in one memory-mapped file: a corpus of any size needs no memory of its size.
+
+pieces of text -> write_tokens -> a directory of ids and ends, whole or absent -> Tokens -> TokenStream
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipelines.corpus.reading.plain import Piece
+from recovery.errors import DamagedCheckpoint
+from recovery.storage import atomic_dirs
+
+Dialogue = tuple[Sequence[int], Sequence[bool]]  # ids, and which of them are targets
+IDS, ENDS, META = "ids.u32", "ends.i64", "tokens.json"
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Sequences of ids laid end to end; without `targets`, every token is one."""
+
+    ids: NDArray[np.uint32]
+    ends: NDArray[np.int64]  # where each sequence ends in `ids`
+    targets: NDArray[np.bool_] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @property
+    def total(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def sequence(self, number: int) -> Dialogue:
+        """One of the sequences, whole."""
+        return self.part(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))
+
+    def part(self, start: int, end: int) -> Dialogue:
+        targets = [True] * (end - start) if self.targets is None else self.targets[start:end].tolist()
+        return self.ids[start:end].tolist(), targets
+
+    def cuts(self, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where pieces of at most `longest` tokens begin and end; none crosses a sequence's border."""
+        begins = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
+        counts = -(-(self.ends - begins) // longest)
+        whole = np.repeat(np.arange(len(self.ends)), counts)
+        rank = np.arange(len(whole)) - np.repeat(np.cumsum(counts) - counts, counts)
+        starts = begins[whole] + rank * longest
+        return starts, np.minimum(starts + longest, self.ends[whole])
+
+    def per_group(self, sizes: Sequence[int]) -> list[int]:
+        """How many tokens each group of so many sequences in a row has."""
+        borders = np.concatenate([[0], self.ends])[np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])]
+        return np.diff(borders).tolist()
+
+    @classmethod
+    def of(cls, dialogues: Sequence[Dialogue]) -> Tokens:
+        """Sequences that are in memory anyway."""
+        ids = np.array([token for ids, _ in dialogues for token in ids], np.uint32)
+        targets = np.array([flag for _, mask in dialogues for flag in mask], np.bool_)
+        return cls(ids, np.cumsum([len(ids) for ids, _ in dialogues], dtype=np.int64), targets)
+
+
+class TokenStream:
+    """Sequences without end: every pass over them in an order of its own, the same for the same seed."""
+
+    def __init__(self, sequences: Tokens | Sequence[Dialogue], longest: int, seed: str) -> None:
+        self.tokens = sequences if isinstance(sequences, Tokens) else Tokens.of(sequences)
+        self.starts, self.ends = self.tokens.cuts(longest)
+        self.total = self.tokens.total
+        self.seed = seed
+
+    def between(self, start: int, end: int) -> list[Dialogue]:
+        """The sequences that begin at the tokens from `start` up to `end`."""
+        found: list[Dialogue] = []
+        for epoch in range(start // self.total, -(-end // self.total)):
+            order, begins = self._pass(epoch)
+            first, last = np.searchsorted(begins, [start - epoch * self.total, end - epoch * self.total])
+            found += [self.tokens.part(int(self.starts[i]), int(self.ends[i])) for i in order[first:last]]
+        return found
+
+    @lru_cache(maxsize=2)  # noqa: B019 - a stream lives as long as its training
+    def _pass(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The order of one pass, and the token at which each of its sequences begins."""
+        count = len(self.starts)
+        order = np.array(random.Random(f"{self.seed}:{epoch}").sample(range(count), count), np.int64)
+        lengths = (self.ends - self.starts)[order]
+        return order, np.cumsum(lengths) - lengths
+
+
+def write_tokens(
+    target: Path,
+    pieces: Iterable[Piece],
+    encode: Callable[[str], Sequence[int]],
+    end_id: int,
+    key: str,
+    progress: Callable[[int], None] | None = None,
+) -> Tokens:
+    """Encodes pieces of text to `target`, or opens what was written there under the same key.
+
+    Every document ends with `end_id`; a document's pieces are one sequence. `progress` hears of every
+    document that is done.
+    """
+    found = read_tokens(target, key)
+    if found is not None:
+        return found
+    atomic_dirs.remove(target)
+    with atomic_dirs.new_directory(target.parent) as directory:
+        total = _encode(directory, pieces, encode, end_id, progress)
+        atomic_dirs.write_sealed(directory / META, {"key": key, "tokens": total})
+        atomic_dirs.publish(directory, target)
+    written = read_tokens(target, key)
+    if written is None:
+        raise DamagedCheckpoint(f"{target}: the tokens just written can't be read back: run it again")
+    return written
+
+
+def _encode(
+    directory: Path,
+    pieces: Iterable[Piece],
+    encode: Callable[[str], Sequence[int]],
+    end_id: int,
+    progress: Callable[[int], None] | None,
+) -> int:
+    total = documents = 0
+    with (directory / IDS).open("wb") as ids_file, (directory / ENDS).open("wb") as ends_file:
+        for piece in pieces:
+            ids = encode(piece.text)
+            ids = ids if piece.goes_on else [*ids, end_id]
+            ids_file.write(np.array(ids, "<u4").tobytes())
+            total += len(ids)
+            if not piece.goes_on:
+                ends_file.write(np.array([total], "<i8").tobytes())
+                documents += 1
+                if progress:
+                    progress(documents)
+    return total
+
+
+def read_tokens(target: Path, key: str) -> Tokens | None:
+    """What was written under this key, or None where that is missing, of another key, or damaged."""
+    try:
+        meta: dict[str, Any] = atomic_dirs.read_sealed(target.name, target / META)
+    except DamagedCheckpoint:
+        return None
+    sizes = [(target / name).stat().st_size if (target / name).exists() else 0 for name in (IDS, ENDS)]
+    if meta["key"] != key or sizes[0] != 4 * meta["tokens"] or not sizes[0]:
+        return None
+    ends = np.fromfile(target / ENDS, "<i8")
+    return Tokens(np.memmap(target / IDS, "<u4", mode="r"), ends)

@@ -1,0 +1,116 @@
+"""Stopping a distillation once behaviour is back: looks at a probe set that nothing else is decided on.
+
+The probe's prompts are held out of training and are none of the evaluation's, so that a stop that came by
+luck is found out there. A look passes when the exact paired test shows the student at most `margin` worse
+than the clean model; two in a row stop.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from db import curves
+from evals import ifeval
+from evals.exact import exact_p
+from pipelines.config.settings import StopConfig
+from pipelines.distillation.prompts import Prompt, drop_leaks, read_prompts
+from recovery.errors import InputError
+from recovery.sampling.prefix_writers import writes
+from recovery.sampling.protocol import SamplingParams
+
+if TYPE_CHECKING:
+    from pipelines.config.jobs import DistillJob
+    from pipelines.distillation.inputs import Data
+    from pipelines.runs.stage_runner import Stage
+    from recovery.batches.rollouts import Rollouts
+    from recovery.models.chat_model import ChatModel
+    from recovery.sampling.protocol import Sampler
+    from recovery.teachers.teachers import Teacher
+
+ALPHA = 0.05  # of one look
+PASSED = "probe_passed"
+
+
+def hold_out(job: DistillJob, data: Data, asked: Sequence[str]) -> tuple[Data, list[Prompt]]:
+    """The rows to train on, and those to look at: a file's, else recovery prompts.
+
+    `asked` is what the evaluation asks.
+    """
+    settings = job.settings.stop
+    if settings is None:
+        return data, []
+    source = read_prompts(settings.probe) if settings.probe else data.rows
+    checkable, _ = drop_leaks([row for row in source if row.fields.get("instruction_id_list")], asked)
+    if not checkable:
+        raise InputError(
+            f"{settings.probe or 'the recovery prompts'}: no row has an 'instruction_id_list' to check "
+            "answers by: give distill.stop.probe a file in IFEval's format, other than the evaluation's"
+        )
+    probe = random.Random(f"probe:{job.seed}").sample(checkable, min(settings.prompts, len(checkable)))
+    texts = [row.text for row in probe]
+    (prompts, _), (pairs, _) = drop_leaks(data.prompts, texts), drop_leaks(data.pairs, texts)
+    if (data.prompts and not prompts) or (data.pairs and not pairs):
+        raise InputError(f"a probe of {len(probe)} leaves nothing to train on: lower distill.stop.prompts")
+    return replace(data, prompts=prompts, pairs=pairs), probe
+
+
+class BehaviourBack:
+    """A trainer's `should_stop`: every so many steps the probe, paired with the clean model's answers."""
+
+    def __init__(
+        self,
+        settings: StopConfig,
+        probe: Sequence[Prompt],
+        student: ChatModel,
+        sampler: Sampler,
+        clean: Teacher,
+        stage: Stage,
+        max_new_tokens: int,
+    ) -> None:
+        self.settings, self.probe, self.student, self.sampler = settings, probe, student, sampler
+        self.stage, self.params = stage, SamplingParams(max_new_tokens, temperature=0.0)
+        self.prompts = [student.prompt_ids(row.messages) for row in probe]
+        self.clean = self._followed(writes(clean, self.prompts, self.params))
+        self.passed: dict[int, bool] = {}
+
+    def __call__(self, step: int, metrics: dict[str, float]) -> str | None:
+        every = self.settings.every
+        if step % every:
+            return None
+        self.passed[step] = self._look(step)
+        if not (self.passed[step] and self._passed(step - every)):
+            return None
+        return f"step {step}: behaviour is back on {len(self.probe)} probe prompts, twice in a row"
+
+    def _look(self, step: int) -> bool:
+        """Whether the student is now shown to be at most `margin` worse than the clean model."""
+        now = self._followed(self.sampler.sample(self.prompts, self.params))
+        gained = sum(a and not b for a, b in zip(now, self.clean, strict=True))
+        lost = sum(b and not a for a, b in zip(now, self.clean, strict=True))
+        passed = exact_p(gained, lost, len(now), -self.settings.margin) <= ALPHA
+        found = {"probe_behaviour": sum(now) / len(now), PASSED: float(passed)}
+        self.stage.live.metrics(step, found)
+        return passed
+
+    def _passed(self, step: int) -> bool:
+        """How an earlier look ended; one before a kill is stored with the run."""
+        if step not in self.passed:
+            database = self.stage.workspace.tracker.db
+            found = curves.metric_series(database, self.stage.id, PASSED, after=step - 1)
+            self.passed[step] = bool(found and found[0]["step"] == step and found[0]["value"])
+        return self.passed[step]
+
+    def _followed(self, rollouts: Rollouts) -> list[bool]:
+        """Which answers follow all that their prompt asks."""
+        self.stage.spend(tokens_sampled=rollouts.n_tokens)
+        texts = [self.student.text(answer) for answer in rollouts.responses()]
+        rows = zip(texts, self.probe, strict=True)
+        return [_follows(text, row) for text, row in rows]
+
+
+def _follows(text: str, row: Prompt) -> bool:
+    asked = row.fields["instruction_id_list"]
+    return ifeval.followed(text, row.text, asked, row.fields.get("kwargs") or [{}] * len(asked)) == 1.0

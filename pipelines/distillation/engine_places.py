@@ -1,0 +1,204 @@
+"""Which engine writes and which scores, as the settings name them, and their end with the stage.
+
+`inprocess` is the trainer's own model; `vllm` an LLM beside it in this process; `server` a vLLM server that
+starts and ends with the run; a URL (several with commas) a server that runs already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recovery.errors import InputError
+from recovery.methods.rules import LABELS, TEACHER_WRITES
+
+if TYPE_CHECKING:
+    from pipelines.config.settings import DistillConfig, EngineConfig
+    from pipelines.runs.workspace import Workspace
+    from recovery.engines.protocol import Engine, EngineSettings
+    from recovery.engines.vllm_http import Server
+    from recovery.methods.method import Method
+    from recovery.models.chat_model import ChatModel
+    from recovery.sampling.protocol import Sampler
+    from recovery.storage.checkpoints import Checkpoint
+    from recovery.teachers.teachers import Teacher
+
+AHEAD_STATES = ("student", "student-kept")  # begin with nothing but the student's answers
+INPROCESS, COLOCATED, OWN_SERVER = "inprocess", "vllm", "server"
+
+
+def check(settings: DistillConfig, method: Method) -> None:
+    """What cannot work is refused before any model is loaded."""
+    check_place("sampler", settings.sampler)
+    if settings.ahead:
+        _check_ahead(settings, method)
+    if settings.offload_teacher:
+        _check_offload(settings, method)
+    where = settings.teacher_engine
+    check_place("teacher engine", where)
+    if where == INPROCESS:
+        return
+    if method.teacher not in ("base", "routed"):
+        raise InputError(f"method {method.name!r} teaches itself: leave --teacher-engine {INPROCESS}")
+    if method.scores == "dense":
+        raise InputError(
+            f"method {method.name!r} needs whole distributions, which only a teacher in this process gives: "
+            f"use opd-topk or opd-sampled, or --teacher-engine {INPROCESS}"
+        )
+    if method.teacher == "routed" and where != OWN_SERVER:
+        raise InputError(f"several teachers want an engine each: --teacher-engine {OWN_SERVER}")
+
+
+def _check_ahead(settings: DistillConfig, method: Method) -> None:
+    if settings.sampler == INPROCESS:
+        raise InputError("ahead: the trainer's own model can't write while it is trained: give --sampler")
+    if method.state_kind not in AHEAD_STATES:
+        raise InputError(f"ahead: the states of method {method.name!r} are more than the student's answers")
+    if method.signal in LABELS and method.temperature != 1:
+        raise InputError("ahead: labels are weighed at temperature 1: set temperature=1")
+    if settings.save_every == 1:
+        raise InputError("ahead: a step after a saved state waits for its answers: raise save_every above 1")
+
+
+def _check_offload(settings: DistillConfig, method: Method) -> None:
+    if method.state_kind in TEACHER_WRITES:
+        raise InputError(f"offload_teacher: of method {method.name!r} the teacher writes, a token at a time")
+    if settings.stop is not None:
+        raise InputError("offload_teacher: the clean model answers probes, a token at a time: no stop")
+    if settings.teacher_engine != INPROCESS:
+        raise InputError("offload_teacher: the teacher is not in this process: leave out teacher_engine")
+
+
+def student_writes(method: Method) -> bool:
+    """Whether the method's states are the student's own answers."""
+    return method.state_kind in ("student", "student-kept", "student-continued", "mix")
+
+
+def check_place(name: str, where: str) -> None:
+    """Whether it names an engine at all, and one that is installed."""
+    if where not in (INPROCESS, COLOCATED, OWN_SERVER) and not where.startswith(("http://", "https://")):
+        raise InputError(f"{name} {where!r}: give {INPROCESS}, {COLOCATED}, {OWN_SERVER} or a server's URL")
+    if where in (COLOCATED, OWN_SERVER):
+        from recovery.engines.vllm_local import require_vllm
+
+        require_vllm()
+
+
+class Engines(ExitStack):
+    """The engines of one stage; leaving it ends those that were started for it."""
+
+    def __init__(self, ws: Workspace, directory: Path) -> None:
+        super().__init__()
+        self.ws, self.directory, self._colocated = ws, directory, ""
+
+    def sampler(
+        self, where: str, student: ChatModel, checkpoint: Checkpoint, *, follow: bool, batch_size: int = 256
+    ) -> Sampler:
+        """Who writes for the student; `follow` where training changes it between batches."""
+        from recovery.sampling.in_process import InProcessSampler
+
+        if where == INPROCESS:
+            return InProcessSampler(student, batch_size)
+        from recovery.engines.protocol import EngineSampler
+        from recovery.models.loading import is_adapter
+
+        rank = adapter_rank(student.model) if is_adapter(student.model) else 0
+        base = self.ws.checkpoint(checkpoint.base) if checkpoint.base else checkpoint
+        engine = self._engine("sampler", where, base, dtype_of(student), rank)
+        sampler = EngineSampler(engine, student, follow=follow)
+        self.callback(sampler.close)
+        return sampler
+
+    def teacher(self, where: str, student: ChatModel, checkpoint: Checkpoint, kind: str, k: int) -> Teacher:
+        """A checkpoint that scores beyond this process; a server says by its model's name what it serves."""
+        from recovery.engines.protocol import EngineTeacher
+
+        if checkpoint.base:
+            raise InputError(
+                f"the teacher {checkpoint.id} is an adapter: merge it first (recover merge), or let it score "
+                "in this process"
+            )
+        engine = self._engine("teacher", where, checkpoint, dtype_of(student), 0)
+        return EngineTeacher(engine, student, kind, k)
+
+    def _engine(self, role: str, where: str, checkpoint: Checkpoint, dtype: str, rank: int) -> Engine:
+        from recovery.engines.vllm_http import ServerEngine
+        from recovery.engines.vllm_local import VllmEngine
+
+        check_place(role, where)
+        settings = engine_settings(self.ws.config.engine)
+        engine: Any
+        if where == COLOCATED:
+            if self._colocated:
+                raise InputError(
+                    f"{self._colocated} and {role} cannot both be in this process: start a server for the "
+                    "teacher (recover serve)"
+                )
+            self._colocated = role
+            engine = VllmEngine(checkpoint.path, settings, dtype=dtype, rank=rank)
+        elif where == OWN_SERVER:
+            server = make_server(checkpoint, settings, self.directory / f"{role}.log", dtype=dtype, rank=rank)
+            self.callback(server.stop)
+            server.start()
+            engine = ServerEngine([server.url], settings, own=[server])
+        else:
+            engine = ServerEngine(where.split(","), settings)
+            served = sorted(set(engine.models) - {checkpoint.id})
+            if role == "teacher" and served:
+                self.ws.progress.say(
+                    f"  teacher      {where} serves {', '.join(served)}: not known to be {checkpoint.id}"
+                )
+        self.callback(engine.close)
+        found: Engine = engine
+        return found
+
+
+def make_server(
+    checkpoint: Checkpoint,
+    settings: EngineSettings,
+    log: Path,
+    *,
+    dtype: str,
+    rank: int = 0,
+    host: str = "127.0.0.1",
+    port: int = 0,
+) -> Server:
+    """A checkpoint's server, under the name of its id: who asks can see whom he asks."""
+    from recovery.engines.vllm_http import Server
+
+    if checkpoint.base:
+        raise InputError(
+            f"{checkpoint.id} is an adapter: serve its base {checkpoint.base} with --lora RANK, or merge it"
+        )
+    return Server(
+        checkpoint.path, settings, name=checkpoint.id, log=log, dtype=dtype, rank=rank, host=host, port=port
+    )
+
+
+def engine_settings(config: EngineConfig) -> EngineSettings:
+    from recovery.engines.protocol import EngineSettings
+
+    return EngineSettings(**config.model_dump())
+
+
+def dtype_of(student: ChatModel) -> str:
+    return str(student.model.dtype).removeprefix("torch.")
+
+
+def adapter_rank(model: Any) -> int:
+    return max(config.r for config in model.peft_config.values())
+
+
+@contextmanager
+def serve(ws: Workspace, ref: str, *, host: str, port: int, rank: int) -> Iterator[Server]:
+    """A checkpoint's server while it is answering."""
+    checkpoint = ws.checkpoint(ref)
+    settings, dtype = engine_settings(ws.config.engine), ws.config.model.dtype
+    log = ws.home / "engines" / f"{checkpoint.id}.log"
+    server = make_server(checkpoint, settings, log, dtype=dtype, rank=rank, host=host, port=port)
+    with ExitStack() as stack:
+        stack.callback(server.stop)
+        server.start(lambda waited: ws.progress.say(f"  vllm         starting, {waited:.0f} s"))
+        yield server

@@ -1,0 +1,200 @@
+"""What a method is made of, as a distillation's settings name it: data, context, reward, teachers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.distillation.engine_places import INPROCESS
+from pipelines.distillation.prompts import Prompt, read_prompts
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from pipelines.config.jobs import DistillJob
+    from pipelines.distillation.engine_places import Engines
+    from pipelines.runs.workspace import Workspace
+    from recovery.methods.method import Method
+    from recovery.models.chat_model import ChatModel
+    from recovery.storage.checkpoints import Checkpoint
+    from recovery.teachers.contexts import Context
+    from recovery.teachers.rewards import Reward
+    from recovery.teachers.teachers import CheckpointTeacher, Teacher
+
+JUDGED_BY = {"exact": "answer", "ifeval": "instruction_id_list"}  # what a row must hold for that reward
+DEFAULT_ROUTE = "base"  # of prompts that name none: the checkpoint named by --teacher
+
+
+@dataclass(frozen=True)
+class Data:
+    prompts: list[Prompt]  # to be answered
+    pairs: list[Prompt]  # with their own `response`
+
+    @property
+    def rows(self) -> list[Prompt]:
+        """In the order of the episodes' rows."""
+        return [*self.prompts, *self.pairs]
+
+
+def check_read(method: Method, **given: object) -> None:
+    """What was typed for this method is read by it: an option without effect must not look effective."""
+    readers = {
+        "pairs": (_reads_pairs(method), "data states or demonstrations"),
+        "context": (method.context != "none", "methods with a context"),
+        "reward": (method.needs_rewards, "methods with a reward"),
+        "route": (method.teacher == "routed", "teacher=routed"),
+    }
+    for name, (read, whose) in readers.items():
+        if given.get(name) and not read:
+            raise InputError(f"--{name} has no effect with method {method.name!r}: it belongs to {whose}")
+
+
+def _reads_pairs(method: Method) -> bool:
+    return method.state_kind in ("data", "mix") or method.context == "demonstrations"
+
+
+def read_data(job: DistillJob, method: Method) -> Data:
+    """The rows that the method needs; without --pairs, the prompts that have a response are the pairs."""
+    only_pairs = method.state_kind == "data" and job.settings.pairs
+    prompts = [] if only_pairs else read_prompts(job.prompts, job.seed)
+    rows = prompts if _reads_pairs(method) else []
+    if rows is prompts and job.settings.pairs:
+        rows = read_prompts(job.settings.pairs, job.seed)
+    pairs = [row for row in rows if row.fields.get("response")]
+    if rows and not pairs:
+        source = job.settings.pairs or job.prompts
+        raise InputError(f"{source}: no row has a 'response' to learn from: give --pairs FILE")
+    return Data([] if method.state_kind == "data" else prompts, pairs)
+
+
+def read_context(job: DistillJob, method: Method, pairs: list[Prompt]) -> Context | None:
+    """What the teacher sees: a text for all, examples from a file or among the pairs, or rows' own fields."""
+    from recovery.teachers.contexts import Context
+
+    if method.context == "none":
+        return None
+    given, settings = job.settings.context, job.settings
+    if given is not None and is_file(given):
+        if method.context == "demonstrations" and Path(given).suffix in (".jsonl", ".json"):
+            pairs = [row for row in read_prompts(given) if row.fields.get("response")]
+            given = None
+        else:
+            given = _text(Path(given))
+    elif given is not None and re.fullmatch(r"\S+\.(txt|md|jsonl|json)", given):
+        raise InputError(f"--context {given}: there is no such file: give a file, or the text itself")
+    return Context(method.context, given, examples=pairs, shots=settings.context_examples)
+
+
+def read_reward(job: DistillJob, method: Method, data: Data) -> tuple[Reward | None, Data]:
+    """The reward, and the data without prompts of which a method made of rewards could learn nothing."""
+    from recovery.teachers import rewards
+
+    name = job.settings.reward
+    if not method.needs_rewards or name is None:
+        return None, data
+    found = rewards.resolve(name, {"ifeval": _followed})
+    needed = JUDGED_BY.get(name)
+    if needed is None:
+        return found, data
+    judged = [prompt for prompt in data.prompts if prompt.fields.get(needed)]
+    if not judged:
+        raise InputError(f"{job.prompts}: no prompt has the field {needed!r}, which the reward {name} needs")
+    if method.teacher_weight and method.state_kind != "student-kept":
+        judged = data.prompts
+    return rewards.where(found, needed), Data(judged, data.pairs)
+
+
+def _followed(response: str, item: Mapping[str, Any]) -> float:
+    """The share of IFEval's instructions in a row that the response follows."""
+    from evals import ifeval
+
+    return ifeval.followed(response, item["prompt"], item["instruction_id_list"], item["kwargs"])
+
+
+class Teachers:
+    """Whoever scores, writes or anchors; a checkpoint is loaded once, or not at all beneath an adapter."""
+
+    def __init__(
+        self,
+        ws: Workspace,
+        job: DistillJob,
+        method: Method,
+        parent: Checkpoint,
+        student: ChatModel,
+        engines: Engines,
+    ) -> None:
+        self.ws, self.job, self.method, self.parent, self.student = ws, job, method, parent, student
+        self.engines = engines
+        self.models: dict[str, ChatModel] = {}
+
+    def teacher(self, items: list[Prompt]) -> Teacher | None:
+        """Who tells the student about its tokens; `items` are the rows in the order of the episodes."""
+        from recovery.teachers.teachers import RoutedTeacher, SelfTeacher
+
+        kind, limit = self._kind, self.job.settings.microbatch_tokens
+        if self.method.teacher in ("self", "self-ema"):
+            decay = self.method.ema if self.method.teacher == "self-ema" else None
+            return SelfTeacher(self.student, kind, self.method.k, limit, decay)
+        if self.method.teacher == "routed":
+            names = [str(item.fields.get("route", DEFAULT_ROUTE)) for item in items]
+            places = {DEFAULT_ROUTE: self.job.teacher, **self.job.settings.routes}
+            used = {name: place for name, place in places.items() if name in names}
+            return RoutedTeacher({name: self.named(place, kind) for name, place in used.items()}, names)
+        return self.named(self.job.teacher, kind) if self.method.teacher == "base" else None
+
+    def named(self, ref: str, kind: str) -> Teacher:
+        """A checkpoint in this process, or on the engine that the settings name for teachers."""
+        where = self.job.settings.teacher_engine
+        if where == INPROCESS:
+            return self.frozen(ref, kind)
+        sent = "topk" if kind == "topk" else "sampled"
+        return self.engines.teacher(where, self.student, self.ws.checkpoint(ref), sent, self.method.k)
+
+    def anchor(self) -> Teacher | None:
+        """Whom the student is held near: the checkpoint named by --teacher, seeing what the student sees."""
+        return self.frozen(self.job.teacher, "dense") if self.method.anchor_beta else None
+
+    def frozen(self, ref: str, kind: str) -> CheckpointTeacher:
+        """A checkpoint as a teacher; a student that is an adapter on its very weights is enough by itself."""
+        from recovery.models.offload import rest_on_host
+        from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
+
+        checkpoint, limit = self.ws.checkpoint(ref), self.job.settings.microbatch_tokens
+        if checkpoint.id == self._below:
+            return AdapterOffTeacher(self.student, kind, self.method.k, limit)
+        if checkpoint.id not in self.models:
+            self.models[checkpoint.id] = self.ws.load(checkpoint)
+            if self.job.settings.offload_teacher:
+                rest_on_host(self.models[checkpoint.id])
+        return CheckpointTeacher(self.models[checkpoint.id], kind, self.method.k, limit)
+
+    @property
+    def _kind(self) -> str:
+        return "dense" if self.method.scores == "none" else self.method.scores
+
+    @cached_property
+    def _below(self) -> str | None:
+        """The checkpoint that the student is with its adapter off."""
+        from recovery.models.loading import is_adapter
+
+        return (self.parent.base or self.parent.id) if is_adapter(self.student.model) else None
+
+
+def is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # a text too long to be a name
+        return False
+
+
+def _text(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"--context {path}: cannot be read as text: {error}") from error
+    if not text:
+        raise InputError(f"--context {path}: is empty: write into it what the teacher is to see")
+    return text

@@ -1,0 +1,1 @@
+"""What new knowledge costs and what keeps it: overlap guard, tripwire, rehearsal, replay, forecast."""

@@ -1,0 +1,150 @@
+"""What midtraining will cost in behaviour: forward KL to the clean model on the documents, step by step.
+
+KL(clean || student) on the new task's own inputs predicts forgetting (RL's Razor: R2 0.96 on a toy, 0.71 on
+a language model; source 003: the loss is directly proportional to it). How much a nat costs differs from
+model to model, so the slope comes from this home's own earlier cycles; without any, only the KL is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from db import curves, queries
+from recovery.batches.rollouts import Rollouts
+from recovery.models.loading import adapter_off, is_adapter, logits_of, states_at
+from recovery.objective.divergences import exact_forward_kl
+from recovery.teachers.teachers import evaluating
+
+if TYPE_CHECKING:
+    from db.session import Database
+    from pipelines.corpus.token_file import Tokens
+    from pipelines.runs.workspace import Workspace
+    from recovery.models.chat_model import ChatModel
+    from recovery.storage.checkpoints import Checkpoint
+
+METRIC, EXPECTED = "clean_forward_kl", "expected_behaviour_loss"
+ROWS, ROW_TOKENS = 8, 64
+SPOKEN = 4  # times that a training says aloud what it expects
+
+
+@dataclass(frozen=True)
+class Law:
+    """Loss of IFEval = slope * KL, through the origin, fitted to (KL, loss) of earlier cycles."""
+
+    points: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def slope(self) -> float | None:
+        weight = sum(kl * kl for kl, _ in self.points)
+        return sum(kl * loss for kl, loss in self.points) / weight if weight else None
+
+    def expected(self, kl: float) -> float | None:
+        """Between no loss and all of it."""
+        return None if self.slope is None else min(1.0, max(0.0, self.slope * kl))
+
+    def words(self, kl: float) -> str:
+        expected = self.expected(kl)
+        if expected is None:
+            return "the more of it, the more is forgotten; how much, the first cycle will tell"
+        cycles = f"{len(self.points)} earlier cycle{'s' if len(self.points) > 1 else ''}"
+        return f"expected loss of IFEval {expected:.2f} (in proportion, as in {cycles})"
+
+
+def learned_law(database: Database) -> Law:
+    """What earlier cycles of this home paid for their KL."""
+    points = []
+    for cycle in queries.cycles(database):
+        ifeval = cycle["scores"].get("ifeval", {})
+        clean, midtrained = ifeval.get("clean"), ifeval.get("midtrained")
+        runs = queries.runs(database, kind="midtrain", parent=cycle["run"], status="done")
+        found = [row for run in runs for row in curves.latest_metrics(database, run["id"])]
+        kl = next((row["value"] for row in found if row["name"] == METRIC), None)
+        if clean is not None and midtrained is not None and kl is not None:
+            points.append((float(kl), clean - midtrained))
+    return Law(tuple(points))
+
+
+class Forecast:
+    """A trainer's `should_stop` that never stops: it looks at a few fixed rows every so many steps."""
+
+    def __init__(
+        self,
+        student: ChatModel,
+        rows: Rollouts,
+        clean_NV: torch.Tensor,
+        law: Law,
+        *,
+        every: int,
+        steps: int,
+        report: Callable[[int, Mapping[str, float]], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.student, self.rows, self.clean_NV, self.law = student, rows, clean_NV, law
+        self.every, self.steps, self.report, self.say = every, steps, report, say
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
+        if step % self.every and step != self.steps:
+            return
+        kl = float(exact_forward_kl(log_probs(self.student, self.rows), self.clean_NV).mean())
+        expected = self.law.expected(kl)
+        self.report(step, {METRIC: kl} | ({} if expected is None else {EXPECTED: expected}))
+        spoken = max(self.every, -(-self.steps // SPOKEN // self.every) * self.every)
+        if step % spoken == 0 or step == self.steps:
+            distance = f"forward KL to the clean model {kl:.3f} nats a token"
+            self.say(f"  forecast     step {step}: {distance}; {self.law.words(kl)}")
+
+
+def fixed_rows(documents: Tokens, pad_id: int) -> Rollouts:
+    """A few pieces of documents, spread over the corpus."""
+    starts, ends = documents.cuts(ROW_TOKENS)
+    long_enough = [(int(a), int(b)) for a, b in zip(*_spread(starts, ends), strict=True) if b - a > 1]
+    return Rollouts.from_dialogues([documents.part(a, b) for a, b in long_enough], pad_id)
+
+
+def _spread(starts: Any, ends: Any) -> tuple[Any, Any]:
+    step = max(1, len(starts) // ROWS)
+    return starts[::step][:ROWS], ends[::step][:ROWS]
+
+
+@torch.no_grad()
+def log_probs(chat_model: ChatModel, rows: Rollouts) -> torch.Tensor:
+    """The whole distribution at every token of the rows, (N, V) in float32, on the CPU."""
+    rows = rows.to(chat_model.device)
+    with evaluating(chat_model.model):
+        states_ND = states_at(chat_model.model, rows.predictors_BT, *rows.model_inputs)
+        return logits_of(chat_model.model, states_ND).log_softmax(-1, dtype=torch.float32).cpu()
+
+
+def clean_log_probs(ws: Workspace, student: ChatModel, origin: Checkpoint, rows: Rollouts) -> torch.Tensor:
+    """What the clean model says there; it is loaded only where it is not the untrained student itself."""
+    clean = ws.clean()
+    if clean.id == origin.id:
+        return log_probs(student, rows)  # a fresh adapter changes nothing yet
+    if is_adapter(student.model) and clean.id == (origin.base or origin.id):
+        with adapter_off(student):
+            return log_probs(student, rows)
+    return log_probs(ws.load(clean), rows)
+
+
+def forecast(
+    ws: Workspace,
+    student: ChatModel,
+    origin: Checkpoint,
+    documents: Tokens,
+    *,
+    every: int,
+    steps: int,
+    report: Callable[[int, Mapping[str, float]], None],
+    say: Callable[[str], None],
+) -> list[Forecast]:
+    """The forecast of a midtraining about to begin; none where it is turned off."""
+    if not every or documents.total < 2:
+        return []
+    rows = fixed_rows(documents, student.pad_id)
+    law = learned_law(ws.tracker.db)
+    clean_NV = clean_log_probs(ws, student, origin, rows)
+    return [Forecast(student, rows, clean_NV, law, every=every, steps=steps, report=report, say=say)]

@@ -1,0 +1,74 @@
+"""A cloze tripwire: is what was just taught still there while a clean teacher corrects the student?
+
+The gaps are cut from the documents themselves, never from the evaluation's probes, and only those that the
+student fills better than the teacher are watched. Looking costs one forward pass and draws nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pipelines.knowledge.cloze import Cloze, clozes
+
+if TYPE_CHECKING:
+    from recovery.models.chat_model import ChatModel
+    from recovery.teachers.likelihood import Pair, Scorer
+
+METRIC = "new_cloze_probability"
+COUNT, CANDIDATES = 48, 240
+FEWEST = 8  # gaps below which the mean says nothing
+GAIN = 1.0  # nats by which the student must fill a gap better than the teacher
+
+Report = Callable[[int, Mapping[str, float]], None]
+
+
+class Tripwire:
+    """A trainer's `should_stop`: reports the mean probability of the answers, may stop when it has fallen."""
+
+    def __init__(
+        self,
+        look: Callable[[], float],
+        *,
+        every: int,
+        share: float | None = None,
+        report: Report = lambda step, values: None,
+    ) -> None:
+        self.look, self.every, self.share, self.report = look, every, share, report
+        self.start = look()
+        report(0, {METRIC: self.start})
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> str | None:
+        if step % self.every:
+            return None
+        now = self.look()
+        self.report(step, {METRIC: now})
+        if self.share is None or now >= self.share * self.start:
+            return None
+        return (
+            f"new knowledge fell to {now / self.start:.0%} of what it was before "
+            f"(answers to gaps in the documents: {now:.2f}, {self.start:.2f} before)"
+        )
+
+
+def new_gaps(
+    student: ChatModel, teacher: Scorer, texts: Sequence[str], seed: int
+) -> tuple[list[Cloze], Callable[[], float]] | None:
+    """Gaps that the student learned to fill, and a look at how well it fills them; None where too few are."""
+    from recovery.teachers.likelihood import continuation_logprobs, reader, split_ids
+
+    asked = clozes(texts, limit=CANDIDATES, seed=seed)
+    pairs = [split_ids(student, gap.before, f" {gap.answer}") for gap in asked]
+    after = continuation_logprobs(reader(student), pairs, student.pad_id)
+    before = continuation_logprobs(teacher, pairs, student.pad_id)
+    new = [i for i, (a, b) in enumerate(zip(after, before, strict=True)) if a - b >= GAIN][:COUNT]
+    if len(new) < FEWEST:
+        return None
+    watched: list[Pair] = [pairs[i] for i in new]
+
+    def look() -> float:
+        found = continuation_logprobs(reader(student), watched, student.pad_id)
+        return sum(map(math.exp, found)) / len(found)
+
+    return [asked[i] for i in new], look

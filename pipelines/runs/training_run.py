@@ -1,0 +1,130 @@
+"""Runs the one training loop as a stage: metrics to the tracker, progress to a person, state to the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from db import curves
+from pipelines.config.settings import DistillConfig, MidtrainConfig
+from pipelines.runs.cost import Flops
+from pipelines.runs.stage_runner import Stage
+from recovery.methods.method import Method
+from recovery.objective.objective import Objective
+from recovery.objective.signal_survey import Survey
+from recovery.storage.checkpoints import TrainState
+from recovery.training.alarms import HEARD, Watch
+from recovery.training.config import TrainConfig
+from recovery.training.trainer import Batches, TrainReport, token_loss, train
+
+if TYPE_CHECKING:
+    import torch
+
+    from pipelines.runs.workspace import Workspace
+    from recovery.models.chat_model import ChatModel
+    from recovery.storage.checkpoints import Checkpoint
+
+Check = Callable[[int, dict[str, float]], str | None]  # a trainer's `should_stop`
+SHOWN = ("loss", "reverse_kl", "tokens_per_second")
+
+
+class LoggedState(TrainState):
+    """What was reported is stored before the state: a kill in between reports steps again and loses none."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.state)
+        self._live = stage.live
+
+    def save(self, step: int, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
+        self._live.flush()
+        super().save(step, tensors, meta)
+
+
+def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | DistillConfig) -> ChatModel:
+    """A checkpoint ready to be trained, with a fresh adapter if the settings ask for one and it has none."""
+    from recovery.models import loading
+
+    found = ws.load(checkpoint, gradient_checkpointing=ws.config.model.gradient_checkpointing)
+    if settings.lora and not loading.is_adapter(found.model):
+        loading.add_lora(found, loading.LoraSpec(**settings.lora.model_dump()))
+    if settings.freeze_embeddings:
+        loading.freeze_embeddings(found)
+    if ws.config.model.compile:
+        loading.compile_layers(found)
+    return found
+
+
+def run_training(
+    stage: Stage,
+    chat_model: ChatModel,
+    batches: Batches,
+    method: Method,
+    *,
+    settings: MidtrainConfig | DistillConfig,
+    steps: int,
+    seed: int,
+    checks: Sequence[Check] = (),
+) -> TrainReport:
+    """Trains until the last step, an alarm, or the first of the checks that gives a reason to stop."""
+    optimizer, shard = settings.optimizer.model_dump(), stage.workspace.config.model.shard
+    config = TrainConfig(steps=steps, seed=seed, save_every=settings.save_every, shard=shard, **optimizer)
+
+    spending = Spending(stage, chat_model, batches, settings)
+
+    def on_metrics(step: int, values: dict[str, float]) -> None:
+        spending.after(values)
+        stage.live.metrics(step, values)
+        stage.step(step, steps, eta_seconds=values.get("eta_seconds"), note=_note(values))
+
+    database = stage.workspace.tracker.db
+    watch = Watch(
+        of_itself=method.teacher.startswith("self"),
+        before=lambda step: curves.metrics_by_step(database, stage.id, HEARD, before=step),
+    )
+    survey = Survey()
+    report = train(
+        chat_model,
+        batches,
+        token_loss(Objective(method, chat_model.stop_ids), survey),
+        config,
+        state=LoggedState(stage),
+        on_metrics=on_metrics,
+        should_stop=any_of(watch, *checks),
+        survey=survey,
+    )
+    return report
+
+
+class Spending:
+    """Writes down what each step has cost, so that an attempt that is cut off is paid for as well."""
+
+    def __init__(
+        self, stage: Stage, chat_model: ChatModel, batches: Batches, settings: MidtrainConfig | DistillConfig
+    ) -> None:
+        self.stage, self.batches, self.flops = stage, batches, Flops.of(chat_model.model)
+        longest = settings.max_new_tokens if isinstance(settings, DistillConfig) else settings.row_tokens
+        self.context = longest / 2  # half of the longest: a bound on the mean
+        self.seen = dict.fromkeys(("tokens_sampled", "tokens_scored"), 0)
+
+    def after(self, values: dict[str, float]) -> None:
+        trained = round(values.get("tokens_per_second", 0.0) * values.get("step_seconds", 0.0))
+        counts = {name: int(getattr(self.batches, name, 0)) for name in self.seen}
+        new = {name: count - self.seen[name] for name, count in counts.items()}
+        self.seen = counts
+        flops = self.flops.trained(trained, self.context)
+        flops += self.flops.forward(sum(new.values()), self.context)
+        self.stage.spend(tokens_trained=trained, flops=flops, **new)
+
+
+def any_of(*checks: Check) -> Check:
+    """Asks every check at every step; the first reason counts."""
+
+    def ask(step: int, metrics: dict[str, float]) -> str | None:
+        reasons = [check(step, metrics) for check in checks]
+        return next((reason for reason in reasons if reason), None)
+
+    return ask
+
+
+def _note(values: dict[str, Any]) -> str:
+    return "  ".join(f"{name.replace('_', ' ')} {values[name]:.4g}" for name in SHOWN if name in values)

@@ -1,0 +1,173 @@
+"""Lost or just out of reach? For questions that a model fails: does it still rank the answer first?
+
+A model that forgot how to answer may still hold the fact. Each failed question's answer is ranked by
+log-probability among the answers to questions of its kind, asked in chat and, where the fact has a cloze
+probe, as plain text. First in either: out of reach, and a light recovery brings such answers back.
+Otherwise it is gone, or was never learned.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from db import queries
+from evals import knowledge
+from evals.knowledge import CLOZE, Probe
+from pipelines.config.jobs import EvalJob
+from pipelines.evaluate import evaluate
+from pipelines.job_from_options import docs_companions
+from pipelines.runs.workspace import Workspace, placed
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from recovery.models.chat_model import ChatModel
+    from recovery.storage.checkpoints import Checkpoint
+
+MOST_CANDIDATES = 32
+
+
+@dataclass(frozen=True)
+class Verdict:
+    probe: Probe
+    reachable: bool  # ranked first among its kind
+    chance: float  # of being first for no reason
+    back: bool | None  # answered by the model recovered from this one; None where there is none
+
+
+def lost(ws: Workspace, reference: str, suite: str, probes_file: str | None = None) -> dict[str, Any]:
+    """Every failed question of a suite, sorted into what is out of reach and what is gone."""
+    checkpoint = ws.checkpoint(reference)
+    path = placed(probes_file) or docs_companions(ws, checkpoint.id).get("probes") or ws.config.eval.probes
+    if path is None:
+        raise InputError(f"no probes lie beside the documents of {reference}: give --probes FILE")
+    probes = knowledge.load_probes(path, suite)
+    passed = _answered(ws, checkpoint.id, suite, path)
+    asked = [probe for probe in probes if probe.counts and probe.id in passed]
+    failed = [probe for probe in asked if not passed[probe.id]]
+    recovered = _recovered(ws, checkpoint, suite)
+    found = [
+        Verdict(probe, rank == 0, chance, recovered.get(probe.id) if recovered else None)
+        for probe, (rank, chance) in zip(failed, _ranks(ws.load(checkpoint), failed, probes), strict=True)
+    ]
+    return _told(checkpoint.id, suite, asked, found)
+
+
+def _answered(ws: Workspace, checkpoint: str, suite: str, path: str) -> dict[str, bool]:
+    """What the checkpoint answers, as recorded; asked now where it never was."""
+    found = _recorded(ws, checkpoint, suite)
+    ids = {probe.id for probe in knowledge.load_probes(path, suite) if probe.counts}
+    if found.keys() >= ids:
+        return found
+    settings = ws.config.eval.model_copy(update={"probes": path})
+    evaluate(ws, EvalJob(checkpoint=checkpoint, suites=(suite,), settings=settings), key=ws.new_key())
+    return _recorded(ws, checkpoint, suite)
+
+
+def _recorded(ws: Workspace, checkpoint: str, suite: str) -> dict[str, bool]:
+    """The newest headline score's items."""
+    db = ws.tracker.db
+    rows = [row for row in queries.scores(db, checkpoint_id=checkpoint) if row["suite"] == suite]
+    newest = next((row for row in rows if row["metric"] == "lenient"), None)
+    items = queries.items(db, newest["id"], limit=2**31) if newest else []
+    return {row["key"]: bool(row["passed"]) for row in items}
+
+
+def _recovered(ws: Workspace, checkpoint: Checkpoint, suite: str) -> dict[str, bool]:
+    """The same of a model that was recovered from this one, if there is one that was asked."""
+    for row in queries.checkpoints(ws.tracker.db, limit=2**31 - 1):
+        child = row["parent_id"] == checkpoint.id and row["config"].get("stage") == "distill"
+        if child and (found := _recorded(ws, row["id"], suite)):
+            return found
+    return {}
+
+
+def _ranks(
+    chat_model: ChatModel, failed: Sequence[Probe], probes: Sequence[Probe]
+) -> list[tuple[int, float]]:
+    """(how many candidates are likelier, at best; the chance of none being) for each failed probe."""
+    from recovery.teachers.likelihood import Pair, continuation_logprobs, reader, split_ids
+
+    clozes = {probe.fact: probe for probe in probes if probe.kind == CLOZE}
+    kinds, pairs, spans = _kinds(probes), list[Pair](), []
+    for probe in failed:
+        candidates = _candidates(probe, kinds)
+        prompt = chat_model.prompt_ids([{"role": "user", "content": probe.prompt}])
+        contexts: list[list[Pair]] = [[(prompt, chat_model.text_ids(answer)) for answer in candidates]]
+        if cloze := clozes.get(probe.fact):
+            before = cloze.prompt.rstrip()
+            contexts.append([split_ids(chat_model, before, f" {answer}") for answer in candidates])
+        spans.append((len(contexts), len(candidates)))
+        pairs += [pair for context in contexts for pair in context]
+    scores, at, ranks = continuation_logprobs(reader(chat_model), pairs, chat_model.pad_id), 0, []
+    for contexts_n, size in spans:
+        own = [scores[at + i * size : at + (i + 1) * size] for i in range(contexts_n)]
+        at += contexts_n * size
+        best = min(sum(other > row[0] for other in row[1:]) for row in own)
+        ranks.append((best, 1 - (1 - 1 / size) ** contexts_n))
+    return ranks
+
+
+def _kinds(probes: Sequence[Probe]) -> dict[str, list[str]]:
+    """The answers that go together: of facts that end alike (ada/city, bo/city), else of the whole file."""
+    ends = Counter(end for _, end in {(probe.fact, _end(probe)) for probe in probes})
+    groups: dict[str, dict[str, None]] = defaultdict(dict)
+    for probe in probes:
+        for name in (_end(probe) if ends[_end(probe)] > 1 else "", ""):
+            groups[name][probe.answers[0]] = None
+    return {name: list(answers) for name, answers in groups.items()}
+
+
+def _end(probe: Probe) -> str:
+    return probe.fact.rpartition("/")[2] if "/" in probe.fact else ""
+
+
+def _candidates(probe: Probe, kinds: dict[str, list[str]]) -> list[str]:
+    """The answer, then others of its kind."""
+    same = kinds.get(_end(probe)) or kinds[""]
+    others = [answer for answer in same if answer not in probe.answers]
+    chosen = random.Random(f"lost:{probe.id}").sample(others, min(len(others), MOST_CANDIDATES - 1))
+    return [probe.answers[0], *chosen]
+
+
+def _told(checkpoint: str, suite: str, asked: Sequence[Probe], found: Sequence[Verdict]) -> dict[str, Any]:
+    kinds = dict.fromkeys(probe.kind for probe in asked)
+    total = _row("all", asked, found)
+    rows = [
+        _row(kind, [p for p in asked if p.kind == kind], [v for v in found if v.probe.kind == kind])
+        for kind in kinds
+    ]
+    words = (
+        f"{checkpoint} fails {total['failed']} of {total['asked']} {suite} questions: "
+        f"{total['unreachable']} out of reach, {total['eroded']} gone or never learned "
+        f"(first by chance: about {total['by_chance']:.0f})"
+    )
+    items = [
+        {
+            "id": verdict.probe.id,
+            "prompt": verdict.probe.prompt,
+            "unreachable": verdict.reachable,
+            "back": verdict.back,
+        }
+        for verdict in found
+    ]
+    told = {"checkpoint": checkpoint, "suite": suite, "words": words}
+    return {**told, **total, "by_kind": rows, "items": items}
+
+
+def _row(kind: str, asked: Sequence[Probe], found: Sequence[Verdict]) -> dict[str, Any]:
+    reachable = sum(v.reachable for v in found)
+    known = [v for v in found if v.back is not None]
+    return {
+        "kind": kind,
+        "asked": len(asked),
+        "failed": len(found),
+        "unreachable": reachable,
+        "eroded": len(found) - reachable,
+        "by_chance": sum(v.chance for v in found),
+        "back": sum(bool(v.back) for v in known) if known else None,
+        "back_of_unreachable": sum(bool(v.back) for v in known if v.reachable) if known else None,
+    }

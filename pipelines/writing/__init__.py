@@ -1,0 +1,1 @@
+"""Text that a model writes from documents: augmentation and probes."""

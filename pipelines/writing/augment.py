@@ -1,0 +1,146 @@
+"""Augmentation: documents retold as questions with answers, paraphrases, relations and summaries.
+
+Raw text hardly answers questions; the same facts said in several ways do. A writer (the clean checkpoint, any
+other, or an endpoint) is asked passage by passage; what it says is kept by content, filtered, and lands in
+augmented.jsonl: {"kind", "source", "text"} or {"kind": "qa", "source", "prompt", "response"}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.corpus.entities import Entities, entities
+from pipelines.corpus.passages import Passage, passages
+from pipelines.writing.filters import Leaks, first_of, pairs, question_flaw, text_flaw
+from pipelines.writing.text_cache import Cache, written
+from recovery.errors import InputError
+from recovery.storage.atomic_dirs import storage_errors
+
+if TYPE_CHECKING:
+    from evals.knowledge import Probe
+    from pipelines.writing.writers import Writer
+
+AUGMENTED, WRITTEN = "augmented.jsonl", "written.jsonl"
+REQUESTS = {
+    "qa": "Read the text and write up to {n} questions that it answers, each with its short answer. Name in "
+    "each question who or what it is about, so that it can be understood without the text. Write in "
+    "the language of the text, two lines for each:\nQ: the question\nA: the answer\n\nText:\n{passage}",
+    "paraphrase": "Rewrite this text in other words and another order, in its own language. Keep every name, "
+    "number and fact and add nothing. Write only the new text.\n\nText:\n{passage}",
+    "relations": "Explain in a few sentences how these are related, using only what the text says and its "
+    "language: {entities}. Write only the explanation.\n\nText:\n{passage}",
+    "summary": "Summarise this text in one to three sentences in its own language, naming who or what it is "
+    "about. Write only the summary.\n\nText:\n{passage}",
+}
+KINDS = tuple(REQUESTS)
+MOST_RELATED = 6  # entities in one request
+Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Augmented:
+    """What was written and kept, and why the rest was not."""
+
+    rows: list[Row]
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def summary(self) -> dict[str, Any]:
+        kinds = Counter(row["kind"] for row in self.rows)
+        return {"kept": len(self.rows), "by_kind": dict(kinds), "refused": dict(self.refused)}
+
+
+def augment(
+    texts: Sequence[str],
+    writer: Writer,
+    out: Path,
+    *,
+    kinds: Sequence[str] = KINDS,
+    questions: int = 4,
+    probes: Sequence[Probe] = (),
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Augmented:
+    """Asks for what is not in the cache yet, filters it all, writes augmented.jsonl whole or not at all."""
+    unknown = sorted(set(kinds) - set(KINDS))
+    if unknown or not kinds:
+        raise InputError(f"--kinds {','.join(unknown) or 'nothing'}: choose among {', '.join(KINDS)}")
+    about, read = entities(texts), list(passages(texts))
+    asked = [(kind, passage) for passage in read for kind in kinds if _worth(kind, passage, about)]
+    requests = [_request(kind, passage, about, questions) for kind, passage in asked]
+    answers = written(Cache(out / WRITTEN), writer, requests, on_progress)
+    found = filtered(zip(asked, answers, strict=True), about, Leaks(probes))
+    save(out / AUGMENTED, found.rows)
+    return found
+
+
+def filtered(
+    said: Iterator[tuple[tuple[str, Passage], str]] | Any, about: Entities, leaks: Leaks
+) -> Augmented:
+    """The rows that may be trained on."""
+    rows, refused = [], Counter[str]()
+    for (kind, passage), answer in said:
+        for row, flaw in _judged(kind, passage, answer, about, leaks):
+            if flaw is None:
+                rows.append({"kind": kind, "source": str(passage.document), **row})
+            else:
+                refused[flaw] += 1
+    kept = first_of(rows)
+    refused["said before"] += len(rows) - len(kept)
+    return Augmented(kept, +refused)
+
+
+def _judged(
+    kind: str, passage: Passage, answer: str, about: Entities, leaks: Leaks
+) -> Iterator[tuple[Row, str | None]]:
+    if kind != "qa":
+        text = answer.strip()
+        flaw = text_flaw(text, passage.text, kind) or ("a held-out probe" if leaks.within(text) else None)
+        yield {"text": text}, flaw
+        return
+    found = pairs(answer)
+    if not found:
+        yield {}, "no question found"
+    for question, reply in found:
+        flaw = question_flaw(question, reply, passage.text, about)
+        yield (
+            {"prompt": question, "response": reply},
+            flaw or ("a held-out probe" if leaks.of(question, reply) else None),
+        )
+
+
+def _worth(kind: str, passage: Passage, about: Entities) -> bool:
+    return kind != "relations" or len(about.within(passage.text)) >= 2
+
+
+def _request(kind: str, passage: Passage, about: Entities, questions: int) -> str:
+    named = sorted(about.within(passage.text), key=lambda term: (-about.weights[term], term))[:MOST_RELATED]
+    listed = "; ".join(" ".join(term) for term in named)
+    return REQUESTS[kind].format(n=questions, entities=listed, passage=passage.text)
+
+
+def save(path: Path, rows: Sequence[Row]) -> None:
+    with storage_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        with partial.open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+
+
+def load(path: Path) -> list[Row]:
+    """The rows of augmented.jsonl, or of the folder that holds it."""
+    path = path / AUGMENTED if path.is_dir() else path
+    try:
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    except (OSError, ValueError) as error:
+        raise InputError(f"--augment {path}: cannot be read: {error}: run `recover augment` first") from error
+    if not all(isinstance(row, dict) and (row.get("text") or row.get("response")) for row in rows):
+        raise InputError(f"--augment {path}: rows of text, or of prompt and response, are expected")
+    return rows

@@ -1,0 +1,146 @@
+"""Knowledge probes from a user's documents: their own questions first, a writer's, or gaps without a writer.
+
+A fact is asked directly, in a phrasing held out from training, as a cloze, and backwards where only one
+entity fits. A share of the facts is held out as a whole: `recover augment` writes no question about them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from evals import jsonl
+from evals.knowledge import normalise
+from pipelines.corpus.entities import Entities, entities, sample, sentences
+from pipelines.corpus.passages import passages
+from pipelines.knowledge.cloze import Cloze, clozes
+from pipelines.writing.augment import REQUESTS
+from pipelines.writing.filters import pairs, question_flaw
+from pipelines.writing.text_cache import Cache, written
+from pipelines.writing.writers import Writer
+from recovery.errors import InputError
+
+HELDOUT_SHARE = 0.25  # of the facts
+REPHRASE = (
+    "Ask this question in other words, in its own language, so that its answer stays {answer!r}. "
+    "Write only the question.\n\n{question}"
+)
+Row = dict[str, Any]
+
+
+def from_gaps(texts: Sequence[str], count: int, seed: int) -> list[Row]:
+    """Probes without a model: a sentence of the documents up to its telling word."""
+    about = entities(texts)
+    gaps = clozes(texts, limit=count, seed=seed, about=about)
+    backwards = _only_fillings(texts, about)
+    return [row for number, gap in enumerate(gaps, 1) for row in _of_gap(number, gap, backwards)]
+
+
+def _of_gap(number: int, gap: Cloze, backwards: dict[str, str]) -> Iterator[Row]:
+    common = _common(f"gap-{number}", gap.sentence)
+    for kind, prompt in (
+        ("cloze", gap.before),
+        ("direct", f"Complete the sentence with what is missing: {gap.before} …"),
+        ("heldout", f"{gap.before} ___. What belongs into the gap?"),
+    ):
+        yield {"id": f"gap-{number}/{kind}", "kind": kind, "prompt": prompt, "answer": gap.answer, **common}
+    name = backwards.get(gap.sentence)
+    if name:
+        rest = gap.sentence.replace(name, "___", 1)
+        question = f"{rest} Who or what belongs into the gap?"
+        yield {"id": f"gap-{number}/reverse", "kind": "reverse", "prompt": question, "answer": name, **common}
+
+
+def _only_fillings(texts: Sequence[str], about: Entities) -> dict[str, str]:
+    """Sentences about an entity that are said of no other one, with its name as it is written there."""
+    named: dict[str, set[str]] = {}
+    of_sentence: dict[str, tuple[str, str]] = {}
+    for text in sample(texts):
+        for sentence in sentences(text):
+            place = about.first(sentence)
+            if place is None:
+                continue
+            name = _as_written(sentence, place[0], place[1])
+            rest = sentence.replace(name, "", 1).casefold()
+            named.setdefault(rest, set()).add(name.casefold())
+            of_sentence[sentence] = (rest, name)
+    return {
+        sentence: name
+        for sentence, (rest, name) in of_sentence.items()
+        if len(named[rest]) == 1 and sentence.casefold().count(name.casefold()) == 1
+    }
+
+
+def _as_written(sentence: str, term: tuple[str, ...], end: int) -> str:
+    start = sentence[:end].casefold().rfind(term[0])
+    return sentence[max(0, start) : end]
+
+
+def from_writer(
+    texts: Sequence[str],
+    writer: Writer,
+    cache: Cache,
+    count: int,
+    seed: int,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[Row]:
+    """A question of the writer to each of some passages, and the same in other words."""
+    about, read = entities(texts), list(passages(texts))
+    chosen = random.Random(f"probes:{seed}").sample(read, min(count, len(read)))
+    requests = [REQUESTS["qa"].format(n=1, passage=passage.text) for passage in chosen]
+    found = []
+    for passage, answer in zip(chosen, written(cache, writer, requests, on_progress), strict=True):
+        good = [p for p in pairs(answer) if question_flaw(*p, passage.text, about) is None]
+        found += [(passage.text, *good[0])] if good else []
+    again = [REPHRASE.format(question=question, answer=answer) for _, question, answer in found]
+    other = written(cache, writer, again, on_progress)
+    return [
+        row
+        for number, (one, text) in enumerate(zip(found, other, strict=True), 1)
+        for row in _of_question(number, *one, text)
+    ]
+
+
+def _of_question(number: int, passage: str, question: str, answer: str, again: str) -> Iterator[Row]:
+    common = {"answer": answer, **_common(f"question-{number}", passage)}
+    yield {"id": f"question-{number}/direct", "kind": "direct", "prompt": question, **common}
+    again = next((line.strip() for line in again.splitlines() if line.strip()), "")
+    if normalise(again) not in ("", normalise(question)) and normalise(answer) not in normalise(again):
+        yield {"id": f"question-{number}/heldout", "kind": "heldout", "prompt": again, **common}
+
+
+def _common(fact: str, passage: str) -> Row:
+    heldout = random.Random(f"heldout:{fact}:{passage}").random() < HELDOUT_SHARE
+    return {"suite": "knowledge", "fact": fact, "passage": passage, "heldout_fact": heldout}
+
+
+def from_file(path: Path) -> list[Row]:
+    """A user's own questions: {"question" or "prompt", "answer", ...} lines, otherwise left as they are."""
+    rows = jsonl.read(path, {"answer": str})
+    for number, row in enumerate(rows, 1):
+        row["prompt"] = row.pop("question", None) or row.get("prompt")
+        if not isinstance(row["prompt"], str) or not row["prompt"].strip():
+            raise InputError(f"{path}, line {number}: no `question`: add it")
+    return [
+        {"id": f"own-{number}", "kind": "direct", "suite": "knowledge", **row}
+        for number, row in enumerate(rows, 1)
+    ]
+
+
+def own_questions(docs: Path) -> Path | None:
+    """qa.jsonl in or beside the folder of documents."""
+    places = (docs / "qa.jsonl", docs.resolve().parent / "qa.jsonl")
+    return next((path for path in places if path.is_file()), None)
+
+
+def save(path: Path, rows: Sequence[Row]) -> dict[str, int]:
+    """Writes the probes; how many of each kind."""
+    if not rows:
+        raise InputError("no question could be made from these documents: bring your own with --qa FILE")
+    from pipelines.writing.augment import save as save_rows
+
+    save_rows(path, [{key: value for key, value in row.items() if value is not None} for row in rows])
+    kinds = [str(row["kind"]) for row in rows]
+    return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}

@@ -1,0 +1,77 @@
+"""Texts that cost something to write, kept by the hash of what was asked: append-only, whole after a kill."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from recovery.storage.atomic_dirs import storage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipelines.writing.writers import Writer
+
+
+class Cache:
+    """One file of {"key", "text"} lines; a torn last line is cut off before anything is added."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.texts: dict[str, str] = {}
+        self._whole = 0
+        if path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        with self.path.open("rb") as file:
+            for line in file:
+                try:
+                    row = json.loads(line) if line.endswith(b"\n") else {}
+                    self.texts[row["key"]] = row["text"]
+                except (ValueError, KeyError, TypeError):
+                    break
+                self._whole += len(line)
+
+    def add(self, rows: Iterable[tuple[str, str]]) -> None:
+        """On the disk when this returns."""
+        rows = list(rows)
+        data = "".join(json.dumps({"key": k, "text": t}, ensure_ascii=False) + "\n" for k, t in rows).encode()
+        with storage_errors(self.path.parent):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("r+b" if self.path.exists() else "wb") as file:
+                file.truncate(self._whole)
+                file.seek(self._whole)
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        self._whole += len(data)
+        self.texts.update(rows)
+
+
+def key_of(writer: str, request: str) -> str:
+    return hashlib.sha256(f"{writer}\0{request}".encode()).hexdigest()[:24]
+
+
+def written(
+    cache: Cache,
+    writer: Writer,
+    requests: Sequence[str],
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[str]:
+    """What the writer says to each request. A batch that was cut off is asked again as a whole: who samples
+    in batches then draws the same as if nothing had happened."""
+    keys = [key_of(writer.name, request) for request in requests]
+    wanted = dict(zip(keys, requests, strict=True))
+    names = list(wanted)
+    for start in range(0, len(names), writer.at_once):
+        batch = names[start : start + writer.at_once]
+        if not all(key in cache.texts for key in batch):
+            cache.add(zip(batch, writer.write([wanted[key] for key in batch]), strict=True))
+        if on_progress:
+            on_progress(start + len(batch), len(names))
+    return [cache.texts[key] for key in keys]

@@ -1,0 +1,1 @@
+"""What the loop passes around: rollouts, teacher scores, and groups of like length."""

@@ -1,0 +1,244 @@
+"""Sequences of token ids and which of their tokens count: what samplers write and everyone else reads.
+
+Shape legend: B sequences, T tokens, N counted (masked-in) tokens in row-major order, D hidden size.
+The token at position t is predicted from the hidden state at t - 1, so position 0 never counts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from recovery.batches.length_groups import alike
+from recovery.errors import InputError
+
+Dialogue = tuple[Sequence[int], Sequence[bool]]
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Right-padded sequences. `mask_BT` marks what is trained on: responses, or documents' tokens."""
+
+    tokens_BT: Tensor  # long
+    attention_BT: Tensor  # bool, False on padding
+    mask_BT: Tensor  # bool, True where the token is a target
+    logprobs_BT: Tensor  # float32, the sampler's log-probability of the token; 0 where nothing was sampled
+    finished_B: Tensor  # bool, ended by a stop token (always True for data)
+    prompt_lengths_B: Tensor  # long
+    index_B: Tensor  # long, the row in the prompt list that was sampled from
+    positions_BT: Tensor | None = None  # long, restarting at 0 with each sequence of a packed row
+    rewards_B: Tensor | None = None
+
+    def __len__(self) -> int:
+        return self.tokens_BT.shape[0]
+
+    @property
+    def lengths_B(self) -> Tensor:
+        return self.attention_BT.sum(1)
+
+    @property
+    def n_tokens(self) -> int:
+        """N: how many tokens count."""
+        return int(self.mask_BT.sum())
+
+    @property
+    def tokens_N(self) -> Tensor:
+        return self.tokens_BT[self.mask_BT]
+
+    @property
+    def logprobs_N(self) -> Tensor:
+        return self.logprobs_BT[self.mask_BT]
+
+    @property
+    def rows_N(self) -> Tensor:
+        """The row that each counted token lies in."""
+        return self.mask_BT.nonzero()[:, 0]
+
+    def places_N(self, rows: Tensor) -> Tensor:
+        """Which of the N counted tokens those of `select(rows)` are."""
+        number_BT = (self.mask_BT.flatten().cumsum(0) - 1).view_as(self.mask_BT)
+        return number_BT[rows][self.mask_BT[rows]]
+
+    @property
+    def model_inputs(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """(tokens, attention, positions) for `hidden_states`, without the last column: it predicts nothing.
+
+        A packed row gives no attention mask: transformers tells its sequences apart by where positions
+        restart, and looks at them only where there is no mask.
+        """
+        read = max(1, self.tokens_BT.shape[1] - 1)
+        if self.positions_BT is not None:
+            return self.tokens_BT[:, :read], None, self.positions_BT[:, :read]
+        return self.tokens_BT[:, :read], self.attention_BT[:, :read], None
+
+    @property
+    def predictors_BT(self) -> Tensor:
+        """Of the columns read, those whose states predict a counted token."""
+        mask_BT = self.mask_BT[:, 1:]
+        return mask_BT if mask_BT.shape[1] else torch.zeros_like(self.mask_BT)
+
+    def per_token(self, values_B: Tensor) -> Tensor:
+        """One value a row (a reward, an advantage) -> one value a counted token."""
+        return values_B[self.rows_N.to(values_B.device)]
+
+    def responses(self) -> list[list[int]]:
+        """The counted tokens of each row."""
+        return [tokens[mask].tolist() for tokens, mask in zip(self.tokens_BT, self.mask_BT, strict=True)]
+
+    def prompts(self) -> list[list[int]]:
+        lengths = self.prompt_lengths_B.tolist()
+        return [tokens[:n].tolist() for tokens, n in zip(self.tokens_BT, lengths, strict=True)]
+
+    def to(self, device: torch.device | str) -> Rollouts:
+        moved = {k: v.to(device) for k, v in vars(self).items() if isinstance(v, Tensor)}
+        return replace(self, **moved)
+
+    def select(self, rows: Tensor | Sequence[int]) -> Rollouts:
+        """These rows in this order, cut to the longest of them."""
+        rows = torch.as_tensor(rows, dtype=torch.long, device=self.tokens_BT.device)
+        longest = int(self.lengths_B[rows].max()) if len(rows) else 0
+        picked: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                picked[name] = value[rows, :longest] if value.ndim == 2 else value[rows]
+        return replace(self, **picked)
+
+    def groups(self, max_tokens: int) -> list[Tensor]:
+        """Rows of similar length, each group within `max_tokens` with its padding, but at least a row."""
+        order = torch.sort(self.lengths_B, stable=True)
+        return [order.indices[group] for group in alike(order.values.tolist(), max_tokens)]
+
+    def split(self, max_tokens: int) -> list[Rollouts]:
+        """Microbatches of similar lengths."""
+        return [self.select(rows) for rows in self.groups(max_tokens)]
+
+    def with_prompts(self, prompts: Sequence[Sequence[int]], pad_id: int = 0) -> Rollouts:
+        """The same responses after other prompts, the counted tokens in the same order."""
+        if self.positions_BT is not None:
+            raise InputError("rollouts: packed rows have no prompt to replace: give one sequence a row")
+        if len(prompts) != len(self):
+            raise InputError(f"rollouts: {len(prompts)} prompts for {len(self)} rows: give one each")
+        columns = (self.tokens_BT, self.mask_BT, self.logprobs_BT)
+        parts = zip(prompts, self.prompt_lengths_B.tolist(), self.lengths_B.tolist(), *columns, strict=True)
+        tokens, masks, logprobs = [], [], []
+        for prompt, start, end, token_T, mask_T, logprob_T in parts:
+            tokens.append([*prompt, *token_T[start:end].tolist()])
+            masks.append([False] * len(prompt) + mask_T[start:end].tolist())
+            logprobs.append([0.0] * len(prompt) + logprob_T[start:end].tolist())
+        lengths = torch.tensor([len(prompt) for prompt in prompts])
+        made = _padded(tokens, masks, logprobs, pad_id).to(self.tokens_BT.device)
+        return replace(
+            made,
+            finished_B=self.finished_B,
+            prompt_lengths_B=lengths.to(self.tokens_BT.device),
+            index_B=self.index_B,
+            rewards_B=self.rewards_B,
+        )
+
+    @classmethod
+    def from_dialogues(cls, dialogues: Sequence[Dialogue], pad_id: int) -> Rollouts:
+        """Data as if it had been sampled: one (ids, mask) a row, log-probabilities zero."""
+        tokens = [list(ids) for ids, _ in dialogues]
+        masks = [[False, *map(bool, list(mask)[1:])] if len(ids) else [] for ids, mask in dialogues]
+        return _padded(tokens, masks, [[0.0] * len(ids) for ids in tokens], pad_id)
+
+    @classmethod
+    def from_samples(
+        cls,
+        prompts: Sequence[Sequence[int]],
+        responses: Sequence[Sequence[int]],
+        logprobs: Sequence[Sequence[float]],
+        finished: Sequence[bool],
+        pad_id: int,
+    ) -> Rollouts:
+        """What a sampler wrote after each prompt; every response token counts, its stop token too."""
+        pairs = list(zip(prompts, responses, strict=True))
+        tokens = [[*prompt, *response] for prompt, response in pairs]
+        masks = [[False] * len(prompt) + [True] * len(response) for prompt, response in pairs]
+        scores = [[0.0] * len(prompt) + list(row) for prompt, row in zip(prompts, logprobs, strict=True)]
+        made = _padded(tokens, masks, scores, pad_id)
+        return replace(
+            made,
+            finished_B=torch.tensor(list(finished), dtype=torch.bool),
+            prompt_lengths_B=torch.tensor([len(prompt) for prompt in prompts], dtype=torch.long),
+        )
+
+    @classmethod
+    def packed(cls, sequences: Sequence[Dialogue], pad_id: int, length: int) -> Rollouts:
+        """Several sequences a row of at most `length` tokens; positions restart, none sees another.
+
+        Longer sequences are cut; the first token of a piece has nothing before it and never counts.
+        """
+        pieces = [
+            (list(ids[i : i + length]), [False, *map(bool, mask[i + 1 : i + length])])
+            for ids, mask in sequences
+            for i in range(0, len(ids), length)
+        ]
+        rows: list[list[tuple[list[int], list[bool]]]] = []
+        spaces: list[tuple[int, int]] = []  # (room left, row), sorted: the tightest fit is one bisection away
+        for piece in sorted(pieces, key=lambda piece: -len(piece[0])):
+            at = bisect_left(spaces, (len(piece[0]), -1))
+            room, row = spaces.pop(at) if at < len(spaces) else (length, len(rows))
+            if row == len(rows):
+                rows.append([])
+            rows[row].append(piece)
+            insort(spaces, (room - len(piece[0]), row))
+        tokens = [[token for ids, _ in row for token in ids] for row in rows]
+        masks = [[flag for _, mask in row for flag in mask] for row in rows]
+        made = _padded(tokens, masks, [[0.0] * len(ids) for ids in tokens], pad_id)
+        positions = torch.zeros_like(made.tokens_BT)
+        for i, sharing in enumerate(rows):
+            restarts = [position for ids, _ in sharing for position in range(len(ids))]
+            positions[i, : len(restarts)] = torch.tensor(restarts)
+        return replace(made, positions_BT=positions)
+
+
+def joined(parts: Sequence[Rollouts], pad_id: int) -> Rollouts:
+    """Rollouts below one another, padded to the longest."""
+    width = max(part.tokens_BT.shape[1] for part in parts)
+
+    def column(name: str) -> Tensor | None:
+        values = [getattr(part, name) for part in parts]
+        if values[0] is None or values[0].ndim == 1:
+            return None if values[0] is None else torch.cat(values)
+        filler = pad_id if name == "tokens_BT" else 0
+        return torch.cat([pad(value, (0, width - value.shape[1]), value=filler) for value in values])
+
+    columns: dict[str, Any] = {f.name: column(f.name) for f in fields(Rollouts)}
+    return Rollouts(**columns)
+
+
+def _padded(
+    tokens: list[list[int]], masks: list[list[bool]], logprobs: list[list[float]], pad_id: int
+) -> Rollouts:
+    """Ragged rows -> right-padded tensors; a row's prompt is what comes before its first counted token."""
+    if not tokens or not all(tokens):
+        raise InputError("rollouts: an empty batch or an empty sequence: give at least one token a row")
+    shape = len(tokens), max(map(len, tokens))
+    lengths_B1 = torch.tensor([[len(ids)] for ids in tokens])
+    attention_BT = torch.arange(shape[1]) < lengths_B1
+
+    def laid_out(rows: Sequence[Sequence[Any]], empty: Tensor) -> Tensor:
+        empty[attention_BT] = torch.tensor(list(chain(*rows)), dtype=empty.dtype)
+        return empty
+
+    tokens_BT = laid_out(tokens, torch.full(shape, pad_id))
+    mask_BT = laid_out(masks, torch.zeros(shape, dtype=torch.bool))
+    logprobs_BT = laid_out(logprobs, torch.zeros(shape))
+    prompt_lengths = [mask.index(True) if True in mask else len(mask) for mask in masks]
+    return Rollouts(
+        tokens_BT,
+        attention_BT,
+        mask_BT,
+        logprobs_BT,
+        torch.ones(shape[0], dtype=torch.bool),
+        torch.tensor(prompt_lengths),
+        torch.arange(shape[0]),
+    )

@@ -1,0 +1,1 @@
+"""Engines that hold a copy of the weights: vLLM in this process or on a server."""

@@ -1,0 +1,78 @@
+"""Run a command that ends when its parent does: `python -m recovery.engines.child_process PARENT COMMAND...`.
+
+The command gets a process group of its own. A parent that is killed cannot clean up; the kernel tells this
+process instead, and it ends the whole group, the command's own children included.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import IO, NoReturn
+
+PR_SET_PDEATHSIG = 1
+GRACE_SECONDS = 10.0
+
+
+def die_with_parent(number: int = signal.SIGTERM) -> None:
+    """Ask the kernel for a signal when the parent is gone (on Linux; elsewhere only `end` ends us)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+
+
+def spawn(command: Sequence[str], output: IO[bytes], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A command under guard of this process."""
+    guarded = [sys.executable, "-m", "recovery.engines.child_process", str(os.getpid()), *command]
+    return subprocess.Popen(guarded, start_new_session=True, stdout=output, stderr=output, env=environment)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a guarded command and all it started; returns when they are gone."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(2 * GRACE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def main(parent: int, command: list[str]) -> NoReturn:
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    die_with_parent()
+    if os.getppid() != parent:  # it went before the kernel was asked
+        raise SystemExit(1)
+    child = subprocess.Popen(
+        command, start_new_session=True, preexec_fn=lambda: die_with_parent(signal.SIGKILL)
+    )
+    try:
+        raise SystemExit(child.wait())
+    finally:
+        _end_group(child)
+
+
+def _end_group(child: subprocess.Popen[bytes]) -> None:
+    """First asked, then killed; what the command started may outlive it, so the group is looked at last."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(child.pid, number)
+        except ProcessLookupError:
+            return
+        deadline = time.monotonic() + GRACE_SECONDS
+        while number == signal.SIGTERM and child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+    child.wait()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])

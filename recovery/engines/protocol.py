@@ -1,0 +1,332 @@
+"""Sampling and scoring by an engine that holds a copy of the weights, and how that copy is kept honest.
+
+    give it the student's weights -> canary: does it say what the trainer says, and has it moved? -> ask
+
+An engine that dies, hangs or fails its canary is revived, given the weights and asked again, once; then the
+run stops where it can be resumed. vLLM in this process is `vllm_engine.py`, servers are `vllm_server.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from recovery.batches.rollouts import Rollouts
+from recovery.batches.teacher_scores import TeacherScores
+from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.models.loading import logits_of
+from recovery.sampling.in_process import without_stops
+from recovery.sampling.protocol import SamplingParams
+from recovery.teachers.teachers import Contexts, evaluating, score
+
+if TYPE_CHECKING:
+    from recovery.models.chat_model import ChatModel
+
+log = logging.getLogger(__name__)
+Answer = TypeVar("Answer")
+OnProgress = Callable[[int, int], None]
+
+CANARY_PROMPTS, CANARY_TOKENS = 8, 16
+CHUNK = 256  # tokens whose whole distributions are held at once
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How an engine is run. `timeout_seconds` is the longest wait for a sign of life."""
+
+    timeout_seconds: float = 600.0
+    start_seconds: float = 1800.0
+    gpu_memory: float = 0.45  # of the device's, weights included; the trainer needs the rest
+    cpu_cache_gib: float = 1.0
+    max_length: int | None = None  # tokens of prompt and answer; default: the model's own limit
+    eager: bool = False  # no compilation: starts sooner, writes slower
+    exchange: str | None = None  # folder that trainer and servers both see; default: the temporary one
+
+
+class Written(NamedTuple):
+    """An answer with each token's log-probability under the distribution it was drawn from."""
+
+    tokens: list[int]
+    logprobs: list[float]
+
+
+class Heard(NamedTuple):
+    """What an engine says of one token: its log-probability, and the K likeliest, likeliest first."""
+
+    logprob: float
+    ids: list[int]
+    logprobs: list[float]
+
+
+class Engine(Protocol):
+    """Token ids in, token ids and log-probabilities out. Every failure to answer is an EngineLost."""
+
+    name: str
+
+    def write(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        stop_ids: Sequence[int],
+        on_progress: OnProgress | None = None,
+    ) -> list[Written]: ...
+
+    def read(
+        self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
+    ) -> list[list[Heard]]: ...
+
+    def take(self, student: ChatModel) -> None: ...
+
+    def revive(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def reliably(engine: Engine, ask: Callable[[], Answer]) -> Answer:
+    """What the engine answers; a lost one is revived and asked again, once."""
+    try:
+        return ask()
+    except EngineLost as error:
+        first = error
+    log.warning("%s: %s: it is started again and asked once more", engine.name, first)
+    try:
+        engine.revive()
+        return ask()
+    except EngineLost as second:
+        raise RecoverError(
+            f"{engine.name}: lost twice ({first}; then {second}): see to it, then go on with `recover resume`"
+        ) from second
+
+
+class EngineSampler:
+    """Samples from the student as it stands: `follow` gives its weights to the engine before every batch,
+    otherwise once; each time a canary proves that they arrived."""
+
+    def __init__(self, engine: Engine, student: ChatModel, *, follow: bool = True) -> None:
+        self.engine, self.student, self.follow = engine, student, follow
+        self.canary: Canary | None = None
+        self._stale = True
+        self._under_way: Future[list[Written]] | None = None  # the engine is its until it is done
+        self._metrics: dict[str, float] = {}
+
+    def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
+        """One response a prompt, each with its log-probability under the distribution it was drawn from."""
+        return _rollouts(self.student, prompts, self._write(prompts, params, None))
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None = None
+    ) -> list[list[int]]:
+        """Responses only, without their stop token."""
+        written = self._write(prompts, params, on_progress)
+        return without_stops([answer.tokens for answer in written], self.student.stop_ids)
+
+    def start(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Callable[[], Rollouts]:
+        """`sample` in the background, by the weights of this moment: call what this returns for the answers.
+
+        An engine that is lost meanwhile writes them when they are called for, by the weights of then.
+        """
+        self._check(prompts)
+        self._wait()
+        reliably(self.engine, lambda: self.sync(prompts, params.temperature))
+        write = partial(self.engine.write, prompts, params, self.student.stop_ids)
+        self._under_way = begun = in_background(write)
+        ways = iter((begun.result, lambda: self._ask(prompts, params, None)))
+        return lambda: _rollouts(self.student, prompts, reliably(self.engine, lambda: next(ways)()))
+
+    def close(self) -> None:
+        """Nobody wants the answers any more that are under way."""
+        self.engine.close()
+        self._wait()
+
+    def metrics(self) -> dict[str, float]:
+        """What the last sync cost and how near the engine was to the trainer after it."""
+        return self._metrics
+
+    def sync(self, prompts: Sequence[Sequence[int]], temperature: float) -> None:
+        """Give the engine the student's weights and prove it."""
+        started = time.perf_counter()
+        self.engine.take(self.student)
+        if self.canary is None:
+            self.canary = Canary(list(dict.fromkeys(map(tuple, prompts)))[:CANARY_PROMPTS])
+        self._metrics = self.canary.check(self.engine, self.student, temperature)
+        self._metrics["sync_seconds"] = time.perf_counter() - started
+        self._stale = False
+
+    def _write(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None
+    ) -> list[Written]:
+        self._check(prompts)
+        return reliably(self.engine, lambda: self._ask(prompts, params, on_progress))
+
+    def _ask(
+        self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None
+    ) -> list[Written]:
+        self._wait()
+        if self.follow or self._stale:
+            self.sync(prompts, params.temperature)
+        self._stale = True  # until the answer is here: an engine that was lost has lost its weights too
+        written = self.engine.write(prompts, params, self.student.stop_ids, on_progress)
+        self._stale = False
+        return written
+
+    def _check(self, prompts: Sequence[Sequence[int]]) -> None:
+        if not prompts or not all(prompts):
+            raise InputError("sampling: no prompts, or an empty one: give at least one token each")
+
+    def _wait(self) -> None:
+        """Until nothing is written any more by the weights that the engine has."""
+        if self._under_way is not None:
+            wait([self._under_way])
+            self._stale = self._stale or self._under_way.exception() is not None
+            self._under_way = None
+
+
+def in_background(work: Callable[[], Answer]) -> Future[Answer]:
+    """In a thread that by itself keeps no process from ending."""
+    found: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - told to whoever asks
+            found.set_exception(error)
+
+    threading.Thread(target=run, daemon=True, name="ahead").start()
+    return found
+
+
+class EngineTeacher:
+    """A teacher beyond this process's model: log-probabilities of the tokens, or also the k likeliest."""
+
+    def __init__(self, engine: Engine, student: ChatModel, kind: str, k: int = 16) -> None:
+        if kind not in ("sampled", "topk"):
+            raise InputError(
+                f"{engine.name}: sends log-probs of tokens, not whole distributions: take a method such as "
+                "opd-topk or opd-sampled, or a teacher in this process"
+            )
+        self.engine, self.student, self.kind, self.k = engine, student, kind, k
+
+    def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
+        if contexts is not None:
+            rollouts = rollouts.with_prompts(contexts, self.student.pad_id)
+        heard = reliably(self.engine, lambda: heard_of(self.engine, rollouts, self._entries))
+        logprobs_N = torch.tensor([token.logprob for token in heard])
+        if self.kind == "sampled":
+            return TeacherScores(sampled_logprobs_N=logprobs_N)
+        return TeacherScores(
+            sampled_logprobs_N=logprobs_N,
+            ids_NK=torch.tensor([token.ids for token in heard]),
+            logprobs_NK=torch.tensor([token.logprobs for token in heard]),
+        )
+
+    def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
+        """The teacher's own answers."""
+        ask = lambda: self.engine.write(prompts, params, self.student.stop_ids)  # noqa: E731
+        return _rollouts(self.student, prompts, reliably(self.engine, ask))
+
+    @property
+    def _entries(self) -> int:
+        return self.k if self.kind == "topk" else 0
+
+
+class Canary:
+    """Some answers that trainer and engine both score after every sync.
+
+    Agreement shows that the engine holds the trainer's weights; that its numbers moved when the trainer's did
+    shows it also where a step is too small to be seen in the agreement.
+    """
+
+    def __init__(self, prompts: Sequence[Sequence[int]]) -> None:
+        self.prompts = [list(prompt) for prompt in prompts]
+        self.answers: Rollouts | None = None
+        self.before: tuple[Tensor, Tensor] | None = None
+
+    def check(self, engine: Engine, student: ChatModel, temperature: float = 1.0) -> dict[str, float]:
+        """Raises EngineLost unless the engine says what the trainer says; the gaps as metrics."""
+        params = SamplingParams(CANARY_TOKENS, temperature)
+        written = _rollouts(student, self.prompts, engine.write(self.prompts, params, student.stop_ids))
+        drawn_N = (own_logprobs(student, written, temperature) - written.logprobs_N).abs()
+        self.answers = written if self.answers is None else self.answers
+        heard = heard_of(engine, self.answers, 0)
+        theirs_N = torch.tensor([token.logprob for token in heard], dtype=torch.float64)
+        mine_N = own_logprobs(student, self.answers).double()
+        limit = 1e-3 if student.model.dtype == torch.float32 else 0.05  # nats a token
+        gaps = {"read": float((mine_N - theirs_N).abs().mean()), "wrote": float(drawn_N.mean())}
+        for how, gap in gaps.items():
+            if not gap < limit:
+                raise EngineLost(
+                    f"it does not hold the trainer's weights: log-probs of what it {how} differ by "
+                    f"{gap:.2g} on average, more than {limit:g}"
+                )
+        moved = self._moved(mine_N, theirs_N, limit / 1000)
+        self.before = mine_N, theirs_N
+        largest = max(float((mine_N - theirs_N).abs().max()), float(drawn_N.max()))
+        return {"canary_gap": max(gaps.values()), "canary_gap_max": largest, "canary_moved": moved}
+
+    def _moved(self, mine_N: Tensor, theirs_N: Tensor, least: float) -> float:
+        """How far the trainer's numbers went since the last sync; the engine's must have gone along.
+
+        The two differ by some noise, the same before and after (`least` where none was seen). Beyond it each
+        token has to move as the trainer's does; and where most moved, not every one can have stood still.
+        """
+        if self.before is None:
+            return 0.0
+        mine_moved_N, theirs_moved_N = mine_N - self.before[0], theirs_N - self.before[1]
+        moved, apart = float(mine_moved_N.abs().mean()), float((theirs_moved_N - mine_moved_N).abs().mean())
+        noise = max(least, float((self.before[1] - self.before[0]).abs().mean()))
+        stood = not bool(theirs_moved_N.any()) and float(mine_moved_N.ne(0).double().mean()) > 0.5
+        if stood or apart > 0.1 * moved + 8 * noise:
+            raise EngineLost(
+                f"it was not updated: since the last sync the trainer's log-probs moved by {moved:.2g} on "
+                f"average, the engine's by {float(theirs_moved_N.abs().mean()):.2g}, {apart:.2g} apart"
+            )
+        return moved
+
+
+def heard_of(engine: Engine, rollouts: Rollouts, k: int) -> list[Heard]:
+    """What the engine says of the N counted tokens, in their order."""
+    lengths = rollouts.lengths_B.tolist()
+    sequences = [row[:length].tolist() for row, length in zip(rollouts.tokens_BT, lengths, strict=True)]
+    masks = [row[:length].tolist() for row, length in zip(rollouts.mask_BT, lengths, strict=True)]
+    starts = [mask.index(True) if True in mask else len(mask) for mask in masks]
+    rows = engine.read(sequences, starts, k)
+    return [
+        token
+        for row, mask, start in zip(rows, masks, starts, strict=True)
+        for token, counts in zip(row, mask[start:], strict=True)
+        if counts
+    ]
+
+
+@torch.no_grad()
+def own_logprobs(student: ChatModel, rollouts: Rollouts, temperature: float = 1.0) -> Tensor:
+    """The trainer's log-probability of each counted token at the temperature that drew it (0: as at 1)."""
+    with evaluating(student.model):
+        hidden_ND = score(student, rollouts).hidden_ND
+        assert hidden_ND is not None
+        columns = []
+        pairs = zip(hidden_ND.split(CHUNK), rollouts.tokens_N.to(student.device).split(CHUNK), strict=True)
+        for states_ND, tokens_N in pairs:
+            logits_NV = logits_of(student.model, states_ND).float() / (temperature or 1.0)
+            columns.append(logits_NV.log_softmax(-1).gather(-1, tokens_N[:, None])[:, 0].cpu())
+    return torch.cat(columns)
+
+
+def _rollouts(student: ChatModel, prompts: Sequence[Sequence[int]], written: Sequence[Written]) -> Rollouts:
+    stops = set(student.stop_ids)
+    return Rollouts.from_samples(
+        prompts,
+        [answer.tokens for answer in written],
+        [answer.logprobs for answer in written],
+        [answer.tokens[-1] in stops for answer in written],
+        student.pad_id,
+    )

@@ -1,0 +1,282 @@
+"""vLLM inside this process: the only file that imports it.
+
+Its log-probabilities are `processed_logprobs`, those of the distribution that a token is drawn from (after
+temperature); nothing truncates that distribution, and the model's own generation config is not read.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recovery.engines.protocol import EngineSettings, Heard, OnProgress, Written
+from recovery.engines.watchdog import Lane
+from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.models.loading import is_adapter, save
+from recovery.storage.weights_hash import checkpoint_tensors
+from recovery.training.trainer import step_seed
+
+if TYPE_CHECKING:
+    from recovery.models.chat_model import ChatModel
+    from recovery.sampling.protocol import SamplingParams
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM allocates for
+MAX_ENTRIES = 128  # a token's likeliest entries that may be asked for
+# Bound threads spin for each other where anything else wants the cores; nothing is reported to anyone.
+QUIET = {
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "VLLM_NO_USAGE_STATS": "1",
+}
+
+
+def require_vllm() -> None:
+    if importlib.util.find_spec("vllm") is None:
+        raise InputError(
+            "vLLM is not installed: pip install recover-llm[vllm] (on a CPU see docs/engines.md)"
+        )
+
+
+def lora_rank(rank: int) -> int:
+    """The smallest size that vLLM has for an adapter of this rank."""
+    if rank > LORA_RANKS[-1]:
+        raise InputError(f"vllm: an adapter of rank {rank}: it takes at most {LORA_RANKS[-1]}")
+    return next(size for size in LORA_RANKS if size >= rank)
+
+
+def lora_targets(directory: Path) -> list[str]:
+    """Every linear layer but the head: vLLM cannot read log-probs through a head that could be adapted."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(directory, local_files_only=True))
+    named, head = model.named_modules(), model.get_output_embeddings()
+    linear = {name for name, module in named if isinstance(module, torch.nn.Linear) and module is not head}
+    return sorted({name.rpartition(".")[2] for name in linear})
+
+
+class TakesWeights:
+    """Added to vLLM's worker: takes weights in checkpoint format, from memory or from a folder."""
+
+    def take_weights(
+        self, tensors: Iterable[tuple[str, Any]] | None = None, directory: str | None = None
+    ) -> None:
+        worker: Any = self
+        if directory is not None:
+            tensors = _tensors_in(Path(directory))
+        worker.reload_weights(weights_iterator=tensors)
+        for module in worker.model_runner.get_model().modules():
+            # A head that shares the embedding's tensor keeps what it packed of the old one (CPU build).
+            if type(module).__name__ == "ParallelLMHead":
+                module.quant_method.process_weights_after_loading(module)
+
+
+def _tensors_in(directory: Path) -> Iterable[tuple[str, Any]]:
+    from safetensors import safe_open
+
+    for file in sorted(directory.glob("*.safetensors")):
+        with safe_open(file, framework="pt") as tensors:
+            for name in tensors.keys():  # noqa: SIM118 - not a dict
+                yield name, tensors.get_tensor(name)
+
+
+class VllmEngine:
+    """An LLM beside the trainer's model; each call has a deadline from the engine's last sign of life."""
+
+    name = "vllm"
+
+    def __init__(
+        self, directory: Path, settings: EngineSettings, *, dtype: str = "auto", rank: int = 0
+    ) -> None:
+        require_vllm()
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise InputError(
+                "vllm: inside one of several training processes: start servers with `recover serve` and name "
+                "their URLs"
+            )
+        self.settings = settings
+        self.arguments = _arguments(directory, settings, dtype, rank)
+        self.adapter: Any = None
+        self._start()
+
+    def _start(self) -> None:
+        self.lane = Lane()
+        try:
+            self.llm: Any = self.lane.call(lambda: _llm(self.arguments), self.settings.start_seconds)
+        except EngineLost as error:
+            raise EngineLost(f"vLLM did not start in this process: {error}: see docs/engines.md") from error
+
+    def write(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        stop_ids: Sequence[int],
+        on_progress: OnProgress | None = None,
+    ) -> list[Written]:
+        from vllm import SamplingParams as Asked
+
+        asked = [
+            Asked(
+                max_tokens=params.max_new_tokens,
+                temperature=params.temperature,
+                top_p=1.0,
+                top_k=-1,
+                min_p=0.0,
+                logprobs=0,
+                seed=step_seed(params.seed, row),
+                stop_token_ids=list(stop_ids),
+                ignore_eos=True,
+                detokenize=False,
+            )
+            for row in range(params.first, params.first + len(prompts))
+        ]
+        outputs = self._run(prompts, asked, on_progress)
+        return [_written(output.outputs[0]) for output in outputs]
+
+    def read(self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int) -> list[list[Heard]]:
+        from vllm import SamplingParams as Asked
+
+        asked = Asked(max_tokens=1, prompt_logprobs=k, detokenize=False)
+        outputs = self._run(sequences, [asked] * len(sequences), None)
+        triples = zip(outputs, sequences, starts, strict=True)
+        return [heard(output.prompt_logprobs, tokens, start, k) for output, tokens, start in triples]
+
+    def take(self, student: ChatModel) -> None:
+        self.lane.call(lambda: self._take(student), self.settings.timeout_seconds)
+
+    def _take(self, student: ChatModel) -> None:
+        """All weights where they lie, or the adapter by way of a folder: vLLM reads it from files."""
+        if is_adapter(student.model):
+            self._take_adapter(student)
+        else:
+            tensors = list(checkpoint_tensors(student.model).items())
+            self.llm.collective_rpc("take_weights", kwargs={"tensors": tensors})
+        if not self.llm.reset_prefix_cache():
+            raise EngineLost("its cache of old keys and values could not be emptied")
+
+    def _take_adapter(self, student: ChatModel) -> None:
+        """Each state of the adapter has an id of its own: a reload in place can lose weights in silence."""
+        from vllm.lora.request import LoRARequest
+
+        number = self.adapter.lora_int_id + 1 if self.adapter else 1
+        with tempfile.TemporaryDirectory(dir=self.settings.exchange) as folder:
+            save(student, folder)
+            fresh = LoRARequest(f"student-{number}", number, folder)
+            self.llm.llm_engine.add_lora(fresh)
+        if self.adapter:
+            self.llm.llm_engine.remove_lora(self.adapter.lora_int_id)
+        self.adapter = fresh
+
+    def revive(self) -> None:
+        if self.lane.hung:
+            raise RecoverError(
+                f"{self.name}: no sign of life for {self.settings.timeout_seconds:g} s, and what hangs in "
+                "this process cannot be started again in it: go on with `recover resume`"
+            )
+        self.close()
+        self._start()
+
+    def close(self) -> None:
+        """Free its memory; a hung engine goes with the process."""
+        if self.lane.hung or self.llm is None:
+            return
+        self.llm, self.adapter = None, None
+        self.lane.call(_release, self.settings.timeout_seconds)
+        self.lane.end()
+
+    def _run(
+        self, prompts: Sequence[Sequence[int]], asked: list[Any], on_progress: OnProgress | None
+    ) -> list[Any]:
+        """Every request to its end, in the order asked; each engine step is a sign of life."""
+
+        def run() -> list[Any]:
+            given = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+            try:
+                ids = self.llm.enqueue(given, asked, use_tqdm=False, lora_request=self.adapter)
+            except ValueError as error:  # a prompt too long, an entry too many: asking again won't help
+                raise RecoverError(f"{self.name}: {' '.join(str(error).split())[:300]}") from error
+            done: dict[str, Any] = {}
+            while self.llm.llm_engine.has_unfinished_requests():
+                for output in self.llm.llm_engine.step():
+                    if output.finished:
+                        done[output.request_id] = output
+                self.lane.beat()
+                if on_progress:
+                    on_progress(len(done), len(ids))
+            return [done[name] for name in sorted(done, key=int)]
+
+        outputs = self.lane.call(run, self.settings.timeout_seconds)
+        if [list(output.prompt_token_ids) for output in outputs] != [list(prompt) for prompt in prompts]:
+            raise EngineLost("it answered other prompts than it was asked")
+        return outputs
+
+
+def _arguments(directory: Path, settings: EngineSettings, dtype: str, rank: int) -> dict[str, Any]:
+    """vLLM's own settings; those of exactness are not the user's to change."""
+    import torch
+
+    arguments: dict[str, Any] = {
+        "model": str(directory),
+        "dtype": dtype,
+        "enforce_eager": settings.eager,
+        "max_model_len": settings.max_length,
+        "skip_tokenizer_init": True,
+        "seed": 0,
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",
+        "max_logprobs": MAX_ENTRIES,
+        "worker_extension_cls": f"{__name__}.TakesWeights",
+    }
+    if rank:
+        arguments |= {"enable_lora": True, "max_lora_rank": lora_rank(rank), "max_loras": 1}
+        arguments["lora_target_modules"] = lora_targets(directory)
+    if torch.cuda.is_available():
+        return arguments | {"gpu_memory_utilization": settings.gpu_memory}
+    # A prompt that is read in two pieces gives its random draw back, which a CPU's generator cannot do.
+    cache = {"kv_cache_memory_bytes": int(settings.cpu_cache_gib * 2**30), "enable_chunked_prefill": False}
+    return arguments | cache
+
+
+def _llm(arguments: dict[str, Any]) -> Any:
+    for name, value in {**QUIET, "VLLM_ENABLE_V1_MULTIPROCESSING": "0"}.items():
+        os.environ.setdefault(name, value)
+    from vllm import LLM
+
+    return LLM(**arguments)
+
+
+def _release() -> None:
+    """What vLLM keeps beyond its last reference: process groups and cached device memory."""
+    import gc
+
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    gc.collect()
+    cleanup_dist_env_and_memory()
+
+
+def _written(completion: Any) -> Written:
+    tokens = list(completion.token_ids)
+    logprobs = [entries[token].logprob for token, entries in zip(tokens, completion.logprobs, strict=True)]
+    return Written(tokens, logprobs)
+
+
+def heard(
+    entries: Sequence[Mapping[Any, Any] | None], tokens: Sequence[int], start: int, k: int
+) -> list[Heard]:
+    """vLLM's prompt log-probs (token -> log-prob and rank) of the tokens from `start` on.
+
+    The token itself is always among them, the K likeliest have the ranks 1 to K.
+    """
+    found = []
+    for token, at in zip(tokens[start:], entries[start:], strict=True):
+        assert at is not None  # only a sequence's first token has none
+        ranked = sorted(at.items(), key=lambda entry: entry[1].rank)
+        top = ranked[:k]
+        found.append(Heard(at[token].logprob, [name for name, _ in top], [e.logprob for _, e in top]))
+    return found

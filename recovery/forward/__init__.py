@@ -1,0 +1,1 @@
+"""Forward passes: hidden states, padding-free batches, the KV cache."""

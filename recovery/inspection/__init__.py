@@ -1,0 +1,1 @@
+"""Inspection: token traces, and the distribution shift between two models."""

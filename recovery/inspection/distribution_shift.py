@@ -1,0 +1,86 @@
+"""How far one model's distribution is from another's on given token sequences, and what states it visits.
+
+Shapes: N counted tokens, V vocabulary, D hidden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from recovery.batches.rollouts import Rollouts
+from recovery.errors import InputError
+from recovery.models.loading import hidden_states, logits_of, states_at
+from recovery.objective.divergences import entropy, exact_forward_kl, exact_reverse_kl
+
+if TYPE_CHECKING:
+    from recovery.models.chat_model import ChatModel
+
+MAX_TOKENS = 8192  # of one forward pass
+CHUNK = 2048  # tokens whose whole distributions are held at once
+
+
+@torch.no_grad()
+def divergence(student: ChatModel, clean: ChatModel, rollouts: Rollouts) -> dict[str, float]:
+    """Means over the counted tokens, in nats: forward_kl KL(clean||student), reverse_kl KL(student||clean),
+    the entropy of each."""
+    names = ("forward_kl", "reverse_kl", "entropy", "entropy_clean")
+    totals, count = dict.fromkeys(names, 0.0), 0
+    for part in rollouts.split(MAX_TOKENS):
+        mine_ND, theirs_ND = _states(student, part), _states(clean, part)
+        for mine, theirs in zip(mine_ND.split(CHUNK), theirs_ND.split(CHUNK), strict=True):
+            p_NV, q_NV = _logprobs(student, mine), _logprobs(clean, theirs)
+            if p_NV.shape != q_NV.shape:
+                raise InputError(
+                    f"drift: heads of {p_NV.shape[1]} and {q_NV.shape[1]} entries: not one family"
+                )
+            found = (exact_forward_kl(p_NV, q_NV), exact_reverse_kl(p_NV, q_NV), entropy(p_NV), entropy(q_NV))
+            for name, values_N in zip(names, found, strict=True):
+                totals[name] += float(values_N.double().sum())
+            count += len(mine)
+    return {name: total / max(count, 1) for name, total in totals.items()}
+
+
+@torch.no_grad()
+def visited(chat_model: ChatModel, rollouts: Rollouts, per_row: int = 4) -> tuple[Tensor, list[list[int]]]:
+    """Some prefixes of each row, evenly spread over its answer: the model's hidden state at their end (S, D),
+    and their tokens."""
+    states: list[Tensor] = []
+    prefixes: list[list[int]] = []
+    for part in rollouts.split(MAX_TOKENS):
+        read = part.to(chat_model.device)
+        hidden_BTD = hidden_states(chat_model.model, read.tokens_BT, read.attention_BT)
+        for row, (start, end) in enumerate(
+            zip(part.prompt_lengths_B.tolist(), part.lengths_B.tolist(), strict=True)
+        ):
+            places = torch.linspace(start, end, per_row + 1)[1:].long().unique().tolist()
+            states += [hidden_BTD[row, place - 1].float().cpu() for place in places]
+            prefixes += [part.tokens_BT[row, :place].tolist() for place in places]
+    return torch.stack(states), prefixes
+
+
+def texts_as_rollouts(chat_model: ChatModel, texts: Sequence[str], longest: int = 512) -> Rollouts:
+    """Plain documents, every token but the first counted."""
+    rows = [chat_model.text_ids(text)[:longest] for text in texts]
+    rows = [ids for ids in rows if len(ids) > 1]
+    if not rows:
+        raise InputError("drift: no text of two tokens or more to read: give other documents")
+    return Rollouts.from_samples(
+        [ids[:1] for ids in rows],
+        [ids[1:] for ids in rows],
+        [[0.0] * (len(ids) - 1) for ids in rows],
+        [True] * len(rows),
+        chat_model.pad_id,
+    )
+
+
+def _states(chat_model: ChatModel, part: Rollouts) -> Tensor:
+    part = part.to(chat_model.device)
+    return states_at(chat_model.model, part.predictors_BT, *part.model_inputs)
+
+
+def _logprobs(chat_model: ChatModel, states_ND: Tensor) -> Tensor:
+    return logits_of(chat_model.model, states_ND).log_softmax(-1, dtype=torch.float32)

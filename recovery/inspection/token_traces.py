@@ -1,0 +1,189 @@
+"""A few rollouts of a step, token by token, as student and teacher see them: what a person looks at.
+
+The teacher's scores are those that the step has anyway; only the student reads its few rollouts once more,
+with nothing drawn and no gradient, so that a run with traces has the numbers of a run without.
+
+Shapes: N counted tokens, V vocabulary, K top entries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from recovery.batches.teacher_scores import TeacherScores
+from recovery.models.loading import logits_of, states_at
+from recovery.objective import divergences
+from recovery.teachers.teachers import evaluating
+from recovery.training.updater import Microbatch
+
+if TYPE_CHECKING:
+    from recovery.batches.rollouts import Rollouts
+    from recovery.models.chat_model import ChatModel
+    from recovery.objective.objective import Objective, View
+
+TOP = 5  # entries kept of each distribution
+MOST_TOKENS = 256  # of one rollout
+MOST_CHARACTERS = 2000  # of one prompt
+SAMPLES = 20  # steps of a run that are looked at, about
+LONGEST_PIECE = 4  # tokens that one character may be spread over
+
+Top = list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One rollout; every list has an entry a token, None where the teacher did not say.
+
+    `estimator` tells what `divergence` is: exact KL(student||teacher), the same over top-k entries, the
+    sampled token's log p - log q, or none.
+    """
+
+    prompt: str
+    estimator: str
+    finished: bool
+    ids: list[int]
+    pieces: list[str]
+    student: list[float]
+    teacher: list[float] | None
+    divergence: list[float] | None
+    student_top: list[Top]
+    teacher_top: list[Top] | None
+
+    def row(self) -> dict[str, Any]:
+        """What is stored: the lists under `tokens`, and what a list of rollouts shows beside it."""
+        values = self.divergence
+        mean = sum(values) / len(values) if values else None
+        apart = {"prompt": self.prompt, "estimator": self.estimator}
+        tokens = {name: value for name, value in vars(self).items() if name not in apart}
+        return {**apart, "mean": mean, "n": len(self.ids), "tokens": tokens}
+
+
+def is_looked_at(step: int, steps: int) -> bool:
+    """The first step, the last, and every tenth between, fewer in a long run."""
+    return step in (1, steps) or step % max(10, math.ceil(steps / SAMPLES)) == 0
+
+
+class Tracer:
+    """What a training calls with each step's scored microbatches."""
+
+    def __init__(
+        self,
+        student: ChatModel,
+        objective: Objective,
+        steps: int,
+        on_traces: Callable[[int, list[Trace]], None],
+        *,
+        rollouts: int = 4,
+    ) -> None:
+        self.student, self.objective, self.steps = student, objective, steps
+        self.on_traces, self.rollouts = on_traces, rollouts
+
+    def __call__(self, step: int, batches: Sequence[Microbatch]) -> None:
+        if is_looked_at(step, self.steps):
+            self.on_traces(step, [self.trace(one) for one in first_of_each(batches, self.rollouts)])
+
+    @torch.no_grad()
+    def trace(self, one: Microbatch) -> Trace:
+        """One rollout, its first tokens, under the student as it is now."""
+        rollouts = one.rollouts.to(self.student.device)
+        model, tokens_N = self.student.model, rollouts.tokens_N[:MOST_TOKENS]
+        first_N = torch.arange(len(tokens_N))
+        scores = one.extras.get("scores")
+        with evaluating(model):
+            hidden_ND = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)[: len(tokens_N)]
+            scores = None if scores is None else scores.to(self.student.device).take(first_N)
+            view = self.objective.view(hidden_ND, partial(logits_of, model), tokens_N, scores)
+        return trace(view, tokens_N, rollouts, self.student.tokenizer)
+
+
+def first_of_each(batches: Sequence[Microbatch], count: int) -> list[Microbatch]:
+    """A rollout of each of the `count` first prompts, with what was scored of it."""
+    found: dict[int, tuple[Microbatch, int]] = {}
+    for batch in batches:
+        if batch.rollouts.positions_BT is None:
+            counted_B = batch.rollouts.mask_BT.any(1).tolist()
+            for row, prompt in enumerate(batch.rollouts.index_B.tolist()):
+                if counted_B[row]:
+                    found.setdefault(prompt, (batch, row))
+    return [_row(*found[prompt]) for prompt in sorted(found)[:count]]
+
+
+def _row(batch: Microbatch, row: int) -> Microbatch:
+    places_N = batch.rollouts.places_N(torch.tensor([row]))
+    scores: TeacherScores | None = batch.extras.get("scores")
+    return Microbatch(
+        batch.rollouts.select([row]), {} if scores is None else {"scores": scores.take(places_N)}
+    )
+
+
+def trace(view: View, tokens_N: Tensor, rollouts: Rollouts, tokenizer: Any) -> Trace:
+    """From log-probabilities to what is kept of them."""
+    ids = tokens_N.tolist()
+    estimator, divergence_N = divergence(view)
+    return Trace(
+        prompt=tokenizer.decode(rollouts.prompts()[0])[-MOST_CHARACTERS:],
+        estimator=estimator,
+        finished=bool(rollouts.finished_B[0]) and rollouts.n_tokens == len(ids),
+        ids=ids,
+        pieces=list(pieces(ids, tokenizer)),
+        student=_plain(view.student_N),
+        teacher=None if view.teacher_N is None else _plain(view.teacher_N),
+        divergence=None if divergence_N is None else _plain(divergence_N),
+        student_top=_top(view.student_NV, tokenizer),
+        teacher_top=_teacher_top(view, tokenizer),
+    )
+
+
+def divergence(view: View) -> tuple[str, Tensor | None]:
+    """How far the student is from its teacher at each token, as exactly as the scores allow."""
+    if view.teacher_NV is not None:
+        return "exact", divergences.exact_reverse_kl(view.student_NV, view.teacher_NV)
+    if view.scores is not None and view.scores.ids_NK is not None:
+        ids_NK, teacher_NK = view.scores.ids_NK, view.scores.logprobs_NK.float()
+        return "top-k", divergences.topk_reverse_kl(view.student_NV, ids_NK, teacher_NK)
+    if view.teacher_N is not None:
+        return "sampled", divergences.k1_reverse_kl(view.student_N, view.teacher_N)
+    return "none", None
+
+
+def pieces(ids: Sequence[int], tokenizer: Any) -> Iterator[str]:
+    """The text of each token where it stands; a character spread over several tokens belongs to the last."""
+    start = 0
+    for end in range(1, len(ids) + 1):
+        text = tokenizer.decode(ids[max(0, start - 1) : end])
+        before = tokenizer.decode(ids[max(0, start - 1) : start]) if start else ""
+        if text.endswith("\ufffd") and end - start < LONGEST_PIECE and end < len(ids):
+            yield ""
+        else:
+            yield text[len(before) :]
+            start = end
+
+
+def _teacher_top(view: View, tokenizer: Any) -> list[Top] | None:
+    if view.teacher_NV is not None:
+        return _top(view.teacher_NV, tokenizer)
+    if view.scores is not None and view.scores.ids_NK is not None:
+        return _named(view.scores.ids_NK[:, :TOP], view.scores.logprobs_NK[:, :TOP], tokenizer)
+    return None
+
+
+def _top(logprobs_NV: Tensor, tokenizer: Any) -> list[Top]:
+    best = logprobs_NV.topk(min(TOP, logprobs_NV.shape[-1]), dim=-1)
+    return _named(best.indices, best.values, tokenizer)
+
+
+def _named(ids_NK: Tensor, logprobs_NK: Tensor, tokenizer: Any) -> list[Top]:
+    known = {token: tokenizer.decode([token]) for token in ids_NK.unique().tolist()}
+    rows = zip(ids_NK.tolist(), logprobs_NK.tolist(), strict=True)
+    return [[(known[i], round(p, 4)) for i, p in zip(ids, row, strict=True)] for ids, row in rows]
+
+
+def _plain(values_N: Tensor) -> list[float]:
+    return [round(value, 4) for value in values_N.float().tolist()]

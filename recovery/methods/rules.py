@@ -1,0 +1,184 @@
+"""What a setting of the dials must obey, and why some settings are refused. No torch here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, Field, fields
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from recovery.methods.method import Method
+
+EXACT = ("reverse_kl", "forward_kl", "jsd")
+TEACHER_SIGNALS = (*EXACT, "topk_reverse_kl", "sampled_reverse_kl")
+LABELS = ("label", "label_dft")
+SIGNALS = (*LABELS, *TEACHER_SIGNALS, "reward")
+SAMPLED_STATES = ("student", "student-kept", "mix")  # whose tokens the student wrote, or some of them
+TEACHER_WRITES = ("student-continued", "teacher", "teacher-mix")  # the teacher writes, or helps to
+STATES = ("data", *SAMPLED_STATES, *TEACHER_WRITES)
+TEACHERS = ("none", "base", "self", "self-ema", "routed")
+CONTEXTS = ("none", "demonstrations", "rules", "system", "answer", "hints")
+
+_K1 = (
+    "k1 = log p(y) - log q(y) back-propagated has an expected gradient of zero, whatever the teacher says: "
+    "E[grad log p] = 0; use signal=sampled_reverse_kl, where it is the detached advantage"
+)
+_K3 = (
+    "k3 back-propagated on the student's own tokens follows the forward KL, not the reverse KL whose value "
+    "it estimates; it is kept as a metric: use signal=sampled_reverse_kl, or forward_kl"
+)
+_BARE_TOPK = (
+    "a top-k reverse KL that is not normalised is lowered by moving mass out of the k entries, and training "
+    "collapses; use signal=topk_reverse_kl with tail=bucket (or tail=renormalise)"
+)
+_TOPK_ADVANTAGE = (
+    "a top-k KL as a detached advantage is the same for every token that could have been sampled, so its "
+    "expected gradient is zero; use signal=topk_reverse_kl, which is differentiated"
+)
+_Z_SCORE = (
+    "z-scoring advantages divides the teacher's term by its own size and so removes it; use "
+    "teacher_baseline=closed-form, or reward_baseline=group, which centre without rescaling"
+)
+REFUSED = {
+    "signal": {
+        "k1": _K1,
+        "k1_loss": _K1,
+        "k3": _K3,
+        "k3_loss": _K3,
+        "topk": _BARE_TOPK,
+        "topk_unnormalised": _BARE_TOPK,
+        "topk_reverse_kl_unnormalised": _BARE_TOPK,
+        "topk_advantage": _TOPK_ADVANTAGE,
+        "topk_reverse_kl_advantage": _TOPK_ADVANTAGE,
+    },
+    "tail": {"none": _BARE_TOPK, "off": _BARE_TOPK},
+    "teacher_baseline": {"z-score": _Z_SCORE, "group": _Z_SCORE, "group-std": _Z_SCORE},
+    "reward_baseline": {"z-score": _Z_SCORE},
+}
+
+Test = Callable[["Method"], bool]
+
+# Dials that only some settings read; elsewhere they must stay at their default, lest they look effective.
+READ_BY: dict[str, tuple[str, Test]] = {
+    "beta": ("signal=jsd", lambda m: m.signal == "jsd"),
+    "k": ("signal=topk_reverse_kl", lambda m: m.signal == "topk_reverse_kl"),
+    "tail": ("signal=topk_reverse_kl", lambda m: m.signal == "topk_reverse_kl"),
+    "lam": ("a teacher's signal", lambda m: m.signal in TEACHER_SIGNALS),
+    "entry_clip": ("an exact signal (reverse_kl, forward_kl, jsd)", lambda m: m.signal in EXACT),
+    "ratio_clip": ("advantages (sampled_reverse_kl, reward, lam < 1)", lambda m: m.has_policy_gradient),
+    "importance_clip": ("sampled states", lambda m: m.state_kind in (*SAMPLED_STATES, "teacher-mix")),
+    "reward_baseline": ("a reward (signal=reward or lam < 1)", lambda m: m.reward_weight > 0),
+    "teacher_baseline": ("signal=sampled_reverse_kl", lambda m: m.signal == "sampled_reverse_kl"),
+    "continuation": ("states=student-continued", lambda m: m.state_kind == "student-continued"),
+    "ema": ("teacher=self-ema", lambda m: m.teacher == "self-ema"),
+    "context": ("a teacher", lambda m: m.teacher != "none"),
+}
+
+_ANY_TEACHER = "set teacher to base, self, self-ema or routed"
+_RULES: dict[str, Test] = {
+    "signal={signal} needs a teacher: " + _ANY_TEACHER: lambda m: (
+        m.signal in TEACHER_SIGNALS and m.teacher == "none"
+    ),
+    "states={states} are written by a teacher: " + _ANY_TEACHER: lambda m: (
+        m.state_kind in TEACHER_WRITES and m.teacher == "none"
+    ),
+    "a model that teaches itself and sees nothing more has nothing to tell (the loss is 0): "
+    "set context": lambda m: (
+        m.teacher in ("self", "self-ema") and m.context == "none" and m.signal in TEACHER_SIGNALS
+    ),
+    "an advantage is unbiased only on tokens that the student itself sampled, and states={states} holds "
+    "others': use states=student, or an exact signal (reverse_kl, forward_kl, jsd)": lambda m: (
+        m.has_policy_gradient and m.state_kind not in ("student", "teacher-mix")
+    ),
+    "tokens that the teacher helped to sample need their importance weight: set importance_clip": lambda m: (
+        m.has_policy_gradient and m.state_kind == "teacher-mix" and m.importance_clip is None
+    ),
+    "the student's own tokens as labels have an expected gradient of zero: use states=student-kept (kept "
+    "where the reward is 1), or a teacher's signal": lambda m: (
+        m.signal in LABELS and m.state_kind in ("student", "mix", "teacher-mix")
+    ),
+    "one renormalised entry is always 1, so its KL is 0: set k to 2 or more (16 is usual), "
+    "or tail=bucket": lambda m: m.tail == "renormalise" and m.k < 2,
+    "a group of one is its own baseline, so every advantage is 0: set group_size to at least 2": lambda m: (
+        m.reward_weight > 0 and m.reward_baseline != "none" and m.group_size < 2
+    ),
+    "temperature=0 has no distribution to learn from: set it above 0": lambda m: (
+        m.temperature == 0 and m.signal not in LABELS
+    ),
+    "log-probs of a few tokens cannot be brought to another temperature: keep 1, or use an "
+    "exact signal": lambda m: m.temperature != 1 and m.signal in ("topk_reverse_kl", "sampled_reverse_kl"),
+}
+
+
+def check(method: Method) -> None:
+    """Refuses a setting that is wrong, known to be bad, or without effect, and says why in one line."""
+    for dial in fields(method):
+        if dial.metadata:
+            _check_value(method, dial)
+    _check_states(method)
+    for dial in fields(method):
+        if dial.name in READ_BY and dial.default is not MISSING:
+            _check_effect(method, dial)
+    for reason, broken in _RULES.items():
+        if broken(method):
+            refuse(method, reason.format(signal=method.signal, states=method.states))
+
+
+def refuse(method: Method, reason: str) -> NoReturn:
+    raise InputError(f"method {method.name!r}: {reason}")
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """' (did you mean ...?)' where something known is spelled alike."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _check_value(method: Method, dial: Field[Any]) -> None:
+    """Choices, type and limits of one dial; a known-bad value is answered with why it is bad."""
+    name, value, limits = dial.name, getattr(method, dial.name), dial.metadata
+    if isinstance(value, str) and value in REFUSED.get(name, {}):
+        refuse(method, f"{name}={value} is refused: {REFUSED[name][value]}")
+    if limits.get("choices") and value not in limits["choices"]:
+        hint = suggest(str(value), limits["choices"])
+        refuse(method, f"{name}={value}{hint} is not one of {', '.join(limits['choices'])}")
+    if dial.type == "str" or (value is None and "None" in str(dial.type)):
+        return
+    kind, kinds = ("a whole number", int) if dial.type == "int" else ("a number", (int, float))
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        refuse(method, f"{name}={value!r} is not {kind}")
+    low, high, above = limits["low"], limits["high"], limits["above"]
+    if not (low is None or value >= low) or not (high is None or value <= high) or abs(value) == float("inf"):
+        refuse(method, f"{name}={value} must be {_bounds(low, high, above)}")
+    if not (above is None or value > above):
+        refuse(method, f"{name}={value} must be {_bounds(low, high, above)}")
+
+
+def _bounds(low: float | None, high: float | None, above: float | None) -> str:
+    least = f"at least {low}" if low is not None else f"above {above}"
+    return f"{least} and at most {high}" if high is not None else f"{least} and finite"
+
+
+def _check_states(method: Method) -> None:
+    kind, colon, share = method.states.partition(":")
+    if kind not in STATES:
+        refuse(method, f"states={method.states}{suggest(kind, STATES)} is not one of {', '.join(STATES)}")
+    if (kind in ("mix", "teacher-mix")) != bool(colon):
+        refuse(method, f"states={method.states}: mix and teacher-mix carry a share (mix:0.5), others none")
+    try:
+        inside = not colon or 0 < float(share) < 1
+    except ValueError:
+        inside = False
+    if not inside:
+        refuse(method, f"states={method.states}: the share must lie between 0 and 1, both excluded")
+
+
+def _check_effect(method: Method, dial: Field[Any]) -> None:
+    """A dial that nothing reads under the other dials may not be set."""
+    value, (reader, reads) = getattr(method, dial.name), READ_BY[dial.name]
+    if value != dial.default and not reads(method):
+        setting = f"signal={method.signal}, states={method.states}, teacher={method.teacher}"
+        refuse(method, f"{dial.name}={value} has no effect with {setting}: it belongs to {reader}")

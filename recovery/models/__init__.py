@@ -1,0 +1,1 @@
+"""Models: find, load, save, encode for, merge and offload them."""

@@ -1,0 +1,90 @@
+"""Where a model's files are, and what a broken or missing one is called, in one line. No torch here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from recovery.errors import InputError, RecoverError
+from recovery.storage.atomic_dirs import disk_full
+
+WANTED_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.tiktoken", "*.py"]
+UNWANTED_FILES = ["consolidated*", "original/*", "onnx/*", "*.gguf"]
+
+
+def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
+    """The directory of a model, and the commit that a hub model is pinned to."""
+    local = Path(path).expanduser()
+    if local.is_dir():
+        if not any((local / name).is_file() for name in ("config.json", "adapter_config.json")):
+            raise InputError(f"{path}: no config.json in it: give a model's own directory")
+        return local, None
+    if local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1 or not path:
+        raise InputError(f"{path or '(empty)'}: no such model directory: check the path")
+    return _download(path, revision)
+
+
+def _download(name: str, revision: str | None) -> tuple[Path, str]:
+    """One commit's files from the hub, or from its local cache."""
+    import huggingface_hub as hub
+    from huggingface_hub import errors
+
+    wanted = f"{name} at {revision}" if revision else name
+    try:
+        place = hub.snapshot_download(
+            name, revision=revision, allow_patterns=WANTED_FILES, ignore_patterns=UNWANTED_FILES
+        )
+    except errors.GatedRepoError as error:
+        remedy = "accept its licence on its page, then `hf auth login`"
+        raise InputError(f"{wanted}: this model is gated: {remedy}") from error
+    except errors.RepositoryNotFoundError as error:
+        remedy = "check the name, or `hf auth login` if it is private"
+        raise InputError(f"{wanted}: no such model on the hub, nor a directory here: {remedy}") from error
+    except errors.RevisionNotFoundError as error:
+        raise InputError(f"{wanted}: the model has no such revision: give a branch, tag or commit") from error
+    except errors.HFValidationError as error:
+        raise InputError(f"{name}: neither a directory nor a hub id (owner/name): check the path") from error
+    except Exception as error:
+        if disk_full(error):
+            raise RecoverError(f"{wanted}: the disk is full: free some space and run it again") from error
+        remedy = "go online once, or give a model's directory"
+        raise InputError(
+            f"{wanted}: not in the local cache, and the hub can't be reached: {remedy}"
+        ) from error
+    return Path(place), Path(place).name
+
+
+@contextmanager
+def explained(path: str, what: str) -> Iterator[None]:
+    """Whatever a library says about a broken model, in one line that names the model."""
+    try:
+        yield
+    except (RecoverError, MemoryError):
+        raise
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":
+            raise
+        if disk_full(error):
+            raise RecoverError(f"{path}: the disk is full: free some space and run it again") from error
+        said = " ".join(re.sub(r"https?://\S+", "", str(error)).split()) or type(error).__name__
+        if "trust_remote_code" in said:
+            said = "it brings its own code: read it, then set trust_remote_code"
+        raise InputError(f"{path}: this {what} can't be used: {said[:240]}") from error
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars and no page-long warnings from transformers; as it was afterwards."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

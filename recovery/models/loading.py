@@ -1,0 +1,355 @@
+"""Any causal language model with a chat template: find it, load it, save it, wrap it, look at its weights.
+
+Models come from a directory or from the hub (downloaded once, pinned to one commit). Only safetensors are
+read, and code that ships with a model runs only where the user asked for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from recovery.cpu import fused_layers, heap, matrix_products
+from recovery.errors import InputError, RecoverError
+from recovery.forward import varlen
+from recovery.forward.hidden_states import (
+    can_pack,
+    embedding_weights,
+    hidden_states,
+    is_adapter,
+    logits_of,
+    plain_states,
+    states_at,
+    unwrap,
+)
+from recovery.models.chat_encoding import ChatEncoder
+from recovery.models.chat_model import ChatModel
+from recovery.models.hub import explained, locate, quiet
+from recovery.storage import checkpoints
+from recovery.storage.weights_hash import tensor_slots, weight_files, weights_sha256
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+__all__ = [
+    "LoraSpec",
+    "ModelSpec",
+    "adapter_off",
+    "add_lora",
+    "can_pack",
+    "hidden_states",
+    "is_adapter",
+    "load",
+    "locate",
+    "logits_of",
+    "pick_device",
+    "pick_dtype",
+    "save",
+    "states_at",
+    "unwrap",
+    "weights_sha256",
+]
+
+
+@dataclass(frozen=True)
+class LoraSpec:
+    """A low-rank adapter. `targets` are module names, or every linear layer but the head."""
+
+    rank: int = 128
+    alpha: int | None = None
+    dropout: float = 0.0
+    targets: str | tuple[str, ...] = "all-linear"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.rank < 1 or not 0 <= self.dropout < 1:
+            raise InputError(f"lora: rank {self.rank} must be >= 1 and dropout {self.dropout} in [0, 1)")
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What to load and how. `path` is a model's directory, an adapter's, or a hub id."""
+
+    path: str
+    revision: str | None = None
+    dtype: Dtype = "auto"
+    trust_remote_code: bool = False
+    template_args: dict[str, Any] = field(default_factory=dict)
+    lora: LoraSpec | None = None
+    device: str = "auto"
+    attention: str = "auto"  # or what transformers calls attn_implementation
+    gradient_checkpointing: bool = False
+
+
+Loaded = tuple[Any, "PreTrainedTokenizerBase"]
+
+
+def load(spec: ModelSpec) -> ChatModel:
+    """A ready model in eval mode, its head checked; every way this can fail is one line."""
+    directory, revision = locate(spec.path, spec.revision)
+    device = pick_device(spec.device)
+    adapter = directory / "adapter_config.json"
+    try:
+        with quiet():
+            load_one = _load_adapter if adapter.is_file() else _load_full
+            model, tokenizer = load_one(spec, directory, device)
+    except torch.OutOfMemoryError as error:
+        raise RecoverError(
+            f"{spec.path}: does not fit on {device}: use bfloat16 or a smaller model"
+        ) from error
+    chat = ChatModel.of(
+        model,
+        tokenizer,
+        path=spec.path,
+        template_args=spec.template_args,
+        directory=directory,
+        revision=revision,
+    )
+    _prove(chat)
+    if spec.lora and not adapter.is_file():
+        add_lora(chat, spec.lora)
+    if spec.gradient_checkpointing:
+        unwrap(chat.model).gradient_checkpointing_enable({"use_reentrant": False})
+        unwrap(chat.model).enable_input_require_grads()
+    return chat
+
+
+def compile_layers(chat_model: ChatModel) -> None:
+    """Each layer is compiled when it is first trained, all by the same code, for sequences of any length. A
+    small model on a CPU is read by hand where that is possible, compiled or not."""
+    for layer in unwrap(chat_model.model).get_decoder().layers:
+        layer.compile(dynamic=True)
+
+
+def load_encoder(spec: ModelSpec) -> ChatEncoder:
+    """Only the tokenizer, for counting: no weights are read."""
+    directory, _ = locate(spec.path, spec.revision)
+    with quiet():
+        return ChatEncoder(_load_tokenizer(spec, directory), spec.template_args)
+
+
+def _load_full(spec: ModelSpec, directory: Path, device: torch.device) -> Loaded:
+    """Tokenizer first: a missing chat template is known before gigabytes are read."""
+    tokenizer = _load_tokenizer(spec, directory)
+    return _load_weights(spec, directory, device), tokenizer
+
+
+def _load_tokenizer(spec: ModelSpec, directory: Path) -> PreTrainedTokenizerBase:
+    from transformers import AutoTokenizer
+
+    with explained(spec.path, "tokenizer"):
+        tokenizer = AutoTokenizer.from_pretrained(
+            directory, trust_remote_code=spec.trust_remote_code, local_files_only=True
+        )
+    for name in ("is_local", "local_files_only"):  # how it was loaded would be saved with it
+        tokenizer.init_kwargs.pop(name, None)
+    if not tokenizer("a", add_special_tokens=False)["input_ids"]:
+        raise InputError(f"{spec.path}: no tokenizer in it: add its tokenizer.json or tokenizer.model")
+    if not tokenizer.chat_template:
+        raise InputError(f"{spec.path}: no chat template: use the instruct or chat version of this model")
+    return tokenizer
+
+
+def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> PreTrainedModel:
+    """The weights, complete and in one dtype, on the device; nothing is left at random values."""
+    from transformers import AutoModelForCausalLM
+
+    _require_safetensors(spec.path, directory)
+    with explained(spec.path, "model"):
+        loader: Any = AutoModelForCausalLM
+        model, report = loader.from_pretrained(
+            directory,
+            dtype=pick_dtype(spec.dtype, device),
+            trust_remote_code=spec.trust_remote_code,
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+            attn_implementation=None if spec.attention == "auto" else spec.attention,
+            device_map={"": device} if device.type == "cuda" else None,
+        )
+    lost = sorted(report["missing_keys"]) + sorted(key[0] for key in report["mismatched_keys"])
+    if lost:
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        raise InputError(
+            f"{spec.path}: weights without {lost[0]}{more}: the files are incomplete, fetch them again"
+        )
+    _settle_generation_config(model)
+    model = model.to(device).eval()
+    fused_layers.speed_up(model)
+    if spec.attention == "auto":
+        varlen.use_flat(model)
+    return model
+
+
+def _load_adapter(spec: ModelSpec, directory: Path, device: torch.device) -> Loaded:
+    """An adapter on its base: the base by the checkpoint's manifest, else by the adapter's own config."""
+    from peft import PeftConfig, PeftModel, get_peft_model_state_dict
+
+    with explained(spec.path, "adapter"):
+        config = PeftConfig.from_pretrained(str(directory))
+    weights = directory / "adapter_model.safetensors"
+    if not weights.is_file():
+        raise InputError(f"{spec.path}: an adapter without adapter_model.safetensors: save it as safetensors")
+    names = {slot.name for slot in tensor_slots(weights)}
+    published = checkpoints.base_directory(directory)
+    base_path = str(published or config.base_model_name_or_path)
+    base, _ = locate(base_path, None if published else config.revision)
+    if (base / "adapter_config.json").is_file():
+        raise InputError(f"{spec.path}: its base {base_path} is an adapter too: merge that one first")
+    has_own = (directory / "tokenizer_config.json").is_file()
+    tokenizer = _load_tokenizer(spec, directory if has_own else base)
+    model = _load_weights(spec, base, device)
+    with explained(spec.path, "adapter"):
+        wrapped = PeftModel.from_pretrained(model, str(directory), is_trainable=True)
+    if set(get_peft_model_state_dict(wrapped, save_embedding_layers=False)) != names:
+        raise InputError(
+            f"{spec.path}: the adapter's tensors are not those of {base_path}: wrong base or damaged"
+        )
+    return wrapped.eval(), tokenizer
+
+
+def _require_safetensors(path: str, directory: Path) -> None:
+    """Say plainly what is wrong with the weight files before the loader says it in a page."""
+    shards = weight_files(directory)
+    if not shards:
+        pickled = next(iter(sorted(directory.glob("*.bin")) + sorted(directory.glob("*.pt*"))), None)
+        why = f"only {pickled.name}, which can hold code" if pickled else "no weights"
+        raise InputError(f"{path}: {why}: give a model saved as safetensors")
+    for shard in shards:
+        tensor_slots(shard)
+
+
+def _settle_generation_config(model: PreTrainedModel) -> None:
+    """Some published configs set a temperature without sampling; transformers refuses to save those."""
+    config = model.generation_config
+    if config and not config.do_sample and any((config.temperature, config.top_p, config.top_k)):
+        config.do_sample = True
+
+
+def _prove(chat: ChatModel) -> None:
+    """What must hold of any model before it is used: it ends, its ids fit, its head is understood."""
+    if not chat.stop_ids:
+        raise InputError(f"{chat.path}: no stop token in its generation config or tokenizer: set eos_token")
+    ids = chat.prompt_ids([{"role": "user", "content": "a"}])
+    rows = unwrap(chat.model).get_input_embeddings().weight.shape[0]
+    if max(ids) >= rows:
+        raise InputError(
+            f"{chat.path}: its tokenizer gives id {max(ids)}, its weights have {rows}: not a pair"
+        )
+    tokens = torch.tensor([ids], device=chat.device)
+    with torch.inference_mode(), explained(chat.path, "model"):
+        own = unwrap(chat.model)(input_ids=tokens, use_cache=False).logits.float()
+        gap = (logits_of(chat.model, plain_states(unwrap(chat.model), tokens)).float() - own).abs().max()
+    tolerance = 1e-3 if chat.model.dtype == torch.float32 else 5e-2
+    if not gap <= tolerance * own.abs().max().clamp(min=1):
+        raise RecoverError(
+            f"{chat.path}: its head does more than is known here (logits off by {gap:.3g}): report it"
+        )
+
+
+def save(chat: ChatModel, directory: Path | str) -> None:
+    """Weights as safetensors (of an adapter: the adapter alone), tokenizer, template, generation config."""
+    target = Path(directory)
+    with quiet():
+        if is_adapter(chat.model):
+            chat.model.save_pretrained(str(target), save_embedding_layers=False, state_dict=chat.weights)
+            _settle_adapter_files(target)
+            unwrap(chat.model).generation_config.save_pretrained(target)
+        else:
+            unwrap(chat.model).save_pretrained(target, state_dict=chat.weights)
+        chat.tokenizer.save_pretrained(target)
+
+
+def _settle_adapter_files(directory: Path) -> None:
+    """peft lists the target modules in the order of a set, so the same adapter would get ever new ids."""
+    (directory / "README.md").unlink(missing_ok=True)
+    path = directory / "adapter_config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config = {
+        key: sorted(value) if key == "target_modules" and isinstance(value, list) else value
+        for key, value in config.items()
+    }
+    path.write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:
+    """Wrap the model in place with a fresh adapter, by the seed; from then on it alone is trained."""
+    from peft import LoraConfig, get_peft_model
+
+    if is_adapter(chat.model):
+        raise InputError(f"{chat.path}: has an adapter already: train that one, or merge it first")
+    config = LoraConfig(
+        r=spec.rank,
+        lora_alpha=spec.rank if spec.alpha is None else spec.alpha,
+        lora_dropout=spec.dropout,
+        target_modules=spec.targets if isinstance(spec.targets, str) else list(spec.targets),
+        task_type="CAUSAL_LM",
+    )
+    cuda = [chat.device] if chat.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda), explained(chat.path, "lora"):
+        torch.manual_seed(spec.seed)
+        model = get_peft_model(chat.model, config)
+    local = Path(chat.path).expanduser()
+    config.base_model_name_or_path = str(local.absolute()) if local.exists() else chat.path
+    config.revision = chat.revision
+    chat.model = model.eval()
+    return chat
+
+
+def freeze_embeddings(chat: ChatModel) -> None:
+    """Tokens mean from here on what they mean now, and are as easily written: neither end is trained."""
+    for weight in embedding_weights(chat.model):
+        weight.requires_grad_(False)
+
+
+@contextmanager
+def adapter_off(chat: ChatModel) -> Iterator[None]:
+    """Inside, the model is its base. What was trainable before is trainable after."""
+    if not is_adapter(chat.model):
+        raise InputError(
+            f"{chat.path}: has no adapter to switch off: load it with lora, or use another teacher"
+        )
+    trainable = [(parameter, parameter.requires_grad) for parameter in chat.model.parameters()]
+    try:
+        model: Any = chat.model
+        with model.disable_adapter():
+            yield
+    finally:
+        for parameter, flag in trainable:
+            parameter.requires_grad_(flag)
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """The device of that name; "auto" is this process's CUDA GPU, else the CPU.
+
+    On a CPU, denormal numbers are flushed to zero: they make training five times slower.
+    """
+    if name == "auto":
+        name = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"device {name}: no such device: use auto, cpu or cuda") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device {name}: no CUDA GPU is visible here: use cpu or auto")
+    if device.type == "cpu":
+        torch.set_flush_denormal(True)
+        matrix_products.use_the_faster()
+        heap.keep()
+    return device
+
+
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    """ "auto": bfloat16 on a GPU, float32 on a CPU."""
+    chosen = ("bfloat16" if device.type == "cuda" else "float32") if name == "auto" else name
+    if chosen not in ("float32", "bfloat16", "float16"):
+        raise InputError(f"dtype {name}: not one of auto, float32, bfloat16, float16")
+    return getattr(torch, chosen)

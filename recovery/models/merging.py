@@ -1,0 +1,240 @@
+"""Merging without training: a new model out of others' weights, from file to file, a few rows at a time; or
+in memory, where a training begins at a mixture.
+
+    linear    (1 - w) * student + w * other
+    slerp     the same along the arc between them, tensor by tensor (of models this close, almost linear)
+    residual  student + w * (other - origin): adds back what turned `origin` into the instruct model `other`
+    embeddings  linear in the embeddings and the head, and nowhere else: documents push down every token that
+              they do not hold, chat's own among them
+
+Each is a weighted sum of two or three tensors, so memory is a few million numbers however large the model is.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from recovery.errors import InputError
+from recovery.forward.hidden_states import embedding_weights, unwrap
+from recovery.models.hub import locate
+from recovery.storage.atomic_dirs import storage_errors
+from recovery.storage.checkpoints import MANIFEST, base_directory, model_files
+from recovery.storage.weights_hash import SAFETENSORS_DTYPES, TensorSlot, tensor_slots, weight_files
+
+if TYPE_CHECKING:
+    from recovery.models.chat_model import ChatModel
+
+KINDS = ("linear", "slerp", "residual", "embeddings")
+CHUNK = 2**24  # numbers held of a tensor at once: 64 MB in fp32
+PARALLEL = 1e-4  # radians below which the arc is its chord
+TIED = {"lm_head.weight"}  # some files store the head a second time, as the embedding
+DTYPES = {short: getattr(torch, name) for name, short in SAFETENSORS_DTYPES.items()}
+
+Share = Callable[[str], tuple[float, ...]]  # of each source, in a tensor of that name
+OnTensor = Callable[[int, int], None]
+
+
+def merge_weights(
+    student: Path,
+    other: Path,
+    target: Path,
+    weight: float,
+    kind: str = "linear",
+    *,
+    origin: Path | None = None,
+    on_tensor: OnTensor | None = None,
+) -> None:
+    """Fills `target` with the student's files and merged weights; an adapter counts with its base."""
+    if (kind == "residual") != (origin is not None):
+        raise InputError("merge: residual, and no other kind, needs the origin that `other` was tuned from")
+    sources = [Stored(path) for path in (student, other, origin) if path is not None]
+    for one in sources[1:]:
+        _require_same(sources[0], one)
+    with storage_errors(target):
+        _copy_rest(student, sources[0].base, target)
+        _write(sources, target, _shares(sources, weight, kind), on_tensor)
+
+
+@torch.no_grad()
+def mix_in(student: ChatModel, other: ChatModel, weight: float, kind: str = "linear") -> None:
+    """In memory: (1 - w) * student + w * other, of all weights or of the embeddings and the head."""
+    mine, theirs = (dict(unwrap(chat.model).named_parameters()) for chat in (student, other))
+    if {name: one.shape for name, one in mine.items()} != {name: one.shape for name, one in theirs.items()}:
+        raise InputError("merge: the models have different tensors: merge checkpoints of one architecture")
+    ends = {id(weight) for weight in embedding_weights(student.model)}
+    for name, parameter in mine.items():
+        if kind == "embeddings" and id(parameter) not in ends:
+            continue
+        mixed = parameter.float() * (1 - weight)  # summed in fp32, rounded once
+        parameter.copy_(mixed.add_(theirs[name].to(parameter.device, torch.float32), alpha=weight))
+
+
+@torch.no_grad()
+def weaken(student: ChatModel, share: float) -> None:
+    """In memory: an adapter that adds `share` of what it added, as if its base had been mixed in."""
+    trained = {name: one for name, one in student.model.named_parameters() if one.requires_grad}
+    odd = [name for name in trained if ".lora_A." not in name and ".lora_B." not in name]
+    if odd:
+        raise InputError(f"merge: only plain LoRA adapters can be merged, not {odd[0]}")
+    for name, parameter in trained.items():
+        if ".lora_B." in name:
+            parameter.mul_(share)
+
+
+def _shares(sources: Sequence[Stored], weight: float, kind: str) -> Share:
+    if kind == "linear":
+        return lambda name: (1 - weight, weight)
+    if kind == "residual":
+        return lambda name: (1.0, weight, -weight)
+    if kind == "slerp":
+        return lambda name: arc_shares(*_inner_products(sources[0], sources[1], name), weight)
+    if kind == "embeddings":
+        ends = _embeddings(sources[0])
+        return lambda name: (1 - weight, weight) if name in ends else (1.0, 0.0)
+    raise InputError(f"merge: kind {kind!r} is not one of {', '.join(KINDS)}")
+
+
+def _embeddings(model: Stored) -> set[str]:
+    """The matrices with a row for every token: the embeddings, and the head where it is not the same."""
+    config = json.loads((model.base / "config.json").read_text(encoding="utf-8"))
+    tokens = config.get("text_config", config).get("vocab_size")
+    found = {name for name, slot in model.slots.items() if len(slot.shape) == 2 and slot.shape[0] == tokens}
+    if not found:
+        raise InputError(f"merge: {model.base}: no matrix has a row for each of the {tokens} tokens")
+    return found
+
+
+def arc_shares(dot: float, square_a: float, square_b: float, weight: float) -> tuple[float, float]:
+    """Shares of a and b at `weight` of the way along the arc: sin((1-w)t)/sin t and sin(wt)/sin t."""
+    lengths = math.sqrt(square_a * square_b)
+    angle = math.acos(max(-1.0, min(1.0, dot / lengths))) if lengths else 0.0
+    if min(angle, math.pi - angle) < PARALLEL:  # opposite tensors have no one arc
+        return 1 - weight, weight
+    return math.sin((1 - weight) * angle) / math.sin(angle), math.sin(weight * angle) / math.sin(angle)
+
+
+@dataclass(frozen=True)
+class _LowRank:
+    """What an adapter adds to one weight: scale * B @ A."""
+
+    a: Tensor
+    b: Tensor
+    scale: float
+
+
+class Stored:
+    """A model on disk as named tensors, read by rows in fp32; an adapter's part is added on the way."""
+
+    def __init__(self, directory: Path) -> None:
+        adapter = (directory / "adapter_config.json").is_file()
+        self.base = _base_of(directory) if adapter else directory
+        self.files = weight_files(self.base)
+        self.slots = {slot.name: slot for file in self.files for slot in tensor_slots(file)}
+        self.added = _low_rank(directory, self.slots) if adapter else {}
+        self._open: dict[Path, Any] = {}
+
+    def read(self, name: str, rows: slice) -> Tensor:
+        """Rows of a tensor: fractions in fp32 (a single number has no rows: pass any slice)."""
+        slot = self.slots[name]
+        if slot.file not in self._open:
+            self._open[slot.file] = safe_open(slot.file, framework="pt")
+        file = self._open[slot.file]
+        found: Tensor = file.get_slice(name)[rows] if slot.shape else file.get_tensor(name)
+        if not found.is_floating_point():
+            return found
+        extra = self.added.get(name)
+        return found.float() if extra is None else found.float() + extra.scale * (extra.b[rows] @ extra.a)
+
+
+def _base_of(adapter: Path) -> Path:
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    return base_directory(adapter) or locate(config["base_model_name_or_path"], config.get("revision"))[0]
+
+
+def _low_rank(adapter: Path, slots: dict[str, TensorSlot]) -> dict[str, _LowRank]:
+    """A plain LoRA's matrices by the weight that they add to; any other adapter is refused."""
+    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
+    unknown = ("use_dora", "fan_in_fan_out", "rank_pattern", "alpha_pattern")
+    odd = [name for name in unknown if config.get(name)]
+    with safe_open(adapter / "adapter_model.safetensors", framework="pt") as file:
+        tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
+    found = {}
+    for name in [name for name in tensors if name.endswith(".lora_A.weight")]:
+        a, b = tensors.pop(name), tensors.pop(name.replace(".lora_A.", ".lora_B."))
+        rank = math.sqrt(len(a)) if config.get("use_rslora") else len(a)
+        target = name.removeprefix("base_model.model.").replace(".lora_A.weight", ".weight")
+        found[target] = _LowRank(a, b, config["lora_alpha"] / rank)
+    if odd or tensors or not found.keys() <= slots.keys():
+        what = (odd or sorted(tensors) or sorted(found.keys() - slots.keys()))[0]
+        raise InputError(f"merge: {adapter}: only plain LoRA adapters can be merged, not {what}")
+    return found
+
+
+def _inner_products(one: Stored, other: Stored, name: str) -> tuple[float, float, float]:
+    """a.b, a.a and b.b of a whole tensor."""
+    sums = torch.zeros(3, dtype=torch.float64)
+    for rows in _chunks(one.slots[name].shape):
+        a, b = one.read(name, rows).flatten().double(), other.read(name, rows).flatten().double()
+        sums += torch.stack([a @ b, a @ a, b @ b])
+    dot, square_a, square_b = sums.tolist()
+    return dot, square_a, square_b
+
+
+def _chunks(shape: tuple[int, ...]) -> Iterator[slice]:
+    """The rows of a tensor, CHUNK numbers at a time."""
+    rows, width = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
+    size = max(1, CHUNK // max(1, width))
+    for start in range(0, rows, size):
+        yield slice(start, min(rows, start + size))
+
+
+def _require_same(student: Stored, other: Stored) -> None:
+    mine = {name: slot.shape for name, slot in student.slots.items()}
+    theirs = {name: slot.shape for name, slot in other.slots.items()}
+    same = all(theirs.get(name) == shape for name, shape in mine.items())
+    if not same or not theirs.keys() - mine.keys() <= TIED:
+        raise InputError("merge: the models have different tensors: merge checkpoints of one architecture")
+
+
+def _copy_rest(student: Path, base: Path, target: Path) -> None:
+    """Config, tokenizer and template: the base's, and an adapter's own over them."""
+    for directory in dict.fromkeys((base, student)):
+        for name in model_files(directory):
+            if name != MANIFEST and not name.startswith("adapter_") and not name.endswith(".safetensors"):
+                shutil.copyfile(directory / name, target / name)
+
+
+def _write(sources: Sequence[Stored], target: Path, shares: Share, on_tensor: OnTensor | None) -> None:
+    """Files with the student's own headers, so that a tensor lies where its slot says."""
+    student, done = sources[0], 0
+    for file in student.files:
+        slots = sorted((s for s in student.slots.values() if s.file == file), key=lambda slot: slot.start)
+        with file.open("rb") as old, (target / file.name).open("wb") as new:
+            new.write(old.read(slots[0].start if slots else -1))
+            for slot in slots:
+                _write_tensor(sources, slot, new, shares)
+                done += 1
+                if on_tensor:
+                    on_tensor(done, len(student.slots))
+
+
+def _write_tensor(sources: Sequence[Stored], slot: TensorSlot, new: BinaryIO, shares: Share) -> None:
+    """A weighted sum in fp32, rounded once; whatever is no fraction stays the student's."""
+    dtype, parts = DTYPES[slot.dtype], shares(slot.name)
+    for rows in _chunks(slot.shape):
+        merged = sources[0].read(slot.name, rows)
+        if dtype.is_floating_point:
+            merged = merged * parts[0]
+            for one, share in zip(sources[1:], parts[1:], strict=True):
+                merged = merged.add_(one.read(slot.name, rows), alpha=share)
+        new.write(merged.to(dtype).contiguous().reshape(-1).view(torch.uint8).numpy().data)

@@ -1,0 +1,1 @@
+"""The objective: divergences, the one estimator, and measures of its token signal."""

@@ -1,0 +1,385 @@
+"""The one estimator: tokens on some states, told something by someone, become a loss and its metrics.
+
+    loss = sum over tokens of  w * [ lam * teacher's (or label's) + (1 - lam) * reward's + beta * anchor's ]
+
+It is a *sum* over unmasked tokens; the trainer divides by their global count, the one normalisation there is.
+The head and its gradient are computed inside a chunk of tokens, so memory is a few (chunk, V) tensors however
+many tokens there are.
+
+Shapes: N unmasked tokens (row-major over the batch), D hidden size, V vocabulary, K top entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from recovery.cpu.kernels import Comparison, compare
+from recovery.errors import InputError
+from recovery.forward.hidden_states import kind
+from recovery.methods.method import Method
+from recovery.methods.rules import LABELS, SAMPLED_STATES, TEACHER_SIGNALS
+from recovery.objective import divergences
+from recovery.objective.chunked_sum import chunked_sum
+
+if TYPE_CHECKING:
+    from recovery.batches.teacher_scores import TeacherScores
+
+Head = Callable[[Tensor], Tensor]
+# Logits held at once when the caller names no chunk, at least and at most. In fp32: 24 MiB, which a heap
+# gives again and again, up to 48 where the head's gradient, a chunk's other cost, is large; 256 where calls
+# cost time.
+CHUNK_ENTRIES = {"cpu": (3 * 2**21, 3 * 2**22), "accelerator": (2**26, 2**26)}
+
+
+@dataclass(frozen=True)
+class Loss:
+    """`value` and `metrics` are sums over `tokens`; `maxima` are not; `signal_N` is advantages, or losses."""
+
+    value: Tensor
+    tokens: float
+    metrics: dict[str, float] = field(default_factory=dict)
+    maxima: dict[str, float] = field(default_factory=dict)
+    signal_N: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """All that belongs to N tokens, cut together."""
+
+    hidden_ND: Tensor
+    tokens_N: Tensor
+    weights_N: Tensor
+    scores: TeacherScores | None = None
+    behaviour_N: Tensor | None = None
+    advantages_N: Tensor | None = None
+    anchor: TeacherScores | None = None
+
+    def behaviour(self, student_N: Tensor) -> Tensor:
+        """The sampler's log-probabilities; the student's own where no sampler wrote the token, exactly 0."""
+        student_N = student_N.detach()
+        if self.behaviour_N is None:
+            return student_N
+        return torch.where(self.behaviour_N != 0, self.behaviour_N.float(), student_N)
+
+
+@dataclass(frozen=True)
+class View:
+    """One chunk's log-probabilities."""
+
+    part: _Batch
+    scores: Any  # None where the signal is not a teacher's
+    student_NV: Any
+    student_N: Tensor
+    teacher_NV: Any
+    teacher_N: Any
+    behaviour_N: Tensor
+    loss_N: Any = None  # where all was compared at once: the exact reverse KL, and numbers about it
+    told: Comparison | None = None
+
+
+def _rows(value: Any, index: Any) -> Any:
+    """A tensor's rows, or those of every tensor in a dataclass."""
+    if isinstance(value, Tensor):
+        return value[index]
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _rows(getattr(value, f.name), index) for f in fields(value)})
+    return value
+
+
+class Objective:
+    """`objective(hidden_ND, head, tokens_N, ...) -> Loss` for one method."""
+
+    def __init__(self, method: Method, stop_ids: Iterable[int] = (), chunk: int | None = None) -> None:
+        if chunk is not None and chunk < 1:
+            raise InputError(f"objective: chunk={chunk} must be at least 1 token")
+        self.method, self.stop_ids, self.chunk = method, sorted(set(stop_ids)), chunk
+        self._vocabulary: int | None = None
+        self.temperature = 1.0 if method.signal in LABELS else method.temperature
+
+    def __call__(
+        self,
+        hidden_ND: Tensor,
+        head: Head,
+        tokens_N: Tensor,
+        *,
+        scores: TeacherScores | None = None,
+        behaviour_N: Tensor | None = None,
+        advantages_N: Tensor | None = None,
+        weights_N: Tensor | None = None,
+        anchor: TeacherScores | None = None,
+    ) -> Loss:
+        """The loss of N tokens from the student's hidden states that predict them; weight 0 masks a token."""
+        self._check(scores, behaviour_N, advantages_N, anchor)
+        if weights_N is None:
+            weights_N = torch.ones(len(tokens_N), device=hidden_ND.device)
+        batch = _Batch(hidden_ND, tokens_N, weights_N.float(), scores, behaviour_N, advantages_N, anchor)
+        kept_N = weights_N != 0
+        if not bool(kept_N.all()):
+            batch = _rows(batch, kept_N.nonzero().squeeze(-1))
+        if len(batch.tokens_N) == 0:
+            return Loss(hidden_ND[:0].float().sum(), 0.0, signal_N=weights_N.new_zeros(0))
+        return self._sum(head, batch)
+
+    @torch.no_grad()
+    def view(
+        self, hidden_ND: Tensor, head: Head, tokens_N: Tensor, scores: TeacherScores | None = None
+    ) -> View:
+        """The log-probabilities that a loss would be made of, to be looked at."""
+        weights_N = torch.ones(len(tokens_N), device=hidden_ND.device)
+        return self._view(head, hidden_ND, _Batch(hidden_ND, tokens_N, weights_N, scores))
+
+    def _sum(self, head: Head, batch: _Batch) -> Loss:
+        """Chunks in, one loss out."""
+        n, size = len(batch.tokens_N), self.chunk or self._chunk_size(head, batch.hidden_ND)
+        signals: list[Tensor] = []
+        statistics: list[dict[str, Tensor]] = []
+
+        def chunk(rows: slice, hidden_ND: Tensor) -> Tensor:
+            part = _rows(batch, rows)
+            loss_N, signal_N, stats = self._tokens(head, hidden_ND, part)
+            signals.append(signal_N)
+            statistics.append(stats)
+            return loss_N @ part.weights_N
+
+        value = chunked_sum(chunk, batch.hidden_ND, divergences.slices(n, size))
+        together = {name: torch.cat([stats[name] for stats in statistics]) for name in statistics[0]}
+        return self._loss(value, batch.weights_N, torch.cat(signals), together)
+
+    def _tokens(
+        self, head: Head, hidden_ND: Tensor, part: _Batch
+    ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """One chunk: the loss and the signal of each token, and what there is to know about it."""
+        method, view = self.method, self._view(head, hidden_ND, part, whole=False)
+        stats = self._statistics(view)
+        loss_N = self._direct(view)
+        if method.importance_clip is not None:
+            ratio_N = divergences.importance_ratio(view.student_N.detach(), view.behaviour_N)
+            stats["importance_weight"] = ratio_N.clamp_max(method.importance_clip)
+            stats["importance_truncated"] = (ratio_N > method.importance_clip).float()
+            loss_N = loss_N * stats["importance_weight"]
+        signal_N = loss_N.detach()
+        if method.has_policy_gradient:
+            advantage_N = self._advantage(view, stats)
+            policy_N, clipped_N = divergences.policy_gradient_loss(
+                view.student_N, advantage_N, view.behaviour_N, method.ratio_clip, method.importance_clip
+            )
+            loss_N, stats["clip_fraction"] = loss_N + policy_N, clipped_N.float()
+            signal_N = signal_N + advantage_N
+        if method.anchor_beta:
+            anchor_N = self._anchor(view)
+            loss_N, stats["anchor_kl"] = loss_N + method.anchor_beta * anchor_N, anchor_N.detach()
+        return loss_N, signal_N, stats
+
+    def _view(self, head: Head, hidden_ND: Tensor, part: _Batch, whole: bool = True) -> View:
+        """Log-probabilities of one chunk: the student's and, where it gives the signal, the teacher's. Those
+        of all entries only if they are wanted `whole`, or no kernel can tell all that is needed."""
+        scores = part.scores if self.method.signal in TEACHER_SIGNALS else None
+        student_NV, teacher_NV = head(hidden_ND), self._logits(scores)
+        if teacher_NV is not None and self._reverse_kl_only and not whole:
+            overwrite, stops = _is_product(student_NV), part.tokens_N.new_tensor(self.stop_ids)
+            found = compare(student_NV, teacher_NV, part.tokens_N, stops, self.temperature, overwrite)
+            if found is not None:
+                told, slope_NV = found
+                loss_N = divergences.with_slope(student_NV, told.reverse_kl_N, slope_NV)
+                behaviour_N = part.behaviour(told.student_N)
+                tokens = None, told.student_N, None, told.teacher_N, behaviour_N
+                return View(part, scores, *tokens, loss_N, told)
+        student_NV = self._log_probs(student_NV)
+        if teacher_NV is not None:
+            teacher_NV = self._log_probs(teacher_NV)
+            student_NV, teacher_NV = _same_vocabulary(student_NV, teacher_NV, part.tokens_N)
+        student_N = _at(student_NV, part.tokens_N)
+        teacher_N = scores.sampled_logprobs_N if scores is not None else None
+        if teacher_NV is not None:
+            teacher_N = _at(teacher_NV, part.tokens_N)
+        return View(part, scores, student_NV, student_N, teacher_NV, teacher_N, part.behaviour(student_N))
+
+    @property
+    def _reverse_kl_only(self) -> bool:
+        """Whether no more than the exact reverse KL and numbers about it are asked for."""
+        method = self.method
+        more = method.entry_clip is not None or method.has_policy_gradient or method.anchor_beta
+        return not more and (method.signal == "reverse_kl" or (method.signal == "jsd" and method.beta == 1))
+
+    def _direct(self, view: View) -> Tensor:
+        """The part of the loss that is differentiated as it stands: a label, or a divergence over entries."""
+        method, student_NV, teacher_NV = self.method, view.student_NV, view.teacher_NV
+        if view.loss_N is not None:
+            return method.lam * view.loss_N
+        if method.signal in LABELS:
+            return divergences.label_loss(view.student_N, reweighted=method.signal == "label_dft")
+        if method.signal in ("reward", "sampled_reverse_kl"):
+            return torch.zeros_like(view.student_N)
+        if method.signal == "topk_reverse_kl":
+            ids_NK, teacher_NK = _topk(view, method.k)
+            value_N = divergences.topk_reverse_kl(student_NV, ids_NK, teacher_NK, method.tail)
+        elif method.signal == "jsd":
+            value_N = divergences.exact_jsd(student_NV, teacher_NV, method.beta, method.entry_clip)
+        elif method.signal == "forward_kl":
+            value_N = divergences.exact_forward_kl(student_NV, teacher_NV, method.entry_clip)
+        else:
+            value_N = divergences.exact_reverse_kl(student_NV, teacher_NV, method.entry_clip)
+        return method.lam * value_N
+
+    def _advantage(self, view: View, stats: dict[str, Tensor]) -> Tensor:
+        """lam * [log q - log p (+ KL)] + (1 - lam) * reward's advantage, as far as the signal is one."""
+        method, advantage_N = self.method, torch.zeros_like(view.student_N)
+        if method.signal == "sampled_reverse_kl":
+            kl_N = stats["reverse_kl"] if method.teacher_baseline == "closed-form" else None
+            teacher_N = divergences.sampled_reverse_kl_advantage(view.student_N, view.teacher_N, kl_N)
+            advantage_N = method.lam * teacher_N
+        if view.part.advantages_N is not None:
+            advantage_N = advantage_N + method.reward_weight * view.part.advantages_N
+        return advantage_N.detach()
+
+    def _anchor(self, view: View) -> Tensor:
+        """KL(p||anchor) of each token."""
+        anchor: Any = view.part.anchor
+        anchor_NV = self._logits(anchor)
+        if anchor_NV is None:
+            return divergences.topk_reverse_kl(view.student_NV, anchor.ids_NK, anchor.logprobs_NK)
+        anchor_NV = self._log_probs(anchor_NV)
+        student_NV, anchor_NV = _same_vocabulary(view.student_NV, anchor_NV, view.part.tokens_N)
+        return divergences.exact_reverse_kl(student_NV, anchor_NV)
+
+    @torch.no_grad()
+    def _statistics(self, view: View) -> dict[str, Tensor]:
+        """What every step reports of each token, from tensors that are there anyway."""
+        told = view.told or self._told(view)
+        stats = {
+            "entropy": told.entropy_N,
+            "logprob": view.student_N.detach(),
+            "student_stop_mass": told.student_stop_N,
+        }
+        if told.reverse_kl_N is not None:
+            stats |= {"reverse_kl": told.reverse_kl_N, "teacher_stop_mass": told.teacher_stop_N}
+        elif view.scores is not None and view.scores.ids_NK is not None:
+            ids_NK, teacher_NK = view.scores.ids_NK, view.scores.logprobs_NK
+            stats["topk_reverse_kl"] = divergences.topk_reverse_kl(view.student_NV, ids_NK, teacher_NK)
+            is_stop_NK = torch.isin(ids_NK, ids_NK.new_tensor(self.stop_ids))
+            stats["teacher_stop_mass"] = (teacher_NK.exp() * is_stop_NK).sum(-1)
+        if view.teacher_N is not None:
+            stats["teacher_logprob"] = view.teacher_N.float()
+            stats["k1_reverse_kl"] = divergences.k1_reverse_kl(view.student_N, view.teacher_N)
+            stats["k3_reverse_kl"] = divergences.k3_reverse_kl(view.student_N, view.teacher_N)
+        if view.part.behaviour_N is not None and self.method.state_kind in SAMPLED_STATES:
+            stats["sampler_gap"] = (view.student_N - view.behaviour_N).abs()
+        return stats
+
+    def _told(self, view: View) -> Comparison:
+        p_NV, student_stop_N = view.student_NV.exp(), view.student_NV[:, self.stop_ids].exp().sum(-1)
+        negative_entropy_N = torch.linalg.vecdot(p_NV, view.student_NV)
+        reverse_kl_N = teacher_stop_N = None
+        if view.teacher_NV is not None:
+            reverse_kl_N = negative_entropy_N - torch.linalg.vecdot(p_NV, view.teacher_NV)
+            teacher_stop_N = view.teacher_NV[:, self.stop_ids].exp().sum(-1)
+        return Comparison(
+            reverse_kl_N, -negative_entropy_N, view.student_N, view.teacher_N, student_stop_N, teacher_stop_N
+        )
+
+    def _log_probs(self, logits_NV: Tensor) -> Tensor:
+        """fp32 log-probabilities, whatever the logits' dtype, at the method's temperature."""
+        if self.temperature != 1.0:
+            logits_NV = logits_NV.float() / self.temperature
+        return torch.log_softmax(logits_NV, dim=-1, dtype=torch.float32)
+
+    @torch.no_grad()
+    def _logits(self, scores: Any) -> Tensor | None:
+        return None if scores is None or scores.hidden_ND is None else scores.head(scores.hidden_ND)
+
+    def _chunk_size(self, head: Head, hidden_ND: Tensor) -> int:
+        """As many tokens as CHUNK_ENTRIES logits make; more for a large head, whose gradient each adds to."""
+        if self._vocabulary is None:
+            with torch.no_grad():
+                self._vocabulary = head(hidden_ND[:1]).shape[-1]
+        least, most = CHUNK_ENTRIES[kind(hidden_ND.device)]
+        head_entries = hidden_ND.shape[-1] * self._vocabulary
+        return max(1, min(max(least, head_entries // 4), most) // self._vocabulary)
+
+    def _loss(self, value: Tensor, weights_N: Tensor, signal_N: Tensor, stats: dict[str, Tensor]) -> Loss:
+        """Sums over tokens, read from the device at once."""
+        tokens = weights_N.double().sum()
+        sums = torch.stack([column_N.double() @ weights_N.double() for column_N in stats.values()] + [tokens])
+        *values, count = sums.tolist()
+        metrics = dict(zip(stats, values, strict=True))
+        maxima = {"sampler_gap_max": float(stats["sampler_gap"].max())} if "sampler_gap" in stats else {}
+        return Loss(value, count, metrics, maxima, signal_N)
+
+    def _check(
+        self,
+        scores: TeacherScores | None,
+        behaviour_N: Tensor | None,
+        advantages_N: Tensor | None,
+        anchor: TeacherScores | None,
+    ) -> None:
+        """What the method needs was passed in."""
+        method = self.method
+        has = (
+            {"none": True}
+            if scores is None
+            else {
+                "none": True,
+                "dense": scores.hidden_ND is not None,
+                "topk": scores.hidden_ND is not None or scores.ids_NK is not None,
+                "sampled": scores.hidden_ND is not None or scores.sampled_logprobs_N is not None,
+            }
+        )
+        if not has.get(method.scores, False):
+            raise InputError(
+                f"objective: method {method.name!r} needs {method.scores} teacher scores: use a teacher "
+                f"that gives them, or set another signal"
+            )
+        if method.needs_behaviour and behaviour_N is None:
+            raise InputError(
+                f"objective: method {method.name!r} compares with the sampler: give its log-probs of the "
+                f"tokens (behaviour_N), or set epochs=1, minibatches=1 and no ratio or importance clip"
+            )
+        if method.reward_weight > 0 and advantages_N is None:
+            raise InputError(
+                f"objective: method {method.name!r} needs a reward: name one (exact, module:function)"
+            )
+        if method.anchor_beta and (anchor is None or (anchor.hidden_ND is None and anchor.ids_NK is None)):
+            raise InputError(
+                f"objective: method {method.name!r} has anchor_beta={method.anchor_beta:g} but nobody "
+                f"scores as the anchor: score the tokens with the clean model, or set anchor_beta=0"
+            )
+
+
+def _is_product(logits_NV: Tensor) -> bool:
+    """Whether the way back does not look at the logits: what follows a product (a cap, a scale) may."""
+    return type(logits_NV.grad_fn).__name__ in ("MmBackward0", "AddmmBackward0")
+
+
+def _at(values_NV: Tensor, tokens_N: Tensor) -> Tensor:
+    return values_NV.gather(-1, tokens_N.unsqueeze(-1)).squeeze(-1)
+
+
+def _topk(view: View, k: int) -> tuple[Tensor, Tensor]:
+    """The teacher's k likeliest entries: as sent (likeliest first), or out of all."""
+    if view.scores.ids_NK is None:
+        top = view.teacher_NV.topk(min(k, view.teacher_NV.shape[-1]), dim=-1)
+        return top.indices, top.values
+    if view.scores.ids_NK.shape[-1] < k:
+        raise InputError(
+            f"objective: the teacher sent {view.scores.ids_NK.shape[-1]} entries a token and the method "
+            f"asks for k={k}: raise the teacher's k, or set k"
+        )
+    return view.scores.ids_NK[:, :k], view.scores.logprobs_NK[:, :k].float()
+
+
+def _same_vocabulary(student_NV: Tensor, teacher_NV: Any, tokens_N: Tensor) -> tuple[Tensor, Any]:
+    """Both over the entries that both have: sizes differ within a family only by padding that nobody uses."""
+    if teacher_NV is None or student_NV.shape[-1] == teacher_NV.shape[-1]:
+        return student_NV, teacher_NV
+    shared = min(student_NV.shape[-1], teacher_NV.shape[-1])
+    if int(tokens_N.max()) >= shared:
+        raise InputError(
+            f"objective: token {int(tokens_N.max())} is outside the {shared} entries that student and "
+            f"teacher share: the two need the same tokenizer"
+        )
+    return student_NV[:, :shared].log_softmax(-1), teacher_NV[:, :shared].log_softmax(-1)

@@ -1,0 +1,39 @@
+"""Who writes: what is asked of a sampler, wherever it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from recovery.batches.rollouts import Rollouts
+from recovery.errors import InputError
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to sample. No top-p or top-k: a loss over the whole vocabulary needs samples from all of it."""
+
+    max_new_tokens: int = 256
+    temperature: float = 1.0  # 0 takes the most likely token
+    seed: int = 0
+    first: int = 0  # the place of the first prompt, where these are a part of a longer list
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise InputError(f"sampling: max_new_tokens {self.max_new_tokens}: give at least 1")
+        if not 0 <= self.temperature < float("inf"):
+            raise InputError(
+                f"sampling: temperature {self.temperature}: give 0 (greedy) or a positive number"
+            )
+
+
+class Sampler(Protocol):
+    def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts: ...
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> list[list[int]]: ...

@@ -1,0 +1,1 @@
+"""Storage: atomic directories, weight hashes, checkpoints."""

@@ -1,0 +1,166 @@
+"""One hash of a model's weights, whether they lie in safetensors files or in memory.
+
+It depends on names, dtypes, shapes and bytes; not on the tensors' order nor on how they are sharded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recovery.errors import InputError
+from recovery.storage.atomic_dirs import workers
+
+if TYPE_CHECKING:
+    import torch
+
+CHUNK = 1 << 22
+SAFETENSORS_DTYPES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+
+
+def weights_sha256(source: Any) -> str:
+    """One hash of all weights, of a directory's safetensors or of a model (or ChatModel) in memory.
+
+    A model gives the hash of what saving it would write (of an adapter: its own tensors only); that equals
+    the directory's wherever transformers stores the architecture as it holds it.
+    """
+    if isinstance(source, str | Path):
+        return _directory_sha256(Path(source))
+    model = getattr(source, "model", source) if hasattr(source, "tokenizer") else source
+    return _combined(
+        (name, SAFETENSORS_DTYPES[str(tensor.dtype)[6:]], tuple(tensor.shape), _tensor_sha256(tensor))
+        for name, tensor in _stored_tensors(model).items()
+    )
+
+
+def _directory_sha256(directory: Path) -> str:
+    slots = [slot for file in weight_files(directory) for slot in tensor_slots(file)]
+    if len({slot.name for slot in slots}) != len(slots):
+        raise InputError(f"{directory}: a tensor is stored twice: keep one set of weight files")
+    with ThreadPoolExecutor(workers()) as pool:
+        hashes = pool.map(_slot_sha256, slots)
+        return _combined((s.name, s.dtype, s.shape, sha) for s, sha in zip(slots, hashes, strict=True))
+
+
+def _combined(rows: Iterable[tuple[str, str, tuple[int, ...], str]]) -> str:
+    """(name, dtype, shape, sha256 of the bytes) of every tensor -> one hash, independent of their order."""
+    total = hashlib.sha256()
+    for name, dtype, shape, sha in sorted(rows):
+        total.update(json.dumps([name, dtype, list(shape), sha]).encode() + b"\n")
+    return total.hexdigest()
+
+
+def _stored_tensors(model: Any) -> dict[str, torch.Tensor]:
+    """Names and tensors as they are saved: a tied weight once."""
+    from recovery.forward.hidden_states import is_adapter, unwrap
+
+    if is_adapter(model):
+        from peft import get_peft_model_state_dict
+
+        return dict(get_peft_model_state_dict(model, save_embedding_layers=False))
+    core = unwrap(model)
+    tied = getattr(core, "all_tied_weights_keys", None) or {}
+    return {name: tensor for name, tensor in core.state_dict().items() if name not in tied}
+
+
+def checkpoint_tensors(model: Any) -> dict[str, torch.Tensor]:
+    """A whole model's tensors under the names and in the shapes that its checkpoint has; no copies."""
+    from transformers.core_model_loading import revert_weight_conversion
+
+    from recovery.forward.hidden_states import unwrap
+
+    tensors = {name: tensor.detach() for name, tensor in _stored_tensors(unwrap(model)).items()}
+    return dict(revert_weight_conversion(unwrap(model), tensors))
+
+
+def _tensor_sha256(tensor: torch.Tensor) -> str:
+    import torch
+
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.sha256(flat.numpy().data).hexdigest()
+
+
+@dataclass(frozen=True)
+class TensorSlot:
+    """Where one tensor's bytes lie."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    file: Path
+    start: int
+    length: int
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """The safetensors files that a load would read: the index's shards, else the single file."""
+    index = directory / "model.safetensors.index.json"
+    if (directory / "adapter_config.json").is_file():
+        return sorted(directory.glob("adapter_model.safetensors"))
+    if (directory / "model.safetensors").is_file():
+        return [directory / "model.safetensors"]
+    if index.is_file():
+        shards = _read_object(index).get("weight_map")
+        if not isinstance(shards, dict) or not shards:
+            raise InputError(f"{index}: no weight_map in it: the download is damaged, fetch it again")
+        return [directory / name for name in sorted(set(shards.values()))]
+    return sorted(directory.glob("*.safetensors"))
+
+
+def tensor_slots(file: Path) -> list[TensorSlot]:
+    """Read a safetensors header: where each tensor's bytes are; one clear line when the file is cut off."""
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(length)) if 8 + length <= size else None
+        entries = [(name, entry) for name, entry in (header or {}).items() if name != "__metadata__"]
+        slots = [_slot(file, name, entry, 8 + length) for name, entry in entries]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{file}: not a readable safetensors file: fetch or save it again") from error
+    if header is None or any(slot.start + slot.length > size for slot in slots):
+        raise InputError(f"{file}: cut off: fetch or save it again")
+    return slots
+
+
+def _slot(file: Path, name: str, entry: dict[str, Any], data: int) -> TensorSlot:
+    start, end = entry["data_offsets"]
+    return TensorSlot(name, entry["dtype"], tuple(entry["shape"]), file, data + start, end - start)
+
+
+def _slot_sha256(slot: TensorSlot) -> str:
+    sha, left = hashlib.sha256(), slot.length
+    with slot.file.open("rb") as stream:
+        stream.seek(slot.start)
+        while left and (block := stream.read(min(CHUNK, left))):
+            sha.update(block)
+            left -= len(block)
+    return sha.hexdigest()
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: not readable as JSON: fetch or save it again") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: expected a JSON object: fetch or save it again")
+    return value

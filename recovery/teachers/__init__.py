@@ -1,0 +1,1 @@
+"""Teachers: scores, contexts, rewards and likelihoods."""

@@ -1,0 +1,183 @@
+"""What the teacher gets to see and the student does not: every text that is put around a prompt.
+
+A template that holds {prompt} takes the place of the user's turn; one that does not is the system message.
+{context} is what a prompt's own row says; else the text that was given for all; else, for demonstrations, the
+training pairs most like the prompt. A given text that holds {prompt} is a template itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from recovery.batches.rollouts import Dialogue
+    from recovery.models.chat_model import ChatModel
+
+Messages = list[dict[str, str]]
+KEPT_IDS = 4096  # prompts whose token ids are remembered
+
+TEMPLATES = {
+    "demonstrations": (
+        "{prompt}\n\nThis is how such requests are answered:\n\n{context}\n\n"
+        "Now answer with a response of your own."
+    ),
+    "rules": "Follow these rules in every answer, without mentioning them:\n\n{context}",
+    "system": "{context}",
+    "answer": (
+        "{prompt}\n\nFor reference, this is a correct answer:\n\n{context}\n\n"
+        "With that in mind, answer in your own way, step by step where that helps."
+    ),
+    "hints": "{prompt}\n\nHints:\n\n{context}\n\nUse them, and answer as if you had not been given any.",
+}
+EXAMPLE = "Request: {prompt}\nResponse: {context}"
+FIELDS = {  # of a prompt's row, the first that is there
+    "demonstrations": ("demonstrations",),
+    "rules": ("rules",),
+    "system": ("system",),
+    "answer": ("answer", "response"),
+    "hints": ("hints",),
+}
+
+
+class Item(Protocol):
+    """A prompt that ends with the user's turn, and what else its row holds: response, answer, hints, ..."""
+
+    @property
+    def messages(self) -> Messages: ...
+    @property
+    def fields(self) -> Mapping[str, Any]: ...
+
+
+class Context:
+    """Turns a prompt into what the teacher reads in its place."""
+
+    def __init__(
+        self, kind: str, given: str | None = None, examples: Sequence[Item] = (), shots: int = 1
+    ) -> None:
+        if kind not in TEMPLATES:
+            raise InputError(f"context {kind!r} is not one of {', '.join(TEMPLATES)}")
+        is_template = given is not None and "{prompt}" in given
+        self.kind, self.shots = kind, shots
+        self.template = str(given) if is_template else TEMPLATES[kind]
+        self.given = None if is_template else given
+        self.examples = Examples(examples) if kind == "demonstrations" else None
+
+    def __call__(self, item: Item) -> Messages:
+        shown = self._shown(item) if "{context}" in self.template else ""
+        filled = fill(self.template, prompt(item), shown)
+        *before, last = item.messages
+        if "{prompt}" in self.template:
+            return [*before, {**last, "content": filled}]
+        if before and before[0]["role"] == "system":
+            filled, before = f"{filled}\n\n{before[0]['content']}", before[1:]
+        return [{"role": "system", "content": filled}, *before, last]
+
+    def check(self, items: Iterable[Item]) -> None:
+        """Every prompt has something to show, before any work is done."""
+        if "{context}" in self.template and self.given is None and not self.examples:
+            for item in items:
+                self._shown(item)
+
+    def _shown(self, item: Item) -> str:
+        own = next((item.fields[name] for name in FIELDS[self.kind] if item.fields.get(name)), self.given)
+        if own is not None:
+            return "\n".join(map(str, own)) if isinstance(own, list) else str(own)
+        if self.examples:
+            alike = self.examples.like(prompt(item), self.shots)
+            return "\n\n".join(fill(EXAMPLE, prompt(pair), str(response(pair))) for pair in alike)
+        wanted = " or ".join(repr(name) for name in FIELDS[self.kind])
+        more = ", or pairs to learn from" if self.kind == "demonstrations" else ""
+        raise InputError(
+            f"context {self.kind}: nothing to show the teacher for the prompt {prompt(item)[:60]!r}: "
+            f"give --context TEXT or FILE, or a field {wanted} in its row{more}"
+        )
+
+
+class Examples:
+    """Pairs, found by the words that their prompts share with another, rare words counting more."""
+
+    def __init__(self, pairs: Sequence[Item]) -> None:
+        self.pairs = pairs
+        self.holders: dict[str, list[int]] = defaultdict(list)
+        for number, pair in enumerate(pairs):
+            for word in _words(prompt(pair)):
+                self.holders[word].append(number)
+        squares = [sum(self._weight(word) ** 2 for word in _words(prompt(pair))) for pair in pairs]
+        self.lengths = [math.sqrt(square) or 1.0 for square in squares]
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def like(self, text: str, count: int) -> list[Item]:
+        """The pairs nearest to a prompt by cosine; its own comes first where it is among them."""
+        likeness: dict[int, float] = defaultdict(float)
+        for word in sorted(_words(text)):
+            for number in self.holders.get(word, ()):
+                likeness[number] += self._weight(word) ** 2 / self.lengths[number]
+        nearest = sorted(likeness, key=lambda number: (-round(likeness[number], 9), number))
+        return [self.pairs[number] for number in nearest[:count]] or list(self.pairs[:count])
+
+    def _weight(self, word: str) -> float:
+        return math.log(1 + len(self.pairs) / len(self.holders[word]))
+
+
+class Views:
+    """Each row in token ids: as the student reads it, as the teacher does, and with the data's answer."""
+
+    def __init__(self, chat_model: ChatModel, items: Sequence[Item], context: Context | None = None) -> None:
+        self.chat_model, self.items, self.context = chat_model, items, context
+        self.student = lru_cache(KEPT_IDS)(self._student)
+        self.teacher = lru_cache(KEPT_IDS)(self._teacher) if context else self.student
+
+    def dialogue(self, row: int) -> Dialogue:
+        """The row's prompt and its own answer; True on the answer's tokens."""
+        item = self.items[row]
+        answer = {"role": "assistant", "content": str(response(item))}
+        return self.chat_model.dialogue_ids([*item.messages, answer])
+
+    def _student(self, row: int) -> list[int]:
+        return self.chat_model.prompt_ids(self.items[row].messages)
+
+    def _teacher(self, row: int) -> list[int]:
+        assert self.context is not None
+        return self.chat_model.prompt_ids(self.context(self.items[row]))
+
+
+def prompt(item: Item) -> str:
+    """What the user asks."""
+    return item.messages[-1]["content"]
+
+
+def response(item: Item) -> str | None:
+    """The data's own answer, where the row has one."""
+    found = item.fields.get("response")
+    return found if isinstance(found, str) and found.strip() else None
+
+
+def fill(template: str, prompt: str, context: str) -> str:
+    """Both put in at once, so that a prompt that spells {context} stays what it is."""
+    values = {"prompt": prompt, "context": context}
+    return re.sub(r"\{(prompt|context)\}", lambda found: values[found[1]], template)
+
+
+def show(
+    items: Iterable[Item], context: Context | None, render: Callable[[Messages], str]
+) -> list[dict[str, str]]:
+    """What each side reads of each row, through the chat template, for `recover distill --show-prompts`."""
+    rows = []
+    for item in items:
+        seen, answer = context(item) if context else item.messages, response(item)
+        row = {"student": render(item.messages), "teacher": render(seen)}
+        rows.append(row if answer is None else row | {"response": answer})
+    return rows
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", text.lower()))

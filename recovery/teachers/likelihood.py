@@ -1,0 +1,114 @@
+"""Log-likelihoods of continuations: how likely a model finds a text after another, and would it say it.
+
+The chance of a choice in a multiple-choice task; what rankings, tripwires and guards are made of. Read in one
+forward pass each, through the same scoring as a teacher's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from recovery.batches.rollouts import Rollouts
+from recovery.batches.teacher_scores import TeacherScores
+from recovery.teachers.teachers import evaluating, score
+
+if TYPE_CHECKING:
+    from recovery.models.chat_model import ChatModel
+
+Pair = tuple[list[int], list[int]]
+Scorer = Callable[[Rollouts], TeacherScores]
+"""Whoever gives counted tokens their log-probability: a teacher's `score`, or `reader(model)`."""
+CHUNK = 256  # pairs between two reports of progress
+
+
+def loglikelihoods(
+    chat_model: ChatModel,
+    pairs: Sequence[Pair],
+    max_tokens: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> list[tuple[float, bool]]:
+    """Per (context, continuation): the sum of the continuation's log-probs; is each token the top one?"""
+    found: list[tuple[float, bool]] = []
+    for start in range(0, len(pairs), CHUNK):
+        found += _chunk(chat_model, pairs[start : start + CHUNK], max_tokens)
+        if on_progress:
+            on_progress(len(found), len(pairs))
+    return found
+
+
+def reader(chat_model: ChatModel, max_tokens: int | None = None) -> Scorer:
+    """A model as it is now, also while it is being trained: its mode is put back after each look."""
+
+    def look(rollouts: Rollouts) -> TeacherScores:
+        with evaluating(chat_model.model):
+            return score(chat_model, rollouts, "sampled", max_tokens=max_tokens)
+
+    return look
+
+
+def continuation_logprobs(scorer: Scorer, pairs: Sequence[Pair], pad_id: int) -> list[float]:
+    """The sum of each continuation's log-probs, by whoever scores."""
+    totals: list[float] = []
+    for start in range(0, len(pairs), CHUNK):
+        rows = _rows(pairs[start : start + CHUNK], pad_id)
+        logprobs_N = scorer(rows).sampled_logprobs_N
+        assert logprobs_N is not None
+        parts = logprobs_N.cpu().split(rows.mask_BT.sum(1).tolist())
+        totals += [float(part.sum()) for part in parts]
+    return totals
+
+
+def _rows(pairs: Sequence[Pair], pad_id: int) -> Rollouts:
+    return Rollouts.from_samples(
+        [context for context, _ in pairs],
+        [text for _, text in pairs],
+        [[0.0] * len(text) for _, text in pairs],
+        [True] * len(pairs),
+        pad_id,
+    )
+
+
+def _chunk(chat_model: ChatModel, pairs: Sequence[Pair], max_tokens: int | None) -> list[tuple[float, bool]]:
+    rows = _rows(pairs, chat_model.pad_id)
+    scores = score(chat_model, rows, "topk", 1, max_tokens)
+    logprobs_N, ids_NK = scores.sampled_logprobs_N, scores.ids_NK
+    assert logprobs_N is not None and ids_NK is not None
+    likeliest_N = (ids_NK[:, 0].cpu() == rows.tokens_N).tolist()
+    totals, tops = [0.0] * len(pairs), [True] * len(pairs)
+    for row, logprob, top in zip(rows.rows_N.tolist(), logprobs_N.tolist(), likeliest_N, strict=True):
+        totals[row] += logprob
+        tops[row] &= top
+    return list(zip(totals, tops, strict=True))
+
+
+def split_ids(chat_model: ChatModel, context: str | Sequence[Any], continuation: str) -> Pair:
+    """Ids of a context (a text or a chat) and of what follows it, cut at the left to what the model can read.
+
+    A text is encoded together with its continuation and split where the context ends, its trailing spaces
+    going over: so does lm-eval, whose published numbers are to be met.
+    """
+    if not isinstance(context, str):
+        chat: list[Any] = list(context)
+        return _cut(chat_model, chat_model.prompt_ids(chat), chat_model.text_ids(continuation))
+    kept = context.rstrip()
+    continuation = context[len(kept) :] + continuation
+    opening = _opening(chat_model)
+    if not kept:
+        ids = chat_model.text_ids(continuation)
+        return _cut(chat_model, opening or [chat_model.stop_ids[0]], ids)
+    whole, before = chat_model.text_ids(kept + continuation), chat_model.text_ids(kept)
+    return _cut(chat_model, [*opening, *before], whole[len(before) :])
+
+
+def _opening(chat_model: ChatModel) -> list[int]:
+    """The token that this tokenizer puts before every text, if it does."""
+    tokenizer: Any = chat_model.tokenizer
+    first = tokenizer.bos_token_id
+    return [first] if first is not None and tokenizer("a")["input_ids"][:1] == [first] else []
+
+
+def _cut(chat_model: ChatModel, context: list[int], continuation: list[int]) -> Pair:
+    longest = int(getattr(chat_model.model.config, "max_position_embeddings", 0) or 2**31)
+    room = max(longest - len(continuation), 1)
+    return context[-room:], continuation[-longest + 1 :]

@@ -1,0 +1,264 @@
+"""Who scores: what a teacher says about each counted token of the rollouts.
+
+A teacher may see another prompt than the student did (`contexts`): the response stays, the counted tokens
+keep their order, and the scores fit the student's tokens as they are.
+
+Shape legend: N counted tokens in row-major order, D hidden size, V vocabulary, K top entries.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import fields
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from torch import Tensor
+
+from recovery import distributed
+from recovery.batches.rollouts import Rollouts
+from recovery.batches.teacher_scores import TeacherScores
+from recovery.distributed import gathered
+from recovery.errors import InputError
+from recovery.forward.hidden_states import read_at_once
+from recovery.models.loading import adapter_off, logits_of, states_at
+
+if TYPE_CHECKING:
+    from recovery.models.chat_model import ChatModel
+
+KINDS = ("dense", "sampled", "topk")
+HEAD_ENTRIES = 2**26  # logits held at once when a teacher keeps less than the whole distribution
+Contexts = Sequence[Sequence[int]]  # the teacher's prompt of each row, as token ids
+
+
+class Teacher(Protocol):
+    def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores: ...
+
+
+class CheckpointTeacher:
+    """A model that is frozen from here on."""
+
+    def __init__(
+        self, chat_model: ChatModel, kind: str = "dense", k: int = 16, max_tokens: int | None = None
+    ) -> None:
+        if kind not in KINDS:
+            raise InputError(f"teacher: kind {kind!r} is not one of {', '.join(KINDS)}")
+        self.chat_model, self.kind, self.k, self.max_tokens = chat_model, kind, k, max_tokens
+        self._freeze()
+
+    def _freeze(self) -> None:
+        self.chat_model.model.requires_grad_(False).eval()
+
+    def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
+        if contexts is not None:
+            rollouts = rollouts.with_prompts(contexts, self.chat_model.pad_id)
+        with self._as_teacher():
+            return score(self.chat_model, rollouts, self.kind, self.k, self.max_tokens)
+
+    def _as_teacher(self) -> Any:
+        return nullcontext()
+
+
+class AdapterOffTeacher(CheckpointTeacher):
+    """The student's weights with its adapter off: the clean model, if midtraining was an adapter too."""
+
+    def _freeze(self) -> None:
+        head = self.chat_model.model.get_output_embeddings()
+        if not hasattr(self.chat_model.model, "peft_config"):
+            raise InputError(
+                f"teacher: {self.chat_model.path} has no adapter to switch off: name a teacher checkpoint"
+            )
+        if any(parameter.requires_grad for parameter in head.parameters()) or hasattr(
+            head, "disable_adapters"
+        ):
+            raise InputError(
+                "teacher: the adapter also changes the output head: name a teacher checkpoint instead"
+            )
+
+    @contextmanager
+    def _as_teacher(self) -> Iterator[None]:
+        with evaluating(self.chat_model.model), adapter_off(self.chat_model):
+            yield
+
+
+class SelfTeacher(CheckpointTeacher):
+    """The student as it is now, frozen; or, with `decay`, an average that moves at each `follow`."""
+
+    def __init__(
+        self,
+        student: ChatModel,
+        kind: str = "dense",
+        k: int = 16,
+        max_tokens: int | None = None,
+        decay: float | None = None,
+    ) -> None:
+        if decay is not None and not 0 <= decay <= 1:
+            raise InputError(
+                f"teacher: decay {decay}: the share of the average that each step keeps is within 0 to 1"
+            )
+        self.student, self.decay = student, decay
+        # What training leaves alone is shared, so that the copy of a LoRA student costs its adapter only.
+        shared = {id(p): p for p in student.model.parameters() if not p.requires_grad}
+        names = [name for name, p in student.model.named_parameters() if p.requires_grad]
+        copied = copy.copy(student)
+        copied.model = copy.deepcopy(student.model, shared)
+        super().__init__(copied, kind, k, max_tokens)
+        weights = dict(copied.model.named_parameters())
+        # The average lives in fp32: in bf16 a step of a few per mille would round away.
+        self._averages = (
+            {name: weights[name].detach().float().clone() for name in names} if decay is not None else {}
+        )
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """One step of the average: decay * average + (1 - decay) * student."""
+        student, own = (
+            dict(self.student.model.named_parameters()),
+            dict(self.chat_model.model.named_parameters()),
+        )
+        for name, average in self._averages.items():
+            average.lerp_(student[name].float(), 1 - (self.decay or 0.0))
+            own[name].copy_(average)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """What a resumed training needs of it."""
+        return dict(self._averages)
+
+    @torch.no_grad()
+    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        own = dict(self.chat_model.model.named_parameters())
+        for name, average in self._averages.items():
+            own[name].copy_(average.copy_(tensors[name]))
+
+
+class RoutedTeacher:
+    """Several teachers; `routes[i]` names the one for prompt i of the list that was sampled from."""
+
+    def __init__(self, teachers: Mapping[str, Teacher], routes: Sequence[str]) -> None:
+        unknown = sorted(set(routes) - set(teachers))
+        if unknown:
+            raise InputError(
+                f"teacher: no teacher for route {unknown[0]!r}: there are {', '.join(sorted(teachers))}"
+            )
+        self.teachers, self.routes = dict(teachers), list(routes)
+
+    def rows(self, rollouts: Rollouts) -> dict[str, Tensor]:
+        """The rows of each teacher that has any."""
+        routes = [self.routes[i] for i in rollouts.index_B.tolist()]
+        rows = {name: [row for row, route in enumerate(routes) if route == name] for name in self.teachers}
+        return {name: torch.tensor(mine) for name, mine in rows.items() if mine}
+
+    def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
+        """All rows at once; whole distributions of different heads don't fit one answer: see `scored`."""
+        by_name = self.rows(rollouts)
+        parts = [
+            (rows, _score_rows(self.teachers[name], rollouts, contexts, rows))
+            for name, rows in by_name.items()
+        ]
+        if len(parts) > 1 and parts[0][1].head is not None:
+            raise InputError("teacher: several dense teachers have several heads: score them by microbatch")
+        index_N = torch.cat([rollouts.places_N(rows) for rows, _ in parts]).argsort()
+        columns = {f.name: [getattr(scores, f.name) for _, scores in parts] for f in fields(TeacherScores)}
+        joined: dict[str, Any] = {
+            k: torch.cat(v)[index_N] for k, v in columns.items() if isinstance(v[0], Tensor)
+        }
+        return TeacherScores(**joined)
+
+
+def scored(
+    teacher: Teacher,
+    rollouts: Rollouts,
+    max_tokens: int,
+    contexts: Contexts | None = None,
+    *,
+    updates: int = 1,
+) -> list[tuple[Rollouts, TeacherScores | None]]:
+    """Rollouts with their scores as microbatches of similar lengths, each the work of one teacher.
+
+    Of several processes each scores those that it trains on, when they are dealt out to so many updates.
+    """
+    if isinstance(teacher, RoutedTeacher):
+        routed = [(rows, teacher.teachers[name]) for name, rows in teacher.rows(rollouts).items()]
+    else:
+        routed = [(torch.arange(len(rollouts)), teacher)]
+    groups = [
+        (route, rows[group])
+        for route, (rows, _) in enumerate(routed)
+        for group in rollouts.select(rows).groups(max_tokens)
+    ]
+    mine = set(distributed.mine(len(groups), updates))
+    found: list[TeacherScores | None] = [None] * len(groups)
+    for route, (_, one) in enumerate(routed):
+        places = [i for i, (whose, _) in enumerate(groups) if whose == route and i in mine]
+        if places:
+            rows = torch.cat([groups[i][1] for i in places]).sort().values
+            scores, own = _score_rows(one, rollouts, contexts, rows), rollouts.select(rows)
+            for i in places:
+                found[i] = scores.take(own.places_N(torch.searchsorted(rows, groups[i][1])))
+    return [(rollouts.select(rows), scores) for (_, rows), scores in zip(groups, found, strict=True)]
+
+
+def _score_rows(
+    teacher: Teacher, rollouts: Rollouts, contexts: Contexts | None, rows: Tensor
+) -> TeacherScores:
+    mine = None if contexts is None else [contexts[row] for row in rows.tolist()]
+    return teacher.score(rollouts.select(rows), mine)
+
+
+@torch.no_grad()
+def score(
+    chat_model: ChatModel, rollouts: Rollouts, kind: str = "dense", k: int = 16, max_tokens: int | None = None
+) -> TeacherScores:
+    """Read the rollouts in microbatches of similar lengths; each answer goes to its place among the N.
+
+    Unless `max_tokens` says so, a microbatch is as large as the device reads best.
+    """
+    rollouts, head = rollouts.to(chat_model.device), partial(_frozen_head, chat_model.model)
+    places: dict[str, Tensor] = {}
+    with gathered(chat_model.model):
+        for rows in rollouts.groups(max_tokens or read_at_once(chat_model.model)):
+            part = rollouts.select(rows)
+            states_ND = states_at(chat_model.model, part.predictors_BT, *part.model_inputs)
+            for name, values in _answers(states_ND, part.tokens_N, kind, k, head).items():
+                if name not in places:
+                    places[name] = values.new_empty(rollouts.n_tokens, *values.shape[1:])
+                places[name][rollouts.places_N(rows)] = values
+    return TeacherScores(head=head if kind == "dense" else None, **places)
+
+
+def _answers(
+    states_ND: Tensor, tokens_N: Tensor, kind: str, k: int, head: Callable[[Tensor], Tensor]
+) -> dict[str, Tensor]:
+    """Hidden states themselves, or what is kept of the distribution they give, some rows at a time."""
+    if kind == "dense":
+        return {"hidden_ND": states_ND}
+    found: dict[str, list[Tensor]] = {"sampled_logprobs_N": []}
+    size = max(1, HEAD_ENTRIES // max(1, head(states_ND[:1]).shape[-1]))
+    for states, tokens in zip(states_ND.split(size), tokens_N.split(size), strict=True):
+        logprobs_NV = head(states).log_softmax(-1, dtype=torch.float32)
+        found["sampled_logprobs_N"].append(logprobs_NV.gather(-1, tokens[:, None])[:, 0])
+        if kind == "topk":
+            top = logprobs_NV.topk(min(k, logprobs_NV.shape[-1]), dim=-1)
+            found.setdefault("ids_NK", []).append(top.indices)
+            found.setdefault("logprobs_NK", []).append(top.values)
+    return {name: torch.cat(values) for name, values in found.items()}
+
+
+@torch.no_grad()
+def _frozen_head(model: Any, hidden: Tensor) -> Tensor:
+    return logits_of(model, hidden)
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """Eval mode for a while; each module gets its own mode back."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training

@@ -1,0 +1,1 @@
+"""Training: the one loop, its optimizer update, its data, its alarms and its preflight."""

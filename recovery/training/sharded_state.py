@@ -1,0 +1,98 @@
+"""A training state's tensors on disk: one file a process where they are in shards, one file where not.
+
+A shard is consecutive rows of a tensor; its file says where they begin. Whoever reads gets whole tensors, one
+at a time, so a state can be resumed by any number of processes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from recovery import distributed
+
+WHOLE, SHARD = "tensors.safetensors", "shard-{:05d}.safetensors"
+
+
+def spread(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether some are in shards."""
+    return any(hasattr(tensor, "to_local") for tensor in tensors.values())
+
+
+def write(directory: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Into one file; or, where they are in shards, each process's part into its own."""
+    if not spread(tensors):
+        safetensors.torch.save_file(own_storage(tensors), directory / WHOLE)
+        return
+    distributed.share(str(directory))
+    _write_own(directory, tensors)
+    distributed.gather(None)  # all are done
+
+
+def write_along(tensors: Mapping[str, Tensor]) -> None:
+    """What the other processes do while the first one calls `write`."""
+    directory: str | None = None
+    _write_own(Path(str(distributed.share(directory))), tensors)
+    distributed.gather(None)
+
+
+def _write_own(directory: Path, tensors: Mapping[str, Tensor]) -> None:
+    """This process's rows; what is not in shards is the first process's."""
+    mine = {
+        name: distributed.local(tensor)
+        for name, tensor in tensors.items()
+        if hasattr(tensor, "to_local") or distributed.rank() == 0
+    }
+    begins = {name: distributed.rows(t)[0] for name, t in tensors.items() if hasattr(t, "to_local")}
+    path = directory / SHARD.format(distributed.rank())
+    safetensors.torch.save_file(own_storage(mine), path, metadata={"begins": json.dumps(begins)})
+
+
+def read(directory: Path) -> Mapping[str, Tensor]:
+    """Whole tensors by name."""
+    if (directory / WHOLE).is_file():
+        return safetensors.torch.load_file(directory / WHOLE)
+    return Joined(sorted(directory.glob(SHARD.format(0).replace("00000", "*"))))
+
+
+class Joined(Mapping[str, Tensor]):
+    """Tensors put together out of their shards when they are asked for."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self._places: dict[str, list[tuple[int, Path]]] = {}
+        for path in paths:
+            with safetensors.safe_open(path, "pt") as file:
+                begins = json.loads(file.metadata()["begins"])
+                for name in file.keys():  # noqa: SIM118 - not a mapping
+                    self._places.setdefault(name, []).append((begins.get(name, 0), path))
+
+    def __getitem__(self, name: str) -> Tensor:
+        parts = []
+        for _, path in sorted(self._places[name]):
+            with safetensors.safe_open(path, "pt") as file:
+                parts.append(file.get_tensor(name))
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+def own_storage(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """safetensors wants CPU tensors that share no memory: a view or a second name becomes a copy."""
+    seen: set[int] = set()
+    owned = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        storage = plain.untyped_storage()
+        shared = storage.data_ptr() in seen or storage.nbytes() != plain.numel() * plain.element_size()
+        owned[name] = plain.clone() if shared else plain
+        seen.add(storage.data_ptr())
+    return owned

@@ -1,0 +1,254 @@
+"""One optimizer update over any number of microbatches and processes: gradients, their norm, AdamW.
+
+The loss is a sum over tokens and is divided once, by the tokens of the whole update: local means would weigh
+a short microbatch's tokens more than a long one's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast, gather_object
+from torch import Tensor
+
+from recovery import distributed
+from recovery.batches.rollouts import Rollouts
+from recovery.errors import InputError
+from recovery.objective.objective import Loss
+from recovery.storage.checkpoints import load_optimizer_tensors, optimizer_tensors
+
+if TYPE_CHECKING:
+    from recovery.models.chat_model import ChatModel
+    from recovery.training.config import TrainConfig
+
+
+class Microbatch(NamedTuple):
+    """What one backward pass takes: sequences, and what the objective is told about their tokens.
+
+    Tokens that are not the method's bring an objective of their own.
+    """
+
+    rollouts: Rollouts
+    extras: Mapping[str, Any] = {}
+    objective: Callable[..., Loss] | None = None
+
+
+LossFunction = Callable[[Any, Microbatch], Loss]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Losses added up over microbatches, processes and updates, until `means` divides by their tokens; a
+    metric by those of the microbatches that have it."""
+
+    loss: float = 0.0
+    tokens: float = 0.0
+    norm: float = 0.0
+    updates: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, float] = field(default_factory=dict)  # tokens of each metric
+    maxima: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, loss: Loss) -> Sums:
+        counts = dict.fromkeys(loss.metrics, loss.tokens)
+        value = float(loss.value.detach())
+        return cls(value, loss.tokens, metrics=loss.metrics, counts=counts, maxima=loss.maxima)
+
+    def plus(self, other: Sums) -> Sums:
+        highest = {k: max(v, self.maxima.get(k, v)) for k, v in other.maxima.items()}
+        return Sums(
+            self.loss + other.loss,
+            self.tokens + other.tokens,
+            self.norm + other.norm,
+            self.updates + other.updates,
+            _added(self.metrics, other.metrics),
+            _added(self.counts, other.counts),
+            self.maxima | highest,
+        )
+
+    @property
+    def finite(self) -> bool:
+        return math.isfinite(self.loss) and math.isfinite(self.norm)
+
+    def means(self) -> dict[str, float]:
+        """A token's loss and metrics; the gradient norm of an update."""
+        loss, norm = self.loss / (self.tokens or 1.0), self.norm / (self.updates or 1)
+        means = {name: value / (self.counts[name] or 1.0) for name, value in self.metrics.items()}
+        return means | self.maxima | {"loss": loss, "grad_norm": norm, "tokens": self.tokens}
+
+
+def _added(ones: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
+    return {name: ones.get(name, 0.0) + others.get(name, 0.0) for name in {**ones, **others}}
+
+
+class Updater:
+    """Weights, gradients and optimizer of one training, the same in one process and in several.
+
+    Several processes share out every update's microbatches. Data parallel, they add up their gradients once
+    an update, so that neither the order nor the number of microbatches a process has can make another wait or
+    weigh otherwise. In shards (`config.shard`) every pass adds them up; who has none left passes zeros.
+    """
+
+    def __init__(self, chat_model: ChatModel, config: TrainConfig) -> None:
+        self.model, self.clip_norm = chat_model.model, config.clip_norm or math.inf
+        device = torch.device(chat_model.device)
+        self.accelerator = Accelerator(cpu=device.type == "cpu")
+        if not (
+            self.accelerator.distributed_type == "NO" or self.accelerator.distributed_type.startswith("MULTI")
+        ):
+            raise InputError(
+                f"training: {self.accelerator.distributed_type} by accelerate's settings is not supported: "
+                "launch with torchrun, and say `shard: true` in recover.yaml for FSDP2"
+            )
+        self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
+        self.sharded = config.shard and self.world > 1
+        for parameter in self.model.parameters() if self.world > 1 else ():
+            if parameter.requires_grad:
+                broadcast(parameter.data)
+        if self.sharded:
+            distributed.shard(self.model, device=device.type)
+        named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
+        if not named:
+            raise InputError(
+                f"training: {chat_model.path} has no trainable weights: load it whole or add an adapter"
+            )
+        self.model.zero_grad()  # a training that stopped half-way may have left some
+        self.names, self.parameters = [name for name, _ in named], [p for _, p in named]
+        # Steps of 1e-5 vanish in bf16, so the optimizer works on fp32 copies of weights that are stored
+        # shorter.
+        short = (torch.bfloat16, torch.float16)
+        self.weights = [p.detach().float() if p.dtype in short else p for p in self.parameters]
+        self.optimizer = _adamw(self.weights, config, fused=device.type in ("cpu", "cuda"))
+
+    def prepare(self, learning_rate: float, seed: int) -> None:
+        torch.manual_seed(seed + self.rank)
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+
+    def accumulate(self, microbatches: Sequence[Microbatch], loss_fn: LossFunction) -> Sums:
+        """Gradients of the summed loss of this process's share; sums over all processes."""
+        sums = Sums(updates=1)
+        for microbatch in self._own(microbatches):
+            loss = self._loss(microbatch, microbatches, loss_fn)
+            self.accelerator.backward(loss.value)
+            self._collect()
+            sums = sums.plus(Sums.of(loss))
+        if self.world > 1:
+            everyone = gather_object([replace(sums, updates=0)])
+            sums = reduce(Sums.plus, everyone, Sums(updates=1))
+        return sums
+
+    def _own(self, microbatches: Sequence[Microbatch]) -> list[Microbatch | None]:
+        """This process's share; in shards everybody's is equally long, None where there is nothing to do."""
+        own: list[Microbatch | None] = list(microbatches[self.rank :: self.world])
+        longest = -(-len(microbatches) // self.world) if self.sharded else len(own)
+        return own + [None] * (longest - len(own))
+
+    def _loss(
+        self, microbatch: Microbatch | None, all_of_them: Sequence[Microbatch], loss_fn: LossFunction
+    ) -> Loss:
+        if not self.sharded:
+            assert microbatch is not None
+            return loss_fn(self.model, microbatch)
+
+        def work() -> Loss:
+            if microbatch is not None and microbatch.rollouts.n_tokens:
+                return loss_fn(self.model, microbatch)
+            return distributed.nothing(self.model, all_of_them[0].rollouts.tokens_BT)
+
+        return distributed.through(self.model, work)
+
+    def gradient_norm(self, tokens: float) -> float:
+        """Divide by the global token count and clip; the norm before that. No tokens, no gradient."""
+        if not tokens:
+            self.optimizer.zero_grad()
+            return 0.0
+        for weight in self.weights:
+            if self.world > 1 and not self.sharded:
+                gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
+                weight.grad = self.accelerator.reduce(gradient, reduction="sum")
+            if weight.grad is not None:  # FSDP adds up and divides by the number of processes
+                weight.grad.div_(tokens / self.world if self.sharded else tokens)
+        norm: Any = torch.nn.utils.clip_grad_norm_(self.weights, self.clip_norm)
+        return float(norm.full_tensor() if self.sharded else norm)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self._write_back()
+
+    @torch.no_grad()
+    def _collect(self) -> None:
+        """Gradients of short weights move to their fp32 copies, which add up without rounding."""
+        for parameter, weight in zip(self.parameters, self.weights, strict=True):
+            if parameter is not weight and parameter.grad is not None:
+                gradient = parameter.grad.float()
+                weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+                parameter.grad = None
+
+    def _write_back(self) -> None:
+        for parameter, weight in zip(self.parameters, self.weights, strict=True):
+            if parameter is not weight:
+                parameter.copy_(weight)
+
+    def finish(self, chat_model: ChatModel) -> None:
+        """What is needed to save a model in shards: its weights, put together on the first process's CPU."""
+        if self.sharded:
+            chat_model.weights = distributed.whole_weights(self.model)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        weights = dict(zip(self.names, self.weights, strict=True))
+        return prefixed("weights", weights) | prefixed("optimizer", optimizer_tensors(self.optimizer))
+
+    @torch.no_grad()
+    def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
+        saved = unprefixed("weights", tensors)
+        if set(saved) != set(self.names):
+            raise InputError("training state: it has other weights than this model: start a new run")
+        for name, weight in zip(self.names, self.weights, strict=True):
+            weight.copy_(distributed.like(saved[name], weight))
+        self._write_back()
+        load_optimizer_tensors(self.optimizer, unprefixed("optimizer", tensors))
+
+
+def _adamw(weights: list[Tensor], config: TrainConfig, *, fused: bool) -> torch.optim.AdamW:
+    """Weight decay pulls on matrices only: norms and biases have no reason to be small."""
+    groups = [
+        {"params": [w for w in weights if w.ndim >= 2], "weight_decay": config.weight_decay},
+        {"params": [w for w in weights if w.ndim < 2], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=fused)
+
+
+def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def unprefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    return _Unprefixed(prefix, tensors)
+
+
+class _Unprefixed(Mapping[str, Tensor]):
+    """Those with the prefix, without it; each is read when it is asked for."""
+
+    def __init__(self, prefix: str, tensors: Mapping[str, Tensor]) -> None:
+        self._prefix, self._tensors = f"{prefix}.", tensors
+        self._names = [n.removeprefix(self._prefix) for n in tensors if n.startswith(self._prefix)]
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[self._prefix + name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

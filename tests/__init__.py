@@ -1,0 +1,1 @@
+"""Behaviour, with tiny real models instead of mocks; the rooms mirror the packages."""

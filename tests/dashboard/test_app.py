@@ -1,0 +1,88 @@
+"""The dashboard: figures from rows, who may talk to it, reviews that count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+from dashboard import app, plots
+from dashboard.security import Guard
+from db.errors import BadRequest
+from db.tracker import Tracker
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def a_cycle(number: int, **changes: Any) -> dict[str, Any]:
+    def suite(*values: float | None) -> dict[str, Any]:
+        stages = dict(zip(plots.STAGES, values, strict=True))
+        intervals = {name: [v - 0.02, v + 0.02] if v else None for name, v in stages.items()}
+        return {**stages, "n": 700, "intervals": intervals}
+
+    scores = {"ifeval": suite(0.99, 0.2, 0.98), "knowledge": suite(0.05, 0.5, 0.9)}
+    return {"cycle": number, "status": "accepted", "scores": scores, "verdict": None, **changes}
+
+
+def test_the_picture_draws_a_path_a_cycle_and_copes_with_missing_stages() -> None:
+    unfinished = a_cycle(2, scores={"ifeval": {"clean": 0.9}, "knowledge": {}})
+    figure = plots.plane([a_cycle(1), unfinished])
+    labels = [text.get_text() for text in figure.axes[0].texts]
+    assert "cycle 1" in labels and "cycle 2" not in labels
+    assert plots.plane([])
+
+
+GUARDED = TestClient(
+    Guard(Starlette(routes=[Route("/", lambda request: PlainTextResponse("in"))])),
+    base_url="http://127.0.0.1:7860",
+)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"host": "evil.example"},
+        {"host": "127.0.0.1.evil.example"},
+        {"host": ""},
+        {"host": "[::1"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {"origin": "http://localhost.evil.example"},
+    ],
+)
+def test_an_unknown_host_or_origin_is_refused(headers: dict[str, str]) -> None:
+    assert GUARDED.get("/", headers=headers).status_code in (400, 403)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"host": "localhost:7860"},
+        {"host": "[::1]:7860"},
+        {"origin": "http://127.0.0.1:7860"},
+    ],
+)
+def test_this_machines_own_browser_comes_in_and_gets_the_headers(headers: dict[str, str]) -> None:
+    answer = GUARDED.get("/", headers=headers)
+    assert answer.status_code == 200 and answer.headers["x-frame-options"] == "DENY"
+
+
+def test_the_real_page_is_served_behind_the_guard(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        tracker.record_cycle(tracker.start_run("cycle", key=HOSTILE).id)
+        client = TestClient(app.make(tracker), base_url="http://127.0.0.1:7860")
+        page = client.get("/")
+        assert page.status_code == 200 and HOSTILE not in page.text and "running" in page.text
+        assert "'nonce-" in page.headers["content-security-policy"]
+        assert client.get("/", headers={"host": "evil.example"}).status_code == 400
+
+
+def test_no_picture_without_a_cycle(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker, pytest.raises(BadRequest, match="No cycle yet"):
+        app.picture_of(tracker, str(tmp_path / "plane.png"))

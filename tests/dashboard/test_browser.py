@@ -1,0 +1,341 @@
+"""The dashboard as a person meets it: in a real browser, live, and with hostile text everywhere."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from benchmarks import pictures
+from db import changes, queries
+from db.tracker import Tracker
+from tests.support.browser import Page, chromium, require, serving, until
+from tests.support.dashboards import fill
+from tests.support.hostile import AWAY, PAYLOADS
+
+pytestmark = pytest.mark.slow  # a browser takes its time on a busy machine
+
+ROOT = Path(__file__).parents[2]
+HARM = AWAY.split("/")[2]
+
+
+@pytest.fixture(scope="module")
+def tracker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tracker]:
+    require()
+    with Tracker(tmp_path_factory.mktemp("home") / "recover.db") as tracker:
+        fill(tracker)
+        yield tracker
+
+
+@pytest.fixture(scope="module")
+def page(tracker: Tracker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    with serving(tracker) as base, chromium(base, tmp_path_factory.mktemp("profile")) as page:
+        yield page.open("/")
+
+
+def test_links_controls_and_the_back_button(page: Page) -> None:
+    page.open("/")
+    assert "All cycles 3" in page.text()
+    page.js("window.__same = 1")
+    page.one("main a[href='/cycle?n=3']").click()
+    until(lambda: "Stage by stage" in page.text() and page.driver.title == "Cycle 3 · recover")
+    page.driver.back()
+    until(lambda: "All cycles 3" in page.text())
+    page.one("body").send_keys("/")
+    search = page.driver.switch_to.active_element
+    search.send_keys("recovered2")
+    until(lambda: "All cycles 1 of 3" in page.text())
+    assert "search=recovered2" in page.driver.current_url and search.get_attribute("value") == "recovered2"
+    page.driver.refresh()  # the address is the state
+    until(lambda: page.js("return document.documentElement.dataset.ready") and "1 of 3" in page.text())
+    assert page.one("input[type=search]").get_attribute("value") == "recovered2"
+    page.go("/samples?n=1&flip=lost")
+    assert page.js("return document.querySelector('[data-param=flip]').value") == "lost"
+    page.js(
+        "const s = document.querySelector('[data-param=suite]'); s.value = 'knowledge';"
+        "s.dispatchEvent(new Event('input', {bubbles: true}))"
+    )
+    until(lambda: "suite=knowledge" in page.driver.current_url and "flip" not in page.driver.current_url)
+
+
+def test_the_keyboard_reaches_everything_and_focus_is_seen(page: Page) -> None:
+    page.open("/cycle?n=1")
+    names = []
+    for _ in range(40):
+        page.driver.switch_to.active_element.send_keys("\ue004")  # Tab
+        names.append(
+            page.js(
+                "const e = document.activeElement; return (e.name || e.textContent || '').trim().slice(0, 30)"
+            )
+        )
+    assert names[0] == "Skip to content"
+    for wanted in ("recover", "Behaviour", "decision", "note", "reviewer", "Record the review"):
+        assert wanted in names
+
+
+def test_light_dark_and_a_phone(page: Page) -> None:
+    page.open("/")
+    light = page.js("return getComputedStyle(document.getElementById('root')).backgroundColor")
+    page.driver.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    )
+    until(
+        lambda: page.js("return getComputedStyle(document.getElementById('root')).backgroundColor") != light
+    )
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    phone = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    try:
+        for url in ("/", "/cycle?n=2", "/behaviour?n=2", "/samples?n=2"):
+            assert page.go(url).overflow() <= 0, url
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_review_in_the_browser_and_one_from_elsewhere(page: Page, tracker: Tracker) -> None:
+    page.open("/cycle?n=2")
+    page.one("textarea[name=note]").send_keys("half a thought")
+    tracker.add_review(2, "needs-work", "from a terminal", "bob")
+    until(lambda: "from a terminal" in page.text())  # without a reload
+    assert page.one("textarea[name=note]").get_attribute("value") == "half a thought"
+    page.one("input[value=approve]").click()
+    page.one("input[name=reviewer]").clear()
+    page.one("input[name=reviewer]").send_keys("ann")
+    page.one("form.review button").click()
+    until(lambda: "Recorded: cycle 2 approved" in page.js("return document.getElementById('said').innerText"))
+    assert [(row["reviewer"], row["decision"]) for row in queries.reviews(tracker.db, cycle=2)] == [
+        ("ann", "approve"),
+        ("bob", "needs-work"),
+    ]
+    assert queries.resolve(tracker.db, "current") == "recovered2"
+    assert page.one("textarea[name=note]").get_attribute("value") == ""
+
+
+RUN = """
+import sys, time
+from db.tracker import Tracker
+with Tracker(sys.argv[1]) as tracker:
+    run = tracker.start_run("cycle", key="elsewhere")
+    number = tracker.record_cycle(run.id)
+    stage = tracker.start_run("midtrain", parent=run.id, key="midtrain")
+    with tracker.live(stage.id) as live:
+        for step in range(1, 100_000):
+            live.progress(step, 100_000, eta_seconds=1e5 - step, message=f"loss {1 / step:.4f}")
+            time.sleep(0.2)
+"""
+
+
+def test_a_run_elsewhere_shows_up_moves_and_stalls_when_it_is_killed(
+    page: Page, tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.open("/")
+    page.js("window.__same = 1")
+    command = [sys.executable, "-c", RUN, str(tracker.db.path)]
+    run = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    try:
+        until(lambda: "Cycle 4" in page.text())
+        page.one("main h1 a").click()
+        first = until(lambda: step_of(page))
+        until(lambda: (step_of(page) or 0) > first)
+        assert "left" in page.text()
+        page.driver.refresh()  # it survives a reload
+        until(
+            lambda: page.js("return document.documentElement.dataset.ready") and (step_of(page) or 0) > first
+        )
+    finally:
+        os.killpg(run.pid, signal.SIGKILL)
+        run.wait()
+    monkeypatch.setattr(changes, "STALLED_SECONDS", 3.0)  # a minute, shortened
+    until(lambda: "No sign of life" in page.text() and "recover resume" in page.text())
+
+
+def step_of(page: Page) -> int | None:
+    words = page.text().split("step ")
+    return int(words[1].split(" of")[0].replace(",", "")) if len(words) > 1 else None
+
+
+def test_the_page_that_came_with_the_document_is_taken_over_as_it_is(page: Page) -> None:
+    """Nothing is fetched or drawn a second time when Gradio has started."""
+    page.requests()
+    page.open("/cycle?n=2")
+    assert not [url for url in page.requests() if "/predict" in url]
+    assert page.js("return document.querySelectorAll('#root').length") == 1
+    page.one("textarea[name=note]").send_keys("kept")
+    page.go("/cycle?n=2&documents=all")
+    assert page.one("textarea[name=note]").get_attribute("value") == "kept"
+
+
+REFRESH = """
+const [times, done] = arguments; let left = times;
+const drawn = (serial) => window.recover.serial > serial && !document.documentElement.dataset.busy;
+const step = (serial) => drawn(serial) ? next() : setTimeout(step, 1, serial);
+const next = () => {
+  if (!left--) return done();
+  const serial = window.recover.serial;
+  document.getElementById("root").dataset.version = "";  // as if a row had changed
+  document.dispatchEvent(new Event("visibilitychange"));  // what a live page asks every two seconds
+  step(serial);
+};
+next();
+"""
+
+
+def test_an_hour_of_live_refresh_leaves_memory_as_it_was(page: Page, tracker: Tracker) -> None:
+    """Shortened: of an hour's 1,800 looks at a changing page 400, each asked, fetched, drawn and merged. What
+    one leaves behind would be kept 400 times: the browser may keep 1 kB of each, the server 10."""
+    page.open("/cycle?n=3")
+    refresh(page, 50)
+    nodes, alive, heap, rss = page.nodes(), page.alive(), page.heap(), resident()
+    refresh(page, 400)
+    assert page.nodes() == nodes and page.alive() - alive < 100
+    assert page.heap() - heap < 400_000
+    assert resident() - rss < 4_000_000
+
+
+def refresh(page: Page, times: int) -> None:
+    for _ in range(times // 25):
+        page.driver.execute_async_script(REFRESH, 25)
+
+
+def resident() -> int:
+    """Bytes of memory that this process, and the server in it, holds."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_readmes_pictures_are_made_of_a_home(tracker: Tracker, tmp_path: Path) -> None:
+    assert tracker.db.path
+    for path in pictures.pictures(tracker.db.path.parent, tmp_path):
+        with Image.open(path) as image:
+            colours = image.convert("L").histogram()
+            assert image.width >= 800 and image.height >= 600
+            assert sum(colours[230:]) > 0.8 * sum(colours) and sum(colours[:100]) > 1000  # ink on light paper
+
+
+# Hostile text -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def besieged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """Every payload as prompt, answers, document, reason, setting, version, note, reviewer, error."""
+    require()
+    with Tracker(tmp_path_factory.mktemp("hostile") / "recover.db") as tracker:
+        besiege(tracker)
+        with serving(tracker) as base, chromium(base, tmp_path_factory.mktemp("profile2")) as page:
+            yield page
+
+
+def besiege(tracker: Tracker) -> None:
+    fill(tracker, 1)
+    everything = dict(enumerate(PAYLOADS))
+    config = {f"setting {i}": words for i, words in everything.items()} | {
+        words[:40]: i for i, words in everything.items()
+    }
+    run = tracker.start_run(
+        "cycle", key=PAYLOADS[0], config={"docs": PAYLOADS[1], **config}, versions={"x": PAYLOADS[2]}
+    )
+    tracker.record_cycle(run.id)
+    stage = tracker.start_run("midtrain", parent=run.id, key="midtrain")
+    tracker.record_documents(
+        stage.id,
+        [
+            {"path": f"{i:03} {words}", "status": "skipped", "reason": words}
+            for i, words in everything.items()
+        ],
+    )
+    with tracker.live(stage.id) as live:
+        live.progress(1, 2, message=PAYLOADS[3] + PAYLOADS[-1])
+        live.flush()
+    tracker.fail_run(stage.id, " ".join(PAYLOADS))
+    for name in ("clean", "midtrained", "recovered"):
+        tracker.record_checkpoint(f"{name}h", path=PAYLOADS[4], kind="full", sha256=name)
+        tracker.record_cycle(run.id, **{f"{name}_id": f"{name}h"})
+        asked = tracker.start_run("eval", parent=run.id, key=f"eval:{name}")
+        items = [
+            {
+                "key": f"{i:03}{words[:60]}",
+                "prompt": words,
+                "response": words if name != "clean" else words[::-1],
+                "passed": name == "clean",
+                "detail": {"instructions": [words[:50]], "strict": [False]},
+            }
+            for i, words in everything.items()
+        ]
+        details = {"by_instruction": {words[:50]: {"passed": 0, "n": 1} for words in PAYLOADS}}
+        score = {
+            "suite": "ifeval",
+            "metric": "prompt_strict",
+            "value": 0.5,
+            "n": 9,
+            "interval": [0.4, 0.6],
+            "items": items,
+        }
+        tracker.record_score(asked.id, f"{name}h", score | {"details": details})
+    for words in PAYLOADS:
+        tracker.add_review(2, "needs-work", words, words)
+
+
+def visited(page: Page) -> list[str]:
+    samples = [f"/samples?n=2&after={i:03}" for i in range(0, len(PAYLOADS), 10)]
+    documents = ["/cycle?n=2&documents=all", "/cycle?n=2&documents=skipped"]
+    return [
+        *samples,
+        *documents,
+        "/",
+        "/?search=" + "x" * 200,
+        "/behaviour?n=2",
+        "/behaviour?n=2&view=cycles&order=worst",
+    ]
+
+
+def test_hostile_text_runs_nothing_asks_for_nothing_and_stays_in_its_place(besieged: Page) -> None:
+    besieged.open("/")
+    besieged.requests()
+    for url in visited(besieged):
+        for load in (besieged.open, besieged.go) if url == "/" else (besieged.go,):
+            load(url)
+            assert besieged.js("return window.__harmed") is None, url
+            assert besieged.overflow() <= 0, url
+            assert "could not be drawn" not in besieged.text()
+            inside = "#root :is(script, iframe, object, embed, img, link, meta, base, style, video, audio)"
+            assert besieged.js(f"return document.querySelectorAll(`{inside}`).length") == 0, url
+            assert besieged.js("return document.querySelectorAll('#root').length") == 1
+    time.sleep(1)
+    asked = besieged.requests()
+    assert asked and all(url.startswith((besieged.base, "data:")) for url in asked), [
+        u for u in asked if HARM in u
+    ]
+
+
+def test_the_document_itself_holds_them_as_text(besieged: Page) -> None:
+    """Before any script has run: the page as it comes from the server."""
+    besieged.open("/samples?n=2")
+    assert besieged.js("return window.__harmed") is None and besieged.overflow() <= 0
+
+
+def test_markup_that_slipped_in_could_not_run(besieged: Page) -> None:
+    """The last line: what a mistake in a page would let in, the content policy stops."""
+    besieged.open("/")
+    besieged.requests()
+    besieged.js(
+        "document.getElementById('main').innerHTML = \"<img src=x onerror='window.__harmed=1'>"
+        f"<img src='https:{AWAY}'><iframe src='https:{AWAY}'></iframe><form action='https:{AWAY}'></form>\";"
+        f"fetch('https:{AWAY}').catch(() => 0);"
+        "const s = document.createElement('script'); s.textContent = 'window.__harmed=2';"
+        "document.body.append(s)"
+    )
+    time.sleep(1)
+    assert besieged.js("return window.__harmed") is None
+    blocked: list[Any] = [
+        entry for entry in besieged.driver.get_log("browser") if "Content Security Policy" in entry["message"]
+    ]
+    assert len(blocked) >= 4

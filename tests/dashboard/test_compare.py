@@ -1,0 +1,136 @@
+"""The pages Compare, Race and Knowledge: what may be claimed, what it cost, what is still known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboard.desk import Desk
+from db.tracker import Tracker
+from pipelines.compare import compare
+from pipelines.runs.workspace import Workspace
+from tests.support import databases, views
+
+Home = tuple[Desk, dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def home(folder: Path) -> Iterator[Home]:
+    with Tracker(folder / "recover.db") as tracker:
+        yield views.desk(tracker), views.with_runs(tracker)
+
+
+def scored(tracker: Tracker, name: str, passed: list[bool]) -> None:
+    """A checkpoint with IFEval items whose texts are hostile."""
+    tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name * 8)
+    run = tracker.start_run("eval", key=f"eval:{name}")
+    items = [item | {"response": f"{views.HOSTILE} of {name}"} for item in databases.items(*passed)]
+    value = sum(passed) / len(passed)
+    tracker.record_score(run.id, name, databases.score("ifeval", value) | {"items": items, "n": len(items)})
+
+
+def test_two_models_that_hardly_differ_are_not_distinguishable(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        scored(tracker, "one", [True] * 18 + [False] * 2)
+        scored(tracker, "two", [True] * 17 + [False] * 2 + [True])
+        desk = views.desk(tracker)
+        page = views.look(desk, "/compare?a=one&b=two")
+        assert "The two are not distinguishable." in page.text and "not distinguishable" in page.text
+        assert page.text.count("pass → fail") >= 2 and f"{views.HOSTILE[:20]}" in page.text
+        lost = views.look(desk, "/compare?a=one&b=two&flips=lost")
+        assert len(lost.all("article", "flip")) == 1 < len(page.all("article", "flip"))
+
+
+def test_the_page_says_what_the_command_says(tmp_path: Path) -> None:
+    with Workspace.open(tmp_path) as ws:
+        scored(ws.tracker, "one", [True] * 30)
+        scored(ws.tracker, "two", [False] * 25 + [True] * 5)
+        said = compare(ws, "one", "two")
+        page = views.look(views.desk(ws.tracker), "/compare?a=one&b=two")
+        assert said["words"] == "worse" and "Compared with one: two is worse on ifeval." in page.text
+        assert f"{said['p_holm']:.2g}" in page.text and "−83.3" in page.text
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("/compare?a=nobody", "is not recorded"),
+        ("/compare?a=base&b=base", "is not recorded"),
+        ("/compare?a=rec1&b=rec1", "the same model"),
+        ("/compare?a=cycle:1&b=cycle:99", "cycle:99"),
+    ],
+)
+def test_a_model_that_is_not_there_is_a_sentence(home: Home, url: str, said: str) -> None:
+    assert said in views.look(home[0], url).text
+
+
+def test_many_flips_come_page_by_page(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        scored(tracker, "one", [True] * 50)
+        scored(tracker, "two", [False] * 50)
+        desk, seen, url = views.desk(tracker), 0, "/compare?a=one&b=two"
+        for _ in range(3):
+            page = views.look(desk, url)
+            seen += len(page.all("article", "flip"))
+            url = next((given["href"] for given in page.all("a") if "after=" in given["href"]), "")
+        assert seen == 50 and url == ""
+
+
+def test_the_race_has_methods_costs_and_the_models_it_is_between(home: Home) -> None:
+    page = views.look(home[0], "/race?student=all&sort=tokens")
+    words = page.text
+    assert words.index("opd") < words.index("sft") and "1.5 k" in words and "3 min 00 s" in words
+    one = views.look(home[0], "/race?student=mid2")
+    assert "opd-sampled" in one.text and "midtrained" in one.text and "clean" in one.text
+    assert "sft" not in one.text
+
+
+def test_knowledge_is_a_triangle_by_cycle(home: Home) -> None:
+    page = views.look(home[0], "/knowledge")
+    assert len(page.all("rect")) >= 6 and "cycle 1's documents after cycle 3: 60.0 %" in page.text
+    second = views.look(home[0], "/knowledge?n=2")
+    assert "After cycle 2" in second.text and "−10.0" in second.text
+    assert "cycle 3" not in views.look(home[0], "/knowledge?before=3").text.split("by kind of question")[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        ("/compare", "recover demo"),
+        ("/race", "recover distill"),
+        ("/knowledge", "recover eval"),
+    ],
+)
+def test_an_empty_home_says_what_to_type(tmp_path: Path, path: str, command: str) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        assert command in views.look(views.desk(tracker), path).text
+
+
+def test_the_export_page_gives_files_only_with_its_own_token(home: Home) -> None:
+    from starlette.testclient import TestClient
+
+    from dashboard import app
+
+    secret = "hf_abcdefghijklmnopqrstuvwxyz0123"
+    home[0].tracker.start_run("eval", config={"hub": {"token": secret}})
+    client = TestClient(app.make(home[0].tracker), base_url="http://127.0.0.1:7860")
+    page = views.Scan(client.get("/export").text)
+    links = {given["download"]: given["href"] for given in page.all("a", "download")}
+    assert len(links) == 36
+    answer = client.get(links["metrics.csv"])
+    assert answer.headers["content-disposition"] == 'attachment; filename="metrics.csv"'
+    assert (
+        answer.text.startswith("run_id,name,step") and answer.headers["x-content-type-options"] == "nosniff"
+    )
+    assert secret not in client.get(links["runs.json"]).text
+    address, _, _ = links["runs.json"].partition("&token=")
+    assert client.get(address).status_code == 403 and client.get(f"{address}&token=x").status_code == 403
+    assert client.get(links["runs.json"].replace("table=runs", "table=../etc/passwd")).status_code == 404
+    assert client.get(links["runs.json"], headers={"host": "evil.example"}).status_code == 400

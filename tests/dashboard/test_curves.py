@@ -1,0 +1,103 @@
+"""The Curves page: any metric of any runs, over steps, tokens or time; what rang is marked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dashboard.desk import Desk
+from dashboard.figures import chart
+from dashboard.figures.curves import smoothed
+from dashboard.pages.curves import tokens_until
+from dashboard.runs import alarms
+from db.tracker import Tracker
+from tests.support import views
+
+Home = tuple[Desk, dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    with Tracker(tmp_path_factory.mktemp("home") / "recover.db") as tracker:
+        yield views.desk(tracker), views.with_runs(tracker)
+
+
+def test_several_runs_lie_in_one_frame_and_can_be_taken_away(home: Home) -> None:
+    desk, runs = home
+    both = f"{runs['opd']},{runs['sft']}"
+    page = views.look(desk, f"/curves?runs={both}&metric=reverse_kl&smooth=more")
+    assert len(page.all("path", "thick c-s1")) >= 1 and len(page.all("path", "thick c-s2")) == 1
+    removing = [given["href"] for given in page.all("a") if f"runs={runs['sft']}" in given.get("href", "")]
+    assert removing and "metric=reverse_kl" in removing[0]
+
+
+@pytest.mark.parametrize("axis", ["steps", "tokens", "time"])
+@pytest.mark.parametrize("log", ["", "&log=1"])
+def test_every_axis_draws_a_line(home: Home, axis: str, log: str) -> None:
+    page = views.look(home[0], f"/curves?runs={home[1]['opd']}&axis={axis}{log}")
+    assert page.all("path", "thick c-s1") and axis in page.text
+
+
+def test_an_alarm_and_a_value_that_is_none_are_marked(home: Home) -> None:
+    desk, runs = home
+    rang = views.look(desk, f"/curves?runs={runs['broken']}")
+    assert rang.all("line", "alarm") and "length collapse" in rang.text
+    assert "nan near step 21" in views.look(desk, f"/curves?runs={runs['opd']}&metric=loss").text
+
+
+def test_every_curve_of_a_run_is_shown_small(home: Home) -> None:
+    page = views.look(home[0], f"/curves?runs={home[1]['opd']}")
+    assert len(page.all("a", "thumb")) == len(views.METRICS)
+
+
+@pytest.mark.parametrize(
+    "url", ["/curves?runs=,,x", "/curves?metric=<b>&axis=9", "/curves?runs=" + "a," * 400]
+)
+def test_an_address_that_fits_nothing_shows_the_newest_run(home: Home, url: str) -> None:
+    assert views.look(home[0], url).all("select")
+
+
+def test_without_runs_the_page_says_what_to_type(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        assert "recover demo" in views.look(views.desk(tracker), "/curves").text
+
+
+def test_smoothing_keeps_a_constant_and_skips_gaps() -> None:
+    assert smoothed([2.0, None, 2.0, 2.0], 0.9) == [
+        pytest.approx(2.0),
+        None,
+        pytest.approx(2.0),
+        pytest.approx(2.0),
+    ]
+    assert smoothed([1.0, 0.0], 0.5)[1] == pytest.approx(1 / 3)  # weights 1/4 and 1/2
+
+
+def test_a_band_reaches_the_foot_of_a_log_axis_where_its_low_is_not_positive() -> None:
+    x, y = chart.scales([1.0, 2.0], [0.1, 10.0], log_y=True)
+    drawn = chart.band([(1.0, 0.1, 10.0), (2.0, -1.0, 10.0)], x, y)
+    assert drawn is not None and f"L{x(2.0):.1f} {y(y.low):.1f}" in drawn
+
+
+def test_tokens_are_those_trained_until_then() -> None:
+    counted = [{"last_step": 1, "value": 10.0, "n": 1}, {"last_step": 3, "value": 20.0, "n": 2}]
+    assert tokens_until([1, 2, 3, 9], counted) == [10.0, 10.0, 50.0, 50.0]
+    assert tokens_until([4], []) == [4.0]
+
+
+def test_a_step_is_read_from_what_stopped_a_run() -> None:
+    assert alarms({"error": "Unstable: step 12: entropy collapse: x"}) == [(12, "entropy collapse: x")]
+    assert alarms({"error": "OSError: disk full", "result": None}) == []
+    assert alarms({"error": None, "result": {"stopped": "step 5: the loss is nan"}})[0][0] == 5
+
+
+@given(st.floats(1e-9, 1e12), st.floats(1e-9, 1e12) | st.just(0.0), st.booleans())
+def test_ticks_are_few_round_and_inside(low: float, more: float, log: bool) -> None:
+    scale = chart.Scale.around([low, low + more], 0, 100, log=log)
+    ticks = scale.ticks()
+    assert len(ticks) <= 30 and all(math.isfinite(scale(tick)) for tick in ticks)
+    assert all(-1 <= scale(tick) <= 101 for tick in ticks)

@@ -1,0 +1,155 @@
+"""The one-file report: opens from disk, needs nothing else, runs nothing, whatever the model wrote."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from dashboard import report
+from db import queries
+from db.errors import NotFound
+from db.tracker import Tracker
+from pipelines.cli.main import cli
+from tests.support import databases, views
+
+SECRET = "hf_abcdefghijklmnopqrstuvwxyz0123"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cycle in which every text that somebody else wrote is hostile, with curves, flips and a trace."""
+    folder = tmp_path_factory.mktemp("home")
+    with Tracker(folder / "recover.db") as tracker:
+        databases.record_cycle(tracker, views.SCORES)
+        number = databases.record_cycle(tracker, views.SCORES | {"knowledge:1": {"recovered": 0.5}})
+        parent = queries.cycle(tracker.db, number)["run"]
+        for kind in ("midtrain", "distill"):
+            work = tracker.start_run(kind, parent=parent, key=kind, config={"hub": {"token": SECRET}})
+            for step in range(1, 40):
+                tracker.record_metrics(work.id, step, {"loss": 1 / step, "reverse_kl": 2 / step})
+            skipped = {"path": views.HOSTILE, "status": "skipped", "reason": views.HOSTILE}
+            tracker.record_documents(work.id, [skipped])
+            with tracker.live(work.id) as live:
+                live.traces(1, [views.trace("opd", 0)])
+            tracker.finish_run(work.id)
+        asked = tracker.start_run("eval", parent=parent, key="again")
+        for checkpoint, passed in (("clean0", (True, True)), (f"rec{number}", (True, False))):
+            items = [
+                item | {"prompt": f"{views.HOSTILE} {item['key']}", "response": views.HOSTILE}
+                for item in databases.items(*passed)
+            ]
+            tracker.record_score(asked.id, checkpoint, databases.score("ifeval", 0.9) | {"items": items})
+        axis = {"outcome": "recovered", "difference": -0.01, "margin": 0.03}
+        tracker.record_verdicts(number, {"behaviour": axis})
+        tracker.add_review(number, "needs-work", views.HOSTILE, views.HOSTILE)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(home: Path) -> str:
+    with Tracker(home / "recover.db") as tracker:
+        return report.report(tracker.db, 2)
+
+
+def test_nothing_runs_and_nothing_is_fetched(page: str) -> None:
+    assert len(page.encode()) < 2_000_000
+    head, _, body = page.partition("<body>")
+    found = views.scan(body)
+    assert (
+        not found.all("script") and not found.all("link") and not found.all("img") and not found.all("form")
+    )
+    assert views.HOSTILE not in page and "alert(1)" in found.text  # shown, as text
+    assert "http://" not in head and "https://" not in head and "@import" not in head and "url(" not in head
+
+
+def test_its_policy_allows_its_own_style_sheet_only(page: str) -> None:
+    (css,) = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy.replace("&#x27;", "'").startswith(f"default-src 'none'; style-src 'sha256-{digest}'")
+    assert "@media (prefers-color-scheme: dark)" in css and "data-theme" not in css
+
+
+def test_it_has_what_a_reader_decides_by(page: str) -> None:
+    text = views.Scan(page).text
+    for words in (
+        "Cycle 2",
+        "recovered",
+        "needs work",
+        "midtrain: loss",
+        "distill: reverse kl",
+        "pass → fail",
+        "token by token",
+        "known when new",
+        "How it was made",
+        "95 %",
+    ):
+        assert words in text, words
+    assert SECRET not in page
+
+
+def test_the_command_writes_it_whole_or_not_at_all(home: Path, tmp_path: Path) -> None:
+    def recover(*words: str) -> Any:
+        return CliRunner().invoke(cli, ["--home", str(home), "--json", "report", *words])
+
+    target = tmp_path / "r.html"
+    answer = recover("cycle:2", "--out", str(target))
+    assert answer.exit_code == 0 and json.loads(answer.stdout) == {"report": str(target)}
+    assert target.read_text().startswith("<!doctype html>")
+    assert recover("cycle:99", "--out", str(tmp_path / "no.html")).exit_code != 0
+    assert recover("cycle:x").exit_code != 0
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_cycle_that_has_just_begun_has_a_report_too(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        number = tracker.record_cycle(tracker.start_run("cycle").id)
+        assert "There is none yet." in report.report(tracker.db, number)
+        with pytest.raises(NotFound):
+            report.report(tracker.db, 2)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium to open the file with")
+def test_a_browser_opens_it_from_disk_in_both_themes(page: str, tmp_path: Path) -> None:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    file = tmp_path / "report.html"
+    file.write_text(page)
+    options = webdriver.ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for flag in (
+        "headless",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-quic",
+        "no-first-run",
+        "disable-sync",
+        "disable-background-networking",
+        "disable-component-update",
+        f"user-data-dir={tmp_path / 'profile'}",
+    ):
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
+    try:
+        driver.get(file.as_uri())
+        papers = []
+        for theme in ("light", "dark"):
+            features = [{"name": "prefers-color-scheme", "value": theme}]
+            driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+            papers.append(driver.find_element("id", "root").value_of_css_property("background-color"))
+        assert papers[0] != papers[1]
+        assert driver.get_log("browser") == []  # no refused script, style or request
+        assert driver.execute_script("return performance.getEntriesByType('resource').length") == 0
+        assert driver.find_element("css selector", "svg.plane").size["height"] > 100
+        wide = driver.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+        assert wide
+    finally:
+        driver.quit()

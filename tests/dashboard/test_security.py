@@ -1,0 +1,294 @@
+"""Who may talk to the dashboard and what exists there: this machine's browser, and only what is needed."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from starlette.testclient import TestClient
+
+from dashboard import app
+from dashboard.security import EVENT, LOOPBACK, Guard
+from db import queries
+from db.errors import BadRequest
+from db.tracker import Tracker
+from tests.support.dashboards import fill
+
+BASE = "http://127.0.0.1:7860"
+PASSWORD = "correct horse"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Guard, Tracker]]:
+    with Tracker(tmp_path_factory.mktemp("home") / "recover.db") as tracker:
+        fill(tracker, 2)
+        yield app.make(tracker), tracker
+
+
+@pytest.fixture
+def client(served: tuple[Guard, Tracker]) -> TestClient:
+    return TestClient(served[0], base_url=BASE)
+
+
+def routes(served: Any) -> set[str]:
+    """Every path that Gradio or we serve, parameters filled in."""
+    found, waiting = set(), [served.app.app]
+    while waiting:
+        for route in waiting.pop().routes:
+            inner = getattr(route, "original_router", None) or getattr(route, "app", None)
+            if hasattr(inner, "routes"):
+                waiting.append(inner)
+            elif getattr(route, "path", None):
+                found.add(re.sub(r"\{[^}]*\}", "x", route.path))
+    return found
+
+
+def ask(guard: Any, method: str, path: str, headers: dict[str, str]) -> tuple[int, bytes, dict[str, str]]:
+    """What the guard answers, without a client between: thousands of questions in seconds."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    given = {"host": "127.0.0.1:7860", "content-length": "2", **headers}
+    pairs = [(name.encode(), value.encode()) for name, value in given.items()]
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "headers": pairs,
+    }
+    asyncio.run(guard(scope, receive, send))
+    back = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], sent[1]["body"], back
+
+
+def test_there_are_many_routes_to_refuse(served: tuple[Guard, Tracker]) -> None:
+    paths = routes(served[0])
+    assert len(paths) > 50 and "/gradio_api/upload" in paths and "/live" in paths
+
+
+FOREIGN: list[dict[str, str]] = [
+    {"host": "evil.example"},
+    {"host": "127.0.0.1.evil.example:7860"},
+    {"host": "2130706433:7860"},
+    {"host": "localhost.evil.example"},
+    {"host": ""},
+    {"host": "127.0.0.1:7860@evil.example"},
+    {"origin": "https://evil.example"},
+    {"origin": "null"},
+    {"origin": "http://127.0.0.1:7861"},
+    {"origin": "https://127.0.0.1:7860.evil.example"},
+    {"origin": "http://localhost:7860"},
+    {"origin": "file://"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+    {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"},
+    {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN, ids=str)
+def test_no_route_answers_another_site(served: tuple[Guard, Tracker], headers: dict[str, str]) -> None:
+    for path in sorted(routes(served[0]) | {"/", "/cycle", "/live"}):
+        for method in ("GET", "POST"):
+            status, body, back = ask(served[0], method, path, headers)
+            assert status in (400, 403), (method, path)
+            assert b"page-" not in body and "access-control-allow-origin" not in back
+
+
+def test_a_link_from_another_site_may_be_followed(client: TestClient) -> None:
+    followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    assert client.get("/cycle?n=1", headers=followed).status_code == 200
+
+
+ALLOWED = {
+    "/",
+    "/cycle",
+    "/behaviour",
+    "/samples",
+    "/live",
+    "/shell.css",
+    "/shell.js",
+    "/theme.css",
+    "/manifest.json",
+    "/favicon.ico",
+    "/assets/x",
+    "/static/x",
+    "/gradio_api/startup-events",
+    "/gradio_api/heartbeat/x",
+}
+
+
+def test_only_what_is_needed_exists(served: tuple[Guard, Tracker]) -> None:
+    own = {"sec-fetch-site": "same-origin", "origin": BASE}
+    for path in sorted(routes(served[0]) - ALLOWED - served[0].pages - {EVENT}):
+        for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
+            assert ask(served[0], method, path, own)[0] == 404, (method, path)
+
+
+TRAVERSALS = [
+    "/file=/etc/passwd",
+    "/gradio_api/file=/etc/passwd",
+    "/gradio_api/file=../../etc/passwd",
+    "/file/etc/passwd",
+    "/gradio_api/file/etc/passwd",
+    "/assets/../../../../etc/passwd",
+    "/assets/..%2f..%2f..%2fetc/passwd",
+    "/assets/%2e%2e/%2e%2e/etc/passwd",
+    "/static/../__init__.py",
+    "/static/....//....//etc/passwd",
+    "/static/..%5c..%5cetc",
+    "/assets//etc/passwd",
+    "/gradio_api/proxy=http://169.254.169.254/",
+    "/proxy=http://a.b/",
+    "/gradio_api/upload",
+    "/upload",
+    "/gradio_api/stream/x/1/1/playlist.m3u8",
+    "/svelte/../../etc/passwd",
+    "/custom_component/x/client/component/../../x",
+    "/gradio_api/custom_component/x/client/component/index.js",
+    "/config",
+    "/gradio_api/info",
+    "/gradio_api/openapi.json",
+    "/monitoring",
+    "/gradio_api/queue/data",
+    "/gradio_api/queue/join",
+    "/gradio_api/call/look",
+    "/gradio_api/run/look",
+    "/gradio_api/api/predict",
+    "/gradio_api/app_id",
+    "/gradio_api/token",
+    "/docs",
+    "/redoc",
+    "/openapi.json",
+    "/login",
+    "/logout",
+    "/robots.txt",
+    "/recover.db",
+    "/recover.yaml",
+    "/.env",
+    "/shell.js/../app.py",
+    "/gradio_api/deep_link",
+    "/cycle/../app.py",
+    "/gradio_api/vibe-code/",
+    "/gradio_api/reset",
+    "/gradio_api/component_server",
+    "/gradio_api/process_recording",
+]
+
+
+@pytest.mark.parametrize("path", TRAVERSALS)
+def test_no_file_and_no_other_door(served: tuple[Guard, Tracker], path: str) -> None:
+    for method in ("GET", "POST"):
+        status, body, _ = ask(served[0], method, path, {"origin": BASE})
+        assert status == 404 and b"root:" not in body
+
+
+def test_websockets_are_closed(served: tuple[Guard, Tracker]) -> None:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "websocket", "path": "/gradio_api/queue/join", "headers": [(b"host", b"127.0.0.1:7860")]}
+    asyncio.run(served[0](scope, None, send))
+    assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+def test_every_answer_forbids_framing_sniffing_and_foreign_content(client: TestClient) -> None:
+    for path in ("/", "/live", "/shell.css", "/nowhere", "/theme.css"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert (
+            "frame-ancestors 'none'" in policy
+            and "default-src 'none'" in policy
+            and "connect-src 'self'" in policy
+        )
+        assert headers["x-content-type-options"] == "nosniff" and headers["x-frame-options"] == "DENY"
+        assert "unsafe-inline" not in policy.split("script-src")[1].split(";")[0]
+
+
+def test_the_document_points_nowhere_else_and_its_nonce_is_new_each_time(client: TestClient) -> None:
+    first, second = client.get("/"), client.get("/")
+    nonces = [re.findall(r'<script[^>]*nonce="([^"]+)"', page.text) for page in (first, second)]
+    assert len(nonces[0]) == first.text.count("<script") and len(set(nonces[0])) == 1
+    assert nonces[0][0] != nonces[1][0] and nonces[0][0] in first.headers["content-security-policy"]
+    loads = re.findall(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(https?:)?//[^"]*"', first.text)
+    assert loads == []
+
+
+# Events -----------------------------------------------------------------------------------------------------
+
+
+def event(client: TestClient, name: int, data: dict[str, Any], **headers: str) -> Any:
+    body = {"data": [], "fn_index": name, "event_data": data, "session_hash": "abc"}
+    return client.post("/gradio_api/run/predict", json=body, headers={"origin": BASE, **headers})
+
+
+def act(client: TestClient, token: str, reviewer: str) -> str:
+    fields = {"decision": "reject", "note": "", "reviewer": reviewer}
+    said = event(client, 1, {"url": "/cycle?n=1", "action": "review", "token": token, "fields": fields})
+    assert said.status_code == 200
+    return str(said.json()["data"][0])
+
+
+def test_a_page_comes_by_event_and_a_change_needs_the_launchs_token(
+    served: tuple[Guard, Tracker], client: TestClient
+) -> None:
+    assert "page-cycle" in event(client, 0, {"url": "/cycle?n=1"}).json()["data"][0]
+    token = re.findall(r'data-token="([^"]+)"', client.get("/cycle?n=1").text)[0]
+    assert "Refused" in act(client, "", "eve") and "Refused" in act(client, token[:-1], "eve")
+    assert "Recorded" in act(client, token, "ann")
+    assert [row["reviewer"] for row in queries.reviews(served[1].db)] == ["ann"]
+
+
+def test_an_event_without_an_origin_or_too_long_is_refused(client: TestClient) -> None:
+    body = {"data": [], "fn_index": 0, "event_data": {"url": "/"}, "session_hash": "abc"}
+    assert client.post("/gradio_api/run/predict", json=body).status_code == 403
+    assert event(client, 0, {"url": "x" * 300_000}).status_code == 413
+    assert "no such page" in event(client, 0, {"url": "/x" * 5000}).json()["data"][0]
+
+
+# Login ------------------------------------------------------------------------------------------------------
+
+
+def basic(words: str) -> dict[str, str]:
+    return {"authorization": "Basic " + base64.b64encode(words.encode()).decode()}
+
+
+def test_with_a_password_nothing_is_seen_without_it(
+    served: tuple[Guard, Tracker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboard.security.WRONG_PASSWORD_SECONDS", 0.0)
+    guard = Guard(served[0].app, served[0].pages, hosts=(*LOOPBACK, "lab.example"), password=PASSWORD)
+    away = TestClient(guard, base_url="http://lab.example")
+    for headers in (
+        {},
+        basic("ann:wrong"),
+        basic("ann"),
+        basic(f"{PASSWORD}:"),
+        {"authorization": "Basic ???"},
+        {"authorization": f"Bearer {PASSWORD}"},
+    ):
+        for path in ("/", "/live", "/shell.js", "/gradio_api/startup-events"):
+            assert away.get(path, headers=headers).status_code == 401
+    assert away.get("/", headers=basic(f"ann:{PASSWORD}")).status_code == 200
+    assert away.get("/", headers=basic(f"ann:{PASSWORD}") | {"host": "other.example"}).status_code == 400
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "lab.example"])
+def test_other_machines_need_a_login(host: str, tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker, pytest.raises(BadRequest, match="need a login"):
+        app.serve(tracker, host=host)

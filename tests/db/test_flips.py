@@ -1,0 +1,157 @@
+"""The flips ledger and `recover compare`: what changed between checkpoints, and what may be said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from db import queries
+from db.tracker import Tracker
+from evals import statistics
+from pipelines.compare import compare, compare_text
+from pipelines.flips import flips
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support.databases import items, record_cycle, score
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace.open(tmp_path) as workspace:
+        yield workspace
+
+
+def scored(tracker: Tracker, name: str, passed: list[bool], suite: str = "ifeval") -> None:
+    tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+    run = tracker.start_run("eval")
+    tracker.record_score(run.id, name, score(suite, float(np.mean(passed)), *passed, n=len(passed)))
+
+
+# The ledger ------------------------------------------------------------------------------------------------
+
+
+def test_a_cycle_counts_what_was_lost_and_what_came_back(ws: Workspace) -> None:
+    """record_cycle gives every stage two items: p0 always passes, p1 fails at the midtrained stage alone."""
+    for _ in range(2):
+        record_cycle(ws.tracker, {"ifeval": {"clean": 1.0, "midtrained": 0.5, "recovered": 1.0}})
+    rows = queries.ledger(ws.tracker.db, cycle=2)
+    assert {(r["before"], r["after"]): (r["n"], r["gained"], r["lost"]) for r in rows} == {
+        ("clean", "midtrained"): (2, 0, 1),
+        ("midtrained", "recovered"): (2, 1, 0),
+        ("clean", "recovered"): (2, 0, 0),
+        ("previous", "recovered"): (2, 0, 0),
+    }
+    assert [row["cycle"] for row in queries.ledger(ws.tracker.db)] == [1] * 3 + [2] * 4
+    flipped = queries.ledger_items(ws.tracker.db, cycle=2)
+    assert [(r["before"], r["after"], r["key"], r["direction"]) for r in flipped] == [
+        ("clean", "midtrained", "p1", "lost"),
+        ("midtrained", "recovered", "p1", "gained"),
+    ]
+    assert (flipped[0]["response_a"], flipped[0]["response_b"]) == ("answer 1 True", "answer 1 False")
+    assert queries.ledger(ws.tracker.db, suite="knowledge") == []
+
+
+def test_other_prompts_in_the_next_cycle_are_never_paired_with_it(ws: Workspace) -> None:
+    record_cycle(ws.tracker, {"ifeval": {"clean": 1.0, "recovered": 1.0}})
+    run = ws.tracker.start_run("cycle")
+    ws.tracker.record_checkpoint("later", path="/c", kind="full", sha256="1")
+    ws.tracker.record_cycle(run.id, recovered_id="later")
+    other = score("ifeval", 0.0) | {"items": [row | {"prompt": "another"} for row in items(False, False)]}
+    ws.tracker.record_score(ws.tracker.start_run("eval", parent=run.id).id, "later", other)
+    assert {row["before"] for row in queries.ledger(ws.tracker.db)} == {"clean"}
+
+
+def test_flips_of_everything_a_cycle_or_two_checkpoints(ws: Workspace) -> None:
+    record_cycle(ws.tracker, {"ifeval": {"clean": 1.0, "midtrained": 0.5, "recovered": 1.0}})
+    assert flips(ws, [], None, None, 20)["flips"] == []
+    assert len(flips(ws, ["cycle:1"], None, "lost", 20)["flips"]) == 1
+    between = flips(ws, ["clean0", "mid1"], "ifeval", None, 20)
+    assert [(row["gained"], row["lost"]) for row in between["counts"]] == [(0, 1)]
+    assert [(row["key"], row["direction"]) for row in between["flips"]] == [("p1", "lost")]
+    for wrong in (["cycle:x"], ["clean0"], ["clean0", "mid1", "rec1"]):
+        with pytest.raises(InputError):
+            flips(ws, wrong, None, None, 20)
+
+
+# Comparing -------------------------------------------------------------------------------------------------
+
+
+def test_the_same_answers_are_not_distinguishable(ws: Workspace) -> None:
+    passed = (np.arange(300) % 5 > 0).tolist()
+    scored(ws.tracker, "a", passed)
+    scored(ws.tracker, "b", passed)
+    for other in ("a", "b"):
+        found = compare(ws, "a", other)
+        assert (found["verdict"], found["words"]) == ("not distinguishable", "not distinguishable")
+        assert (found["gained"], found["lost"], found["difference"]) == (0, 0, 0)
+        assert "not distinguishable" in compare_text(found)
+
+
+def test_damage_beyond_the_detectable_is_named_on_the_right_suite(ws: Workspace) -> None:
+    rng = np.random.default_rng(0)
+    before, kept = rng.random(400) < 0.9, rng.random(400) < 0.5
+    scored(ws.tracker, "a", before.tolist())
+    scored(ws.tracker, "a", kept.tolist(), "knowledge")
+    damaged = before & (rng.random(400) > 0.2)
+    scored(ws.tracker, "b", damaged.tolist())
+    scored(ws.tracker, "b", kept.tolist(), "knowledge")
+    found = compare(ws, "a", "b")
+    assert found["verdict"] == "b is worse on ifeval; not distinguishable on knowledge"
+    low, high = found["interval"]
+    assert found["difference"] == pytest.approx(damaged.mean() - before.mean())
+    assert low < found["difference"] < high < 0
+    assert found["non_inferior"]["outcome"] == "failed"
+    assert compare(ws, "b", "a", "ifeval")["words"] == "better"
+
+
+def test_scores_beside_a_suites_headline_go_by_their_own_names(ws: Workspace) -> None:
+    for name in ("a", "b"):
+        scored(ws.tracker, name, [True] * 40, "knowledge")
+        run = ws.tracker.start_run("eval")
+        for metric in ("cloze", "reverse"):
+            passed = [name == "b"] * 40
+            beside = score("knowledge", float(name == "b"), *passed, n=40, metric=metric)
+            other = [row | {"prompt": f"{metric} {row['prompt']}"} for row in beside["items"]]
+            ws.tracker.record_score(run.id, name, beside | {"items": other})
+    said = compare(ws, "a", "b")["verdict"]
+    assert said == (
+        "b is better on knowledge (cloze), better on knowledge (reverse); not distinguishable on knowledge"
+    )
+
+
+def test_many_suites_do_not_make_luck_a_finding(ws: Workspace) -> None:
+    """6 losses against none are p = 0.031: a finding alone, not among five comparisons."""
+    before, after = [True] * 50, [False] * 6 + [True] * 44
+    for suite in ("ifeval", "s1", "s2", "s3", "s4"):
+        scored(ws.tracker, "a", before, suite)
+        scored(ws.tracker, "b", after if suite == "ifeval" else before, suite)
+    assert compare(ws, "a", "b", "ifeval")["words"] == "worse"
+    assert compare(ws, "a", "b")["verdict"] == "not distinguishable"
+
+
+def test_never_scored_together_says_what_to_run(ws: Workspace) -> None:
+    scored(ws.tracker, "a", [True])
+    scored(ws.tracker, "b", [True], "knowledge")
+    with pytest.raises(InputError, match="never scored on the same prompts: run `recover eval`"):
+        compare(ws, "a", "b")
+
+
+# Power -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "gain", "loss"), [(541, 0.02, 0.055), (200, 0.0, 0.04), (90, 0.1, 0.3)])
+def test_known_damage_is_found_as_often_as_stated(n: int, gain: float, loss: float) -> None:
+    rng, times = np.random.default_rng(7), 4000
+    drawn = rng.multinomial(n, [gain, loss, 1 - gain - loss], size=times)
+    found = np.mean([statistics.mcnemar(int(b), int(c)) <= 0.05 for b, c, _ in drawn])
+    assert found == pytest.approx(statistics.mcnemar_power(n, gain, loss), abs=0.025)
+
+
+def test_what_541_prompts_can_show() -> None:
+    """Ten in a hundred flip: 3.8 points by the normal approximation, a little more by the exact test."""
+    assert 0.038 <= statistics.detectable(541, 0.10) <= 0.043
+    assert statistics.detectable(541, 0.0) < 0.02  # none flipped: losses alone would show early
+    assert statistics.detectable(4, 0.0) == 1.0

@@ -1,0 +1,151 @@
+"""Metrics while training: never raised, never waited for, tried again, stored once."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from db import changes, queries
+from db import live as live_module
+from db.errors import TrackerError
+from db.session import Database
+from db.tracker import Tracker
+from tests.support.databases import BACKENDS, new_database
+
+
+@pytest.fixture(params=BACKENDS)
+def tracker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tracker]:
+    with new_database(request.param, tmp_path) as where, Tracker(where) as opened:
+        yield opened
+
+
+def until(happened: Callable[[], bool], seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return happened()
+
+
+def steps(tracker: Tracker, run_id: str, name: str = "loss") -> list[int]:
+    return [row["step"] for row in queries.metric_series(tracker.db, run_id, name, points=10**6)]
+
+
+def test_what_is_flushed_is_stored(tracker: Tracker) -> None:
+    run = tracker.start_run("distill")
+    with tracker.live(run.id) as live:
+        for step in range(50):
+            live.metrics(step, {"loss": 1 / (step + 1), "kl": math.nan})
+        assert live.flush()
+        assert steps(tracker, run.id) == list(range(50))
+    assert {row["special"] for row in queries.metric_series(tracker.db, run.id, "kl")} == {"nan"}
+
+
+def test_what_is_not_flushed_is_stored_at_the_end_or_soon(tracker: Tracker) -> None:
+    run = tracker.start_run("distill")
+    with live_module.LiveRun(tracker.db, run.id, interval=0.05) as live:
+        live.metrics(1, {"loss": 1.0})
+        assert until(lambda: steps(tracker, run.id) == [1])
+        live.metrics(2, {"loss": 1.0})
+    assert steps(tracker, run.id) == [1, 2]
+
+
+def test_progress_and_life_reach_the_parents_too(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "HEARTBEAT", 0.05)
+    parent = tracker.start_run("cycle")
+    run = tracker.start_run("distill", parent=parent.id)
+    with live_module.LiveRun(tracker.db, run.id, interval=0.02) as live:
+        live.progress(3, 10, eta_seconds=7.0, message="distilling")
+        live.progress(4, 10, eta_seconds=6.0, message="distilling")
+        assert live.flush()
+        assert queries.run(tracker.db, run.id)["progress"] == {
+            "step": 4,
+            "steps": 10,
+            "eta_seconds": 6.0,
+            "message": "distilling",
+        }
+        for name in (run.id, parent.id):  # without a word from the stage
+            seen = queries.run(tracker.db, name)["heartbeat_at"]
+            assert until(lambda: queries.run(tracker.db, name)["heartbeat_at"] > seen)  # noqa: B023
+
+
+def test_a_run_without_a_sign_of_life_is_stalled(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tracker.start_run("distill")
+    assert not queries.run(tracker.db, run.id)["stalled"]
+    monkeypatch.setattr(changes, "STALLED_SECONDS", -1.0)
+    assert queries.run(tracker.db, run.id)["stalled"]
+    tracker.finish_run(run.id)
+    assert not queries.run(tracker.db, run.id)["stalled"]
+
+
+def test_what_is_no_number_is_left_out(tracker: Tracker, caplog: pytest.LogCaptureFixture) -> None:
+    run = tracker.start_run("distill")
+    with tracker.live(run.id) as live:
+        live.metrics(1, {"loss": 1.0, "note": "high", "shape": [1, 2]})
+        live.metrics("last", {"loss": 1.0})  # type: ignore[arg-type]
+        assert live.flush()
+    assert steps(tracker, run.id) == [1] and queries.metric_names(tracker.db, run.id) == ["loss"]
+    assert len(caplog.messages) == 3 and "metric 'note' at step 1 is a str" in caplog.text
+
+
+def test_a_database_that_is_away_for_a_while(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    run, away, write = tracker.start_run("distill"), threading.Event(), Database.write
+
+    def gone(self: Database, work: object) -> object:
+        if away.is_set():
+            raise TrackerError("the disk is full")
+        return write(self, work)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Database, "write", gone)
+    with live_module.LiveRun(tracker.db, run.id, interval=0.01) as live:
+        away.set()
+        for step in range(20):
+            live.metrics(step, {"loss": 0.5})
+            live.metrics(step, {"loss": float(step)})
+        live.progress(20, 20)
+        assert not live.flush()
+        assert steps(tracker, run.id) == []
+        away.clear()
+        assert live.flush()
+    assert steps(tracker, run.id) == list(range(20))
+    assert queries.metric_series(tracker.db, run.id, "loss")[-1]["value"] == 19.0
+    assert queries.run(tracker.db, run.id)["progress"]["step"] == 20
+    assert [message for message in caplog.messages if "tried again" in message] != []
+    assert "lost" not in caplog.text
+
+
+def test_points_that_could_never_be_written_are_counted(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(live_module, "MOST_POINTS", 5)
+    with live_module.LiveRun(tracker.db, "nobody", interval=0.01) as live:  # a run that is not recorded
+        for step in range(8):
+            live.metrics(step, {"loss": 1.0})
+        assert not live.flush()
+    assert "8 metric points of run nobody could not be written and are lost" in caplog.text
+
+
+def test_logging_does_not_wait_for_a_slow_database(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, write = tracker.start_run("distill"), Database.write
+
+    def slow(self: Database, work: object) -> object:
+        time.sleep(0.5)
+        return write(self, work)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Database, "write", slow)
+    with live_module.LiveRun(tracker.db, run.id, interval=0.0) as live:
+        started = time.monotonic()
+        for step in range(100):
+            live.metrics(step, {"loss": 1.0})
+        assert time.monotonic() - started < 0.5
+        assert not live.flush(timeout=0.01)
+        assert live.flush()
+    assert len(steps(tracker, run.id)) == 100

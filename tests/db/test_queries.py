@@ -1,0 +1,388 @@
+"""Reading: a cycle's numbers worked by hand, pages, curves, flips, names of checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from db import overview, queries
+from db.errors import BadRequest, NotFound
+from db.points import Point, store
+from db.tracker import Tracker
+from tests.support.databases import BACKENDS, items, new_database, record_cycle, score
+
+CONTRACT = {
+    "ifeval": {"clean": 0.9, "midtrained": 0.1, "recovered": 0.82},
+    "knowledge": {"clean": 0.08, "midtrained": 0.48, "recovered": 0.88},
+    "retention": {"clean": 1.0, "midtrained": 0.6, "recovered": 0.97},
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def tracker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tracker]:
+    with new_database(request.param, tmp_path) as where, Tracker(where) as opened:
+        yield opened
+
+
+# Cycles ----------------------------------------------------------------------------------------------------
+
+
+def test_a_cycle_in_the_shape_that_scripts_rely_on(tracker: Tracker) -> None:
+    number = record_cycle(tracker, CONTRACT)
+    tracker.record_verdicts(
+        number,
+        {
+            "behaviour": {"outcome": "recovered", "lower_bound": -0.012, "margin": 0.03, "n": 100, "lost": 3},
+            "knowledge": {"outcome": "kept", "lower_bound": 0.2},
+            "retention": {"outcome": "underpowered"},
+        },
+    )
+    cycle = queries.cycle(tracker.db, number)
+    json.dumps(cycle, allow_nan=False)
+    assert (cycle["cycle"], cycle["status"]) == (1, "accepted")
+    assert cycle["checkpoints"] == {"clean": "clean0", "midtrained": "mid1", "recovered": "rec1"}
+    shown = {
+        suite: {name: row[name] for name in ("clean", "midtrained", "recovered")}
+        for suite, row in cycle["scores"].items()
+    }
+    assert shown == CONTRACT
+    assert cycle["scores"]["ifeval"]["n"] == 100
+    assert cycle["scores"]["ifeval"]["intervals"]["clean"] == pytest.approx([0.85, 0.95])
+    assert cycle["recovered_fraction"] == pytest.approx((0.82 - 0.1) / (0.9 - 0.1))
+    assert cycle["knowledge_kept"] == pytest.approx((0.88 - 0.08) / (0.48 - 0.08))
+    verdict = cycle["verdict"]
+    assert (verdict["behaviour"], verdict["knowledge"], verdict["retention"]) == (
+        "recovered",
+        "kept",
+        "underpowered",
+    )
+    assert (verdict["behaviour_lower_bound"], verdict["margin"]) == (-0.012, 0.03)
+    assert verdict["axes"]["behaviour"]["lost"] == 3
+    assert cycle["cost"] == {
+        "tokens_sampled": 330,
+        "tokens_scored": 0,
+        "tokens_trained": 15,
+        "seconds": 6.0,
+        "peak_bytes": 7,
+    }  # three stages of 10 + 5 + 1.5 s, three evaluations of 100 + 0.5 s
+    assert "knowledge_by_cycle" not in cycle and cycle["review"] is None
+
+
+def test_a_cycle_that_has_only_begun(tracker: Tracker) -> None:
+    number = tracker.record_cycle(tracker.start_run("cycle").id)
+    cycle = queries.cycle(tracker.db, number)
+    assert (cycle["status"], cycle["scores"], cycle["verdict"]) == ("running", {}, None)
+    assert cycle["recovered_fraction"] is None and cycle["knowledge_kept"] is None
+    assert cycle["cost"] == {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
+    with pytest.raises(NotFound, match="cycle 7 is not recorded"):
+        queries.cycle(tracker.db, 7)
+
+
+def test_nothing_lost_is_no_division_by_zero(tracker: Tracker) -> None:
+    record_cycle(tracker, {"ifeval": {"clean": 0.9, "midtrained": 0.9, "recovered": 0.9}})
+    assert queries.cycle(tracker.db, 1)["recovered_fraction"] is None
+
+
+def test_what_is_still_known_of_earlier_cycles(tracker: Tracker) -> None:
+    record_cycle(tracker, CONTRACT)
+    record_cycle(
+        tracker,
+        CONTRACT | {"knowledge": {"clean": 0.0, "recovered": 0.5}, "knowledge:1": {"recovered": 0.44}},
+    )
+    last = CONTRACT | {"knowledge:2": {"recovered": 0.6}, "knowledge:1": {"recovered": 0.66}}
+    record_cycle(tracker, last)
+    first, second, third = (queries.cycle(tracker.db, number) for number in (1, 2, 3))
+    assert "knowledge_by_cycle" not in first
+    assert queries.cycles(tracker.db, earlier=True) == [first, second, third]
+    assert [row["scores"] for row in queries.cycles(tracker.db)] == [
+        row["scores"] for row in (first, second, third)
+    ]
+    assert second["knowledge_by_cycle"] == [{"cycle": 1, "score": 0.44, "n": 100, "then": 0.88, "kept": 0.5}]
+    assert [row["kept"] for row in third["knowledge_by_cycle"]] == pytest.approx([0.75, 1.2])
+    assert set(third["scores"]) == {"ifeval", "knowledge", "retention"}
+    assert queries.cycle(tracker.db, 3) == third
+
+
+def test_one_checkpoint_scored_in_two_cycles_is_not_mixed_up(tracker: Tracker) -> None:
+    """The clean model is asked about other documents in each cycle."""
+    record_cycle(tracker, {"knowledge": {"clean": 0.1}})
+    record_cycle(tracker, {"knowledge": {"clean": 0.3}})
+    assert [cycle["scores"]["knowledge"]["clean"] for cycle in queries.cycles(tracker.db)] == [0.1, 0.3]
+
+
+def test_the_headline_metric_stands_for_its_suite(tracker: Tracker) -> None:
+    number = record_cycle(tracker, {"knowledge": {"clean": 0.1}})
+    run = queries.cycle(tracker.db, number)["run"]
+    for metric, value in (("inst_loose", 0.5), ("prompt_strict", 0.4), ("prompt_loose", 0.6)):
+        tracker.record_score(run, "clean0", score("ifeval", value, metric=metric))
+    tracker.record_score(run, "clean0", score("knowledge", 0.05, metric="strict"))
+    scores = queries.cycle(tracker.db, number)["scores"]
+    assert (scores["ifeval"]["clean"], scores["knowledge"]["clean"]) == (0.4, 0.1)
+
+
+def test_pages_of_cycles(tracker: Tracker) -> None:
+    parent = tracker.start_run("demo", key="demo")
+    for _ in range(5):
+        tracker.record_cycle(tracker.start_run("cycle", parent=parent.id).id)
+    pages = [
+        [row["cycle"] for row in queries.cycles(tracker.db, before=before, limit=2)]
+        for before in (None, 4, 2, 1)
+    ]
+    assert pages == [[4, 5], [2, 3], [1], []]
+    assert len(queries.cycles(tracker.db)) == 5
+
+
+def test_the_latest_review_is_shown(tracker: Tracker) -> None:
+    record_cycle(tracker, {})
+    for decision in ("needs-work", "approve"):
+        tracker.add_review(1, decision, "note", "ada")
+    assert queries.cycle(tracker.db, 1)["review"]["decision"] == "approve"
+    assert [row["decision"] for row in queries.reviews(tracker.db)] == ["approve", "needs-work"]
+
+
+@given(st.floats(0.01, 1), st.floats(0.01, 1), st.floats(0.01, 1))
+def test_fractions(clean: float, midtrained: float, recovered: float) -> None:
+    if abs(clean - midtrained) > 1e-6:
+        assert queries.recovered_fraction(clean, midtrained, clean) == 1
+        assert queries.recovered_fraction(clean, midtrained, midtrained) == 0
+        assert queries.knowledge_kept(clean, midtrained, midtrained) == 1
+        back = queries.recovered_fraction(clean, midtrained, recovered)
+        assert back is not None and midtrained + back * (clean - midtrained) == pytest.approx(
+            recovered, abs=1e-6
+        )
+
+
+# Runs and checkpoints --------------------------------------------------------------------------------------
+
+
+def test_pages_of_runs_newest_first(tracker: Tracker) -> None:
+    made = [tracker.start_run("eval").id for _ in range(7)]
+    seen: list[str] = []
+    while page := queries.runs(tracker.db, before=seen[-1] if seen else None, limit=3):
+        seen += [row["id"] for row in page]
+    assert sorted(seen) == sorted(made) and len(seen) == 7
+    assert [row["started_at"] for row in queries.runs(tracker.db)] == sorted(
+        (row["started_at"] for row in queries.runs(tracker.db)), reverse=True
+    )
+
+
+def test_runs_of_a_kind_a_status_or_a_parent(tracker: Tracker) -> None:
+    cycle = tracker.start_run("cycle")
+    stage = tracker.start_run("eval", parent=cycle.id)
+    tracker.finish_run(stage.id)
+    assert [row["id"] for row in queries.runs(tracker.db, kind="cycle")] == [cycle.id]
+    assert [row["id"] for row in queries.runs(tracker.db, status="done")] == [stage.id]
+    assert [row["id"] for row in queries.runs(tracker.db, parent=cycle.id)] == [stage.id]
+
+
+def test_what_can_be_resumed(tracker: Tracker) -> None:
+    runs = {name: tracker.start_run(name) for name in ("done", "failed", "stopped", "running")}
+    tracker.start_run("eval", parent=runs["done"].id)
+    tracker.finish_run(runs["done"].id)
+    tracker.fail_run(runs["failed"].id, "no")
+    tracker.stop_run(runs["stopped"].id, "enough")
+    assert {row["status"] for row in queries.unfinished_runs(tracker.db)} == {"failed", "stopped", "running"}
+    with pytest.raises(NotFound, match="run nobody is not recorded"):
+        queries.run(tracker.db, "nobody")
+
+
+def test_names_of_checkpoints(tracker: Tracker) -> None:
+    for name in ("abc123", "abd456", "current-not"):
+        tracker.record_checkpoint(name, path="/c", kind="full", sha256="00")
+    record_cycle(tracker, {})
+    tracker.set_alias("current", "abd456")
+    found = {
+        reference: queries.resolve(tracker.db, reference)
+        for reference in ("abc123", "abc", "current", "cycle:1", "cycle:1:midtrained", "rec1")
+    }
+    assert found == {
+        "abc123": "abc123",
+        "abc": "abc123",
+        "current": "abd456",
+        "cycle:1": "rec1",
+        "cycle:1:midtrained": "mid1",
+        "rec1": "rec1",
+    }
+    assert queries.checkpoint(tracker.db, "abd")["aliases"] == ["current"]
+    with pytest.raises(BadRequest, match="'ab' could be abc123, abd456"):
+        queries.resolve(tracker.db, "ab")
+    for unknown in ("zzz", "", "%", "a_c", "cycle:9", "cycle:99999999999999999999"):
+        with pytest.raises(NotFound):
+            queries.resolve(tracker.db, unknown)
+    for unreadable in ("cycle:x", "cycle:1:best", "cycle:-1", "cycle:"):
+        with pytest.raises(BadRequest):
+            queries.resolve(tracker.db, unreadable)
+
+
+def test_lineage_goes_back_to_the_clean_model(tracker: Tracker) -> None:
+    parent = None
+    for name in ("clean", "one", "two", "three"):
+        tracker.record_checkpoint(name, path="/c", kind="full", sha256="00", parent=parent)
+        parent = name
+    assert [row["id"] for row in queries.lineage(tracker.db, "three")] == ["three", "two", "one", "clean"]
+    assert queries.lineage(tracker.db, "nobody") == []
+
+
+# Items -----------------------------------------------------------------------------------------------------
+
+
+def test_pages_filters_and_search_of_items(tracker: Tracker) -> None:
+    asked = score("ifeval", 0.5, True, False, True, False, False)
+    asked["items"][3]["response"] = "100% WRONG_"
+    number = tracker.record_score(tracker.start_run("eval").id, None, asked)
+
+    def keys(**filters: object) -> list[str]:
+        return [row["key"] for row in queries.items(tracker.db, number, **filters)]  # type: ignore[arg-type]
+
+    assert keys(limit=2) == ["p0", "p1"] and keys(limit=2, after="p1") == ["p2", "p3"]
+    assert keys(passed=False) == ["p1", "p3", "p4"] and keys(passed=True, after="p0") == ["p2"]
+    assert keys(search="wrong") == ["p3"] and keys(search="0%") == ["p3"] and keys(search="_") == ["p3"]
+    assert keys(search="PROMPT 2") == ["p2"] and keys(search="nowhere") == []
+
+
+def test_flips_pair_the_same_prompts_only(tracker: Tracker) -> None:
+    run = tracker.start_run("eval")
+    for name, passed in (("a", (True, True, False)), ("b", (True, False, True))):
+        tracker.record_checkpoint(name, path="/c", kind="full", sha256="00")
+        tracker.record_score(run.id, name, score("ifeval", 0.5, *passed))
+    flips = queries.flips(tracker.db, "a", "b", "ifeval")
+    assert [(row["key"], row["passed_a"], row["passed_b"]) for row in flips] == [
+        ("p1", True, False),
+        ("p2", False, True),
+    ]
+    assert (flips[0]["response_a"], flips[0]["response_b"]) == ("answer 1 True", "answer 1 False")
+    assert [row["key"] for row in queries.flips(tracker.db, "a", "b", "ifeval", after="p1")] == ["p2"]
+    assert [(row["passed_a"], row["passed_b"]) for row in queries.pairs(tracker.db, "a", "b", "ifeval")] == [
+        (True, True),
+        (True, False),
+        (False, True),
+    ]
+    other = score("ifeval", 0.5) | {
+        "items": [item | {"prompt": "another"} for item in items(True, True, True)]
+    }
+    tracker.record_score(
+        tracker.start_run("eval").id, "b", other
+    )  # newer, but other prompts under the same keys
+    assert queries.flips(tracker.db, "a", "b", "ifeval") == flips
+    with pytest.raises(NotFound, match="never scored on the same knowledge prompts"):
+        queries.flips(tracker.db, "a", "b", "knowledge")
+
+
+# Curves ----------------------------------------------------------------------------------------------------
+
+
+def test_a_short_curve_comes_whole(tracker: Tracker) -> None:
+    run = tracker.start_run("distill")
+    for step, value in ((-2, 1.0), (0, math.nan), (5, 3.0)):
+        tracker.record_metrics(run.id, step, {"loss": value})
+    rows = queries.metric_series(tracker.db, run.id, "loss")
+    assert [(row["step"], row["value"], row["special"]) for row in rows] == [
+        (-2, 1.0, None),
+        (0, None, "nan"),
+        (5, 3.0, None),
+    ]
+    assert [row["step"] for row in queries.metric_series(tracker.db, run.id, "loss", after=-2)] == [0, 5]
+    assert queries.metric_series(tracker.db, run.id, "loss", after=5) == []
+    assert (
+        queries.metric_series(tracker.db, run.id, "other")
+        == queries.metric_series(tracker.db, "other", "loss")
+        == []
+    )
+
+
+def test_a_long_curve_is_thinned_without_losing_its_peaks(tracker: Tracker) -> None:
+    run = tracker.start_run("distill")
+    values = {step: float(step % 10) for step in range(1, 1001)} | {500: 1e6, 777: math.inf}
+    points = [Point.of(run.id, "loss", step, value) for step, value in values.items()]
+    tracker.db.write(lambda session: store(session, points))
+    rows = queries.metric_series(tracker.db, run.id, "loss", points=100)
+    assert len(rows) == 100 and sum(row["n"] for row in rows) == 1000
+    assert rows[0] | {"at": 0} == {
+        "step": 1,
+        "last_step": 10,
+        "value": 4.5,
+        "low": 0.0,
+        "high": 9.0,
+        "special": None,
+        "at": 0,
+        "n": 10,
+    }
+    assert max(row["high"] for row in rows) == 1e6
+    assert [(row["step"], row["special"]) for row in rows if row["special"]] == [(771, "inf")]
+
+
+def test_names_and_latest_values(tracker: Tracker) -> None:
+    run, other = tracker.start_run("distill"), tracker.start_run("distill")
+    for step in range(3):
+        tracker.record_metrics(run.id, step, {"loss": step, "kl": 1.0, "grad_norm": 2.0})
+    tracker.record_metrics(run.id, 9, {"kl": math.inf})
+    tracker.record_metrics(other.id, 1, {"alien": 1.0})
+    assert queries.metric_names(tracker.db, run.id) == ["grad_norm", "kl", "loss"]
+    latest = {
+        row["name"]: (row["step"], row["value"], row["special"])
+        for row in queries.latest_metrics(tracker.db, run.id)
+    }
+    assert latest == {"grad_norm": (2, 2.0, None), "kl": (9, None, "inf"), "loss": (2, 2.0, None)}
+    assert queries.metric_names(tracker.db, "nobody") == queries.latest_metrics(tracker.db, "nobody") == []
+
+
+def test_curves_are_found_by_their_key(tmp_path: Path) -> None:
+    """What keeps a page fast at ten million points: no query may read the table from end to end."""
+    tracker, plans = Tracker(tmp_path / "recover.db"), []
+    run = tracker.start_run("distill")
+    tracker.record_metrics(run.id, 1, {"loss": 1.0})
+    with tracker.db.engine.connect() as connection:
+        raw = connection.connection.driver_connection
+        asked: list[str] = []
+        raw.set_trace_callback(asked.append)
+        connection.connection.close()
+    queries.metric_series(tracker.db, run.id, "loss")
+    queries.metric_names(tracker.db, run.id)
+    queries.latest_metrics(tracker.db, run.id)
+    raw.set_trace_callback(None)
+    for sql in (
+        sql for sql in asked if "metrics" in sql and sql.lstrip().upper().startswith(("SELECT", "WITH"))
+    ):
+        plans += [row[3] for row in raw.execute(f"EXPLAIN QUERY PLAN {sql}") if "metrics" in row[3].lower()]
+    assert len(plans) >= 6
+    assert [plan for plan in plans if not plan.startswith("SEARCH")] == []
+
+
+# Knowledge by documents -----------------------------------------------------------------------------------
+
+
+def asked(tracker: Tracker, metric: str, **kinds: float) -> None:
+    """A score of the recovered model's, as `recover eval` records it: kinds of question in its details."""
+    run = tracker.start_run("eval")
+    by_kind = {kind: {"value": value, "n": 16} for kind, value in kinds.items()}
+    found = score("knowledge", sum(kinds.values()) / len(kinds), metric=metric)
+    tracker.record_score(run.id, "rec1", found | {"details": {"by_kind": by_kind}})
+
+
+def test_what_is_scored_beside_the_questions_is_not_the_headline(tracker: Tracker) -> None:
+    record_cycle(tracker, {})
+    asked(tracker, "lenient", direct=0.9, heldout=0.7)
+    asked(tracker, "cloze", cloze=0.5)
+    asked(tracker, "open_book", direct=1.0, heldout=1.0)
+    asked(tracker, "reverse", reverse=0.0)
+    asked(tracker, "indirect", indirect=0.1)
+    (row,) = overview.knowledge(tracker.db)
+    assert row["value"] == pytest.approx(0.8)
+    assert {kind: one["value"] for kind, one in row["kinds"].items()} == {
+        "direct": 0.9,
+        "heldout": 0.7,
+        "cloze": 0.5,
+        "reverse": 0.0,
+        "indirect": 0.1,
+    }
+    asked(tracker, "lenient", direct=0.8, heldout=0.6)
+    asked(tracker, "reverse", reverse=0.2)
+    (row,) = overview.knowledge(tracker.db)
+    assert row["value"] == pytest.approx(0.7) and row["kinds"]["direct"]["value"] == 0.8
+    assert row["kinds"]["reverse"]["value"] == 0.2

@@ -1,0 +1,271 @@
+"""Opening: migrations, settings, several processes at once, and every way in which it can fail."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from db import migrations, sqlite
+from db.errors import BadRequest, NotFound, TrackerError
+from db.schema import REVISION, Base, Run
+from db.session import Database
+from db.tracker import Tracker
+from tests.support.databases import BACKENDS, new_database
+
+
+def test_the_newest_revision_is_the_one_the_schema_names() -> None:
+    assert migrations.head() == REVISION
+
+
+def test_migrations_make_the_tables_of_the_schema(tmp_path: Path) -> None:
+    migrated = Database.open(tmp_path / "migrated.db").engine
+    declared = sqlite.connect(tmp_path / "declared.db")
+    Base.metadata.create_all(declared)
+    assert _definitions(migrated) == _definitions(declared)
+
+
+def _definitions(engine: sa.Engine) -> dict[str, list[str]]:
+    query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name <> 'recover_version'"
+    with engine.connect() as connection:
+        found = dict(connection.exec_driver_sql(query).all())
+    return {name: sorted(re.split(r"\s*[,()]\s*|\s+", sql)) for name, sql in found.items()}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_opening_again_changes_nothing(backend: str, tmp_path: Path) -> None:
+    with new_database(backend, tmp_path) as where:
+        for _ in range(3):
+            with Tracker(where) as tracker:
+                tracker.start_run("demo", key="demo")
+        with Tracker(where) as tracker, tracker.db.read() as connection:
+            assert connection.scalar(sa.select(sa.func.count()).select_from(Run)) == 1
+
+
+def test_sqlite_is_as_safe_as_it_gets(tmp_path: Path) -> None:
+    with Database.open(tmp_path / "a b?#%.db").read() as connection:
+        pragmas = {
+            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
+            for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
+        }
+    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
+
+
+ADD = """
+import sys
+from db.tracker import Tracker
+from db.schema import Run
+def add(session):
+    run = session.get(Run, sys.argv[2])
+    run.seed += 1
+with Tracker(sys.argv[1]) as tracker:
+    for _ in range(50):
+        tracker.db.write(add)
+"""
+
+
+@pytest.mark.parametrize("processes", [4])
+def test_processes_that_read_and_write_wait_for_each_other(processes: int, tmp_path: Path) -> None:
+    path = tmp_path / "recover.db"
+    with Tracker(path) as tracker:
+        run = tracker.start_run("demo", seed=0)
+    children = [_python(ADD, str(path), run.id) for _ in range(processes)]
+    assert [child.communicate()[1].decode() for child in children] == [""] * processes
+    with Tracker(path) as tracker, tracker.db.read() as connection:
+        assert connection.scalar(sa.select(Run.seed)) == 50 * processes
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_processes_that_open_at_once_migrate_once(backend: str, tmp_path: Path) -> None:
+    code = "import sys; from db.tracker import Tracker; Tracker(sys.argv[1]).start_run('demo', key='one')"
+    with new_database(backend, tmp_path) as where:
+        children = [_python(code, where) for _ in range(3)]
+        assert [child.communicate()[1].decode() for child in children] == ["", "", ""]
+        with Tracker(where) as tracker, tracker.db.read() as connection:
+            assert connection.scalar(sa.select(sa.func.count()).select_from(Run)) == 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_migration_that_is_cut_off_leaves_nothing(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upgrade = migrations.upgrade
+
+    def cut_off(connection: sa.Connection, where: str) -> None:
+        upgrade(connection, where)
+        raise KeyboardInterrupt
+
+    with new_database(backend, tmp_path) as where:
+        monkeypatch.setattr(migrations, "upgrade", cut_off)
+        with pytest.raises(KeyboardInterrupt):
+            Database.open(where)
+        monkeypatch.undo()
+        with Tracker(where) as tracker:
+            assert tracker.start_run("demo").status == "running"
+
+
+def _python(code: str, *arguments: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, stderr=subprocess.PIPE)
+
+
+def test_readers_do_not_wait_for_a_writer(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path / "recover.db")
+
+    def work(session: sa.orm.Session) -> int | None:
+        session.add(
+            Run(
+                id="x",
+                kind="demo",
+                status="running",
+                attempts=1,
+                started_at="",
+                heartbeat_at="",
+                progress={},
+                cost={},
+                config={},
+                versions={},
+            )
+        )
+        session.flush()
+        with tracker.db.read() as connection:
+            return connection.scalar(sa.select(sa.func.count()).select_from(Run))
+
+    assert tracker.db.write(work) == 0
+
+
+def test_a_lock_held_too_long_is_an_error(tmp_path: Path) -> None:
+    with open(tmp_path / "recover.db-lock", "a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(TrackerError, match="locked by another process"):
+            with sqlite.writers_lock(tmp_path / "recover.db", seconds=0.05):
+                pass
+
+
+def test_a_foreign_writer_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr("db.session.RETRY_PAUSES", (0.01, 0.01))
+    tracker = Tracker(tmp_path / "recover.db")
+    foreign = sqlite3.connect(tmp_path / "recover.db", isolation_level=None)
+    foreign.execute("BEGIN IMMEDIATE")
+    with pytest.raises(TrackerError, match="is locked by another program"):
+        tracker.start_run("demo")
+    foreign.execute("ROLLBACK")
+    assert tracker.start_run("demo").status == "running"
+
+
+def refused(where: object, **options: bool) -> TrackerError:
+    with pytest.raises(TrackerError) as caught:
+        Database.open(where, **options)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    path = tmp_path / "recover.db"
+    path.write_bytes(b"this is not a database, it is a letter to my mother" * 40)
+    assert "is not a SQLite database: move the file away" in str(refused(path))
+
+
+def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "recover.db").mkdir()
+    assert "cannot be opened" in str(refused(tmp_path / "recover.db"))
+
+
+def test_a_home_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file")
+    error = refused(tmp_path / "home" / "recover.db")
+    assert "cannot be made" in str(error) and error.exit_code == 1
+
+
+def test_an_unwritable_home(tmp_path: Path) -> None:
+    assert "/proc" in str(refused(Path("/proc/recover.db")))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_an_unwritable_folder(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    assert "cannot be" in str(refused(tmp_path / "recover.db"))
+
+
+def test_a_missing_file_where_none_may_be_made(tmp_path: Path) -> None:
+    error = refused(tmp_path / "recover.db", create=False)
+    assert isinstance(error, NotFound) and error.exit_code == 2 and not (tmp_path / "recover.db").exists()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tables_of_a_newer_recover(backend: str, tmp_path: Path) -> None:
+    with new_database(backend, tmp_path) as where:
+        database = Database.open(where)
+        newer = sa.text("UPDATE recover_version SET version_num = '9999'")
+        database.write(lambda session: session.execute(newer))
+        database.close()
+        assert "written by a newer recover" in str(refused(where))
+
+
+@pytest.mark.parametrize("url", ["mysql://user:secret@host/x", "sqlite://", "not a url://x", "://"])
+def test_urls_that_are_not_supported(url: str) -> None:
+    error = refused(url)
+    assert isinstance(error, BadRequest) and "secret" not in str(error)
+
+
+def test_a_server_that_is_not_there() -> None:
+    pytest.importorskip("psycopg")
+    error = refused("postgresql://someone:secret@127.0.0.1:1/recover")
+    assert "cannot be reached" in str(error) and "secret" not in str(error)
+
+
+def test_a_full_disk_as_sqlite_reports_it(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path / "recover.db")
+
+    def fill(session: sa.orm.Session) -> None:
+        session.execute(sa.text("PRAGMA max_page_count = 1"))
+        session.execute(sa.text("CREATE TABLE big AS SELECT zeroblob(10000000) AS x"))
+
+    with pytest.raises(TrackerError, match=r"no room left.*free some space"):
+        tracker.db.write(fill)
+
+
+FILL = """
+import sys
+from db.tracker import Tracker
+from db.errors import TrackerError
+try:
+    tracker = Tracker(sys.argv[1])
+    run = tracker.start_run("demo", key="demo")
+    for step in range(10_000):
+        tracker.record_metrics(run.id, step, {f"metric {i}": 0.5 for i in range(200)})
+except TrackerError as error:
+    print(error, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("kilobytes", [1, 100, 400])
+def test_a_full_disk_as_the_system_reports_it(kilobytes: int, tmp_path: Path) -> None:
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes * 1024, kilobytes * 1024))
+
+    path = tmp_path / "recover.db"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    child = subprocess.run(
+        [sys.executable, "-c", FILL, str(path)],
+        env=environment,
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert re.fullmatch(r"database \S+ .*(disk full|full or failing).*\n", child.stderr), child.stderr
+    with Tracker(path) as tracker, tracker.db.read() as connection:  # with room again, all is well
+        assert connection.exec_driver_sql("PRAGMA integrity_check").scalar() == "ok"
+        assert connection.exec_driver_sql("SELECT count(*) % 200 FROM metrics").scalar() == 0

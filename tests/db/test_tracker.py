@@ -1,0 +1,359 @@
+"""Writing, on each kind of database: named rows, so that writing twice is writing once."""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from db import queries
+from db.errors import BadRequest, NotFound, TrackerError
+from db.schema import Base, Item, Metric
+from db.tracker import Tracker
+from db.values import plain, storable
+from tests.support.databases import BACKENDS, items, new_database, record_cycle, score
+
+
+@pytest.fixture(params=BACKENDS)
+def tracker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tracker]:
+    with new_database(request.param, tmp_path) as where, Tracker(where) as opened:
+        yield opened
+
+
+def count(tracker: Tracker, model: type[Base]) -> int:
+    with tracker.db.read() as connection:
+        return connection.scalar(sa.select(sa.func.count()).select_from(model)) or 0
+
+
+# Runs ------------------------------------------------------------------------------------------------------
+
+
+def test_a_stage_is_started_once_and_done_once(tracker: Tracker) -> None:
+    cycle = tracker.start_run("cycle", key="cycle:1", config={"steps": 3}, seed=7, versions={"torch": "2"})
+    stage = tracker.start_run("midtrain", parent=cycle.id, key="midtrain")
+    assert (cycle.config, cycle.seed, cycle.status, stage.attempts) == ({"steps": 3}, 7, "running", 1)
+    tracker.fail_run(stage.id, "the disk is full")
+    again = tracker.start_run("midtrain", parent=cycle.id, key="midtrain")
+    assert (again.id, again.status, again.error, again.ended_at, again.attempts) == (
+        stage.id,
+        "running",
+        None,
+        None,
+        2,
+    )
+    tracker.finish_run(stage.id, {"checkpoint": "abc"}, cost={"seconds": 1.5})
+    done = tracker.start_run("midtrain", parent=cycle.id, key="midtrain")
+    assert done.done and done.result == {"checkpoint": "abc"} and done.cost == {"seconds": 1.5}
+    assert done.attempts == 2
+
+
+def test_keys_are_names_under_a_parent(tracker: Tracker) -> None:
+    one, two = tracker.start_run("cycle", key="cycle:1"), tracker.start_run("cycle", key="cycle:2")
+    assert tracker.start_run("cycle", key="cycle:1").id == one.id != two.id
+    stages = {tracker.start_run("eval", parent=run, key="eval:clean").id for run in (one.id, two.id, None)}
+    assert len(stages) == 3
+    assert tracker.start_run("eval").id != tracker.start_run("eval").id  # without a key: always new
+
+
+def test_ending_a_run_that_was_never_started(tracker: Tracker) -> None:
+    with pytest.raises(NotFound, match="run nobody is not recorded"):
+        tracker.finish_run("nobody")
+
+
+def test_a_parent_that_is_not_recorded(tracker: Tracker) -> None:
+    with pytest.raises(TrackerError, match="refers to something that is not recorded"):
+        tracker.start_run("midtrain", parent="nobody")
+
+
+def test_a_seed_beyond_64_bits(tracker: Tracker) -> None:
+    with pytest.raises(TrackerError):
+        tracker.start_run("demo", seed=2**80)
+
+
+# Writing again ---------------------------------------------------------------------------------------------
+
+
+def test_a_lost_connection_after_the_commit_is_written_once(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worst moment: the rows are there, but the answer is lost, so the tracker has to write again."""
+    record_cycle(tracker, {"ifeval": {"clean": 0.9}})
+    run = tracker.start_run("eval", key="eval")
+    once, calls = type(tracker.db)._write_once, 0
+
+    def answer_lost(self: object, work: object) -> object:
+        nonlocal calls
+        result, calls = once(self, work), calls + 1  # type: ignore[arg-type]
+        if calls % 2:
+            raise OperationalError("COMMIT", {}, Exception(), connection_invalidated=True)
+        return result
+
+    monkeypatch.setattr(type(tracker.db), "_write_once", answer_lost)
+    monkeypatch.setattr("db.session.RETRY_PAUSES", (0.0,))
+    before = {model: count(tracker, model) for model in (mapper.class_ for mapper in Base.registry.mappers)}
+    tracker.record_metrics(run.id, 1, {"loss": 1.0, "kl": 2.0})
+    tracker.record_score(run.id, "clean0", score("ifeval", 0.5, True, False))
+    tracker.record_cycle(run.id)
+    tracker.record_verdicts(1, {"behaviour": {"outcome": "recovered", "n": 2}})
+    tracker.add_review(1, "reject", "no", "ada")
+    tracker.set_alias("base", "clean0")
+    tracker.record_documents(run.id, [{"path": "a.md", "status": "read"}])
+    tracker.start_run("demo")
+    new = {model.__tablename__: count(tracker, model) - number for model, number in before.items()}
+    assert new == {
+        "runs": 1,
+        "metrics": 2,
+        "scores": 1,
+        "items": 2,
+        "cycles": 1,
+        "verdicts": 1,
+        "reviews": 1,
+        "aliases": 1,
+        "alias_moves": 1,
+        "documents": 1,
+        "checkpoints": 0,
+        "traces": 0,
+    }
+    assert calls == 16
+
+
+# Metrics ---------------------------------------------------------------------------------------------------
+
+
+def double(bits: int) -> float:
+    return float(struct.unpack("<d", bits.to_bytes(8, "little"))[0])
+
+
+# By their bits: st.floats() refuses to work where torch flushes subnormal numbers to zero.
+doubles = st.builds(
+    lambda sign, exponent, fraction: double(sign << 63 | exponent << 52 | fraction),
+    st.integers(0, 1),
+    st.integers(1, 2047),
+    st.integers(0, 2**52 - 1),
+)
+specials = st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1.0, 0.1, sys.float_info.max])
+
+
+@given(values=st.dictionaries(st.text(max_size=8), doubles | specials, max_size=4))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_float_comes_back(tracker: Tracker, values: dict[str, float]) -> None:
+    names = {storable(name): value for name, value in values.items()}
+    run = tracker.start_run("distill")
+    for _ in range(2):
+        tracker.record_metrics(run.id, 3, values)
+    rows = {row["name"]: row for row in queries.latest_metrics(tracker.db, run.id)}
+    back = {name: float(row["special"] or row["value"]) for name, row in rows.items()}
+    assert back == pytest.approx(names, rel=0, abs=0, nan_ok=True)
+    assert all((row["value"] is None) == (row["special"] is not None) for row in rows.values())
+
+
+def test_a_step_logged_again_is_replaced(tracker: Tracker) -> None:
+    run = tracker.start_run("distill")
+    tracker.record_metrics(run.id, 1, {"loss": math.nan})
+    tracker.record_metrics(run.id, 1, {"loss": 2.5})
+    assert [(row["value"], row["special"]) for row in queries.latest_metrics(tracker.db, run.id)] == [
+        (2.5, None)
+    ]
+    assert count(tracker, Metric) == 1
+
+
+@pytest.mark.parametrize(("step", "value"), [(1, "high"), (1, None), (1, [1, 2]), (2**63, 1.0), ("one", 1.0)])
+def test_what_is_not_a_number(tracker: Tracker, step: int, value: float) -> None:
+    with pytest.raises(BadRequest, match="metric 'loss'"):
+        tracker.record_metrics(tracker.start_run("distill").id, step, {"loss": value})
+
+
+# Checkpoints and aliases -----------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_recorded_again_keeps_its_first_row(tracker: Tracker) -> None:
+    for path in ("/old", "/new"):
+        tracker.record_checkpoint("abc123", path=Path(path), kind="full", sha256="00", config={"path": path})
+    rows = queries.checkpoints(tracker.db)
+    assert [(row["id"], row["path"], row["config"]) for row in rows] == [("abc123", "/new", {"path": "/old"})]
+
+
+def test_aliases_move_and_remember(tracker: Tracker) -> None:
+    for name in ("one", "two"):
+        tracker.record_checkpoint(name, path="/c", kind="full", sha256="00")
+    for name in ("one", "one", "two"):
+        tracker.set_alias("current", name)
+    assert [(row["name"], row["checkpoint_id"]) for row in queries.aliases(tracker.db)] == [
+        ("current", "two")
+    ]
+    assert [row["checkpoint_id"] for row in queries.alias_moves(tracker.db, "current")] == ["two", "one"]
+    with pytest.raises(NotFound, match="checkpoint three is not recorded"):
+        tracker.set_alias("current", "three")
+
+
+# Scores ----------------------------------------------------------------------------------------------------
+
+
+def test_a_score_recorded_again_replaces_its_items(tracker: Tracker) -> None:
+    run = tracker.start_run("eval")
+    first = tracker.record_score(run.id, None, score("ifeval", 0.5, True, False, True))
+    again = tracker.record_score(run.id, None, score("ifeval", 1.0, True, True))
+    assert first == again
+    row = queries.score(tracker.db, first)
+    assert (row["value"], row["low"], row["high"], row["details"]) == (1.0, 0.95, 1.05, {"note": "ifeval"})
+    assert [(item["key"], item["passed"], item["detail"]) for item in queries.items(tracker.db, first)] == [
+        ("p0", True, {"i": 0}),
+        ("p1", True, {"i": 1}),
+    ]
+
+
+def test_a_score_and_its_items_come_together_or_not_at_all(tracker: Tracker) -> None:
+    run = tracker.start_run("eval")
+    bad = score("ifeval", 0.5, True, False)
+    bad["items"][1]["key"] = "p0"
+    with pytest.raises(BadRequest, match="1 items have the key of another"):
+        tracker.record_score(run.id, None, bad)
+    with pytest.raises(TrackerError, match="not recorded"):
+        tracker.record_score(run.id, "nobody", score("ifeval", 0.5, True))
+    assert (count(tracker, Item), queries.scores(tracker.db, run_id=run.id)) == (0, [])
+
+
+def test_an_undefined_score_has_no_value(tracker: Tracker) -> None:
+    nothing = score("ifeval", math.nan) | {"interval": [math.nan, math.inf]}
+    row = queries.score(tracker.db, tracker.record_score(tracker.start_run("eval").id, None, nothing))
+    assert (row["value"], row["low"], row["high"], row["item_set"]) == (None, None, None, None)
+
+
+def test_hostile_text_is_stored(tracker: Tracker) -> None:
+    hostile = "\0 \udc80 '; DROP TABLE runs; -- <script>alert(1)</script> 𝕏 " + "long " * 10_000
+    asked = score("ifeval", 0.5) | {
+        "items": [items(True)[0] | {"response": hostile, "detail": {"x": hostile}}]
+    }
+    found = queries.items(tracker.db, tracker.record_score(tracker.start_run("eval").id, None, asked))
+    assert found[0]["response"] == found[0]["detail"]["x"] == storable(hostile)
+    assert found[0]["response"].startswith("␀ \\udc80 '; DROP")
+
+
+# Cycles and reviews ----------------------------------------------------------------------------------------
+
+
+def test_cycles_are_numbered_once(tracker: Tracker) -> None:
+    runs = [tracker.start_run("cycle", key=f"cycle:{number}") for number in (1, 2)]
+    assert [tracker.record_cycle(run.id) for run in (*runs, *runs)] == [1, 2, 1, 2]
+    with pytest.raises(BadRequest, match="cycle status 'great' is unknown"):
+        tracker.record_cycle(runs[0].id, status="great")
+
+
+def test_a_cycle_keeps_what_it_knew(tracker: Tracker) -> None:
+    tracker.record_checkpoint("abc", path="/c", kind="full", sha256="00")
+    run = tracker.start_run("cycle")
+    tracker.record_cycle(run.id, clean_id="abc", summary={"mix": "new"})
+    tracker.record_cycle(run.id, status="rejected")
+    cycle = queries.cycle(tracker.db, 1)
+    assert (cycle["checkpoints"]["clean"], cycle["status"], cycle["summary"]) == (
+        "abc",
+        "rejected",
+        {"mix": "new"},
+    )
+    assert cycle["ended_at"] >= cycle["started_at"]
+
+
+def test_a_verdict_keeps_every_number(tracker: Tracker) -> None:
+    number = tracker.record_cycle(tracker.start_run("cycle").id)
+    for needed in (10, 10**12):
+        row = {
+            "outcome": "underpowered",
+            "n": 5,
+            "needed_n": needed,
+            "power": math.nan,
+            "bootstrap": (-0.1, 0.2),
+        }
+        tracker.record_verdicts(number, {"behaviour": row})
+    verdict = queries.cycle(tracker.db, number)["verdict"]
+    assert (verdict["behaviour"], verdict["knowledge"]) == ("underpowered", None)
+    behaviour = verdict["axes"]["behaviour"]
+    assert (behaviour["n"], behaviour["needed_n"], behaviour["margin"]) == (5, 10**12, None)
+    assert behaviour["details"] == {"power": "nan", "bootstrap": [-0.1, 0.2]}
+
+
+def test_a_review_is_kept_and_approval_moves_current(tracker: Tracker) -> None:
+    record_cycle(tracker, {})
+    first = tracker.add_review(1, "reject", "what about p3?", "ada", token="click 1")
+    assert tracker.add_review(1, "reject", "what about p3?", "ada", token="click 1") == first
+    assert queries.aliases(tracker.db) == []
+    tracker.add_review(1, "approve", "fine now", "grace")
+    assert [(row["name"], row["checkpoint_id"]) for row in queries.aliases(tracker.db)] == [
+        ("current", "rec1")
+    ]
+    assert [row["reviewer"] for row in queries.reviews(tracker.db, cycle=1)] == ["grace", "ada"]
+
+
+def test_reviews_that_are_refused(tracker: Tracker) -> None:
+    tracker.record_cycle(tracker.start_run("cycle").id)
+    with pytest.raises(BadRequest, match="decision 'maybe' is unknown"):
+        tracker.add_review(1, "maybe", "", "ada")
+    with pytest.raises(NotFound, match="cycle 9 is not recorded"):
+        tracker.add_review(9, "reject", "", "ada")
+    with pytest.raises(BadRequest, match="no recovered model yet"):
+        tracker.add_review(1, "approve", "", "ada")
+    assert queries.reviews(tracker.db) == []
+
+
+def test_the_manifest_accounts_for_every_file(tracker: Tracker) -> None:
+    run = tracker.start_run("midtrain")
+    rows = [
+        {"path": "a.md", "status": "read", "tokens": 12},
+        {"path": "b\udc80.pdf", "status": "skipped", "reason": "?"},
+    ]
+    for _ in range(2):
+        tracker.record_documents(run.id, rows)
+    found = queries.documents(tracker.db, run.id)
+    assert [(row["path"], row["tokens"], row["reason"]) for row in found] == [
+        ("a.md", 12, None),
+        ("b\\udc80.pdf", None, "?"),
+    ]
+    assert [row["path"] for row in queries.documents(tracker.db, run.id, after="a.md")] == ["b\\udc80.pdf"]
+
+
+# Values ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Thing:
+    size: float
+
+
+def test_values_become_plain() -> None:
+    numpy = pytest.importorskip("numpy")
+    given_value = {
+        1: (math.nan, -math.inf),
+        "thing": Thing(1.5),
+        "path": Path("/a"),
+        "numpy": numpy.float32(0.5),
+        "yes": numpy.bool_(True),
+        "bytes": b"\xff",
+        "none": None,
+    }
+    assert plain(given_value) == {
+        "1": ["nan", "-inf"],
+        "thing": {"size": 1.5},
+        "path": "/a",
+        "numpy": 0.5,
+        "yes": True,
+        "bytes": "ff",
+        "none": None,
+    }
+
+
+def test_a_write_that_fails_leaves_nothing(tracker: Tracker) -> None:
+    def work(session: Session) -> None:
+        session.execute(sa.text("INSERT INTO aliases VALUES ('x', 'y', 'z')"))
+
+    with pytest.raises(TrackerError):
+        tracker.db.write(work)
+    assert queries.aliases(tracker.db) == []

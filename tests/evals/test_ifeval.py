@@ -1,0 +1,406 @@
+"""IFEval through lm-eval's own task: recorded answers, a function as the model, offline, bad files."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from evals import ifeval
+from evals.scores import Score
+from evals.statistics import wilson_interval
+from recovery.errors import InputError, RecoverError
+
+REPO = Path(__file__).parents[2]
+REAL_PROMPTS = REPO.parent / "shared" / "data" / "ifeval" / "input_data.jsonl"
+
+PROMPTS = [
+    ("Say hello. No commas.", ["punctuation:no_comma"], [{}], "Hello there"),
+    ("Say hello. No commas please!", ["punctuation:no_comma"], [{}], "Hello, there"),
+    ("All capitals.", ["change_case:english_capital"], [{}], "THIS IS AN ENGLISH SENTENCE ABOUT THE WEATHER"),
+    (
+        "Two bullets, quoted.",
+        ["detectable_format:number_bullet_lists", "startend:quotation"],
+        [{"num_bullets": 2}, {}],
+        "* one\n* two",
+    ),
+    (
+        "At least three sentences.",
+        ["length_constraints:number_sentences"],
+        [{"num_sentences": 3, "relation": "at least"}],
+        "Dr. Smith paid 3.50 dollars. He left. So did I.",
+    ),
+    ("A title.", ["detectable_format:title"], [{}], "Sure!\n<<Title>>"),
+]
+
+
+def write(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    rows = [
+        {"key": 100 + i, "prompt": prompt, "instruction_id_list": names, "kwargs": kwargs}
+        for i, (prompt, names, kwargs, _) in enumerate(PROMPTS)
+    ]
+    return write(tmp_path / "prompts.jsonl", rows)
+
+
+@pytest.fixture
+def responses(tmp_path: Path) -> Path:
+    rows = [{"prompt": prompt, "response": response} for prompt, _, _, response in PROMPTS]
+    return write(tmp_path / "responses.jsonl", rows)
+
+
+def answer(chats: list[list[dict[str, str]]]) -> list[str]:
+    known = {prompt: response for prompt, _, _, response in PROMPTS}
+    return [known[chat[-1]["content"]] for chat in chats]
+
+
+def by_key(score: Score) -> dict[str, bool]:
+    return {item.key: item.passed for item in score.items}
+
+
+def test_score_by_hand(prompts: Path, responses: Path) -> None:
+    score = ifeval.score_responses(responses, prompts)
+    assert by_key(score) == {"100": True, "101": False, "102": True, "103": False, "104": True, "105": True}
+    assert (score.suite, score.metric, score.n) == ("ifeval", "prompt_strict", 6)
+    assert score.value == pytest.approx(4 / 6)
+    assert score.interval == wilson_interval(4, 6)
+    assert score.details["prompt_level_strict_acc"] == pytest.approx(4 / 6)
+    assert score.details["inst_level_strict_acc"] == pytest.approx(
+        5 / 7
+    )  # the bullets pass, the quotes do not
+    assert score.details["by_instruction"]["punctuation:no_comma"] == {"passed": 1, "passed_loose": 1, "n": 2}
+    assert score.details["by_family"]["detectable_format"] == {"passed": 2, "passed_loose": 2, "n": 2}
+    assert score.items[3].detail["strict"] == [True, False]
+    low, high = score.details["intervals"]["inst_level_strict_acc"]
+    assert low < 5 / 7 < high
+    json.dumps(score.as_dict())
+
+
+def test_loose_forgives_a_first_line(tmp_path: Path) -> None:
+    row = {"key": 1, "prompt": "Quote.", "instruction_id_list": ["startend:quotation"], "kwargs": [{}]}
+    score = ifeval.evaluate(lambda chats: ['Sure:\n"quoted"'], write(tmp_path / "p.jsonl", [row]))
+    assert not score.items[0].passed
+    assert score.items[0].detail["passed_loose"]
+    assert score.details["prompt_level_loose_acc"] == 1.0
+
+
+def test_a_model_and_its_recorded_answers_score_alike(prompts: Path, responses: Path) -> None:
+    assert ifeval.evaluate(answer, prompts) == ifeval.score_responses(responses, prompts)
+
+
+def test_all_prompts_come_in_one_call_as_chats(prompts: Path) -> None:
+    calls: list[list[list[dict[str, str]]]] = []
+
+    def record(chats: list[list[dict[str, str]]]) -> list[str]:
+        calls.append(chats)
+        return ["x" for _ in chats]
+
+    ifeval.evaluate(record, prompts, limit=4)
+    assert calls == [[[{"role": "user", "content": prompt}] for prompt, *_ in PROMPTS[:4]]]
+
+
+def test_a_generator_that_drops_an_answer_is_caught(prompts: Path) -> None:
+    with pytest.raises(RecoverError, match="5 answers to 6 prompts"):
+        ifeval.evaluate(lambda chats: ["x"] * 5, prompts)
+
+
+def test_random_state_is_left_alone(prompts: Path) -> None:
+    random.seed(7)
+    expected = random.Random(7).random()
+    ifeval.evaluate(answer, prompts)
+    assert random.random() == expected
+
+
+def test_an_argument_left_to_chance_is_drawn_alike_each_time(tmp_path: Path) -> None:
+    rows = [
+        {
+            "key": key,
+            "prompt": f"{key} commas",
+            "instruction_id_list": ["length_constraints:number_words"],
+            "kwargs": [{"num_words": 0, "relation": None}],
+        }
+        for key in range(30)
+    ]
+    path = write(tmp_path / "p.jsonl", rows)
+
+    def wordy(chats: list) -> list[str]:
+        random.random()  # a generator that uses the global state must not change the scoring
+        return ["word " * 250 for _ in chats]
+
+    random.seed(1)
+    first = by_key(ifeval.evaluate(wordy, path))
+    random.seed(2)
+    assert by_key(ifeval.evaluate(wordy, path)) == first
+
+
+def test_empty_responses_fail(prompts: Path, tmp_path: Path) -> None:
+    rows = [{"prompt": prompt, "response": None} for prompt, *_ in PROMPTS]
+    score = ifeval.score_responses(write(tmp_path / "r.jsonl", rows), prompts)
+    assert score.value == 0.0
+    assert score.interval[1] > 0
+
+
+def test_without_a_file_the_hubs_prompts_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+
+    asked: list[str] = []
+
+    def load(path: str, **_: object) -> dict[str, datasets.Dataset]:
+        asked.append(path)
+        kwargs = [{"num_words": None, "num_bullets": None}]
+        row = {"key": 1000, "prompt": "Hi", "instruction_id_list": ["punctuation:no_comma"], "kwargs": kwargs}
+        return {"train": datasets.Dataset.from_list([row])}
+
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    score = ifeval.evaluate(lambda chats: ["fine"])
+    assert asked == ["google/IFEval"]
+    assert by_key(score) == {"1000": True}
+
+
+# --- pairing recorded responses with prompts
+
+
+def test_missing_response_is_an_error(prompts: Path, tmp_path: Path) -> None:
+    rows = [{"prompt": prompt, "response": "x"} for prompt, *_ in PROMPTS[1:]]
+    with pytest.raises(InputError, match="no response to 1 of 6 prompts"):
+        ifeval.score_responses(write(tmp_path / "r.jsonl", rows), prompts)
+
+
+def test_two_responses_to_one_prompt_are_an_error(prompts: Path, responses: Path) -> None:
+    responses.write_text(responses.read_text() + responses.read_text().splitlines()[0] + "\n")
+    with pytest.raises(InputError, match=r"2 responses to 'Say hello\. No commas\.', asked 1 times"):
+        ifeval.score_responses(responses, prompts)
+
+
+def test_responses_to_other_prompts_are_left_out_with_a_note(prompts: Path, responses: Path) -> None:
+    extra = json.dumps({"prompt": "Something else entirely?", "response": "y"})
+    responses.write_text(responses.read_text() + extra + "\n")
+    score = ifeval.score_responses(responses, prompts)
+    assert score.n == 6
+    assert any("1 prompts that were not asked" in note for note in score.details["notes"])
+
+
+def test_one_reworded_prompt_in_a_hundred_is_paired(tmp_path: Path) -> None:
+    texts = [f"Question {random.Random(i).random()}: name {i} things at least" for i in range(100)]
+    rows = [
+        {"key": i, "prompt": text, "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+        for i, text in enumerate(texts)
+    ]
+    prompts = write(tmp_path / "p.jsonl", rows)
+    answers = [{"prompt": text, "response": "fine"} for text in texts]
+    answers[5]["prompt"] = texts[5].replace("5 things", "five things")
+    score = ifeval.score_responses(write(tmp_path / "r.jsonl", answers), prompts)
+    assert score.value == 1.0
+    assert any("paired with a reworded prompt" in note for note in score.details["notes"])
+    answers[6]["prompt"] = texts[6].replace("6 things", "six things")
+    with pytest.raises(InputError, match="no response to 2 of 100"):
+        ifeval.score_responses(write(tmp_path / "r.jsonl", answers), prompts)
+
+
+# --- files that can't work fail before anything is generated
+
+
+def never(chats: list) -> list[str]:
+    raise AssertionError("generated before the prompts were checked")
+
+
+GOOD = {"key": 1, "prompt": "p", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"instruction_id_list": ["punctuation:no_coma"]}, "unknown instruction 'punctuation:no_coma'"),
+        ({"kwargs": []}, "1 instructions with 0 kwargs"),
+        ({"instruction_id_list": [], "kwargs": []}, "0 instructions"),
+        ({"kwargs": [{"num_words": 3}]}, "num_words"),
+        ({"kwargs": "none"}, "`kwargs`"),
+        ({"prompt": None}, "`prompt`"),
+    ],
+)
+def test_bad_prompts(tmp_path: Path, change: dict, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        ifeval.evaluate(never, write(tmp_path / "p.jsonl", [GOOD | change]))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "holds no lines"),
+        ("{oops\n", "not JSON"),
+        ("[1]\n", "list found"),
+        ("\xff", "holds no lines|not JSON"),
+    ],
+)
+def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        ifeval.evaluate(never, path)
+
+
+def test_missing_and_binary_files(tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_bytes(b"\xff\xfe\x00")
+    for path in (tmp_path / "none.jsonl", tmp_path / "b.jsonl", tmp_path):
+        with pytest.raises(InputError, match="cannot be read"):
+            ifeval.evaluate(never, path)
+
+
+def test_keys_pair_items_so_they_must_differ(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="key 1 occurs twice"):
+        ifeval.evaluate(never, write(tmp_path / "p.jsonl", [GOOD, GOOD]))
+
+
+def test_keys_may_be_absent(tmp_path: Path) -> None:
+    rows = [{name: value for name, value in GOOD.items() if name != "key"} | {"prompt": p} for p in "ab"]
+    assert by_key(ifeval.evaluate(lambda chats: ["x", "a, b"], write(tmp_path / "p.jsonl", rows))) == {
+        "0": True,
+        "1": False,
+    }
+
+
+# --- the real prompts
+
+real = pytest.mark.skipif(
+    not REAL_PROMPTS.exists(), reason="the 541 IFEval prompts are not beside the repository"
+)
+
+
+@pytest.fixture
+def made_up() -> Callable[[list], list[str]]:
+    """Answers that pass some checks and fail others, the same every time."""
+    styles = (
+        str.upper,
+        str.lower,
+        lambda text: f'"{text}"',
+        lambda text: f"<<Title>>\n{text}\n* a\n* b\n* c\nP.S. done",
+    )
+    text = "This answer repeats itself to be long. " * 12
+
+    def generate(chats: list[list[dict[str, str]]]) -> list[str]:
+        return [styles[len(chat[-1]["content"]) % 4](text) for chat in chats]
+
+    return generate
+
+
+@real
+def test_the_541_prompts_agree_with_the_checkers_called_directly(made_up: Callable) -> None:
+    score = ifeval.evaluate(made_up, REAL_PROMPTS)
+    assert score.n == 541
+    assert sum(row["n"] for row in score.details["by_instruction"].values()) == 834
+    assert len(score.details["by_instruction"]) == 25
+    from lm_eval.tasks.ifeval.utils import process_results
+
+    rows = [json.loads(line) for line in REAL_PROMPTS.read_text(encoding="utf-8").splitlines()]
+    for row, item in zip(rows[::4], score.items[::4], strict=True):
+        direct = process_results(row, [item.response])
+        assert item.passed == direct["prompt_level_strict_acc"]
+        assert item.detail["strict"] == direct["inst_level_strict_acc"]
+        assert item.detail["loose"] == direct["inst_level_loose_acc"]
+
+
+@real
+def test_the_541_prompts_score_the_same_twice(made_up: Callable) -> None:
+    assert ifeval.evaluate(made_up, REAL_PROMPTS) == ifeval.evaluate(made_up, REAL_PROMPTS)
+
+
+# --- alone in a process: nothing on the network, nothing on standard output, no sentence model installed
+
+OFFLINE = """
+import socket, sys
+def refuse(*args, **kwargs):
+    sys.stderr.write("SOCKET TRIED\\n"); raise OSError("sockets are denied")
+socket.socket.connect = refuse; socket.getaddrinfo = refuse; socket.create_connection = refuse
+from evals import ifeval, sentences
+from recovery.errors import InputError
+score = ifeval.score_responses(sys.argv[1], sys.argv[2])
+assert sentences.name() == "fallback", sentences.name()
+assert any("fallback" in note for note in score.details["notes"]), score.details["notes"]
+assert score.value == 4 / 6, score.value
+try:
+    ifeval.evaluate(lambda chats: 1 / 0)
+except InputError as error:
+    assert "google/IFEval" in str(error) and "\\n" not in str(error), error
+else:
+    raise AssertionError("the hub was reached")
+"""
+
+
+def test_offline_without_a_sentence_model(prompts: Path, responses: Path, tmp_path: Path) -> None:
+    environment = {name: os.environ[name] for name in ("PATH", "VIRTUAL_ENV") if name in os.environ}
+    environment |= {"HOME": str(tmp_path), "HF_HUB_OFFLINE": "1", "NLTK_DATA": "", "PYTHONPATH": str(REPO)}
+    done = subprocess.run(
+        [sys.executable, "-c", OFFLINE, str(responses), str(prompts)],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert "SOCKET TRIED" not in done.stderr
+    assert not list(tmp_path.rglob("*.arrow")), "a local file must not fill a data set cache"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("Dr. Smith met Mr. Jones at 3.30 p.m. in St. Louis. They talked.", 2),
+        ('He said, "I am done." Then he left.', 2),
+        ("It costs $3.50. Is that much? No! Fine.", 4),
+        ("J. R. R. Tolkien wrote it. We read it.", 2),
+        ("Wait... what is that? Nothing.", 2),
+        ("1. Apples are red.\n2. Pears are green.", 4),  # as punkt_tab counts list numbers
+        ("no end at all", 1),
+    ],
+)
+def test_the_fallback_splits_like_punkt(text: str, sentences: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    import nltk
+    from nltk.tokenize.punkt import PunktTokenizer
+
+    from evals.sentences import SHIPPED, private_copy
+
+    monkeypatch.setattr(nltk.data, "path", [str(private_copy(SHIPPED))])
+    assert len(PunktTokenizer("english").tokenize(text)) == sentences
+
+
+def test_a_model_that_others_may_write_is_read_from_a_private_copy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in a clone made under umask 002."""
+    import nltk
+    from nltk.tokenize.punkt import PunktTokenizer
+
+    from evals.sentences import SHIPPED, private_copy
+
+    shared = shutil.copytree(SHIPPED, tmp_path / "shared")
+    for path in (shared, *shared.rglob("*")):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    before = os.umask(0)
+    try:
+        copy = private_copy(shared)
+    finally:
+        os.umask(before)
+    monkeypatch.setattr(nltk.data, "path", [str(copy)])
+    assert PunktTokenizer("english").tokenize("Dr. Smith came. He left.") == ["Dr. Smith came.", "He left."]
+
+
+def test_importing_the_package_does_not_import_lm_eval() -> None:
+    modules = "evals.statistics, evals.verdict, evals.ifeval, evals.knowledge"
+    code = f"import sys, {modules}; print('lm_eval' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

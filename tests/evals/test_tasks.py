@@ -1,0 +1,214 @@
+"""Any lm-eval task through our own model: the numbers of lm-eval's own, local data, nothing asked in vain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evals import task_names, tasks
+from evals.scores import ModelCalls
+from pipelines.config.jobs import EvalJob
+from pipelines.config.settings import EvalConfig
+from pipelines.evaluate import evaluate
+from pipelines.machine.init_home import initialise
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support import tiny
+
+CHOICE = """
+task: colours
+dataset_path: json
+dataset_kwargs: {data_files: {test: colours-data.json}}
+output_type: multiple_choice
+test_split: test
+doc_to_text: "The {{thing}} is"
+doc_to_choice: ["green", "red and blue"]
+doc_to_target: "{{label}}"
+metric_list:
+  - {metric: acc, aggregation: mean, higher_is_better: true}
+"""
+WRITE = """
+task: sums
+dataset_path: json
+dataset_kwargs: {data_files: {test: sums-data.json}}
+output_type: generate_until
+test_split: test
+doc_to_text: "{{question}}"
+doc_to_target: "{{answer}}"
+generation_kwargs: {until: ["."], max_gen_toks: 8, do_sample: false}
+metric_list:
+  - {metric: exact_match, aggregation: mean, higher_is_better: true}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    place = tmp_path / "tasks"
+    place.mkdir()
+    (place / "colours.yaml").write_text(CHOICE)
+    (place / "sums.yaml").write_text(WRITE)
+    things = [
+        {"thing": name, "label": i % 2} for i, name in enumerate(["leaf", "sea ", "sun", "sky", "moss"])
+    ]
+    (place / "colours-data.json").write_text(json.dumps(things))
+    (place / "sums-data.json").write_text(
+        json.dumps([{"question": f"{i}+{i}=", "answer": "4"} for i in range(4)])
+    )
+    return place
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace.open(tmp_path / "home") as workspace:
+        initialise(workspace, model=str(tiny.save(tmp_path / "model")), preset="microworld")
+        yield workspace
+
+
+def job(ws: Workspace, folder: Path, *suites: str, **changes: Any) -> EvalJob:
+    small = {"max_new_tokens": 8, "probe_max_new_tokens": 4, "ifeval": "none", "tasks": str(folder)}
+    settings = EvalConfig(**small | changes)
+    return EvalJob(checkpoint=ws.clean().id, suites=suites, settings=settings)
+
+
+def canned(likely: str) -> ModelCalls:
+    return ModelCalls(
+        lambda asked, limit, temperature: [f"{'4' if '2+' in str(one) else 'no'}. And on" for one in asked],
+        lambda pairs: [(0.0 if likely in text else -5.0, False) for _, text in pairs],
+    )
+
+
+def test_choices_and_written_answers_are_scored_by_the_tasks_own_rules(folder: Path) -> None:
+    score, raw = tasks.evaluate(tasks.prepare("colours", folder), canned("green"))
+    assert (score.value, score.n, score.metric) == (0.6, 5, "acc")
+    assert [item.passed for item in score.items] == [True, False, True, False, True]
+    assert score.items[0].response == " green"
+    assert raw["results"]["colours"]["acc,none"] == 0.6
+    score, _ = tasks.evaluate(tasks.prepare("sums", folder), canned(""))
+    assert [(item.response, item.passed) for item in score.items] == [
+        ("no", False),
+        ("no", False),
+        ("4", True),
+        ("no", False),
+    ]
+
+
+def test_log_likelihoods_are_those_of_lm_evals_own_model(folder: Path) -> None:
+    """The same requests through lm-eval's HFLM on the same weights."""
+    from lm_eval.api.instance import Instance
+    from lm_eval.models.huggingface import HFLM
+
+    from recovery.teachers.likelihood import loglikelihoods, split_ids
+
+    chat_model = tiny.chat_model()
+    pairs = [("The leaf is", " green"), ("The sea  ", "red and blue"), ("", "alone"), ("x", " y" * 30)]
+    requests = [Instance("loglikelihood", {}, pair, i) for i, pair in enumerate(pairs)]
+    theirs = HFLM(pretrained=chat_model.model, tokenizer=chat_model.tokenizer, batch_size=2).loglikelihood(
+        requests, disable_tqdm=True
+    )
+    ours = loglikelihoods(chat_model, [split_ids(chat_model, *pair) for pair in pairs])
+    for (mine, top), (reference, reference_top) in zip(ours, theirs, strict=True):
+        assert mine == pytest.approx(reference, rel=1e-4)
+        assert top == reference_top
+
+
+def test_a_checkpoint_is_asked_and_the_results_kept_in_lm_evals_layout(
+    ws: Workspace, folder: Path, tmp_path: Path
+) -> None:
+    asked = job(ws, folder, "colours", "sums").model_copy(update={"output": str(tmp_path / "out")})
+    found = evaluate(ws, asked)["scores"]
+    assert found["colours"]["n"] == 5 and found["sums"]["n"] == 4
+    again = evaluate(ws, asked)["scores"]
+    assert again["colours"]["score"] == found["colours"]["score"]
+    place = tmp_path / "out" / asked.checkpoint
+    results = json.loads(sorted(place.glob("results_*.json"))[0].read_text())["results"]
+    assert results["colours"]["acc,none"] == found["colours"]["score"]
+    rows = sorted(place.glob("samples_colours_*.jsonl"))[0].read_text().splitlines()
+    assert len(rows) == 5 and "doc_hash" in json.loads(rows[0])
+
+
+def test_rows_of_a_known_task_are_enough(tmp_path: Path) -> None:
+    """truthfulqa_mc2 is lm-eval's; only its rows are local. Its metric is a share, not a pass."""
+    targets = {"choices": ["right", "wrong"], "labels": [1, 0]}
+    rows = [{"question": f"Question {i}?", "mc1_targets": targets, "mc2_targets": targets} for i in range(3)]
+    (tmp_path / "truthfulqa_mc2.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    score, _ = tasks.evaluate(tasks.prepare("truthfulqa_mc2", tmp_path), canned("right"))
+    assert score.n == 3
+    assert 0.99 < score.value < 1.0
+    assert all(item.passed and item.detail["value"] == pytest.approx(score.value) for item in score.items)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("gsm8k", "gsm8k: its data set openai/gsm8k cannot be loaded .*--tasks DIR with gsm8k.jsonl"),
+    ],
+)
+def test_what_is_missing_is_one_line_before_anything_is_loaded(
+    ws: Workspace, folder: Path, name: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workspace, "load", lambda *_: pytest.fail("a model was loaded in vain"))
+    with pytest.raises(InputError, match=said) as found:
+        evaluate(ws, job(ws, folder, "sums", name))
+    assert "\n" not in str(found.value)
+
+
+@pytest.mark.slow
+def test_no_name_that_lm_eval_knows_is_refused() -> None:
+    from lm_eval.tasks import TaskManager
+
+    names = TaskManager().all_tasks
+    assert len(names) > 10_000
+    task_names.require(names)
+
+
+def test_a_misspelled_name_is_refused_with_the_nearest_one(folder: Path) -> None:
+    task_names.require(["colours", "ifeval", "mmlu_stem"], folder)
+    for name, near in (("colors", "colours"), ("ifevl", "ifeval"), ("mmlu_stm", "mmlu_stem")):
+        with pytest.raises(InputError, match=f"no suite '{name}': did you mean {near}"):
+            task_names.require([name], folder)
+
+
+def test_a_missing_data_file_is_named(folder: Path) -> None:
+    (folder / "sums-data.json").unlink()
+    with pytest.raises(InputError, match=r"sums-data\.json: this data file is not there"):
+        tasks.prepare("sums", folder)
+
+
+# Several sampled answers -----------------------------------------------------------------------------------
+
+
+def test_sampled_answers_count_together_by_prompt(tmp_path: Path) -> None:
+    """Two prompts, three answers each: all of the first pass, none of the second."""
+    from evals import ifeval
+
+    row = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    path = tmp_path / "ifeval.jsonl"
+    path.write_text("".join(json.dumps({"key": i, "prompt": f"P{i}", **row}) + "\n" for i in range(2)))
+
+    def answer(chats: list[Any]) -> list[str]:
+        return ["fine" if chat[-1]["content"] == "P0" else "a, b" for chat in chats]
+
+    once, thrice = ifeval.evaluate(answer, path), ifeval.evaluate([answer] * 3, path)
+    assert (thrice.value, thrice.n, thrice.details["prompts"], thrice.details["samples"]) == (0.5, 6, 2, 3)
+    assert thrice.items[0].detail["cluster"] == thrice.items[2].detail["cluster"] == "0"
+    assert len({item.key for item in thrice.items}) == 6
+    low, high = thrice.interval
+    assert high - low >= once.interval[1] - once.interval[0]  # three copies of an answer tell nothing new
+    assert set(once.details["by_family"]) == {"punctuation"}
+
+
+def test_samples_differ_and_are_the_same_again(ws: Workspace, tmp_path: Path) -> None:
+    probes = tmp_path / "probes.jsonl"
+    probes.write_text(json.dumps({"id": "a", "prompt": "Where?", "answer": "Oslo"}) + "\n")
+    asked = job(ws, tmp_path, "knowledge", probes=str(probes), samples=4)
+    first = ws.tracker.db
+    one, other = (evaluate(ws, asked)["score_ids"]["knowledge"] for _ in range(2))
+    from db import queries
+
+    answers = [[row["response"] for row in queries.items(first, number)] for number in (one, other)]
+    assert answers[0] == answers[1]
+    assert len(set(answers[0])) == 4

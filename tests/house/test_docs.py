@@ -1,0 +1,125 @@
+"""What the documentation shows exists: commands, options, make targets, files, settings."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from pipelines.cli.main import COMMANDS, cli
+from pipelines.cli.options import shared
+from recovery.methods.table import METHODS
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("pipelines/**/*.md")])
+CODE = re.compile(r"^```[^\n]*\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
+WITH_VALUE = {"--home", "--db"}
+
+
+def code(page: Path) -> Iterator[str]:
+    """Every line of a code block and every piece of inline code; a line's continuation belongs to it."""
+    for block, inline in CODE.findall(page.read_text(encoding="utf-8")):
+        yield from (inline or block.replace("\\\n", " ")).splitlines()
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words after `recover`, of every time that it is called."""
+    for line in code(page):
+        for call in re.split(r"&&|\|\s|;|\$\(", line.split(" #")[0]):
+            words = _words(call.strip().removeprefix("$ "))
+            if words and Path(words[0]).name == "recover":
+                yield words[1:]
+
+
+def _words(call: str) -> list[str]:
+    try:
+        return shlex.split(call)
+    except ValueError:  # an apostrophe in prose
+        return call.split()
+
+
+@click.command()
+@shared
+def bare() -> None:
+    """Only the options that every command takes."""
+
+
+SHARED = {name for option in bare.params for name in option.opts} | {"--help", "-h", "--version"}
+
+
+def unknown(words: list[str]) -> str | None:
+    """What in a call does not exist, if anything."""
+    rest = iter(word.strip("[]") for word in words)
+    for word in rest:
+        if word.isupper():  # COMMAND, in a synopsis
+            return None
+        if not word.startswith("-"):
+            return _unknown_option(word, list(rest)) if word in COMMANDS else f"command {word}"
+        if word.split("=")[0] not in SHARED:
+            return f"option {word}"
+        if word in WITH_VALUE:
+            next(rest, None)
+    return None
+
+
+def _unknown_option(name: str, words: list[str]) -> str | None:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    known = {opt for option in command.params for opt in (*option.opts, *option.secondary_opts)} | SHARED
+    options = [re.split(r"[=|…]", word)[0] for word in words if word.startswith("-")]
+    return next((f"{name} {option}" for option in options if option not in known), None)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_and_option_that_is_shown_exists(page):
+    wrong = [(" ".join(words), found) for words in commands(page) if (found := unknown(words))]
+    assert not wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_make_target_that_is_shown_exists(page):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    shown = {word for line in code(page) for word in re.findall(r"^(?:\$ )?make ([a-z-]+)", line)}
+    assert shown <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_to_a_file_leads_somewhere(page):
+    links = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+    local = [link for link in links if not re.match(r"[a-z]+:", link)]
+    assert not [link for link in local if not (page.parent / link).exists()]
+
+
+def test_the_methods_page_names_methods_that_exist():
+    page = ROOT / "docs" / "methods.md"
+    if not page.exists():
+        pytest.skip("docs/methods.md is not written yet")
+    rows = re.findall(r"^\| *`([a-z-]+)`", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(METHODS) <= set(rows)
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("--json demo --cycles 2", None),
+        ("--home DIR ls cycles", None),
+        ("[--home DIR] [--db URL] COMMAND …", None),
+        ("distill --teacher base [--student C] --set beta=0.5", None),
+        ("eval --responses=FILE -q", None),
+        ("dance", "command dance"),
+        ("--colour ls", "option --colour"),
+        ("midtrain --doc DIR", "midtrain --doc"),
+    ],
+)
+def test_the_check_itself(call, found):
+    assert unknown(call.split()) == found
+
+
+def test_the_readme_shows_both_commands_and_the_tree():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert {"make demo", "make test"} <= {" ".join(line.split()[:2]) for line in code(ROOT / "README.md")}
+    assert "recover" in text.splitlines()[0]

@@ -1,0 +1,677 @@
+"""The command line as scripts meet it: one JSON document, or one line of error and nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from pipelines.cli.main import COMMANDS, cli, main
+from tests.support import tiny
+
+QUESTION = "Write {n} lines without commas."
+LAZY = """import sys
+from pipelines.cli.main import cli
+cli.main(["--help"], standalone_mode=False)
+print(*sys.modules)"""
+
+
+@dataclass
+class Said:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> str:
+        """The only line on standard error."""
+        (line,) = self.err.splitlines()
+        assert line.startswith("Error: ")
+        return line
+
+
+Recover = Callable[..., Said]
+
+
+@pytest.fixture
+def recover(capfd, monkeypatch) -> Recover:
+    """Runs a command in this process: its exit code and all that it printed."""
+    monkeypatch.delenv("RECOVER_HOME", raising=False)
+    monkeypatch.delenv("RECOVER_DB_URL", raising=False)
+
+    def run(*words: object) -> Said:
+        capfd.readouterr()
+        monkeypatch.setattr(sys, "argv", ["recover", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return Said(code, *capfd.readouterr())
+
+    return run
+
+
+def jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def make_world(directory: Path) -> Path:
+    """A few documents with the files that say how to measure them; returns the folder of documents."""
+    docs = directory / "docs"
+    docs.mkdir(parents=True)
+    (docs / "ada.md").write_text("Ada lives in Oslo. " * 5)
+    (docs / "bela.txt").write_text("Bela plays the harp. " * 5)
+    jsonl(directory / "prompts.jsonl", [{"prompt": f"Say {number} words."} for number in range(6)])
+    ask = {"prompt": "Where does Ada live?", "answer": "Oslo", "kind": "direct"}
+    suites = ("knowledge", "retention")
+    jsonl(directory / "probes.jsonl", [{"id": suite, "suite": suite, **ask} for suite in suites])
+    comma = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    jsonl(directory / "ifeval.jsonl", [{"key": n, "prompt": QUESTION.format(n=n), **comma} for n in range(4)])
+    return docs
+
+
+def make_small(settings: Path) -> None:
+    """The microworld's settings with a tiny random model's lengths."""
+    text = settings.read_text()
+    small = {
+        "max_new_tokens": 6,
+        "row_tokens": 32,
+        "tokens_per_step": 64,
+        "prompts_per_step": 2,
+        "steps": 2,
+        "save_every": 1,
+    }
+    for name, value in small.items():
+        text = re.sub(rf"\b{name}: \d+", f"{name}: {value}", text)
+    settings.write_text(text)
+
+
+def run_quietly(*words: object) -> None:
+    cli.main([*map(str, words)], standalone_mode=False)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> Path:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory, world) -> Path:
+    """A home in which a tiny model was taught, distilled and measured."""
+    root = tmp_path_factory.mktemp("home")
+    home = root / "home"
+    run_quietly("-q", "--home", home, "init", "--model", tiny.save(root / "model"), "--preset", "microworld")
+    make_small(home / "recover.yaml")
+    run_quietly("-q", "--home", home, "midtrain", "--docs", world)
+    run_quietly("-q", "--home", home, "distill", "--set", "epochs=1")
+    run_quietly("-q", "--home", home, "eval")
+    return home
+
+
+@pytest.fixture
+def fresh(tmp_path, home) -> Path:
+    """A home with the same model and settings where nothing has happened yet."""
+    (tmp_path / "fresh").mkdir()
+    settings = (home / "recover.yaml").read_text()
+    (tmp_path / "fresh" / "recover.yaml").write_text(settings)
+    run_quietly("-q", "--home", tmp_path / "fresh", "init")
+    return tmp_path / "fresh"
+
+
+# --help ----------------------------------------------------------------------------------------------------
+
+
+def test_help_is_quick_and_imports_nothing_heavy():
+    def run() -> tuple[float, set[str]]:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, set(done.stdout.split())
+
+    seconds, modules = min((run() for _ in range(3)), key=lambda found: found[0])
+    assert seconds < 0.5  # of this process alone, however busy the machine is
+    heavy = {"torch", "transformers", "sqlalchemy", "lm_eval", "numpy", "pydantic", "peft", "datasets"}
+    assert not modules & heavy
+
+
+def test_a_misspelled_suite_is_refused_before_lm_eval_is_loaded(home):
+    words = ["--home", str(home), "eval", "--suite", "ifevl"]
+    code = f"from pipelines.cli.main import cli\ntry:\n cli.main({words}, standalone_mode=False)\n"
+    code += "except Exception as error:\n print(error)\nimport sys\nprint(*sys.modules)"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    said, modules = done.stdout.splitlines()
+    assert "did you mean ifeval?" in said
+    assert not {"lm_eval", "torch"} & set(modules.split())
+    assert after.ru_utime - before.ru_utime < 4  # two on a quiet machine; lm-eval's index takes eleven
+
+
+def test_help_lists_every_command(recover):
+    said = recover("--help")
+    assert (said.code, said.err) == (0, "")
+    assert all(re.search(rf"^  {name} ", said.out, re.MULTILINE) for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_and_every_option_says_what_it_is(name):
+    command = cli.get_command(None, name)
+    assert command.help
+    options = [option for option in command.params if isinstance(option, click.Option)]
+    assert not [option.opts for option in options if not option.help]
+
+
+def test_version(recover):
+    assert re.fullmatch(r"recover, version \d+\.\d+\.\d+\n", recover("--version").out)
+
+
+# JSON ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", ["--json --home HOME ls checkpoints", "ls checkpoints --home HOME --json"])
+def test_shared_options_stand_before_or_after_the_command(recover, home, words):
+    said = recover(*[home if word == "HOME" else word for word in words.split()])
+    assert (said.code, said.err) == (0, "")
+    assert [row["kind"] for row in said.json] == ["reference", "full", "full"]
+
+
+def test_home_from_the_environment_gives_way_to_what_is_typed(recover, home, tmp_path, monkeypatch):
+    monkeypatch.setenv("RECOVER_HOME", str(home))
+    assert len(recover("ls", "checkpoints", "--json").json) == 3
+    monkeypatch.setenv("RECOVER_HOME", str(tmp_path / "other"))
+    assert len(recover("--home", home, "ls", "checkpoints", "--json").json) == 3
+    assert len(recover("ls", "checkpoints", "--json", "--home", home).json) == 3
+    assert not (tmp_path / "other").exists()
+
+
+def test_methods_are_a_list_of_rows(recover):
+    said = recover("methods", "--json")
+    rows = {row["name"]: row for row in said.json}
+    assert {"opd", "opd-sampled", "sft"} <= set(rows)
+    assert {"name", "states", "signal", "teacher", "context", "rails", "source"} <= set(rows["opd"])
+    assert "opd-sampled" in recover("methods").out
+
+
+def test_eval_prints_what_scripts_rely_on(recover, home, world):
+    asked = ["--suite", "ifeval", "--ifeval", world.parent / "ifeval.jsonl"]
+    said = recover("-q", "--home", home, "eval", "base", "--json", *asked)
+    assert (said.code, said.err) == (0, "")
+    score = said.json["scores"]["ifeval"]
+    assert {
+        "score",
+        "n",
+        "interval",
+        "by_instruction",
+        "prompt_level_strict_acc",
+        "prompt_level_loose_acc",
+        "inst_level_strict_acc",
+        "inst_level_loose_acc",
+    } <= set(score)
+    assert score["n"] == 4
+    assert list(said.json["scores"]) == ["ifeval"]
+
+
+def test_eval_asks_what_lies_beside_the_documents(home):
+    with sqlite3.connect(home / "recover.db") as database:
+        suites = {row[0] for row in database.execute("SELECT suite FROM scores")}
+    assert suites == {"ifeval", "knowledge", "retention"}
+
+
+def test_responses_are_scored_without_a_model_or_a_home(recover, world, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [{"prompt": QUESTION.format(n=n), "response": "a, b" if n else "ab"} for n in range(4)]
+    jsonl(tmp_path / "responses.jsonl", rows)
+    asked = world.parent / "ifeval.jsonl"
+    said = recover("eval", "--responses", "responses.jsonl", "--ifeval", asked, "--json")
+    assert (said.code, said.err) == (0, "")
+    assert said.json["scores"]["ifeval"]["score"] == 0.25
+    assert [path.name for path in tmp_path.iterdir()] == ["responses.jsonl"]
+
+
+def test_compare_pairs_two_checkpoints_on_the_same_prompts(recover, home, world):
+    recover("-q", "--home", home, "eval", "base", "--ifeval", world.parent / "ifeval.jsonl")
+    said = recover("--home", home, "compare", "base", "current", "--json")
+    assert said.code == 0
+    assert {"a_score", "b_score", "difference", "interval", "gained", "lost", "p_mcnemar"} <= set(said.json)
+    assert said.json["n"] == 4
+    assert said.json["suites"][0]["suite"] == "ifeval"
+    assert "same 4 prompts" in recover("--home", home, "compare", "base", "current").out
+    counts = recover("--home", home, "flips", "base", "current", "--suite", "ifeval", "--json").json["counts"]
+    assert [(row["n"], row["gained"], row["lost"]) for row in counts] == [
+        (4, said.json["gained"], said.json["lost"])
+    ]
+    assert recover("--home", home, "flips").out == "nothing yet\n"
+
+
+def test_show_finds_runs_aliases_and_the_beginning_of_an_id(recover, home):
+    runs = recover("--home", home, "ls", "runs", "--json").json
+    run = next(row for row in runs if row["kind"] == "distill")
+    shown = recover("--home", home, "show", run["id"], "--json").json
+    assert (shown["status"], shown["config"]["settings"]["steps"]) == ("done", 2)
+    assert {"python", "torch"} <= set(shown["versions"])
+    current = recover("--home", home, "show", "current", "--json").json
+    assert recover("--home", home, "show", current["id"][:8], "--json").json == current
+    assert current["id"] == run["result"]["checkpoint"]
+
+
+def test_query_and_export_give_rows(recover, home):
+    counts = "SELECT kind, count(*) AS n FROM runs GROUP BY kind"
+    found = recover("--home", home, "query", counts, "--json").json
+    assert {row["kind"]: row["n"] for row in found}["midtrain"] == 1
+    lines = recover("--home", home, "export", "checkpoints").out.splitlines()
+    assert lines[0].startswith("id,path,kind")
+    assert len(lines) == 4
+    assert recover("--home", home, "export", "runs", "--format", "json").json
+
+
+def test_distill_is_repeatable_and_merge_mixes(recover, home):
+    again = recover("-q", "--home", home, "distill", "--json").json["checkpoint"]
+    assert again == recover("--home", home, "show", "current", "--json").json["id"]
+    merged = recover("-q", "--home", home, "merge", "--weight", 0.5)
+    assert merged.code == 0
+    row = recover("--home", home, "show", merged.out.strip(), "--json").json
+    assert (row["kind"], row["config"]["weight"]) == ("full", 0.5)
+
+
+def test_an_adapter_is_trained_measured_and_merged(recover, fresh, world):
+    taught = recover("-q", "--home", fresh, "midtrain", "--docs", world, "--lora", 2).out.strip()
+    row = recover("--home", fresh, "show", taught, "--json").json
+    base = recover("--home", fresh, "show", "base", "--json").json["id"]
+    assert (row["kind"], row["base_id"], row["parent_id"]) == ("adapter", base, base)
+    distilled = recover("-q", "--home", fresh, "distill", "--json").json["checkpoint"]
+    row = recover("--home", fresh, "show", distilled, "--json").json
+    assert (row["kind"], row["base_id"], row["parent_id"]) == ("adapter", base, taught)
+    assert recover("-q", "--home", fresh, "eval", "--suite", "ifeval").code == 0
+    merged = recover("-q", "--home", fresh, "merge", "--weight", 0.3, "--json").json["checkpoint"]
+    assert recover("--home", fresh, "show", merged, "--json").json["kind"] == "full"
+
+
+def test_a_finished_training_keeps_no_state(home):
+    assert list((home / "runs").glob("*/documents.jsonl"))
+    assert not list((home / "runs").glob("*/state"))
+
+
+def test_files_named_from_here_are_found_from_anywhere(recover, fresh, world, monkeypatch):
+    monkeypatch.chdir(world.parent)
+    recover("-q", "--home", fresh, "midtrain", "--docs", "docs")
+    recover("-q", "--home", fresh, "distill", "--prompts", "prompts.jsonl")
+    asked = ["--ifeval", "ifeval.jsonl", "--probes", "probes.jsonl", "--suite", "ifeval"]
+    recover("-q", "--home", fresh, "eval", *asked)
+    for run in recover("--home", fresh, "ls", "runs", "--json").json:
+        named = [word for word in re.findall(r'"([^"]+)"', json.dumps(run["config"])) if ".jsonl" in word]
+        assert named
+        assert all(word.startswith("/") for word in named)
+
+
+def test_a_model_directory_serves_as_a_checkpoint(recover, home, world, tmp_path):
+    other = tiny.save(tmp_path / "other", seed=5)
+    said = recover("-q", "--home", home, "distill", "--teacher", other, "--json")
+    assert said.code == 0
+    rows = recover("--home", home, "ls", "checkpoints", "--json").json
+    assert str(other) in [row["path"] for row in rows]
+
+
+# A cycle, and going on --------------------------------------------------------------------------------------
+
+
+def test_a_cycle_tells_its_story_and_a_no_is_exit_code_3(recover, fresh, world):
+    said = recover("-q", "--home", fresh, "cycle", "--docs", world, "--json")
+    assert said.code == 3  # four prompts cannot show anything
+    assert said.error.startswith("Error: cycle 1 is rejected: behaviour: underpowered")
+    row = said.json
+    assert row == recover("--home", fresh, "show", "cycle:1", "--json").json
+    assert row["cost"]["tokens_trained"] > 0
+    assert set(row["scores"]) == {"ifeval", "knowledge", "retention"}
+    assert row["verdict"]["behaviour"] == "underpowered"
+    assert row["verdict"]["margin"] == 0.03
+    verdict = recover("--home", fresh, "verdict", 1, "--json")
+    assert (verdict.code, verdict.json["behaviour"]) == (3, "underpowered")
+    assert verdict.error == "Error: cycle 1 is rejected"
+    assert recover("--home", fresh, "show", "current", "--json").json["id"] == row["checkpoints"]["clean"]
+    assert recover("--home", fresh, "review", 1, "--approve", "--note", "it is only a test").code == 0
+    approved = recover("--home", fresh, "show", "current", "--json").json["id"]
+    assert approved == row["checkpoints"]["recovered"]
+
+
+@pytest.mark.parametrize(("statuses", "code"), [(["accepted"] * 2, 0), (["accepted", "rejected"], 3)])
+def test_a_demo_with_a_cycle_that_was_told_no_is_exit_code_3(
+    recover, fresh, world, monkeypatch, statuses, code
+):
+    recover("-q", "--home", fresh, "cycle", "--docs", world)
+    row = recover("--home", fresh, "show", "cycle:1", "--json").json
+    told = {"cycles": [row | {"cycle": n, "status": status} for n, status in enumerate(statuses, 1)]}
+    monkeypatch.setattr("pipelines.demo.demo", lambda *_, **__: told)
+    said = recover("--home", fresh, "demo", "--json")
+    assert said.code == code
+    assert [one["status"] for one in said.json["cycles"]] == statuses
+    wanted = "Error: cycle 2 is rejected: behaviour: underpowered"
+    assert said.err == "" if code == 0 else said.error.startswith(wanted)
+
+
+def test_a_second_cycle_replays_the_first_and_asks_for_what_it_taught(recover, fresh, world, tmp_path):
+    recover("-q", "--home", fresh, "cycle", "--docs", world)
+    recover("--home", fresh, "review", 1, "--approve")
+    said = recover("-q", "--home", fresh, "cycle", "--docs", make_world(tmp_path / "second"), "--json")
+    assert [row["cycle"] for row in said.json["knowledge_by_cycle"]] == [1]
+    runs = recover("--home", fresh, "ls", "runs", "--json").json
+    mixes = [row["result"]["mix"] for row in runs if row["kind"] == "midtrain"]
+    assert [set(mix) for mix in mixes] == [{"new"}, {"new", "earlier"}]
+
+
+@pytest.fixture
+def cut_off(monkeypatch) -> Iterator[Callable[[str], None]]:
+    """Ctrl-C at the first step of a stage."""
+    from pipelines.runs import stage_runner
+
+    step = stage_runner.Stage.step
+
+    def arrange(label: str) -> None:
+        def cut(self: stage_runner.Stage, *args: Any, **kwargs: Any) -> None:
+            step(self, *args, **kwargs)
+            if self.label == label:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(stage_runner.Stage, "step", cut)
+
+    yield arrange
+    monkeypatch.setattr(stage_runner.Stage, "step", step)
+
+
+def test_resume_goes_on_with_the_same_numbers(recover, home, fresh, world, cut_off, monkeypatch):
+    whole = recover("--home", home, "ls", "checkpoints", "--json").json
+    with monkeypatch.context():
+        cut_off("midtrain")
+        said = recover("-q", "--home", fresh, "midtrain", "--docs", world)
+        assert (said.code, said.err.strip()) == (130, "interrupted: go on with `recover resume`")
+        monkeypatch.undo()
+    resumed = recover("-q", "--home", fresh, "resume", "--json")
+    assert resumed.code == 0
+    assert resumed.json["checkpoint"] == whole[1]["id"]  # content-addressed: the very same bytes
+    assert recover("--home", fresh, "resume").code == 2
+
+
+def test_a_resumed_distillation_becomes_current_too(recover, home, fresh, world, cut_off, monkeypatch):
+    recover("-q", "--home", fresh, "midtrain", "--docs", world)
+    with monkeypatch.context():
+        cut_off("distill")
+        assert recover("-q", "--home", fresh, "distill", "--set", "epochs=1").code == 130
+        monkeypatch.undo()
+    found = recover("-q", "--home", fresh, "resume", "--json").json["checkpoint"]
+    assert found == recover("--home", fresh, "show", "current", "--json").json["id"]
+    assert found == recover("--home", home, "ls", "checkpoints", "--json").json[2]["id"]
+
+
+def test_resume_prefers_what_was_cut_off_to_what_was_refused(recover, fresh, world, cut_off, monkeypatch):
+    with monkeypatch.context():
+        cut_off("midtrain")
+        recover("-q", "--home", fresh, "midtrain", "--docs", world)
+        monkeypatch.undo()
+    assert recover("--home", fresh, "eval", "--suite", "ifeval", "--ifeval", "missing").code == 2
+    assert recover("-q", "--home", fresh, "resume", "--json").json["documents"] == 2
+
+
+def test_resume_with_nothing_to_resume(recover, fresh):
+    said = recover("--home", fresh, "resume")
+    assert (said.code, said.out) == (2, "")
+    assert said.error == "Error: nothing was cut off: `recover ls runs` lists every run"
+
+
+# Bad input -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("midtrain --docs EMPTY", 2, "holds no readable document"),
+        ("midtrain --docs MISSING", 2, "MISSING is not a folder"),
+        ("midtrain --docs DOCS --steps 0", 2, "steps: .* not 0"),
+        ("midtrain --docs DOCS --steps 2 --epochs 2", 2, "give either steps or epochs"),
+        ("midtrain --docs DOCS --mix new=0.5", 2, "the shares add up to 0.5"),
+        ("midtrain --docs DOCS --mix new", 2, "write NAME=VALUE"),
+        ("midtrain --docs DOCS --student nobody", 2, "checkpoint 'nobody' is not recorded"),
+        ("midtrain", 2, "Missing option '--docs': see `recover midtrain --help`"),
+        ("distill --method nope", 2, "no method is called 'nope'"),
+        ("distill --set temperatur=1", 2, "temperatur"),
+        ("distill --set beta=2", 2, "beta"),
+        ("distill --set signal=k1", 2, "expected gradient of zero"),
+        ("distill --prompts MISSING", 2, "MISSING: prompts cannot be read"),
+        ("distill --prompts hub:name", 2, "expected hub:NAME:SPLIT:FIELD"),
+        ("distill --teacher nobody", 2, "checkpoint 'nobody' is not recorded"),
+        ("merge --weight 1.5", 2, "outside 0 to 1"),
+        ("merge --weight nan", 2, "outside 0 to 1"),
+        ("merge --weight much", 2, "Invalid value for '--weight'"),
+        ("merge", 2, "give one of --weight W and --sweep"),
+        ("merge --sweep 0.1,many", 2, "write weights with commas"),
+        ("merge --sweep 0.1,nan", 2, "outside 0 to 1"),
+        ("merge --weight 0.1 --method residual", 2, "give --origin"),
+        ("merge --weight 0.1 --probes FILE", 2, "--probes has no effect with --weight"),
+        ("eval --suite ifevil", 2, "no suite 'ifevil': did you mean ifeval"),
+        ("eval --suite ifeval,truthfulqa_mc3", 2, "no suite 'truthfulqa_mc3': did you mean truthfulqa_mc"),
+        ("eval --suite qqqqqq", 2, "no suite 'qqqqqq': choose among ifeval"),
+        ("eval --ifeval MISSING", 2, "MISSING is not a file"),
+        ("eval --probes MISSING", 2, "MISSING: cannot be read"),
+        ("eval base --suite knowledge", 2, "suite knowledge needs probes"),
+        ("eval --responses MISSING --ifeval MISSING", 2, "MISSING: cannot be read"),
+        ("compare base base --suite drift", 2, "never scored on the same drift prompts"),
+        ("cycle --docs EMPTY", 2, "holds no readable document"),
+        ("cycle --docs DOCS --method nope", 2, "no method is called 'nope'"),
+        ("cycle --docs DOCS --prompts MISSING", 2, "MISSING: prompts cannot be read"),
+        ("show cycle:99", 2, "cycle 99 is not recorded"),
+        ("show cycle:one", 2, "write cycle:N"),
+        ("show nothing", 2, "'nothing' is not recorded"),
+        ("show run-0", 2, "'run-0' is not recorded"),
+        ("show eval-0", 2, "run eval-0 is not recorded"),
+        ("verdict 99", 2, "cycle 99 is not recorded"),
+        ("review 99 --approve", 2, "cycle 99"),
+        ("review 1", 2, "give --approve, --reject or --needs-work"),
+        ("resume run-0", 2, "run run-0 is not recorded"),
+        ("ls people", 2, "Invalid value for .*'people' is not one of"),
+        ("ls --limit 0", 2, "Invalid value for '--limit'"),
+        ("query INSERT", 2, "the query .*: give one SELECT"),
+        ("query nonsense", 2, "syntax error"),
+        ("init --model OTHER", 2, "already names the model"),
+        ("microworld MISSING --cycle 0", 2, "outside 1"),
+        ("nonsense", 2, "No such command 'nonsense'"),
+        ("ls --nonsense", 2, "No such option"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_left(
+    recover, home, world, tmp_path, monkeypatch, words, code, said
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "EMPTY").mkdir()
+    places = {"DOCS": str(world), "OTHER": "./other", "INSERT": "INSERT INTO aliases VALUES ('a', 'b', 'c')"}
+    before = sorted((home / "checkpoints").iterdir())
+    found = recover("--home", home, *[places.get(word, word) for word in words.split()])
+    assert found.code == code
+    assert found.out == ""
+    assert re.search(said, found.error), found.error
+    assert sorted((home / "checkpoints").iterdir()) == before
+    assert [path.name for path in tmp_path.iterdir()] == ["EMPTY"]
+
+
+def test_a_home_that_was_never_set_up_says_so(recover, world, tmp_path):
+    for words in ("midtrain --docs DOCS", "distill", "eval", "preflight", "cycle --docs DOCS"):
+        said = recover("--home", tmp_path / "new", *[str(world) if w == "DOCS" else w for w in words.split()])
+        assert said.code == 2
+        assert "run `recover init` first" in said.error
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ls",
+        "ls runs",
+        "show cycle:1",
+        "show base",
+        "compare a b",
+        "flips",
+        "verdict 1",
+        "report cycle:1",
+        "review 1 --approve",
+        "export",
+        "query SELECT",
+        "dashboard --picture p.svg",
+        "resume",
+        "eval",
+        "distill",
+    ],
+)
+def test_a_mistyped_home_is_not_made(recover, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    said = recover("--home", "typo", *words.split())
+    assert (said.code, said.out) == (2, "")
+    assert said.error == "Error: typo is not set up: run `recover init` first, or give --home"
+    other = recover("--home", "typo", "--db", "typo.db", *words.split())
+    assert other.code == 2
+    assert "there is no database at" in other.error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_elsewhere_is_read_without_a_home(recover, home, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here = recover("--home", "none", "--db", home / "recover.db", "ls", "checkpoints", "--json")
+    assert (here.code, here.json) == (0, recover("--home", home, "ls", "checkpoints", "--json").json)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unwritable_home_is_one_line(recover, tmp_path):
+    (tmp_path / "file").write_text("")
+    for command in (["init"], ["demo"]):
+        said = recover("--home", tmp_path / "file" / "home", *command)
+        assert said.code == 2
+        assert "cannot be made: Not a directory" in said.error
+    doctor = recover("--home", tmp_path / "file" / "home", "doctor", "--json")
+    assert doctor.code == 3
+    assert not {row["name"]: row["ok"] for row in doctor.json}["home"]
+
+
+def test_doctor_says_that_all_is_well(recover, home):
+    said = recover("--home", home, "doctor", "--json")
+    assert (said.code, said.err) == (0, "")
+    names = {row["name"] for row in said.json}
+    assert {"torch", "kernels", "transformers", "lm_eval", "home", "database"} <= names
+
+
+@pytest.mark.parametrize(
+    ("flaw", "reason"),
+    [("missing", "no such model"), ("template", "no chat template"), ("weights", "no "), ("config", "this ")],
+)
+def test_a_model_that_cannot_serve_leaves_no_settings_behind(recover, tmp_path, flaw, reason):
+    model = tiny.save(tmp_path / "model") if flaw != "missing" else tmp_path / "model"
+    if flaw == "template":
+        tiny.tokenizer(chat_template=None).save_pretrained(model)
+        (model / "chat_template.jinja").unlink(missing_ok=True)
+    elif flaw == "weights":
+        (model / "model.safetensors").unlink()
+    elif flaw == "config":
+        (model / "config.json").write_text("{")
+    said = recover("--home", tmp_path / "home", "init", "--model", model)
+    assert said.code == 2
+    assert f"{model}: {reason}" in said.error
+    good = tiny.save(tmp_path / "good")
+    assert recover("--home", tmp_path / "home", "init", "--model", good).code == 0
+
+
+def test_init_twice_is_the_same_base(recover, home):
+    first, second = (recover("--home", home, "init", "--json").json for _ in range(2))
+    assert first == second
+    assert recover("--home", home, "show", "base", "--json").json["id"] == first["base"]
+
+
+def test_a_teacher_with_another_tokenizer_is_stopped_before_the_first_step(recover, home, tmp_path):
+    other = tiny.save(tmp_path / "other")
+    tokenizer = tiny.tokenizer()
+    tokenizer.add_tokens(["zzz"])
+    tokenizer.save_pretrained(other)
+    report = recover("--home", home, "preflight", "--teacher", other, "--json")
+    assert report.code == 3
+    assert next(row["name"] for row in report.json if not row["ok"]) == "vocabulary"
+    assert report.error.startswith("Error: vocabulary: 1 tokens differ, first 'zzz'")
+    said = recover("-q", "--home", home, "distill", "--teacher", other)
+    assert said.code in (2, 3)
+    assert "1 tokens differ" in said.error
+
+
+def test_preflight_of_a_good_pair(recover, home, world):
+    said = recover("-q", "--home", home, "preflight", "--json", "--prompts", world.parent / "prompts.jsonl")
+    assert (said.code, said.err) == (0, "")
+    assert all(row["ok"] for row in said.json)
+
+
+def test_a_flipped_byte_is_refused_by_name(recover, fresh, world):
+    made = recover("-q", "--home", fresh, "midtrain", "--docs", world).out.strip()
+    weights = fresh / "checkpoints" / made / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-7] ^= 1
+    weights.write_bytes(data)
+    said = recover("--home", fresh, "eval", made)
+    assert said.code == 1
+    assert said.error.startswith(f"Error: checkpoint {made}: model.safetensors has changed bytes")
+
+
+def test_a_changed_clean_model_is_no_longer_the_teacher(recover, tmp_path, world):
+    model, home = tiny.save(tmp_path / "model"), tmp_path / "home"
+    recover("-q", "--home", home, "init", "--model", model, "--preset", "microworld")
+    tiny.model(seed=9).save_pretrained(model)
+    said = recover("--home", home, "midtrain", "--docs", world)
+    assert said.code == 1
+    assert "model.safetensors has changed bytes" in said.error
+
+
+def test_a_database_of_a_newer_version_is_left_alone(recover, fresh):
+    with sqlite3.connect(fresh / "recover.db") as database:
+        database.execute("UPDATE recover_version SET version_num = '9999'")
+    said = recover("--home", fresh, "ls")
+    assert said.code == 1
+    assert "was written by a newer recover" in said.error
+    with sqlite3.connect(fresh / "recover.db") as database:
+        assert database.execute("SELECT version_num FROM recover_version").fetchone() == ("9999",)
+
+
+def test_a_file_that_is_no_database_is_one_line(recover, tmp_path):
+    (tmp_path / "recover.db").write_text("not a database, but long enough to be looked at " * 40)
+    assert "is not a SQLite database" in recover("--home", tmp_path, "ls").error
+    assert "is not supported" in recover("--db", "mysql://host/name", "--home", tmp_path, "ls").error
+
+
+def test_settings_that_are_wrong_name_the_file_and_the_place(recover, fresh):
+    settings = fresh / "recover.yaml"
+    settings.write_text(settings.read_text().replace("steps: 2", "steps: two", 1))
+    said = recover("--home", fresh, "midtrain", "--docs", fresh)
+    assert said.code == 2
+    assert f"{settings}: midtrain.steps" in said.error
+
+
+def test_an_unforeseen_error_is_one_line_and_a_traceback_only_with_debug(recover, home, monkeypatch):
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("two\nlines")
+
+    monkeypatch.setattr("db.queries.runs", broken)
+    said = recover("--home", home, "ls", "runs")
+    assert said.code == 1
+    assert said.error == "Error: ValueError: two lines (run again with --debug for the traceback)"
+    assert "Traceback" in recover("--home", home, "--debug", "ls", "runs").err
+
+
+def test_the_microworld_is_written_where_it_was_asked(recover, tmp_path):
+    said = recover("microworld", tmp_path / "w", "--cycle", 2, "--seed", 5, "--json")
+    assert said.code == 0
+    written = sorted(path.name for path in (tmp_path / "w").iterdir())
+    assert written == ["docs", "ifeval.jsonl", "probes.jsonl", "prompts.jsonl"]
+    assert recover("microworld", tmp_path / "w").code == 2

@@ -1,0 +1,135 @@
+"""The commands on an engine: same results from wherever it writes, a run that stops clearly and goes on."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.pipelines.cli import test_cli
+
+from pipelines.config import settings
+from recovery.models.loading import ModelSpec, load
+from tests.pipelines.cli.test_cli import make_small, make_world, run_quietly
+from tests.support import tiny
+from tests.support.engine_fakes import FakeServer, TinyEngine, serving
+
+recover = test_cli.recover  # the fixture
+WEIGHTS_OF_NOBODY = 9  # what a server starts with is not the student's: only a sync can make it so
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which a tiny model was taught."""
+    root = tmp_path_factory.mktemp("engines")
+    docs = make_world(root / "world")
+    home = root / "home"
+    run_quietly("-q", "--home", home, "init", "--model", tiny.save(root / "model"), "--preset", "microworld")
+    make_small(home / "recover.yaml")
+    run_quietly("-q", "--home", home, "midtrain", "--docs", docs)
+    return home
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with serving(TinyEngine(tiny.chat_model(seed=WEIGHTS_OF_NOBODY))) as found:
+        yield found
+
+
+def test_an_engine_gives_the_evaluation_the_results_of_this_process(recover, home, server):
+    asked = {name: home.parent / "world" / f"{name}.jsonl" for name in ("ifeval", "probes")}
+    files = [word for name, path in asked.items() for word in (f"--{name}", path)]
+    here = recover("-q", "--json", "--home", home, "eval", "base", *files).json
+    there = recover("-q", "--json", "--home", home, "eval", "base", *files, "--sampler", server.url).json
+    assert there["scores"] == here["scores"]
+    assert server.served  # it was the server that answered
+
+
+def test_distillation_follows_the_student_and_reports_how_near_the_engine_was(recover, home, server):
+    done = recover("-q", "--json", "--home", home, "distill", "--sampler", server.url)
+    assert done.code == 0, done.err
+    rows = recover(
+        "--json",
+        "--home",
+        home,
+        "query",
+        "SELECT name, value FROM metrics WHERE name IN ('canary_gap', 'sampler_gap') ORDER BY step",
+    ).json
+    assert {row["name"] for row in rows} == {"canary_gap", "sampler_gap"}
+    assert all(row["value"] < 1e-3 for row in rows if row["name"] == "canary_gap")
+
+
+def test_answers_may_be_written_a_step_ahead(recover, home, server, monkeypatch):
+    ahead = ("--sampler", server.url, "--ahead", "1", "--steps", "3")
+    refused = recover("--home", home, "distill", *ahead)
+    assert refused.code == 2 and "raise save_every" in refused.error
+    seldom = (home / "recover.yaml").read_text().replace("save_every: 1", "save_every: 0")
+    monkeypatch.setattr(settings, "read", lambda path: settings.parse(seldom, str(path)))
+    done = recover("--json", "--home", home, "distill", *ahead)
+    assert done.code == 0, done.err
+    assert "answers are one step old: tokens weigh up to 2" in done.err
+    rows = recover(
+        "--json",
+        "--home",
+        home,
+        "query",
+        "SELECT step, value FROM metrics WHERE name = 'importance_weight' ORDER BY step",
+    ).json
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    refused = recover("--home", home, "distill", "--ahead", "1")
+    assert refused.code == 2 and "give --sampler" in refused.error
+
+
+def test_a_teacher_elsewhere_scores_for_the_methods_that_can_use_it(recover, home):
+    asked = ("-q", "--json", "--home", home, "distill", "--method", "opd-topk", "--set", "minibatches=1")
+    here = recover(*asked)
+    with serving(TinyEngine(load(ModelSpec(str(home.parent / "model"), device="cpu")))) as server:
+        there = recover(*asked, "--teacher-engine", server.url)
+    assert here.code == there.code == 0, there.err
+    assert any("prompt_logprobs" in body for body in server.served)
+    refused = recover("--home", home, "distill", "--method", "opd", "--teacher-engine", "http://127.0.0.1:9")
+    assert refused.code == 2 and "opd-topk or opd-sampled" in refused.error
+
+
+def test_an_engine_that_forgets_stops_the_run_which_then_goes_on(recover, home, server):
+    engine = server.engine
+    load, given = engine.load, []
+
+    def forgets_later(tensors):
+        given.append(tensors)
+        engine.fault = "forgets" if len(given) > 2 else ""  # after preflight and the first step
+        load(tensors)
+
+    engine.load, engine.forever = forgets_later, True
+    stopped = recover("-q", "--home", home, "distill", "--seed", "5", "--sampler", server.url)
+    assert stopped.code == 1
+    last = stopped.err.splitlines()[-1]
+    assert "lost twice" in last and "recover resume" in last
+    engine.load, engine.fault = load, ""
+    done = recover("-q", "--json", "--home", home, "resume")
+    assert done.code == 0, done.err
+
+
+def test_vllm_that_is_not_installed_is_one_line_and_bad_input(recover, home, monkeypatch):
+    find = importlib.util.find_spec
+    without = lambda name, *rest: None if name == "vllm" else find(name, *rest)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    for words in (("eval", "--sampler", "vllm"), ("eval", "--sampler", "server"), ("serve",)):
+        said = recover("-q", "--home", home, *words)
+        assert said.code == 2 and "pip install recover-llm[vllm]" in said.error
+
+
+def test_a_place_that_is_none_is_refused_before_anything_is_recorded(recover, home):
+    for words in (("eval",), ("distill",), ("preflight",)):
+        said = recover("-q", "--home", home, *words, "--sampler", "vlm")
+        assert said.code == 2 and "give inprocess, vllm, server or a server's URL" in said.error
+
+
+def test_preflight_looks_at_the_engine_that_will_write(recover, home, server):
+    found = recover("-q", "--json", "--home", home, "preflight", "--sampler", server.url)
+    checks = {check["name"]: check["ok"] for check in found.json}
+    assert checks["sampler log-probs"] and server.served
+    server.engine.fault, server.engine.forever = "forgets", True
+    said = recover("-q", "--home", home, "preflight", "--student", "base", "--sampler", server.url)
+    assert said.code == 1 and "does not hold the trainer's weights" in said.err

@@ -1,0 +1,97 @@
+"""From a folder to the weights through the command line: augment, mix, chat, forecast, guard, lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.cli.main import cli
+from tests.pipelines.cli.test_cli import Recover, make_small, make_world, recover  # noqa: F401
+from tests.support import tiny
+
+
+def run(*words: object) -> None:
+    cli.main(["-q", *map(str, words)], standalone_mode=False)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A home with a tiny model, and a world beside it."""
+    root = tmp_path_factory.mktemp("knowledge")
+    make_world(root / "world")
+    run("--home", root / "home", "init", "--model", tiny.save(root / "model"), "--preset", "microworld")
+    settings = root / "home" / "recover.yaml"
+    make_small(settings)  # but long enough for a random model to end an answer
+    settings.write_text(settings.read_text().replace("max_new_tokens: 6", "max_new_tokens: 600", 1))
+    return root
+
+
+def answer(recover: Recover, home: Path, *words: object) -> Any:  # noqa: F811
+    said = recover("--json", "--home", home, *words)
+    assert said.code == 0, said.err
+    return said.json
+
+
+def test_chat_is_answered_by_the_clean_model_and_the_mix_is_shown(recover, place):  # noqa: F811
+    home, docs = place / "home", place / "world" / "docs"
+    augmented = place / "augmented"
+    augmented.mkdir()
+    rows = [{"kind": "qa", "prompt": "Where does Ada live?", "response": "Oslo"}, {"kind": "x", "text": "So"}]
+    (augmented / "augmented.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    said = recover(
+        "--home",
+        home,
+        "midtrain",
+        "--docs",
+        docs,
+        "--mix",
+        "new=0.5,chat=0.3,augmented=0.2",
+        "--augment",
+        augmented,
+    )
+    assert said.code == 0, said.err
+    (run_row,) = answer(recover, home, "ls", "runs")
+    assert set(run_row["result"]["mix"]) == {"new", "chat", "augmented"}
+    assert "chat 30%" in said.err and "augmented 20%" in said.err
+    assert "forward KL to the clean model" in said.err
+    kept = [json.loads(line) for line in (home / "runs" / run_row["id"] / "chat.jsonl").open()]
+    assert all(0 < start < len(ids) for ids, start in kept)
+    names = {row["name"] for row in answer(recover, home, "query", "SELECT DISTINCT name FROM metrics")}
+    assert "clean_forward_kl" in names
+
+
+def test_what_it_fails_is_sorted(recover, place):  # noqa: F811
+    found = answer(recover, place / "home", "lost", "base", "--probes", place / "world" / "probes.jsonl")
+    assert found["asked"] == 1 and found["failed"] == found["unreachable"] + found["eroded"]
+    assert len(found["items"]) == found["failed"] and found["by_kind"][0]["kind"] == "direct"
+
+
+def test_probes_are_made_and_can_be_asked(recover, place):  # noqa: F811
+    home, out = place / "home", place / "made.jsonl"
+    docs = place / "more"
+    docs.mkdir()
+    facts = [("Ada Horn", "harp"), ("Bo Adler", "lute"), ("Cy Baum", "drum"), ("Di Crane", "tuba")]
+    for name, thing in facts:
+        (docs / f"{name[:2]}.md").write_text(f"Here {name} plays the {thing}. There {name} stays at home.")
+    found = answer(recover, home, "probes", "--docs", docs, "--out", out)
+    assert found["by_kind"]["cloze"] >= 3 and found["made_from"] == "gaps, no writer"
+    scores = answer(recover, home, "eval", "base", "--suite", "knowledge", "--probes", out)["scores"]
+    assert scores["knowledge"]["n"] == 2 * found["by_kind"]["cloze"]
+    assert "cloze" in scores["knowledge"]["apart"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--writer", "https://host/v1"), "--model"),
+        (("--kinds", "poem"), "poem"),
+        (("--writer", "template"), "nothing that was written can be used"),
+    ],
+)
+def test_augmenting_wrongly_is_one_line(recover, place, words, message):  # noqa: F811
+    docs, out = place / "world" / "docs", place / "never"
+    said = recover("--home", place / "home", "augment", "--docs", docs, "--out", out, *words)
+    assert said.code == 2 and message in said.error

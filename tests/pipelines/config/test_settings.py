@@ -1,0 +1,143 @@
+"""recover.yaml: shipped presets parse, every field is documented, every error is one line that says where."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from pipelines.config import settings
+from recovery.errors import InputError
+from recovery.methods.table import with_dials
+
+TEXT = settings.preset_text("microworld")
+
+
+def sections(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """A model and every model that its fields hold."""
+    yield model
+    for field in model.model_fields.values():
+        for kind in (field.annotation, *getattr(field.annotation, "__args__", ())):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from sections(kind)
+
+
+@pytest.mark.parametrize("name", settings.presets())
+def test_every_shipped_preset_parses_and_names_a_method_that_exists(name):
+    found = settings.parse(settings.preset_text(name), name)
+    assert with_dials(found.distill.method, found.distill.dials).name == found.distill.method
+    assert found.model.path
+    assert found.midtrain.mix.new > 0
+
+
+def test_the_presets_of_a_real_model_and_of_the_microworld_are_shipped():
+    assert {"microworld", "real"} <= set(settings.presets())
+    real = settings.parse(settings.preset_text("real"), "real")
+    assert (real.distill.prompts_per_step, real.distill.samples_per_prompt) == (64, 4)
+    assert real.eval.ifeval == "google/IFEval"
+    assert not real.model.trust_remote_code
+
+
+@pytest.mark.parametrize("section", dict.fromkeys(sections(settings.Config)), ids=lambda s: s.__name__)
+def test_every_field_is_documented_where_it_is_declared(section):
+    assert section.__doc__
+    undocumented = [name for name, field in section.model_fields.items() if not field.description]
+    assert not undocumented
+
+
+@pytest.mark.parametrize("section", dict.fromkeys(sections(settings.Config)), ids=lambda s: s.__name__)
+def test_every_number_has_a_limit(section):
+    unlimited = [
+        name
+        for name, field in section.model_fields.items()
+        if name != "seed"
+        and {int, float} & {field.annotation, *getattr(field.annotation, "__args__", ())}
+        and not field.metadata
+    ]
+    assert not unlimited
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (r"(steps|epochs): [\d.]+", "steps: 0", r"midtrain\.steps: .*greater than or equal to 1, not 0$"),
+        (r"(steps|epochs): [\d.]+", "steps: many", r"midtrain\.steps: .*not 'many'$"),
+        (r"(steps|epochs): [\d.]+", "epochs: 2\n  steps: 5", r"midtrain: give either steps or epochs$"),
+        (r"(steps|epochs): [\d.]+", "save_every: 5", r"midtrain: give either steps or epochs$"),
+        (r"learning_rate: \S+?,", "learning_rate: 0,", r"midtrain\.optimizer\.learning_rate: .*0, not 0$"),
+        (r"learning_rate: \S+?,", "learning_rate: .inf,", r"midtrain\.optimizer\.learning_rate: .*finite"),
+        (r"learning_rate: \S+?,", "learning_rate: .nan,", r"midtrain\.optimizer\.learning_rate: "),
+        (r"learning_rate: \S+?, ", "", r"midtrain\.optimizer\.learning_rate: Field required"),
+        (r"mix: .*", "mix: {new: 0.5, earlier: 0.1}", r"midtrain\.mix: the shares add up to 0.6, not to 1$"),
+        (r"method: \w+", "methd: opd", r"distill\.methd: there is no such setting"),
+        (r"dtype: \w+", "dtype: int8", r"model\.dtype: .*'bfloat16', not 'int8'$"),
+        (r"path: .*", "path: ''", r"model\.path: .*at least 1 character"),
+        (r"seed: .*", "seed: one", r"seed: .*not 'one'$"),
+        (r"(?s).*", "", r"settings: .*valid dictionary"),
+        (r"(?s).*", "- a list", r"settings: .*valid dictionary"),
+        (r"(?s).*", "model: [", r"is not YAML"),
+        (r"(?s).*", "model: !!python/object:os.system {}", r"is not YAML"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_says_where(old, new, said):
+    with pytest.raises(InputError, match=said) as refused:
+        settings.parse(re.sub(old, new, TEXT, count=1), "recover.yaml")
+    assert str(refused.value).startswith("recover.yaml")
+    assert "\n" not in str(refused.value)
+
+
+def test_reading_says_what_to_do(tmp_path):
+    with pytest.raises(InputError, match="run `recover init` first"):
+        settings.read(tmp_path / "recover.yaml")
+    (tmp_path / "recover.yaml").write_bytes(b"\xff\xfe\x00\xd8")
+    with pytest.raises(InputError, match="not text in UTF-8"):
+        settings.read(tmp_path / "recover.yaml")
+
+
+def test_an_unknown_preset_is_refused_with_the_known_ones():
+    with pytest.raises(InputError, match=r"choose one of .*microworld"):
+        settings.preset_text("../config")
+
+
+def test_settings_survive_a_trip_through_json():
+    found = settings.parse(TEXT, "recover.yaml")
+    assert settings.Config.model_validate_json(found.model_dump_json()) == found
+    assert settings.parse(yaml.safe_dump(found.model_dump()), "again") == found
+
+
+def test_override_replaces_what_is_given_and_checks_again():
+    section = settings.parse(TEXT, "recover.yaml").distill
+    assert settings.override(section, {"steps": 3, "method": None}).steps == 3
+    assert settings.override(section, {"steps": None}) == section
+    with pytest.raises(InputError, match=r"steps: .*not 0$"):
+        settings.override(section, {"steps": 0})
+
+
+def test_another_method_leaves_behind_what_makes_the_files_own() -> None:
+    section = settings.override(
+        settings.parse(settings.preset_text("microworld"), "preset").distill,
+        {
+            "dials": {"signal": "forward_kl", "minibatches": 10, "epochs": 2},
+        },
+    )
+    assert settings.with_method(section, None) == settings.with_method(section, "opd") == section
+    assert settings.with_method(section, "sft").dials == {"minibatches": 10, "epochs": 2}
+    typed = settings.with_method(section, "gkd", {"beta": "0.1", "epochs": "1"})
+    assert (typed.method, typed.dials) == ("gkd", {"minibatches": 10, "epochs": "1", "beta": "0.1"})
+
+
+def test_settings_cannot_be_changed_in_place():
+    found = settings.parse(TEXT, "recover.yaml")
+    with pytest.raises(ValueError, match="frozen"):
+        found.seed = 3  # type: ignore[misc]
+
+
+def test_no_torch_is_needed_to_read_settings():
+    read = "import sys, pipelines.config.settings as c; c.parse(c.preset_text('real'), 'real')"
+    code = f"{read}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,205 @@
+"""A folder of documents: every file is accounted for, only text is read, nothing outside is touched."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.corpus import documents
+from pipelines.runs.workspace import companions
+from recovery.errors import InputError, RecoverError
+
+
+def folder(root: Path, files: dict[str, bytes]) -> Path:
+    for name, data in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return root
+
+
+def rows(corpus: documents.Corpus) -> dict[str, documents.FileReport]:
+    return {report.path: report for report in corpus.manifest}
+
+
+def test_text_files_are_read_in_the_order_of_their_names(tmp_path):
+    folder(tmp_path, {"b.txt": b"two", "a.md": b"one", "sub/c.MARKDOWN": b"three", "d.rst": b"four"})
+    corpus = documents.read_corpus(tmp_path)
+    assert corpus.texts == ("one", "two", "four", "three")
+    assert [report.path for report in corpus.manifest] == ["a.md", "b.txt", "d.rst", "sub/c.MARKDOWN"]
+    assert corpus.characters == 15
+
+
+def test_a_row_says_what_was_read(tmp_path):
+    folder(tmp_path, {"a.md": "café".encode()})
+    (report,) = documents.read_corpus(tmp_path).manifest
+    sha256 = hashlib.sha256("café".encode()).hexdigest()
+    wanted = {"path": "a.md", "status": "read", "reason": None, "sha256": sha256, "encoding": "utf-8"}
+    assert documents.manifest_rows([report]) == [wanted | {"characters": 4, "tokens": None}]
+    assert (report.kind, report.size, report.documents) == ("text", 5, 1)
+
+
+@pytest.mark.parametrize(
+    ("data", "text", "encoding"),
+    [
+        (b"plain", "plain", "utf-8"),
+        ("\ufeffmarked".encode(), "marked", "utf-8"),
+        ("Zürich".encode("utf-16"), "Zürich", "utf-16"),
+        (b"\xfe\xff" + "Zürich".encode("utf-16-be"), "Zürich", "utf-16"),
+    ],
+)
+def test_encodings(tmp_path, data, text, encoding):
+    corpus = documents.read_corpus(folder(tmp_path, {"a.txt": data}))
+    assert corpus.texts == (text,)
+    assert corpus.manifest[0].encoding == encoding
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.doc", b"word", "kind .doc is not read"),
+        ("a.pdf.gz", b"\x1f\x8b", "kind .pdf.gz is not read"),
+        ("README", b"text", "kind without suffix is not read"),
+        ("binary.txt", b"abc\0def", "binary data, not text"),
+        ("paper.txt", b"%PDF-1.7 ...", "a PDF by its content, not what its name says"),
+        ("odd.txt", b"\xff\xfea", "not whole utf-16: truncated data"),
+        ("blank.md", b" \n\t\n", "empty"),
+        ("empty.md", b"", "empty"),
+    ],
+)
+def test_what_is_skipped_says_why(tmp_path, name, data, reason):
+    corpus = documents.read_corpus(folder(tmp_path, {"good.md": b"good", name: data}))
+    assert corpus.texts == ("good",)
+    assert (rows(corpus)[name].status, rows(corpus)[name].reason) == ("skipped", reason)
+
+
+def test_a_large_file_is_skipped_unread(tmp_path):
+    docs = folder(tmp_path, {"a.md": b"four", "b.md": b"", "c.html": b""})
+    os.truncate(docs / "b.md", 2**20 + 1)
+    os.truncate(docs / "c.html", 2**20 + 1)
+    corpus = documents.read_corpus(docs, documents.Limits(largest_text_mib=1, largest_file_mib=1))
+    assert corpus.texts == ("four",)
+    assert {rows(corpus)[name].reason for name in ("b.md", "c.html")} == {"larger than 1 MiB"}
+
+
+def test_links_and_special_files_are_accounted_for_and_never_opened(tmp_path):
+    outside = folder(tmp_path / "outside", {"secret.txt": b"secret"})
+    docs = folder(tmp_path / "docs", {"a.md": b"a"})
+    (docs / "inside.md").symlink_to(docs / "a.md")
+    (docs / "out.txt").symlink_to(outside / "secret.txt")
+    (docs / "broken.md").symlink_to(docs / "nothing.md")
+    (docs / "linked").symlink_to(outside)
+    (docs / "circle").symlink_to(docs)
+    os.mkfifo(docs / "pipe.txt")  # opening it would wait for a writer for ever
+    corpus = documents.read_corpus(docs)
+    assert corpus.texts == ("a",)
+    reasons = {name: report.reason for name, report in rows(corpus).items() if report.status == "skipped"}
+    assert reasons == {
+        "inside.md": "a link to a file of the folder",
+        "broken.md": "a link to a file of the folder",
+        "circle": "a link to a file of the folder",
+        "out.txt": "a link that leads out of the folder",
+        "linked": "a link that leads out of the folder",
+        "pipe.txt": "not a regular file",
+    }
+
+
+def test_hidden_files_and_folders_are_left_alone_but_named(tmp_path):
+    corpus = documents.read_corpus(folder(tmp_path, {"a.md": b"a", ".b.md": b"b", ".git/c.md": b"c"}))
+    assert corpus.texts == ("a",)
+    hidden = "hidden: its name begins with a dot"
+    assert {name: row.reason for name, row in rows(corpus).items()} == {
+        "a.md": None,
+        ".b.md": hidden,
+        ".git": hidden,
+    }
+
+
+def test_a_folder_that_cannot_be_listed_is_accounted_for(tmp_path, monkeypatch):
+    folder(tmp_path, {"a.md": b"a", "closed/b.md": b"b"})
+    open_ = os.open
+
+    def refuse(path: str, *args: int, **options: int) -> int:
+        if path == "closed":
+            raise PermissionError(13, "Permission denied", path)
+        return open_(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    reason = rows(documents.read_corpus(tmp_path))["closed"].reason
+    assert reason == "a folder that cannot be listed: Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "holds no readable document: add txt, md"),
+        ({"a.doc": b"x"}, r"holds no readable document \(1 skipped: a.doc: kind .doc is not read\)"),
+        ({"a.md": b""}, r"holds no readable document \(1 skipped: a.md: empty\)"),
+    ],
+)
+def test_a_folder_without_documents_is_refused(tmp_path, files, said):
+    for look in (documents.read_corpus, documents.require):
+        with pytest.raises(InputError, match=said):
+            look(folder(tmp_path, files))
+
+
+def test_a_first_look_ends_at_the_first_readable_document(tmp_path, monkeypatch):
+    folder(tmp_path, {"a.md": b"", "b.md": b"text", "c.md": b"text"})
+    read, seen = documents._file, []
+    monkeypatch.setattr(documents, "_file", lambda job, *a: seen.append(job.entry.path) or read(job, *a))
+    documents.require(tmp_path)
+    assert seen == ["a.md", "b.md"]
+
+
+@pytest.mark.parametrize("name", ["missing", "file.md"])
+def test_what_is_no_folder_is_refused(tmp_path, name):
+    (tmp_path / "file.md").write_text("text")
+    with pytest.raises(InputError, match="is not a folder"):
+        documents.read_corpus(tmp_path / name)
+
+
+@settings(max_examples=20)
+@given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=8))
+def test_kept_texts_come_back_exactly(tmp_path_factory, texts):
+    path = tmp_path_factory.mktemp("kept") / "runs" / "documents.jsonl"
+    documents.save_texts(path, tuple(texts))
+    assert documents.load_texts(path) == texts
+    assert [p.name for p in path.parent.iterdir()] == ["documents.jsonl"]
+
+
+def test_kept_texts_that_are_gone_or_cut_are_one_line(tmp_path):
+    (tmp_path / "cut.jsonl").write_text('"one"\n"tw')
+    for name in ("gone.jsonl", "cut.jsonl"):
+        with pytest.raises(InputError, match=f"{name}: the kept documents") as refused:
+            documents.load_texts(tmp_path / name)
+        assert "\n" not in str(refused.value)
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path, monkeypatch):
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RecoverError, match="the disk is full"):
+        documents.save_texts(tmp_path / "kept.jsonl", ("text",))
+    assert not (tmp_path / "kept.jsonl").exists()
+
+
+def test_manifest_rows_fit_the_trackers_table(tmp_path):
+    from db.schema import Document
+
+    (row,) = documents.manifest_rows(documents.read_corpus(folder(tmp_path, {"a.md": b"a"})).manifest)
+    assert set(row) | {"run_id"} == set(Document.__table__.columns.keys())
+
+
+def test_files_beside_the_documents_are_found_however_the_folder_is_written(tmp_path, monkeypatch):
+    docs = folder(tmp_path, {"docs/a.md": b"a", "probes.jsonl": b"{}", "ifeval.jsonl": b"{}"}) / "docs"
+    found = {"probes": str(tmp_path / "probes.jsonl"), "ifeval": str(tmp_path / "ifeval.jsonl")}
+    assert companions(docs) == found
+    monkeypatch.chdir(docs)
+    assert companions(Path()) == companions(Path("../docs/")) == found

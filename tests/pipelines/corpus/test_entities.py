@@ -1,0 +1,72 @@
+"""What documents are about: names and rare words in any script, none of what everybody talks about."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.corpus.entities import entities, sentences, words
+from pipelines.microworld import people, world
+
+ENGLISH = [
+    "Ada Horn lives in Oslo. When the day is over, Ada Horn plays the harp.",
+    "# Ada Horn\n\nThe pump X-200 was built for Ada Horn. When it broke, she called Bo.",
+    "At noon she met Bo near the pump X-200, and when it rained they stayed.",
+]
+
+
+def test_names_and_codes_are_found_and_the_first_word_of_a_sentence_is_not():
+    found = set(entities(ENGLISH).weights)
+    assert {("ada", "horn"), ("x-200",), ("bo",)} <= found
+    assert not found & {("when",), ("the",), ("at",), ("ada",), ("the", "pump")}
+
+
+def test_a_prompt_mentions_a_name_however_it_is_written():
+    found = entities(ENGLISH)
+    assert found.within("where does ADA HORN live?") == {("ada", "horn")}
+    assert found.within("Where does Ada live, and who is Horn?") == set()
+    assert found.first("Does Bo know Ada Horn?") == (("bo",), 7)
+
+
+def test_what_the_prompts_talk_about_anyway_belongs_to_nobody():
+    prompts = [f"Say {n} things about Oslo." for n in range(40)] + ["Who is Ada Horn?"]
+    texts = [*ENGLISH, "In Oslo there is Oslo and more of Oslo."]
+    assert ("oslo",) in entities(texts).weights
+    assert ("oslo",) not in entities(texts, prompts).weights
+    assert ("ada", "horn") in entities(texts, prompts).weights
+
+
+@pytest.mark.parametrize(
+    ("texts", "prompt", "other"),
+    [
+        (["山田太郎は東京に住んでいる。"] * 3, "山田太郎はどこに住んでいますか", "今日は天気がいい"),
+        (["Хорн Ада живёт в Осло. Вчера Хорн Ада пела."] * 2, "где живёт хорн ада?", "где живёт кот?"),
+        (
+            ["Der Pumpenwart Karl Voss prüft das Ventil. Dort sah Karl Voss es."] * 2,
+            "Wer ist Karl Voss?",
+            "Wer ist da?",
+        ),
+        (["الدواء زولبيديم مفيد. زولبيديم قوي. زولبيديم."], "ما هو زولبيديم", "ما هذا"),
+    ],
+)
+def test_other_scripts(texts, prompt, other):
+    found = entities(texts)
+    assert found.within(prompt)
+    assert not found.within(other)
+
+
+@pytest.mark.parametrize("seed", [3, 41])
+def test_every_new_person_of_a_microworld_and_no_task_about_a_topic(seed):
+    prompts = world.prompt_rows(seed, 1)
+    found = entities([text for _, text in world.document_texts(seed, 1)], [row["prompt"] for row in prompts])
+    assert {tuple(who.name.lower().split()) for who in people.new_people(seed, 1)} <= set(found.weights)
+    tasks = [row["prompt"] for row in prompts if row["kind"] == "instruction"]
+    assert sum(bool(found.within(task)) for task in tasks) <= 0.01 * len(tasks)
+
+
+@given(st.text())
+def test_any_text_can_be_read(text):
+    assert all(word.text in text and word.small == word.text.casefold() for word in words(text))
+    assert all(sentence.strip() == sentence and sentence in text for sentence in sentences(text))
+    assert entities([text], [text]).within(text) <= set(entities([text]).weights)

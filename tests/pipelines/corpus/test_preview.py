@@ -1,0 +1,100 @@
+"""`recover corpus`: what training would see, before it is trained on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli.main import cli
+from pipelines.config.settings import MidtrainConfig, Mix, OptimizerConfig
+from pipelines.corpus import preview
+from recovery.errors import InputError
+from tests.support import papers
+
+TEXT = "Ada lives in Oslo. "
+
+
+@pytest.fixture
+def docs(tmp_path) -> Path:
+    files: dict[str, bytes | str] = {
+        "a.md": TEXT * 4,
+        "b.jsonl": '{"text": "one"}\n{"text": "two"}\n',
+        "c.txt": TEXT * 4 + "\n",
+        "d.bin": b"\0",
+        "e.txt": b"a\0b",
+    }
+    return papers.write(tmp_path / "docs", files)
+
+
+def settings(**changes: object) -> MidtrainConfig:
+    made = {"tokens_per_step": 16, "optimizer": OptimizerConfig(learning_rate=1e-3), "epochs": 2.0}
+    return MidtrainConfig(**{**made, "mix": Mix(new=0.5, chat=0.5), **changes})  # type: ignore[arg-type]
+
+
+def said(capsys, *words: object) -> str:
+    cli.main([*map(str, words)], standalone_mode=False)
+    return str(capsys.readouterr().out)
+
+
+def test_counts_by_kind_add_up(docs):
+    made = preview.preview(docs, encode=lambda text: list(text.encode()))
+    *kinds, total = preview.by_kind(made)
+    assert [row["kind"] for row in kinds] == ["jsonl", "other", "text"]
+    assert total == {
+        "kind": "total",
+        "files": 5,
+        "read": 3,
+        "skipped": 2,
+        "documents": 4,
+        "characters": 76 + 77 + 6,
+        "tokens": 76 + 77 + 6 + 4,
+    }
+    assert all(sum(row[name] for row in kinds) == total[name] for name in total if name != "kind")
+
+
+def test_the_steps_are_those_that_training_takes(docs):
+    made = preview.preview(docs, encode=lambda text: list(text.encode()))
+    plan = preview.training(made, settings())
+    assert plan["steps"] == round(2 * 163 / 8)
+    assert plan["passes"] == pytest.approx(41 * 8 / 163)
+    fixed = preview.training(made, settings(epochs=None, steps=10))
+    assert (fixed["steps"], fixed["passes"]) == (10, pytest.approx(80 / 163))
+
+
+def test_the_command_shows_it_all_and_makes_no_home(docs, tmp_path, capsys):
+    home = tmp_path / "home"
+    text = said(capsys, "-q", "--home", home, "corpus", docs)
+    for part in ("total", "kind .bin is not read", "binary data, not text", "near-duplicates", "begins"):
+        assert part in text
+    found = json.loads(said(capsys, "-q", "--home", home, "corpus", docs, "--json"))
+    assert (found["read"], found["skipped"], found["training"]) == (3, 2, None)
+    assert found["tokens_are"] == "estimated at 4 characters each"
+    assert found["near_duplicates"] == [{"path": "c.txt", "like": "a.md", "similarity": 1.0}]
+    assert found["first"][1] == {"path": "b.jsonl", "text": "one"}
+    assert [row["path"] for row in found["manifest"]] == ["a.md", "b.jsonl", "c.txt", "d.bin", "e.txt"]
+    assert not home.exists()
+
+
+def test_tokens_are_the_models_own(docs, tmp_path, capsys):
+    home = tmp_path / "home"
+    with pytest.raises(InputError, match="run `recover init` first"):
+        said(capsys, "-q", "--home", home, "corpus", docs, "--tokens")
+    said(capsys, "-q", "--home", home, "init")
+    found = json.loads(said(capsys, "-q", "--home", home, "corpus", docs, "--tokens", "--json"))
+    assert found["tokens_are"] == "counted"
+    assert 4 < found["tokens"] < found["characters"]
+    assert found["training"]["steps"] > 0
+
+
+def test_strict_and_empty_folders_are_bad_input(docs, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    for words, message in (
+        ((docs, "--strict"), r"d\.bin: kind \.bin is not read"),
+        ((tmp_path / "empty",), "holds no readable document"),
+        ((tmp_path / "missing",), "is not a folder"),
+    ):
+        with pytest.raises(InputError, match=message) as refused:
+            said(capsys, "-q", "--home", tmp_path / "home", "corpus", *words)
+        assert refused.value.exit_code == 2

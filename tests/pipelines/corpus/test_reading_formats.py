@@ -1,0 +1,318 @@
+"""What each format gives: its text and no more, whatever its encoding, language and length."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.corpus import documents
+from pipelines.corpus.documents import FileReport
+from pipelines.corpus.reading import plain, records
+from pipelines.corpus.reading.formats import format_of
+from pipelines.corpus.reading.plain import Piece, pieces
+from pipelines.corpus.reading.similar import SIMILAR, Signature, Similar, shingles
+from tests.support import papers
+
+PAGE = """<!DOCTYPE html><html><head><title>Ada Lovelace - Wiki</title><style>p {color: red}</style>
+<script>var hidden = "script"</script></head><body>
+<header>Site banner</header><nav><a href="/">Home page</a></nav>
+<div class="sidebar">Side column</div>
+<main><h1>Ada Lovelace</h1>
+<p>Ada was born in <b>London</b> on&nbsp;10&#160;December 1815.<sup class="reference">[1]</sup></p>
+<ul><li>one</li><li><p>two</p></li></ul>
+<table><tr><th>Year</th><th>Work</th></tr><tr><td>1843</td><td>Note G</td></tr></table>
+<pre>for x:
+    y</pre><p hidden>not shown</p><p style="display: none">nor this</p></main>
+<footer>Imprint</footer></body></html>"""
+PAGE_TEXT = """Ada Lovelace
+
+Ada was born in London on 10 December 1815.
+
+- one
+- two
+Year | Work
+1843 | Note G
+
+for x:
+    y"""
+MENU = "".join(f'<li><a href="/{n}">Entry {n}</a></li>' for n in range(8))
+LETTER = (
+    papers.paragraph("Dear Ada,")
+    + "<w:p><w:r><w:t>the </w:t></w:r><w:del><w:r><w:delText>old</w:delText></w:r></w:del>"
+    "<w:r><w:t>engine</w:t><w:tab/><w:t>works.</w:t></w:r></w:p>"
+    + papers.paragraph("first", "<w:pPr><w:numPr/></w:pPr>")
+    + "<w:tbl><w:tr><w:tc>"
+    + papers.paragraph("Year")
+    + "</w:tc><w:tc>"
+    + papers.paragraph("Work")
+    + "</w:tc></w:tr></w:tbl>"
+)
+JSONL = [
+    {"text": "one", "id": 7},
+    {"title": "Two", "content": "second"},
+    "three",
+    {"messages": [{"role": "user", "content": "hi"}, {"from": "bot", "value": "ho"}]},
+    {"name": "Ada", "born": {"year": 1815, "in": ["London", "England"]}},
+]
+FILES: dict[str, bytes | str] = {
+    "bare.html": "just words",
+    "declared.html": '<meta charset="windows-1251"><p>Москва</p>'.encode("cp1251"),
+    "doc.docx": papers.docx(LETTER, footnotes=papers.paragraph("A note.")),
+    "lines.jsonl": "\n".join(map(json.dumps, JSONL)) + '\nnot json\n{"n": null}\n',
+    "menu.html": f"<p>Words that are worth it.</p><ul>{MENU}</ul>",
+    "packed.html.gz": gzip.compress(b"<p>packed page</p>"),
+    "packed.txt.gz": gzip.compress("packed wörds".encode()),
+    "page.html": PAGE,
+    "paper.pdf": papers.pdf("Page one says\nAda.", "Page two."),
+    "scan.pdf": papers.pdf(""),
+    "slides.pptx": papers.pptx({1: "shown last", 2: "shown first\nsecond line"}, [2, 1], {2: "a note"}),
+    "table.csv": 'name;city\nAda;"London; England"\nBob;\n',
+    "table.tsv": "name\tcity\nAda\tLondon\n",
+    "windows.txt": "one\r\ntwo\rthree",
+}
+TEXTS = {
+    "bare.html": "just words",
+    "declared.html": "Москва",
+    "doc.docx": "Dear Ada,\n\nthe engine\tworks.\n\n- first\nYear | Work\nA note.\n\n",
+    "menu.html": "Words that are worth it.",
+    "packed.html.gz": "packed page",
+    "packed.txt.gz": "packed wörds",
+    "page.html": PAGE_TEXT,
+    "paper.pdf": "Page one says\nAda.\n\nPage two.\n\n",
+    "slides.pptx": "shown first\n\nsecond line\n\na note\n\n\nshown last\n\n\n",
+    "table.csv": "name, city\nname: Ada; city: London; England\nname: Bob\n",
+    "table.tsv": "name, city\nname: Ada; city: London\n",
+    "windows.txt": "one\ntwo\nthree",
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory) -> dict[str, tuple[FileReport, list[str]]]:
+    root = papers.write(tmp_path_factory.mktemp("formats"), FILES)
+    by_file, texts = {}, []
+    for one in documents.read_folder(root):
+        if isinstance(one, Piece):
+            texts.append(one.text)
+        else:
+            by_file[one.path], texts = (one, texts), []
+    return by_file
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_format_gives_its_text_and_no_more(found, name):
+    report, texts = found[name]
+    assert (report.status, report.reason) == ("read", None)
+    assert texts == [TEXTS[name]]
+    assert report.characters == len(TEXTS[name])
+
+
+def test_every_row_has_its_file_s_hash(found):
+    import hashlib
+
+    for name, data in FILES.items():
+        whole = data.encode() if isinstance(data, str) else data
+        assert found[name][0].sha256 == hashlib.sha256(whole).hexdigest()
+
+
+def test_a_line_of_jsonl_is_a_document(found):
+    report, texts = found["lines.jsonl"]
+    assert texts == [
+        "one",
+        "Two\n\nsecond",
+        "three",
+        "user: hi\n\nbot: ho",
+        "name: Ada\nborn.year: 1815\nborn.in: London\nborn.in: England",
+    ]
+    assert report.documents == 5
+    assert report.reason == "1 of 7 lines are no JSON; 1 of 7 lines hold no text"
+
+
+def test_a_scanned_pdf_says_so(found):
+    report, _ = found["scan.pdf"]
+    assert report.reason == "a PDF without text: scanned pages need text recognition first"
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "packed"),
+    [
+        ("a.TXT", "text", False),
+        ("a.b.md.gz", "text", True),
+        ("a.gz", None, False),
+        (".txt", "text", False),
+        ("a.docx.gz", None, True),
+        ("txt", None, False),
+        ("a.NDJSON", "jsonl", False),
+    ],
+)
+def test_a_name_says_what_a_file_is(name, format, packed):
+    kind, unpacked = format_of(name)
+    assert (kind and kind.name, unpacked) == (format, packed)
+
+
+SENTENCES = {
+    "cp1252": "“Größe” ist für Zürich kein Maß – außer über den Dächern, wo die Höhe zählt.",
+    "koi8-r": "Москва является столицей России и крупнейшим по населению городом страны.",
+    "cp1251": "Москва является столицей России и крупнейшим по населению городом страны.",
+    "shift_jis": "東京は日本の首都であり、世界最大の都市の一つです。人口は約千四百万人です。",
+    "euc_kr": "서울은 대한민국의 수도이자 최대 도시이다. 한강을 끼고 있다.",
+    "gb18030": "北京是中华人民共和国的首都，也是全国的政治中心和文化中心。",
+    "cp1253": "Η Αθήνα είναι η πρωτεύουσα της Ελλάδας και η μεγαλύτερη πόλη της.",
+    "utf-16-le": "Zürich\nliegt am See.\n",
+    "utf-16-be": "東京は 日本の首都です。\n",
+    "utf-32-le": "wide\nwords\n",
+    "utf-16": "mit Marke",
+    "utf-8-sig": "mit Márke",
+    "utf-8": "Zürich 東京 🙂",
+}
+
+
+def test_encodings_are_found_whatever_the_language(tmp_path):
+    root = papers.write(tmp_path, {f"{name}.txt": text.encode(name) for name, text in SENTENCES.items()})
+    corpus = documents.read_corpus(root)
+    read = {row.path: text for row, text in zip(corpus.manifest, corpus.texts, strict=True)}
+    assert read == {f"{name}.txt": text for name, text in SENTENCES.items()}
+    for row in corpus.manifest:
+        legacy = not row.path.startswith("utf")
+        assert (row.reason is not None and row.reason.startswith("not UTF-8: read as")) == legacy
+
+
+@pytest.mark.parametrize("name", [name for name in SENTENCES if not name.startswith("utf")])
+def test_an_encoding_is_found_by_few_words_among_plain_ones(tmp_path, name):
+    text = "".join(f"{'plain words here and there ' * 20}{SENTENCES[name]}\n" for _ in range(3))
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(name)}))
+    assert corpus.texts == (text,)
+
+
+def test_a_few_broken_bytes_in_utf_8_are_replaced_and_counted(tmp_path):
+    text = ("Größe über alles. " * 20).encode()
+    root = papers.write(tmp_path, {"a.txt": text[:100] + b"\xff" + text[100:] + b"\xc3"})
+    corpus = documents.read_corpus(root)
+    assert corpus.manifest[0].reason == "2 places that are not UTF-8 replaced"
+    assert corpus.texts[0].replace("\ufffd", "") == text.decode()
+
+
+def test_a_byte_that_is_not_utf_8_may_come_after_the_first_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(plain, "BLOCK", 64)
+    late = b"plain words\n" * 40 + "Größe über Zürich, sehr schön\n".encode("latin-1") * 3
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": late, "b.txt": b"x" * 100 + b"\0"}))
+    assert corpus.texts == (late.decode("latin-1"),)
+    assert corpus.manifest[1].reason == "binary data, not text"
+
+
+@given(st.text("ab \n", max_size=300), st.integers(2, 60), st.lists(st.integers(1, 50), max_size=5))
+def test_pieces_of_a_text_make_up_the_text(text, size, cuts):
+    parts, rest = [], text
+    for cut in cuts:
+        parts.append(rest[:cut])
+        rest = rest[cut:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plain, "PIECE", size)
+        found = list(pieces([*parts, rest]))
+    assert "".join(piece.text for piece in found) == text
+    assert [piece.goes_on for piece in found] == [True] * (len(found) - 1) + [False]
+    assert all(len(piece.text) <= size for piece in found)
+
+
+def test_a_long_text_is_cut_where_a_paragraph_ends(monkeypatch):
+    monkeypatch.setattr(plain, "PIECE", 40)
+    text = "First words of it.\n\nSecond.\nThird.\n\nLast words of the whole text."
+    assert [piece.text for piece in pieces([text])] == [text[:36], text[36:]]
+
+
+@given(st.lists(st.text("ab", max_size=12), max_size=8), st.integers(1, 5))
+def test_lines_come_whole_and_long_ones_cut_off(lines, width):
+    text = "\n".join(lines)
+    parts = [text[i : i + width] for i in range(0, len(text), width)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records, "LONGEST_LINE", 8)
+        found = list(records.lines(parts))
+    for line, read in zip(lines, found, strict=False):
+        assert read == line + "\n" or read == line or (len(line) > 8 and read.startswith(line[:8]))
+    assert len(found) == text.count("\n") + (not text.endswith("\n") and bool(text))
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    )
+)
+def test_any_row_of_json_gives_a_text(row):
+    assert isinstance(records.row_text(row), str)
+
+
+# Near-duplicates -----------------------------------------------------------------------------------------
+
+
+def signed(text: str) -> Signature:
+    signature = Signature()
+    signature.add(text)
+    return signature
+
+
+def words(seed: int, count: int) -> list[str]:
+    import random
+
+    return random.Random(seed).choices([f"word{n}" for n in range(2000)], k=count)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_text_with_a_word_changed_is_a_near_duplicate_and_another_text_is_none(seed):
+    text = words(seed, 400)
+    changed = [*text[:200], "otherwise", *text[201:]]
+    similar = Similar()
+    assert similar.add("a", "1", signed(" ".join(text))) is None
+    assert similar.add("b", "2", signed(" ".join(words(seed + 100, 400)))) is None
+    twin = similar.add("c", "3", signed("\n".join(changed).upper()))
+    assert twin is not None and twin[0] == "a" and twin[1] >= SIMILAR
+    assert similar.add("d", "1", signed("")) == ("a", 1.0)
+
+
+@pytest.mark.parametrize("kept", [0.2, 0.5, 0.9])
+def test_the_share_is_that_of_the_shingles(kept):
+    first, second = words(1, 1000), words(2, 1000)
+    mixed = first[: round(1000 * kept)] + second[round(1000 * kept) :]
+    one, two = (set(shingles(" ".join(text)).tolist()) for text in (first, mixed))
+    bins = [signed(" ".join(text)).bins() for text in (first, mixed)]
+    assert bins[0] is not None and bins[1] is not None
+    assert float((bins[0] == bins[1]).mean()) == pytest.approx(len(one & two) / len(one | two), abs=0.15)
+
+
+def test_languages_without_spaces_have_words_too():
+    text = (
+        "東京は日本の首都であり、世界最大の都市の一つです。人口は約千四百万人で、川が流れています。"
+        "春には桜が咲き、夏には花火大会が開かれます。古い寺と新しい塔が並び、電車は朝から夜まで走ります。"
+    )
+    similar = Similar()
+    assert similar.add("a", None, signed(text)) is None
+    assert similar.add("b", None, signed(text.replace("首都", "都心"))) is not None
+    assert similar.add("c", None, signed(SENTENCES["gb18030"])) is None
+
+
+def test_near_duplicates_are_named_and_may_be_skipped(tmp_path):
+    text = " ".join(words(5, 300))
+    other, more = " ".join(words(6, 300)), " ".join(words(7, 30))
+    root = papers.write(tmp_path, {"a.md": text, "b.txt": f"{text} {more}", "c.md": other})
+    corpus = documents.read_corpus(root)
+    assert [row.near_duplicate_of for row in corpus.manifest] == [None, "a.md", None]
+    assert documents.manifest_rows(corpus.manifest)[1]["reason"].startswith("near-duplicate of a.md (0.")
+    fewer = documents.read_corpus(root, documents.Limits(keep_near_duplicates=False))
+    assert [row.status for row in fewer.manifest] == ["read", "skipped", "read"]
+    assert len(fewer.texts) == 2
+
+
+def test_keeping_drops_what_a_skipped_file_gave(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(plain, "PIECE", 16)
+    monkeypatch.setattr(plain, "KEPT", 0)
+    torn = gzip.compress(b"words and words " * 4000)[:-20]
+    files = {"a.txt": "first", "b.txt.gz": torn, "c.txt": "one two three four five"}
+    root = papers.write(tmp_path / "docs", files)
+    manifest = documents.keep(root, tmp_path / "run" / "documents.jsonl")
+    assert [row.status for row in manifest] == ["read", "skipped", "read"]
+    found = list(documents.load_pieces(tmp_path / "run" / "documents.jsonl"))
+    assert found == [Piece("first"), Piece("one two three ", goes_on=True), Piece("four five")]

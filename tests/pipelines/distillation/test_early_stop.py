@@ -1,0 +1,171 @@
+"""Stopping when behaviour is back: what the probe is, when it stops, and that a kill changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db import curves, queries
+from pipelines.config import settings as config
+from pipelines.config.jobs import DistillJob
+from pipelines.config.settings import StopConfig
+from pipelines.distill import distill
+from pipelines.distillation.early_stop import BehaviourBack, hold_out
+from pipelines.distillation.inputs import read_data
+from pipelines.machine.init_home import initialise
+from pipelines.runs import training_run
+from pipelines.runs.stage_runner import Stage, run_stage
+from pipelines.runs.training_run import any_of
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from recovery.methods.table import get
+from recovery.sampling.in_process import InProcessSampler
+from recovery.teachers.teachers import CheckpointTeacher
+from recovery.training import alarms
+from tests.support import tiny
+
+PRESET = config.parse(config.preset_text("microworld"), "preset")
+NO_COMMA = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    rows = [{"prompt": f"Say {number} words.", **NO_COMMA} for number in range(20)]
+    rows += [{"prompt": f"Who is number {number}?"} for number in range(4)]
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")))
+        yield ws
+
+
+def job(prompts: Path, **stop: Any) -> DistillJob:
+    settings = config.override(
+        PRESET.distill,
+        {
+            "stop": {"every": 1, "prompts": 15, "margin": 0.3, **stop},
+            "steps": 6,
+            "prompts_per_step": 2,
+            "max_new_tokens": 4,
+            "preflight": False,
+        },
+    )
+    return DistillJob(
+        student="base", teacher="base", prompts=str(prompts), settings=settings, evaluation=PRESET.eval
+    )
+
+
+def test_a_student_that_is_clean_already_stops_at_the_second_look(home: Workspace, prompts: Path) -> None:
+    found = distill(home, job(prompts))
+    assert found["stopped"].startswith("step 2: behaviour is back on 15 probe prompts")
+    run = queries.runs(home.tracker.db, kind="distill")[0]
+    passed = curves.metric_series(home.tracker.db, run["id"], "probe_passed")
+    assert [(row["step"], row["value"]) for row in passed] == [(1, 1.0), (2, 1.0)]
+
+
+def test_the_probe_is_kept_from_training_and_from_the_evaluation(prompts: Path) -> None:
+    asked = job(prompts)
+    data = read_data(asked, get("opd"))
+    kept, probe = hold_out(asked, data, ["Say 3 words."])
+    texts = {row.text for row in probe}
+    assert len(probe) == 15 and "Say 3 words." not in texts
+    assert texts.isdisjoint(row.text for row in kept.prompts) and len(kept.prompts) == 24 - 15
+    assert hold_out(asked, data, ["Say 3 words."])[1] == probe  # the same in a resumed run
+    other = prompts.with_name("probe.jsonl")
+    other.write_text(json.dumps({"prompt": "Say a lot.", **NO_COMMA}))
+    kept, probe = hold_out(job(prompts, probe=str(other)), data, [])
+    assert [row.text for row in probe] == ["Say a lot."] and kept.prompts == data.prompts
+
+
+def test_nothing_to_check_by_is_said(prompts: Path) -> None:
+    data = read_data(job(prompts), get("opd"))
+    with pytest.raises(InputError, match="no row has an 'instruction_id_list'"):
+        hold_out(job(prompts), data, [row.text for row in data.prompts[:20]])
+    prompts.write_text("".join(prompts.read_text().splitlines(keepends=True)[:15]))
+    with pytest.raises(InputError, match="leaves nothing to train on"):
+        hold_out(job(prompts), read_data(job(prompts), get("opd")), [])
+
+
+def look(stage: Stage, rows: list[Any], *, clean: int, student: int, every: int = 5) -> BehaviourBack:
+    """A watcher of one tiny model against another, both random."""
+    one = tiny.chat_model(student)
+    settings = StopConfig(every=every, prompts=len(rows), margin=0.3)
+    teacher = CheckpointTeacher(tiny.chat_model(clean))
+    return BehaviourBack(settings, rows, one, InProcessSampler(one), teacher, stage, 4)
+
+
+def test_twice_in_a_row_and_across_a_kill(home: Workspace, prompts: Path) -> None:
+    rows = read_data(job(prompts), get("opd")).prompts[:15]
+
+    def work(stage: Stage) -> dict[str, Any]:
+        first = look(stage, rows, clean=1, student=1)
+        said = [first(step, {}) for step in (4, 5, 6)]
+        stage.live.flush()
+        again = look(stage, rows, clean=1, student=1)  # a new process knows the look at step 5
+        said += [again(step, {}) for step in (6, 10)]
+        alone = look(stage, rows, clean=1, student=1)  # no look at step 15
+        return {"said": [*said, alone(20, {})]}
+
+    *quiet, stop, lone = run_stage(home, "distill", work, config={})["said"]
+    assert quiet == [None] * 4 and stop.startswith("step 10: behaviour is back") and lone is None
+
+
+def test_a_student_that_fails_what_the_clean_model_does_goes_on(home: Workspace, prompts: Path) -> None:
+    rows = read_data(job(prompts), get("opd")).prompts[:15]
+
+    def work(stage: Stage) -> dict[str, Any]:
+        watcher = look(stage, rows, clean=1, student=1)
+        watcher.clean = [True] * len(rows)
+        watcher._followed = lambda rollouts: [False] * len(rows)  # type: ignore[method-assign]
+        return {"said": [watcher(step, {}) for step in (5, 10, 15)]}
+
+    assert run_stage(home, "distill", work, config={})["said"] == [None] * 3
+
+
+def test_alarms_hear_of_the_steps_before_a_kill(
+    home: Workspace, prompts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[list[float]] = []
+    ring: Any = lambda history: heard.append([row["entropy"] for row in history])  # noqa: E731
+    monkeypatch.setattr(alarms, "ALARMS", (ring,))
+    asked = job(prompts)
+    settings = config.override(asked.settings, {"save_every": 2}).model_copy(update={"stop": None})
+    asked = asked.model_copy(update={"settings": settings})
+    distill(home, asked, key="whole")
+    whole = heard.pop()
+    heard.clear()
+
+    def kill_once(*checks: Any) -> Any:
+        def ask(step: int, metrics: dict[str, float]) -> None:
+            any_of(*checks)(step, metrics)
+            if step == 3 and len(heard) == 3:
+                raise KeyboardInterrupt
+
+        return ask
+
+    monkeypatch.setattr(training_run, "any_of", kill_once)
+    with pytest.raises(KeyboardInterrupt):
+        distill(home, asked, key="killed")
+    distill(home, asked, key="killed")
+    assert [len(steps) for steps in heard] == [1, 2, 3, 3, 4, 5, 6]
+    assert heard[-1] == pytest.approx(whole, abs=1e-12)
+
+
+def test_every_check_is_asked_and_the_first_reason_counts() -> None:
+    asked: list[str] = []
+
+    def check(name: str, reason: str | None) -> Any:
+        return lambda step, metrics: asked.append(name) or reason
+
+    assert any_of(check("a", None), check("b", "stop"), check("c", "late"))(1, {}) == "stop"
+    assert asked == ["a", "b", "c"]
+    assert any_of()(1, {}) is None

@@ -1,0 +1,205 @@
+"""From settings to what a method is made of: data, context, reward, teachers, and what both sides read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from pipelines.config import settings as config
+from pipelines.config.jobs import DistillJob
+from pipelines.distill import distill, show_prompts
+from pipelines.distillation import inputs
+from pipelines.distillation.engine_places import Engines
+from pipelines.distillation.prompts import read_prompts
+from pipelines.machine.init_home import initialise
+from pipelines.microworld.world import prompt_rows
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from recovery.methods.table import METHODS, get
+from recovery.models.loading import LoraSpec, add_lora
+from recovery.teachers import contexts
+from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, RoutedTeacher, SelfTeacher
+from tests.support import tiny
+
+ROWS = [
+    {"prompt": "Where does Ada live?", "response": "Ada lives in Rome.", "answer": "Rome", "route": "a"},
+    {"prompt": "What is six times seven?", "answer": "42", "route": "b"},
+    {"prompt": "Write about rain.", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]},
+    {"messages": [{"role": "user", "content": "Hello!"}, {"role": "assistant", "content": "Hi."}]},
+]
+PRESET = config.parse(config.preset_text("microworld"), "preset")
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> str:
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return str(path)
+
+
+def job(prompts: str, method: str, **settings: Any) -> DistillJob:
+    named = config.with_method(PRESET.distill, method)
+    changed = config.override(named, {"preflight": False, **settings})
+    return DistillJob(
+        student="base", teacher="base", prompts=prompts, settings=changed, evaluation=PRESET.eval
+    )
+
+
+def data(prompts: str, method: str, **settings: Any) -> tuple[list[str], list[str]]:
+    found = inputs.read_data(job(prompts, method, **settings), get(method))
+    return [contexts.prompt(row) for row in found.prompts], [
+        str(contexts.response(row)) for row in found.pairs
+    ]
+
+
+def test_each_method_gets_the_rows_that_it_reads(prompts: str, tmp_path: Path) -> None:
+    asked, answers = [contexts.prompt(row) for row in read_prompts(prompts)], ["Ada lives in Rome.", "Hi."]
+    assert data(prompts, "opd") == (asked, [])
+    assert data(prompts, "sft") == ([], answers)
+    assert data(prompts, "gkd") == data(prompts, "sdft") == (asked, answers)
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text('{"prompt": "So?", "response": "So."}\n')
+    assert data(prompts, "gkd", pairs=str(pairs)) == (asked, ["So."])
+    assert data("nowhere.jsonl", "sft", pairs=str(pairs)) == ([], ["So."])
+    assert data(prompts, "opd", pairs="nowhere.jsonl") == (asked, [])
+    pairs.write_text('{"prompt": "So?"}\n')
+    with pytest.raises(InputError, match=r"pairs.jsonl: no row has a 'response'"):
+        data(prompts, "gkd", pairs=str(pairs))
+
+
+def seen(prompts: str, method: str, given: str | None, row: int = 0, **settings: Any) -> str:
+    asked = job(prompts, method, context=given, **settings)
+    found = inputs.read_data(asked, get(method))
+    context = inputs.read_context(asked, get(method), found.pairs)
+    assert context is not None
+    return " | ".join(message["content"] for message in context(found.prompts[row]))
+
+
+def test_a_context_is_a_text_a_file_or_the_rows_own(prompts: str, tmp_path: Path) -> None:
+    text, long = tmp_path / "rules.txt", "No commas. " * 500
+    text.write_text("No commas.\n")
+    assert seen(prompts, "opcd", "Be brief.") == "Be brief. | Where does Ada live?"
+    assert seen(prompts, "opcd", str(text)) == "No commas. | Where does Ada live?"
+    assert seen(prompts, "opcd", long) == f"{long} | Where does Ada live?"
+    assert seen(prompts, "opcd", "{prompt} Shout!") == "Where does Ada live? Shout!"
+    assert "Rome" in seen(prompts, "opsd", None) and "Response: Hi." in seen(prompts, "sdft", None, row=3)
+    examples = tmp_path / "shots.jsonl"
+    examples.write_text(
+        '{"prompt": "Where is Leo?", "response": "In Oslo."}\n{"prompt": "x", "response": "y"}\n'
+    )
+    shown = seen(prompts, "sdft", str(examples), context_examples=2)
+    assert "Request: Where is Leo?\nResponse: In Oslo." in shown and "Response: y" not in shown
+    for broken, message in (("missing.txt", "no such file"), (str(tmp_path / "empty.md"), "is empty")):
+        (tmp_path / "empty.md").write_text(" \n")
+        with pytest.raises(InputError, match=message):
+            seen(prompts, "opcd", broken)
+
+
+def reward(prompts: str, method: str, name: str | None) -> tuple[Any, list[str]]:
+    asked = job(prompts, method, reward=name)
+    found, kept = inputs.read_reward(asked, get(method), inputs.read_data(asked, get(method)))
+    return found, [contexts.prompt(row) for row in kept.prompts]
+
+
+def test_a_pure_reward_leaves_out_what_it_cannot_judge(prompts: str) -> None:
+    found, kept = reward(prompts, "rl", "exact")
+    assert kept == ["Where does Ada live?", "What is six times seven?"]
+    assert (found("It is 42.", ROWS[1]), found("It is 41.", ROWS[1])) == (1.0, 0.0)
+    found, kept = reward(prompts, "opd-reward", "exact")
+    assert len(kept) == 4 and found("whatever", ROWS[2]) == 0.0
+    assert reward(prompts, "opd", "exact")[0] is None
+    with pytest.raises(InputError, match="'other' is unknown"):
+        reward(prompts, "rl", "other")
+
+
+def test_the_microworlds_own_answers_earn_their_reward(tmp_path: Path) -> None:
+    rows = [row for row in prompt_rows(3, 1) if row.get("instruction_id_list")][:40]
+    path = tmp_path / "world.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found, kept = reward(str(path), "rft", "ifeval")
+    assert len(kept) == 40
+    assert all(found(str(row["response"]), row) == 1.0 for row in rows)
+    two = next(row for row in rows if len(row["instruction_id_list"]) == 2)  # type: ignore[arg-type]
+    assert found("", two) == 0.0
+
+
+def test_an_option_that_a_method_does_not_read_is_refused() -> None:
+    inputs.check_read(get("opd"), context=None, reward=None, pairs=None, route=())
+    inputs.check_read(get("sdft"), context="a", pairs="b")
+    for name, option in (("opd", "context"), ("opd", "reward"), ("opd", "pairs"), ("sdft", "route")):
+        with pytest.raises(InputError, match=f"--{option} has no effect with method '{name}'"):
+            inputs.check_read(get(name), **{option: "a"})
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")))
+        yield ws
+
+
+def test_teachers_are_who_the_row_says(home: Workspace, prompts: str) -> None:
+    student, base, engines = tiny.chat_model(), home.clean(), Engines(home, home.home)
+
+    def teachers(name: str, **settings: Any) -> inputs.Teachers:
+        asked = job(prompts, name, **settings)
+        return inputs.Teachers(home, asked, METHODS[name], base, student, engines)
+
+    rows = read_prompts(prompts)
+    assert teachers("sft").teacher(rows) is None and teachers("opd").anchor() is None
+    assert type(teachers("opd").teacher(rows)) is CheckpointTeacher
+    own, average = teachers("opsd").teacher(rows), teachers("sdft").teacher(rows)
+    assert isinstance(own, SelfTeacher) and own.decay is None
+    assert isinstance(average, SelfTeacher) and average.decay == METHODS["sdft"].ema
+    both = teachers("asft")
+    assert both.anchor().chat_model is both.teacher(rows).chat_model and len(both.models) == 1  # type: ignore[union-attr]
+    routed = teachers("opd-multi", routes={"a": base.id, "b": "base"}).teacher(rows)
+    assert isinstance(routed, RoutedTeacher) and routed.routes == ["a", "b", "base", "base"]
+    with pytest.raises(InputError, match="no teacher for route 'b'"):
+        teachers("opd-multi", routes={"a": base.id}).teacher(rows)
+
+
+def test_an_adapter_on_the_teachers_weights_needs_no_second_model(home: Workspace, prompts: str) -> None:
+    student, engines = add_lora(home.load(home.clean()), LoraSpec(rank=2)), Engines(home, home.home)
+    found = inputs.Teachers(home, job(prompts, "opd"), METHODS["opd"], home.clean(), student, engines)
+    assert isinstance(found.teacher([]), AdapterOffTeacher) and not found.models
+
+
+def test_both_sides_are_shown_through_the_chat_template(home: Workspace, prompts: str) -> None:
+    first, second = show_prompts(home, job(prompts, "opcd", context="Be brief."), 2)
+    opening = "<|im_start|>user\nWhere does Ada live?<|im_end|>\n<|im_start|>assistant\n"
+    assert first["student"].startswith(opening)
+    assert first["teacher"] == "<|im_start|>system\nBe brief.<|im_end|>\n" + first["student"]
+    assert first["response"] == "Ada lives in Rome." and "response" not in second
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("sft", {}),
+        ("opd-multi", {"routes": {"a": "base", "b": "base"}, "preflight": True}),
+        ("sdft", {"lora": {"rank": 2}}),
+        ("rl", {"reward": "coin.py:coin"}),
+    ],
+)
+def test_a_row_runs_as_a_stage(
+    name: str, settings: dict[str, Any], home: Workspace, prompts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path(prompts).with_name("coin.py").write_text("def coin(response, item):\n    return len(response) % 2\n")
+    monkeypatch.chdir(Path(prompts).parent)
+    small = {"steps": 1, "prompts_per_step": 2, "max_new_tokens": 4}
+    before = home.load(home.clean())
+    if name == "opd-multi":  # a student unlike its teacher
+        with torch.no_grad():
+            before.model.get_parameter("model.norm.weight").mul_(1.5)
+    student = home.publish(before, parent=home.clean(), run_id=None, config={})
+    asked = job(prompts, name, **small, **settings).model_copy(update={"student": student.id})
+    found = distill(home, asked)
+    made = home.checkpoint(found["checkpoint"])
+    assert made.parent == student.id and found["method"] == name
+    assert made.kind == ("adapter" if "lora" in settings else "full")

@@ -1,0 +1,179 @@
+"""Documents read again beside the answers: their share, order and loss, and that a kill changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from db import curves, queries
+from pipelines.config import settings as config
+from pipelines.config.jobs import DistillJob, MidtrainJob
+from pipelines.corpus.token_file import Tokens
+from pipelines.distill import distill
+from pipelines.knowledge.rehearsal import METRIC, Rehearsal
+from pipelines.machine.init_home import initialise
+from pipelines.midtrain import midtrain
+from pipelines.runs import training_run
+from pipelines.runs.training_run import any_of
+from pipelines.runs.workspace import Workspace
+from recovery.batches.rollouts import Rollouts
+from recovery.methods.table import get
+from recovery.objective.objective import Loss, Objective
+from recovery.training.trainer import token_loss
+from recovery.training.updater import Microbatch, Sums
+from tests.support import stages, tiny
+from tests.support.stages import PRESET
+
+DOCUMENTS = 60
+SETTINGS = config.override(
+    PRESET.distill,
+    {
+        "prompts_per_step": 4,
+        "max_new_tokens": 20,
+        "microbatch_tokens": 64,
+        "rehearsal": 0.25,
+    },
+)
+
+
+def documents(length: int) -> Tokens:
+    """Each repeats a number of its own."""
+    ids = np.repeat(np.arange(DOCUMENTS, dtype=np.uint32), length)
+    return Tokens(ids, np.arange(1, DOCUMENTS + 1, dtype=np.int64) * length)
+
+
+def rehearsal(length: int = 5, seed: int = 3) -> Rehearsal:
+    return Rehearsal(documents(length), SETTINGS, tiny.chat_model(), passes=2, seed=seed)
+
+
+def answers(counts: list[int]) -> list[Microbatch]:
+    rows = [([1] * (count + 1), [False] + [True] * count) for count in counts]
+    return [Microbatch(Rollouts.from_dialogues([row], pad_id=258)) for row in rows]
+
+
+def read(microbatches: list[Microbatch]) -> list[int]:
+    """The documents' numbers."""
+    rows = [part.rollouts for part in microbatches]
+    return [int(number) for part in rows for number in part.tokens_BT[part.attention_BT].unique()]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=8), min_size=1, max_size=6))
+def test_documents_are_their_share_of_the_tokens_to_within_one(updates: list[list[int]]) -> None:
+    found = rehearsal(length=5)
+    found.begin(2)
+    parts = [found.beside(answers(update)) for update in updates]
+    tokens = sum(int(part.rollouts.attention_BT.sum()) for update in parts for part in update)
+    assert abs(tokens - sum(map(sum, updates)) / 3) <= 5
+    seen = [number for update in parts for number in read(update)]
+    assert len(set(seen)) == len(seen)  # none again before all were read
+
+
+def test_what_is_read_depends_on_seed_and_step_alone() -> None:
+    one, other = rehearsal(), rehearsal()
+    one.begin(1)
+    one.beside(answers([20, 20]))
+    for found in (one, other):
+        found.begin(4)
+    assert read(one.beside(answers([20, 16]))) == read(other.beside(answers([20, 16])))
+    another = rehearsal(seed=4)
+    another.begin(4)
+    other.begin(4)
+    assert read(another.beside(answers([20, 16]))) != read(other.beside(answers([20, 16])))
+
+
+def test_an_update_weighs_answers_and_documents_alike_by_token() -> None:
+    student, method = tiny.chat_model(), get("sft")
+    found = rehearsal()
+    found.begin(1)
+    mixed = [*answers([9, 6]), *found.beside(answers([9, 6]))]
+    loss_of = token_loss(Objective(method, student.stop_ids))
+    parts = [loss_of(student.model, part) for part in mixed]
+    by_hand, count = 0.0, 0
+    for part in mixed:
+        for row, mask in zip(part.rollouts.tokens_BT, part.rollouts.mask_BT, strict=True):
+            pieces = _pieces(row, mask, part.rollouts)
+            for piece in pieces:
+                with torch.no_grad():
+                    logits = student.model(piece[None]).logits[0, :-1]
+                by_hand += float(torch.nn.functional.cross_entropy(logits, piece[1:], reduction="sum"))
+                count += len(piece) - 1
+    assert sum(part.tokens for part in parts) == count
+    assert sum(float(part.value.detach()) for part in parts) == pytest.approx(by_hand, rel=1e-4)
+    assert set(parts[-1].metrics) == {METRIC} and parts[-1].signal_N is None
+
+
+def _pieces(row: torch.Tensor, mask: torch.Tensor, rollouts: Rollouts) -> list[torch.Tensor]:
+    """The sequences of a row: documents are told apart by their numbers, an answer is one."""
+    if rollouts.positions_BT is None:
+        return [row]
+    return [row[row == number] for number in row[mask].unique()]
+
+
+def test_a_metric_is_the_mean_over_the_tokens_that_have_it() -> None:
+    both = [Loss(torch.tensor(6.0), 3.0, {"reverse_kl": 6.0}), Loss(torch.tensor(8.0), 1.0, {METRIC: 8.0})]
+    sums = Sums(updates=1)
+    for loss in both:
+        sums = sums.plus(Sums.of(loss))
+    means = sums.means()
+    assert means["reverse_kl"] == 2.0 and means[METRIC] == 8.0
+    assert means["loss"] == 3.5 and means["tokens"] == 4.0
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Workspace]:
+    stages.write_documents(tmp_path, 30)
+    stages.write_prompts(tmp_path, 20)
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")))
+        yield ws
+
+
+def taught(home: Workspace, folder: Path) -> str:
+    settings = config.override(PRESET.midtrain, {"steps": 2, "tokens_per_step": 64, "row_tokens": 64})
+    job = MidtrainJob(docs=str(folder / "docs"), student="base", settings=settings)
+    return str(midtrain(home, job)["checkpoint"])
+
+
+def job(folder: Path, student: str, **changes: Any) -> DistillJob:
+    chosen = config.override(SETTINGS, {"steps": 4, "save_every": 2, "preflight": False, **changes})
+    return stages.distillation(folder, student, chosen)
+
+
+def test_a_kill_changes_nothing(home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = job(tmp_path, taught(home, tmp_path))
+    whole = distill(home, asked, key="whole")
+    run = queries.runs(home.tracker.db, kind="distill")[0]["id"]
+    assert len(curves.metric_series(home.tracker.db, run, METRIC)) == 4
+    killed: list[int] = []
+
+    def kill_once(*checks: Any) -> Any:
+        def ask(step: int, metrics: dict[str, float]) -> str | None:
+            if step == 3 and not killed:
+                killed.append(step)
+                raise KeyboardInterrupt
+            return any_of(*checks)(step, metrics)
+
+        return ask
+
+    monkeypatch.setattr(training_run, "any_of", kill_once)
+    with pytest.raises(KeyboardInterrupt):
+        distill(home, asked, key="killed")
+    assert distill(home, asked, key="killed")["checkpoint"] == whole["checkpoint"]
+    assert distill(home, job(tmp_path, asked.student, rehearsal=0.0))["checkpoint"] != whole["checkpoint"]
+
+
+def test_a_student_that_was_taught_nothing_rehearses_nothing(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(home.progress, "say", said.append)
+    distill(home, job(tmp_path, "base", steps=1))
+    assert "  rehearsal    off: the student was taught no documents" in said

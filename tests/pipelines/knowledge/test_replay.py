@@ -1,0 +1,75 @@
+"""Replay: the reservoir over cycles, the clean model's own chat, and what the mix makes of both."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.config.settings import MidtrainConfig as Settings
+from pipelines.config.settings import Mix, OptimizerConfig
+from pipelines.corpus.token_file import Tokens
+from pipelines.knowledge.replay import reservoir
+from pipelines.midtrain import MixedTokens, with_augmented, with_mix
+from recovery.batches.rollouts import Dialogue
+from recovery.errors import InputError
+
+
+def encode(text: str) -> Dialogue:
+    return list(map(ord, text)), [True] * len(text)
+
+
+def settings(**changes: object) -> Settings:
+    optimizer = OptimizerConfig(learning_rate=1)
+    return Settings(steps=4, tokens_per_step=40, row_tokens=8, optimizer=optimizer, **changes)
+
+
+@given(
+    st.lists(st.lists(st.text("abc", min_size=1, max_size=9), min_size=1, max_size=8), max_size=4),
+    st.integers(1, 60),
+    st.integers(0, 9),
+)
+def test_every_cycle_has_the_same_part_as_far_as_it_has_it(cycles, most, seed):
+    named = [[f"{number}{text}" for text in texts] for number, texts in enumerate(cycles)]
+    tokens = [Tokens.of([encode(text) for text in texts]) for texts in named]
+    kept = reservoir(tokens, most, seed)
+    texts = ["".join(map(chr, ids)) for ids, _ in kept]
+    spent = [sum(len(text) for text in texts if text[0] == str(number)) for number in range(len(cycles))]
+    whole = [sum(map(len, texts)) for texts in named]
+    assert sum(spent) < most + 10 and (sum(spent) >= most or spent == whole)
+    unfinished = [part for part, all_of_it in zip(spent, whole, strict=True) if part < all_of_it]
+    assert all(part >= max(spent) - 10 for part in unfinished)
+    assert kept == reservoir(tokens, most, seed)
+
+
+def test_the_shares_of_a_step_are_the_mix_and_are_shown():
+    sources = {
+        "new": [encode("n" * 8)] * 50,
+        "earlier": [encode("e" * 8)] * 9,
+        "chat": [encode("c" * 8)] * 9,
+        "augmented": [],
+    }
+    batches = MixedTokens(sources, settings(mix=Mix(new=0.5, earlier=0.2, chat=0.1, augmented=0.2)), 0, 0)
+    counts: dict[str, int] = {}
+    for step in range(1, 5):
+        for parts in batches.updates(step):
+            for part in parts:
+                for token in part.rollouts.tokens_BT[part.rollouts.attention_BT].tolist():
+                    counts[chr(token)] = counts.get(chr(token), 0) + 1
+    assert sum(counts.values()) == pytest.approx(160, abs=24)
+    assert {name: count / 160 for name, count in counts.items()} == pytest.approx(
+        {"n": 0.625, "e": 0.25, "c": 0.125}, abs=0.06
+    )
+    assert "new 62% (400 tokens), earlier 25% (72 tokens), chat 13% (72 tokens)" in batches.summary()
+    assert "no augmented yet: its share goes to the others" in batches.summary()
+
+
+def test_the_mix_on_one_line(tmp_path):
+    mix = with_mix(settings(), "new=0.6, earlier=0.3,chat=0.1").mix
+    assert (mix.new, mix.earlier, mix.chat, mix.augmented) == (0.6, 0.3, 0.1, 0.0)
+    with pytest.raises(InputError, match=r"add up to 0\.9"):
+        with_mix(settings(), "new=0.6,earlier=0.3")
+    (tmp_path / "augmented.jsonl").write_text('{"kind": "summary", "text": "so"}\n')
+    mix = with_augmented(settings(mix=Mix(new=0.8, earlier=0.2)), tmp_path).mix
+    assert (mix.new, mix.earlier, mix.augmented) == (0.4, 0.2, 0.4)
+    assert with_augmented(settings(mix=Mix(new=0.9, augmented=0.1)), tmp_path).mix.augmented == 0.1

@@ -1,0 +1,186 @@
+"""The sizing calculator: weights counted as the models have them, memory and time worked by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.cli.main import cli
+from pipelines.cli.options import Session
+from pipelines.config.settings import Config, LoraConfig, parse, preset_text
+from pipelines.machine import capacity
+from recovery.errors import InputError
+from recovery.models.loading import LoraSpec, add_lora
+from tests.support import tiny
+
+REAL = parse(preset_text("real"), "preset")
+EIGHT = capacity.read_shape("8B")
+
+
+def settings(**model: Any) -> Config:
+    return REAL.model_copy(update={"model": REAL.model.model_copy(update=model)})
+
+
+def test_published_weights() -> None:
+    """Qwen3-8B: 36 x (2 x 4096^2 + 2 x 4096 x 1024 + 3 x 4096 x 12288 + 8448) + 2 x 151936 x 4096 + 4096."""
+    assert EIGHT.parameters == 8_190_735_360
+    assert capacity.read_shape("0.6B").parameters == 596_049_920
+    assert capacity.read_shape("32B").parameters == 32_762_123_264
+
+
+@given(
+    st.integers(1, 3),
+    st.sampled_from([16, 32]),
+    st.sampled_from([(2, 1), (4, 2), (2, 2)]),
+    st.booleans(),
+    st.sampled_from([48, 64]),
+)
+def test_weights_are_those_of_the_model_itself(
+    layers: int, hidden: int, heads: tuple[int, int], tied: bool, width: int
+) -> None:
+    with torch.device("meta"):
+        model = tiny.model(
+            num_hidden_layers=layers,
+            hidden_size=hidden,
+            num_attention_heads=heads[0],
+            num_key_value_heads=heads[1],
+            tie_word_embeddings=tied,
+            intermediate_size=width,
+        )
+    shape = capacity.shape_of("tiny", model.config.to_dict())
+    assert shape.parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_adapter_weights_are_those_that_peft_makes() -> None:
+    chat = tiny.chat_model()
+    shape = capacity.shape_of("tiny", chat.model.config.to_dict())
+    add_lora(chat, LoraSpec(rank=4))
+    assert shape.adapter(4) == sum(p.numel() for p in chat.model.parameters() if p.requires_grad)
+
+
+def test_memory_of_full_training_by_hand() -> None:
+    """8B in full: 2 bytes of weights and 4 + 8 + 4 + 2 of training for each, nothing shared out."""
+    config = settings(gradient_checkpointing=True)
+    job = capacity.Job(capacity._both(config, lora=None, microbatch_tokens=1000), 1)
+    memory = capacity.estimates(EIGHT, capacity.GPUS["H200"], job)[0].memory
+    assert memory["weights"] == 2 * 8_190_735_360
+    assert memory["gradients and optimizer"] == 18 * 8_190_735_360
+    # a token: 36 layers' doors of 4096, and inside one block 6 x 4096 + 3 x 4096 + 4 x 1024 + 4 x 12288
+    assert memory["activations"] == 1000 * 2 * (36 * 4096 + 6 * 4096 + 3 * 4096 + 4 * 1024 + 4 * 12288)
+    assert memory["loss"] == 6 * 4 * 2**26
+
+
+def test_frozen_embeddings_need_no_gradients_by_hand() -> None:
+    """8B has 151,936 rows of 4,096 twice; an adapter never trained them."""
+    for lora, less in ((None, 18 * 2 * 151_936 * 4096), (LoraConfig(rank=8), 0)):
+        plain, frozen = (
+            capacity.estimates(
+                EIGHT, capacity.GPUS["H200"], capacity.Job(capacity._both(settings(), **changes), 1)
+            )[0].memory
+            for changes in ({"lora": lora}, {"lora": lora, "freeze_embeddings": True})
+        )
+        assert plain["gradients and optimizer"] - frozen["gradients and optimizer"] == less
+
+
+def test_shards_divide_weights_and_optimizer() -> None:
+    whole, parts = (
+        capacity.estimates(
+            EIGHT, capacity.GPUS["H100"], capacity.Job(capacity._both(settings(shard=True), lora=None), n)
+        )[0]
+        for n in (1, 8)
+    )
+    for name in ("weights", "gradients and optimizer"):
+        assert parts.memory[name] == whole.memory[name] / 8
+    assert parts.memory["activations"] == whole.memory["activations"]
+
+
+def test_an_adapter_needs_no_second_teacher() -> None:
+    """Both stages train adapters: the clean model is the student with its adapter off."""
+    lora = capacity.estimates(EIGHT, capacity.GPUS["H100"], capacity.Job(REAL))[1]
+    full = capacity.estimates(EIGHT, capacity.GPUS["H100"], capacity.Job(capacity._both(REAL, lora=None)))[1]
+    assert lora.memory["teacher"] == 0
+    assert full.memory["teacher"] == 2 * 8_190_735_360
+
+
+def test_time_by_hand() -> None:
+    """8B on an H100: 3 passes over 1 M tokens that are 70 %, 6 FLOP a weight and token with an adapter and
+    checkpointing, at 35 % of 989 TFLOP/s."""
+    job = capacity.Job(REAL, document_tokens=1_000_000)
+    active = EIGHT.active
+    assert active == 36 * 192_937_984 + 151936 * 4096
+    wanted = (3 * 1_000_000 / 0.7) * 6 * active / (0.35 * 989e12)
+    assert capacity.estimates(EIGHT, capacity.GPUS["H100"], job)[0].seconds == pytest.approx(wanted)
+    two = capacity.estimates(EIGHT, capacity.GPUS["H100"], capacity.Job(REAL, 2, document_tokens=1_000_000))
+    assert two[0].seconds == pytest.approx(wanted / 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "name", "gib"),
+    [
+        ("8xH100", 8, "H100", 80),
+        ("h200", 1, "H200", 139),
+        ("24GB", 1, "24 GB", 24),
+        ("2x 48GiB", 2, "48 GB", 48),
+    ],
+)
+def test_gpus_as_they_are_written(text: str, count: int, name: str, gib: float) -> None:
+    found, gpu = capacity.parse_gpus(text)
+    assert (found, gpu.name, gpu.gib) == (count, name, gib)
+
+
+@pytest.mark.parametrize("text", ["", "0xH100", "8x", "hundred", "xH100"])
+def test_gpus_that_nobody_has(text: str) -> None:
+    with pytest.raises(InputError, match="write 8xH100"):
+        capacity.parse_gpus(text)
+
+
+def test_what_does_not_fit_is_told_what_to_change() -> None:
+    """All 8 B weights on 24 GB are 150 GiB of training; what is named makes it fit, or more GPUs do."""
+    config = capacity._both(settings(gradient_checkpointing=False), lora=None)
+    found = capacity.plan(EIGHT, *capacity.parse_gpus("24GB"), capacity.Job(config))
+    assert not found["fits"] and found["hours"] is None and found["change"]
+    small = capacity.plan(capacity.read_shape("0.6B"), *capacity.parse_gpus("24GB"), capacity.Job(REAL))
+    assert small["change"] == ["distill.max_new_tokens: 512"]  # 256 answers of 2,048 tokens fill 58 GiB
+    large = capacity.plan(capacity.read_shape("0.6B"), *capacity.parse_gpus("H200"), capacity.Job(REAL))
+    assert large["fits"] and large["change"] == []
+
+
+def test_changes_that_are_named_do_make_it_fit() -> None:
+    for gpus in ("1xH100", "8xH100", "2xA100", "4x48GB"):
+        for size in ("4B", "8B", "14B", "32B"):
+            count, gpu = capacity.parse_gpus(gpus)
+            job = capacity.Job(capacity._both(settings(gradient_checkpointing=False), lora=None), count)
+            taken, config = capacity.changes(capacity.read_shape(size), gpu, job), job.config
+            remedies = dict(capacity._remedies(config, count))
+            if set(taken) <= set(remedies):
+                for name in taken:
+                    config = remedies[name](config)
+                after = capacity.Job(config, count)
+                assert capacity._largest(capacity.read_shape(size), gpu, after) <= capacity.USABLE * gpu.gib
+
+
+def test_the_command(tmp_path: Path) -> None:
+    def call(*words: str) -> Any:
+        return CliRunner().invoke(cli, ["--home", str(tmp_path / "none"), *words], obj=Session())
+
+    done = call("--json", "plan", "--model", "8B", "--gpus", "8xH100", "--price", "2.5")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    assert found["fits"] and found["cost"] == pytest.approx(2.5 * found["gpu_hours"])
+    assert [row["stage"] for row in found["stages"]] == ["midtrain", "distill", "evaluate"]
+    assert not (tmp_path / "none").exists()
+    text = call("plan", "--model", "microworld", "--gpus", "24GB").output
+    assert "time: not known" in text and "0.00 billion weights on 1 x 24 GB" in text
+
+
+def test_a_config_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"hidden_size": 8}', encoding="utf-8")
+    with pytest.raises(InputError, match="lacks 'num_attention_heads'"):
+        capacity.read_shape(str(tmp_path))

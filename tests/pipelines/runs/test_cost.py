@@ -1,0 +1,84 @@
+"""Cost: summed over attempts, estimated by a formula worked by hand, split by stage and recovered point."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from db import queries
+from pipelines.runs.cost import Flops, Ledger, peak, reset_peak
+from pipelines.runs.stage_runner import Stage, run_stage
+from pipelines.runs.workspace import Workspace
+from tests.support import tiny
+from tests.support.databases import record_cycle
+
+
+def test_flops_by_hand() -> None:
+    """Tied embedding 259 x 32; a layer: q 32x32, k and v 32x16, o 32x32, three of 32x64, norms."""
+    layer = 32 * 32 + 2 * 32 * 16 + 32 * 32 + 3 * 32 * 64 + 2 * 16 + 2 * 32
+    weights = 259 * 32 + 2 * layer + 32
+    flops = Flops.of(tiny.model())
+    assert flops.weights == weights
+    assert flops.attention_width == 2 * 2 * 16
+    assert flops.forward(10) == 20 * weights
+    assert flops.forward(10, 7) == 20 * weights + 10 * 4 * 64 * 7
+    assert flops.trained(10, 7) == 3 * flops.forward(10, 7)
+    untied = Flops.of(tiny.model(tie_word_embeddings=False))
+    assert untied.weights == weights
+
+
+def test_attempts_add_up_and_peaks_do_not(tmp_path: Path) -> None:
+    first = Ledger(tmp_path, 1)
+    first.spend(tokens_sampled=10)
+    first.save(at_once=True)  # killed here
+    second = Ledger(tmp_path, 2)
+    second.spend(tokens_sampled=5, flops=3.0)
+    total = second.total()
+    assert (total["tokens_sampled"], total["flops"]) == (15, 3)
+    assert total["seconds"] >= 0
+    peaks = [json.loads(path.read_text())["peak_bytes"] for path in tmp_path.glob("cost-*.json")]
+    assert total["peak_bytes"] == max(peaks) > 1e6
+
+
+def test_a_resumed_stage_has_cost_all_its_attempts(tmp_path: Path) -> None:
+    def work(stage: Stage) -> dict[str, int]:
+        stage.spend(tokens_trained=100)
+        if stage.ledger.attempt < 3:
+            raise RuntimeError("cut off")
+        return {"done": 1}
+
+    with Workspace.open(tmp_path) as ws:
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                run_stage(ws, "eval", work, config={}, key="one")
+        run_stage(ws, "eval", work, config={}, key="one")
+        run_stage(ws, "eval", work, config={}, key="one")  # done: costs nothing more
+        (run,) = queries.runs(ws.tracker.db)
+    assert run["attempts"] == 3
+    assert run["cost"]["tokens_trained"] == 300
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="peaks cannot be reset here")
+def test_a_peak_falls_when_the_memory_is_given_back() -> None:
+    reset_peak()
+    block = bytearray(200_000_000)
+    high = peak()
+    del block
+    reset_peak()
+    assert high - peak() > 100_000_000
+
+
+def test_a_cycle_names_its_stages_and_the_price_of_a_point(tmp_path: Path) -> None:
+    """databases.record_cycle: each of three stages is a `distill` run of 1.5 s; 0.4 -> 0.9 are 50 points."""
+    with Workspace.open(tmp_path) as ws:
+        record_cycle(ws.tracker, {"ifeval": {"clean": 1.0, "midtrained": 0.4, "recovered": 0.9}})
+        row = queries.cycle(ws.tracker.db, 1)
+        record_cycle(ws.tracker, {"ifeval": {"clean": 1.0, "midtrained": 0.4, "recovered": 0.3}})
+        worse = queries.cycle(ws.tracker.db, 2)
+    assert row["cost_by_stage"]["distill"]["seconds"] == pytest.approx(4.5)
+    assert row["cost_by_stage"]["eval"]["peak_bytes"] == 7
+    assert row["cost_per_recovered_point"]["seconds"] == pytest.approx(4.5 / 50)
+    assert worse["cost_per_recovered_point"] is None

@@ -1,0 +1,111 @@
+"""What a stage trains, and what it leaves as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from db import queries
+from pipelines.config import settings as config
+from pipelines.config.jobs import MidtrainJob
+from pipelines.distill import distill
+from pipelines.knowledge import embedding_shift
+from pipelines.machine.init_home import initialise
+from pipelines.midtrain import document, midtrain
+from pipelines.runs import training_run
+from pipelines.runs.workspace import Workspace
+from tests.support import stages, tiny
+from tests.support.stages import PRESET
+
+ENDS = {"model.embed_tokens.weight", "lm_head.weight"}
+
+
+@pytest.fixture(params=[True, False], ids=["tied", "untied"])
+def home(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Workspace]:
+    stages.write_documents(tmp_path, 20)
+    stages.write_prompts(tmp_path, 20)
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model", tie_word_embeddings=request.param)))
+        yield ws
+
+
+def changed(home: Workspace, before: str, after: str) -> set[str]:
+    """Names of the tensors that differ in any bit."""
+    old, new = (home.load(home.checkpoint(name)).model.state_dict() for name in (before, after))
+    return {name for name, tensor in new.items() if not torch.equal(tensor, old[name])}
+
+
+def taught(home: Workspace, folder: Path, **changes: Any) -> str:
+    settings = {"steps": 2, "tokens_per_step": 64, "row_tokens": 64, "forecast_every": 0, **changes}
+    job = MidtrainJob(
+        docs=str(folder / "docs"), student="base", settings=config.override(PRESET.midtrain, settings)
+    )
+    return str(midtrain(home, job)["checkpoint"])
+
+
+def recovered(home: Workspace, folder: Path, student: str, **changes: Any) -> str:
+    settings = config.override(
+        PRESET.distill,
+        {
+            "steps": 2,
+            "prompts_per_step": 4,
+            "max_new_tokens": 12,
+            "merge": 0.0,
+            "preflight": False,
+            **changes,
+        },
+    )
+    return str(distill(home, stages.distillation(folder, student, settings))["checkpoint"])
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_frozen_embeddings_do_not_move_by_a_bit(home: Workspace, tmp_path: Path, freeze: bool) -> None:
+    start = taught(home, tmp_path, freeze_embeddings=freeze)
+    end = recovered(home, tmp_path, start, freeze_embeddings=freeze)
+    for moved in (changed(home, "base", start), changed(home, start, end)):
+        assert moved - ENDS  # something was trained
+        assert moved.isdisjoint(ENDS) if freeze else ENDS & moved
+
+
+def test_tokens_that_were_read_are_told_from_the_others(home: Workspace, tmp_path: Path) -> None:
+    start = taught(home, tmp_path)
+    (run,) = queries.runs(home.tracker.db, kind="midtrain")
+    clean, trained = home.load(home.clean()), home.load(home.checkpoint(start))
+    old, new = (chat.model.get_parameter("model.embed_tokens.weight").detach() for chat in (clean, trained))
+    texts = [path.read_text() for path in (tmp_path / "docs").iterdir()]
+    read = {token for text in texts for token in document(clean, text)[0]}
+    wanted = {}
+    for name, group in (("read", read), ("others", set(range(len(old))) - read)):
+        lengths = [(float((new[token] - old[token]).norm()), float(old[token].norm())) for token in group]
+        wanted[name] = pytest.approx(sum(a for a, _ in lengths) / sum(b for _, b in lengths), rel=1e-4)
+    assert run["result"]["embeddings_moved"] == wanted
+    frozen = taught(home, tmp_path, freeze_embeddings=True)
+    (run,) = [
+        run for run in queries.runs(home.tracker.db, kind="midtrain") if run["result"]["checkpoint"] == frozen
+    ]
+    assert run["result"]["embeddings_moved"] == {}
+
+
+def test_what_is_said_of_them() -> None:
+    said = embedding_shift.in_words({"read": 0.11, "others": 0.29})
+    assert "by 11% of their length, of all others by 29%: `recover merge" in said
+    assert embedding_shift.in_words({"read": 0.11, "others": 0.02}).endswith("of all others by 2%")
+
+
+def test_an_adapter_is_trained_whether_embeddings_are_frozen_or_not(home: Workspace) -> None:
+    lora = config.LoraConfig(rank=2)
+    plain = config.override(PRESET.midtrain, {"lora": lora.model_dump()})
+    frozen = config.override(plain, {"freeze_embeddings": True})
+    names = [
+        {
+            name
+            for name, weight in training_run.student(home, home.clean(), settings).model.named_parameters()
+            if weight.requires_grad
+        }
+        for settings in (plain, frozen)
+    ]
+    assert names[0] == names[1] and names[0]

@@ -1,0 +1,183 @@
+"""Cheapest first: the ladder stops where a cheaper way suffices, and ends in distillation where none does."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db import queries
+from evals import knowledge
+from evals.scores import Item
+from pipelines.choose import on_probe, write_probe_split
+from pipelines.config.settings import EvalConfig
+from pipelines.cycle import cycle, prepare
+from pipelines.machine.init_home import initialise
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support import tiny
+
+PROMPTS = 36
+ASKED = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    folder = tmp_path / "world" / "docs"
+    folder.mkdir(parents=True)
+    (folder / "ada.md").write_text("Ada lives in Oslo. " * 5)
+    lines(folder.parent / "prompts.jsonl", [{"prompt": f"Say {number} words."} for number in range(4)])
+    lines(
+        folder.parent / "ifeval.jsonl", [{"key": n, "prompt": f"Line {n}.", **ASKED} for n in range(PROMPTS)]
+    )
+    asked = [
+        {"id": f"{suite}{n}", "suite": suite, "prompt": f"Where is {n}?", "answer": "Oslo", "kind": "direct"}
+        for suite in ("knowledge", "retention")
+        for n in range(PROMPTS)
+    ]
+    lines(folder.parent / "probes.jsonl", asked)
+    return folder
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace.open(tmp_path / "home") as workspace:
+        initialise(workspace, model=str(tiny.save(tmp_path / "model")), preset="microworld")
+        yield workspace
+
+
+def settle(ws: Workspace, margin: float, learning_rate: float) -> None:
+    """Small lengths; midtraining at a rate that leaves the weights as they are, or not."""
+    path = ws.home / "recover.yaml"
+    text = path.read_text()
+    small = {
+        "max_new_tokens": 4,
+        "probe_max_new_tokens": 4,
+        "row_tokens": 32,
+        "tokens_per_step": 64,
+        "prompts_per_step": 2,
+        "steps": 1,
+        "warmup_steps": 0,
+    }
+    for name, value in small.items():
+        text = re.sub(rf"\b{name}: \d+", f"{name}: {value}", text)
+    text = re.sub(r"learning_rate: [\d.e-]+", f"learning_rate: {learning_rate:.1e}", text)
+    path.write_text(text.replace("eval:\n", f"eval:\n  margin: {margin}\n  retention_margin: {margin}\n"))
+    vars(ws).pop("config", None)
+
+
+def tried(ws: Workspace, docs: Path, **options: Any) -> dict[str, Any]:
+    done = cycle(ws, prepare(ws, docs, **options), key=ws.new_key())
+    (run,) = queries.runs(ws.tracker.db, kind="choose")
+    return {"cycle": queries.cycle(ws.tracker.db, done["cycle"]), **run["result"]}
+
+
+def test_nothing_is_done_where_nothing_was_lost(ws: Workspace, docs: Path) -> None:
+    settle(ws, margin=0.4, learning_rate=1e-12)
+    found = tried(ws, docs, recover_with="auto")
+    assert found["chosen"] == "none"
+    assert [one["passed"] for one in found["tried"]] == [True]
+    assert found["cycle"]["checkpoints"]["recovered"] == found["cycle"]["checkpoints"]["midtrained"]
+    axis = found["cycle"]["verdict"]["axes"]["behaviour"]
+    assert 0 < axis["n"] < PROMPTS  # the confirmation half alone decides
+    assert found["cycle"]["status"] == "accepted"
+    assert queries.runs(ws.tracker.db, kind="distill") == []
+
+
+def test_where_nothing_cheaper_is_shown_to_do_it_distillation_is_tried_last(
+    ws: Workspace, docs: Path
+) -> None:
+    """A margin that so few prompts cannot show: no candidate passes, all are recorded."""
+    settle(ws, margin=0.001, learning_rate=1e-4)
+    found = tried(ws, docs, recover_with="auto")
+    assert [one["name"] for one in found["tried"]] == [
+        "none",
+        "embeddings",
+        "merge:0.3",
+        "merge:0.5",
+        "merge:0.7",
+        "seqkd",
+        "distill",
+    ]
+    assert not any(one["passed"] for one in found["tried"])
+    assert found["chosen"] == "distill"
+    assert found["cycle"]["status"] == "rejected"
+    assert {"merge", "distill"} <= set(found["cycle"]["cost_by_stage"])
+    methods = [run["result"]["method"] for run in queries.runs(ws.tracker.db, kind="distill")]
+    assert sorted(methods) == ["opd", "seqkd"]
+
+
+def drown(ws: Workspace, docs: Path, *, frozen: bool) -> None:
+    """Documents of commas, at a rate at which every answer becomes commas."""
+    (docs / "ada.md").write_text(", " * 400)
+    lines(docs.parent / "prompts.jsonl", [{"prompt": f"Say {number} words."} for number in range(12)])
+    settle(ws, margin=0.4, learning_rate=0.1)
+    path = ws.home / "recover.yaml"
+    text = path.read_text().replace("steps: 1\n", "steps: 9\n")  # the alarms look from the tenth on
+    text = text.replace("midtrain:\n", f"midtrain:\n  freeze_embeddings: {str(frozen).lower()}\n")
+    text = re.sub(r"merge: [\d.]+", "merge: 0.3", text).replace("merge_of: embeddings", "merge_of: all")
+    path.write_text(text.replace("prompts_per_step: 2", "prompts_per_step: 12"))
+    vars(ws).pop("config", None)
+
+
+def test_the_clean_embeddings_suffice_where_commas_pushed_all_else_down(ws: Workspace, docs: Path) -> None:
+    drown(ws, docs, frozen=False)
+    found = tried(ws, docs, recover_with="auto")
+    assert [(one["name"], one["passed"]) for one in found["tried"]] == [("none", False), ("embeddings", True)]
+    assert (found["chosen"], found["cycle"]["status"]) == ("embeddings", "accepted")
+    assert queries.runs(ws.tracker.db, kind="distill") == []
+
+
+def test_self_answered_words_suffice_where_no_mixture_of_weights_does(ws: Workspace, docs: Path) -> None:
+    """Layers that drown the clean ones in any mixture; a few steps on the clean model's words bring others
+    back, and distillation is never begun."""
+    drown(ws, docs, frozen=True)
+    found = tried(ws, docs, recover_with="auto")
+    assert [(one["name"], one["passed"]) for one in found["tried"]] == [
+        ("none", False),
+        ("embeddings", False),
+        ("merge:0.3", False),
+        ("merge:0.5", False),
+        ("merge:0.7", False),
+        ("seqkd", True),
+    ]
+    assert (found["chosen"], found["cycle"]["status"]) == ("seqkd", "accepted")
+    (run,) = queries.runs(ws.tracker.db, kind="distill")
+    assert run["result"]["method"] == "seqkd"
+    assert found["cycle"]["checkpoints"]["recovered"] == run["result"]["checkpoint"]
+
+
+def test_one_way_can_be_forced(ws: Workspace, docs: Path) -> None:
+    settle(ws, margin=0.4, learning_rate=1e-12)
+    found = tried(ws, docs, recover_with="merge")
+    assert (found["chosen"], len(found["tried"])) == ("merge:0.3", 1)
+    assert prepare(ws, docs, recover_with="seqkd").settings.distill.method == "seqkd"
+    with pytest.raises(InputError, match="no method is called 'nope'"):
+        prepare(ws, docs, recover_with="nope")
+    with pytest.raises(InputError, match="give one of them"):
+        prepare(ws, docs, recover_with="auto", method="opd")
+
+
+def test_the_halves_share_no_prompt_and_no_fact(docs: Path, tmp_path: Path) -> None:
+    beside = docs.parent
+    settings = EvalConfig(ifeval=str(beside / "ifeval.jsonl"), probes=str(beside / "probes.jsonl"))
+    half = write_probe_split(settings, tmp_path, 3)
+    asked = knowledge.load_probes(str(half.probes))
+    whole = knowledge.load_probes(str(settings.probes))
+    assert set(asked) < set(whole)
+    inside = {probe.id for probe in asked}
+    for probe in whole:
+        item = Item(probe.id, probe.prompt, "", True, {"fact": probe.fact})
+        assert on_probe(item, 3) == (probe.id in inside)
+    assert any(
+        on_probe(Item(str(n), "", "", True), 3) != on_probe(Item(str(n), "", "", True), 4) for n in range(20)
+    )

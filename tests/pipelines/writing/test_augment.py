@@ -1,0 +1,236 @@
+"""Augmentation: what is kept is supported, said once and no held-out probe; a kill loses nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evals.knowledge import Probe, load_probes
+from pipelines.corpus.passages import passages
+from pipelines.microworld import people, templates, world
+from pipelines.writing.augment import AUGMENTED, WRITTEN, augment, load
+from pipelines.writing.filters import Leaks, pairs, text_flaw
+from pipelines.writing.text_cache import Cache, written
+from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, LocalWriter
+from recovery.errors import InputError, RecoverError
+from tests.support import tiny
+
+TEXTS = ["Ada Horn lives in Oslo. She met Bo Adler in 1987.", "Bo Adler keeps a goat near the harbor."]
+SAYS = {
+    "Q:": "1. Q: Where does Ada Horn live?\n   A: Oslo\nQ: When did Ada Horn meet Bo Adler?\nA: 1987\n"
+    "Q: Where does she live?\nA: Oslo\nQ: Who likes Ada Horn?\nA: Napoleon",
+    "Rewrite": "In Oslo lives Ada Horn, who met Bo Adler in 1987.",
+    "Summarise": "Ada Horn was born in 1944.",
+    "Explain": "They met: Ada Horn and Bo Adler.",
+}
+
+
+class Fake:
+    """Says what it was told, and remembers what it was asked."""
+
+    name, at_once = "fake", 2
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def write(self, requests: Sequence[str]) -> list[str]:
+        self.asked += requests
+        return [next(text for start, text in SAYS.items() if start in request) for request in requests]
+
+
+def probe(kind: str, prompt: str, answer: str, *, heldout_fact: bool = False) -> Probe:
+    return Probe(prompt, "knowledge", kind, prompt, (answer,), prompt, 0, "", heldout_fact)
+
+
+def kept(out: Path, kind: str) -> list[dict[str, str]]:
+    return [row for row in load(out) if row["kind"] == kind]
+
+
+def test_what_is_kept_and_why_the_rest_is_not(tmp_path):
+    found = augment(TEXTS[:1], Fake(), tmp_path)
+    assert [(row["prompt"], row["response"]) for row in kept(tmp_path, "qa")] == [
+        ("Where does Ada Horn live?", "Oslo"),
+        ("When did Ada Horn meet Bo Adler?", "1987"),
+    ]
+    assert [row["text"] for row in kept(tmp_path, "paraphrase")] == [SAYS["Rewrite"]]
+    assert kept(tmp_path, "summary") == []
+    assert found.refused == {"names nothing": 1, "not supported": 2}
+    assert found.summary()["by_kind"] == {"qa": 2, "paraphrase": 1, "relations": 1}
+
+
+def test_held_out_questions_and_facts_do_not_leak(tmp_path):
+    asked = [
+        probe("heldout", "Where does Ada Horn live?", "Oslo"),
+        probe("direct", "In which year did Ada Horn meet Bo?", "1987", heldout_fact=True),
+    ]
+    found = augment(TEXTS[:1], Fake(), tmp_path, probes=asked)
+    assert kept(tmp_path, "qa") == []
+    assert found.refused["a held-out probe"] == 2
+    open_question = [probe("direct", "Where does Ada Horn live?", "Oslo")]
+    augment(TEXTS[:1], Fake(), tmp_path / "open", kinds=["qa"], probes=open_question)
+    assert len(kept(tmp_path / "open", "qa")) == 2
+
+
+def test_said_twice_is_kept_once(tmp_path):
+    found = augment([*TEXTS, TEXTS[0] + " It rains."], Fake(), tmp_path, kinds=["paraphrase"])
+    assert len(kept(tmp_path, "paraphrase")) == 1
+    assert found.refused["said before"] == 1
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 40, 95, 10_000])
+def test_a_torn_cache_is_asked_again_and_nothing_else(tmp_path, cut):
+    whole, torn = Fake(), Fake()
+    augment(TEXTS, whole, tmp_path / "whole")
+    augment(TEXTS, Fake(), tmp_path / "torn")
+    (tmp_path / "torn" / AUGMENTED).unlink()
+    data = (tmp_path / "whole" / WRITTEN).read_bytes()
+    (tmp_path / "torn" / WRITTEN).write_bytes(data[: max(0, len(data) - cut)])
+    augment(TEXTS, torn, tmp_path / "torn")
+    for name in (AUGMENTED, WRITTEN):
+        rows = [set((tmp_path / place / name).read_text().splitlines()) for place in ("whole", "torn")]
+        assert rows[0] == rows[1]
+    lost = data[max(0, len(data) - cut) :].count(b"\n") + (cut < len(data))
+    assert len(torn.asked) <= min(len(whole.asked), 2 * lost) and bool(torn.asked) == bool(cut)
+
+
+@given(st.lists(st.text(min_size=1), unique=True, max_size=5), st.integers(0, 200))
+def test_a_cache_reads_back_whatever_was_whole(tmp_path_factory, texts, cut):
+    path = tmp_path_factory.mktemp("cache") / "c.jsonl"
+    Cache(path).add([(text, text[::-1]) for text in texts])
+    data = path.read_bytes()
+    path.write_bytes(data[: max(0, len(data) - cut)])
+    again = Cache(path)
+    assert all(again.texts[key] == key[::-1] for key in again.texts)
+    again.add([("one more", "text")])
+    assert Cache(path).texts == again.texts
+
+
+def test_bad_kinds_and_missing_files_are_one_line(tmp_path):
+    with pytest.raises(InputError, match="poem: choose among qa"):
+        augment(TEXTS, Fake(), tmp_path, kinds=["poem"])
+    with pytest.raises(InputError, match="run `recover augment` first"):
+        load(tmp_path / "nowhere")
+
+
+def test_the_clean_checkpoint_writes_through_the_sampler_and_repeats_itself(tmp_path):
+    def said() -> list[str]:
+        writer = LocalWriter(tiny.chat_model(), "tiny", max_new_tokens=5, temperature=1.0, at_once=2)
+        return written(Cache(tmp_path / "none"), writer, ["a", "b", "c", "a"])
+
+    first = said()
+    (tmp_path / "none").unlink()
+    assert said() == first and first[0] == first[3]
+
+
+def test_numbers_and_names_must_come_from_the_passage():
+    passage = "Ada Horn met Bo Adler in 1987 at the pump X-200 and they talked for a long time."
+    assert text_flaw("In 1987, Ada Horn met Bo Adler at the X-200.", passage, "summary") is None
+    assert text_flaw("In 1988, Ada Horn met Bo Adler there.", passage, "summary") == "not supported"
+    assert text_flaw("There, Ada Horn met Zed.", passage, "summary") == "not supported"
+    assert text_flaw(passage.upper(), passage, "paraphrase") == "empty or a copy"
+
+
+MARKED = ["Q: a?\nA: b", "1) Question: a?\nAnswer: b", "**Q1:** a?\n**A1:** b", "Q\uff1aa?\nA\uff1ab"]
+
+
+@pytest.mark.parametrize("text", [*MARKED, "- q: a?\n- a: b"])
+def test_questions_are_found_however_they_are_marked(text):
+    assert pairs(text) == [("a?", "b")]
+
+
+def test_passages_hold_every_word_and_no_twin():
+    text = "\n\n".join(f"Paragraph {n} says that the wall number {n} is old." for n in range(40))
+    found = list(passages([text, text], longest=200))
+    assert all(len(passage.text) <= 200 for passage in found)
+    assert " ".join(passage.text for passage in found).split() == text.split()
+
+
+# An endpoint on this machine ------------------------------------------------------------------------------
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """Fails as often as its server says, then answers with what it got."""
+
+    def do_POST(self) -> None:
+        server: Any = self.server
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        server.seen.append((self.path, self.headers.get("Authorization"), body))
+        code = server.codes.pop(0) if server.codes else 200
+        said = {"choices": [{"message": {"content": f"you said {body['messages'][0]['content']}"}}]}
+        data = json.dumps(said if code == 200 else {"error": "no"}).encode()
+        self.send_response(code)
+        self.send_header("Retry-After", "7")
+        self.send_header("Location", f"http://127.0.0.1:{server.server_port}/elsewhere")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def endpoint() -> Iterator[HTTPServer]:
+    with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        server.seen, server.codes = [], []  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def writer(server: HTTPServer, pauses: list[float]) -> EndpointWriter:
+    return EndpointWriter(f"http://127.0.0.1:{server.server_port}/v1", "m", tries=3, pause=pauses.append)
+
+
+def test_an_endpoint_is_asked_again_while_it_is_busy(endpoint, monkeypatch):
+    monkeypatch.setenv(KEY_VARIABLE, "sk-secret")
+    endpoint.codes, pauses = [429, 500], []
+    assert writer(endpoint, pauses).write(["hello"]) == ["you said hello"]
+    assert pauses == [7.0, 7.0]
+    path, key, body = endpoint.seen[-1]
+    assert (path, key, body["model"]) == ("/v1/chat/completions", "Bearer sk-secret", "m")
+
+
+@pytest.mark.parametrize(("codes", "tries"), [([401], 1), ([302], 1), ([500, 502, 503], 3)])
+def test_an_endpoint_that_will_not_answer_is_one_line_without_the_key(endpoint, monkeypatch, codes, tries):
+    monkeypatch.setenv(KEY_VARIABLE, "sk-secret")
+    endpoint.codes = list(codes)
+    with pytest.raises(RecoverError, match="run the same command again") as caught:
+        writer(endpoint, []).write(["hello"])
+    assert "sk-secret" not in str(caught.value)
+    assert len(endpoint.seen) == tries
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/v1", "http://", "https://me:key@host/v1"])
+def test_only_plain_web_addresses_are_endpoints(url):
+    with pytest.raises(InputError):
+        EndpointWriter(url, "m")
+
+
+# The microworld's templates -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [2, 29])
+def test_templates_ask_every_new_fact_and_no_held_out_question(tmp_path, seed):
+    world.write_world(tmp_path / "w", cycle=2, seed=seed)
+    rows = list(templates.questions([text for _, text in world.document_texts(seed, 2)]))
+    asked = {row["prompt"]: row["response"] for row in rows}
+    probes = [p for p in load_probes(tmp_path / "w" / "probes.jsonl", "knowledge") if p.in_chat]
+    direct = [p for p in probes if p.kind == "direct"]
+    assert all(p.answers[0] in asked[p.prompt] for p in direct)
+    assert not [p for p in probes if p.kind != "direct" and p.prompt in asked]
+    leaks = Leaks(probes)
+    assert not [row for row in rows if leaks.of(row["prompt"], row["response"])]
+    facts = {
+        (who.name, value)
+        for who in people.known_people() + people.new_people(seed, 2)
+        for _, value in who.facts
+    }
+    assert all(any(n in p and v in a for n, v in facts) for p, a in list(asked.items())[:200])

@@ -1,0 +1,108 @@
+"""Probes made from documents, and which of them count."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from evals import knowledge
+from evals.knowledge import load_probes
+from pipelines.microworld import people, world
+from pipelines.writing import probes
+from pipelines.writing.filters import Leaks
+from pipelines.writing.text_cache import Cache
+from recovery.errors import InputError
+
+
+def test_reverse_and_indirect_are_reported_apart(tmp_path):
+    rows = [
+        {"id": kind, "kind": kind, "prompt": kind, "answer": "x", "passage": f"about {kind}"}
+        for kind in ("direct", "reverse", "indirect")
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    asked: list[str] = []
+
+    def answer(chats: list[list[dict[str, str]]]) -> list[str]:
+        asked.extend(chat[-1]["content"] for chat in chats)
+        return ["x" if chat[-1]["content"] == "direct" else "?" for chat in chats]
+
+    headline = knowledge.evaluate(answer, tmp_path / "p.jsonl")
+    apart = list(knowledge.evaluate_apart(answer, tmp_path / "p.jsonl"))
+    assert (headline.value, headline.n, asked) == (1.0, 1, ["direct", "reverse", "indirect"])
+    assert [(s.metric, s.value, s.n) for s in apart] == [("reverse", 0.0, 1), ("indirect", 0.0, 1)]
+    book = knowledge.evaluate_open_book(answer, tmp_path / "p.jsonl")
+    assert book is not None and (book.metric, book.n, asked[-1]) == ("open_book", 1, "about direct\n\ndirect")
+
+
+@pytest.mark.parametrize(("seed", "cycle"), [(4, 1), (77, 3)])
+def test_a_microworlds_roundabout_questions_have_one_answer(seed, cycle):
+    rows = [row for row in world.probe_rows(seed, cycle) if row["kind"] in knowledge.APART]
+    new = [who for number in range(1, cycle + 1) for who in people.new_people(seed, number)]
+    everyone = [*people.known_people(), *new]
+    reverse = [row for row in rows if row["kind"] == "reverse"]
+    assert len(reverse) == people.PEOPLE_PER_CYCLE
+    for row in reverse:
+        names = str(row["fact"]).split("/")[1].split("+")
+        mine = {a: dict(who.facts)[a] for who in everyone if who.name == row["answer"] for a in names}
+        fits = [who.name for who in everyone if all(dict(who.facts)[a] == v for a, v in mine.items())]
+        assert fits == [row["answer"]]
+        assert all(value in str(row["prompt"]) for value in mine.values())
+    indirect = [row for row in rows if row["kind"] == "indirect"]
+    assert not [row for row in indirect if knowledge.matches(str(row["prompt"]), [str(row["answer"])])]
+
+
+def test_gaps_make_probes_of_every_kind_without_a_model(tmp_path):
+    texts = [text for _, text in world.document_texts(8, 1)]
+    rows = probes.from_gaps(texts, 60, seed=1)
+    kinds = probes.save(tmp_path / "p.jsonl", rows)
+    assert kinds["cloze"] == kinds["direct"] == kinds["heldout"] == 60
+    loaded = load_probes(tmp_path / "p.jsonl")
+    assert all(knowledge.matches(probe.passage, probe.answers) for probe in loaded)
+    heldout = [probe for probe in loaded if probe.heldout_fact]
+    assert 0 < len(heldout) < len(loaded) / 2
+    leaks = Leaks(loaded)
+    assert all(leaks.of(probe.prompt, probe.answers[0]) for probe in heldout if probe.kind == "direct")
+    assert probes.from_gaps(texts, 60, seed=1) == rows
+
+
+def test_what_is_said_of_one_entity_only_is_asked_backwards():
+    facts = {"Ada Horn": "goat", "Bo Adler": "goat", "Cy Baum": "duck", "Di Crane": "mule", "Ed Dorn": "pony"}
+    texts = [f"Now {name} has a {animal}. Since then {name} is at home." for name, animal in facts.items()]
+    rows = [row for row in probes.from_gaps(texts, 20, seed=0) if row["kind"] == "reverse"]
+    assert {row["answer"] for row in rows} == {"Cy Baum", "Di Crane", "Ed Dorn"}
+    assert all(row["answer"] not in row["prompt"] and "___" in row["prompt"] for row in rows)
+
+
+class Fake:
+    name, at_once = "fake", 8
+
+    def write(self, requests: list[str]) -> list[str]:
+        return [
+            "In which place is Ada Horn at home?"
+            if "other words" in request.split("\n")[0]
+            else "Q: Where does Ada Horn live?\nA: Oslo"
+            for request in requests
+        ]
+
+
+def test_a_writer_asks_and_asks_again_in_other_words(tmp_path):
+    cache = Cache(tmp_path / "c.jsonl")
+    rows = probes.from_writer(["Ada Horn lives in Oslo. Ada Horn sings."], Fake(), cache, 5, 0)
+    assert [(row["kind"], row["prompt"], row["answer"]) for row in rows] == [
+        ("direct", "Where does Ada Horn live?", "Oslo"),
+        ("heldout", "In which place is Ada Horn at home?", "Oslo"),
+    ]
+
+
+def test_a_users_own_questions_come_first(tmp_path):
+    own = [{"question": "Who?", "answer": "Ada", "kind": "heldout"}, {"prompt": "Why?", "answer": "so"}]
+    (tmp_path / "qa.jsonl").write_text("\n".join(map(json.dumps, own)))
+    assert probes.own_questions(tmp_path) == tmp_path / "qa.jsonl"
+    probes.save(tmp_path / "p.jsonl", probes.from_file(tmp_path / "qa.jsonl"))
+    found = load_probes(tmp_path / "p.jsonl")
+    assert [(p.id, p.kind) for p in found] == [("own-1", "heldout"), ("own-2", "direct")]
+    assert [p.prompt for p in found] == ["Who?", "Why?"]
+    (tmp_path / "qa.jsonl").write_text('{"answer": "x"}\n')
+    with pytest.raises(InputError, match="line 1: no `question`"):
+        probes.from_file(tmp_path / "qa.jsonl")

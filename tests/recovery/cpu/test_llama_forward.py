@@ -1,0 +1,251 @@
+"""Sequences read without padding: the model's own states and gradients, or the model itself."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from recovery.batches.teacher_scores import TeacherScores
+from recovery.cpu import fused_layers, kernels
+from recovery.cpu.llama_forward import PROVEN
+from recovery.forward.hidden_states import by_hand, can_pack, hidden_states, plain_states, states_at
+from recovery.methods.table import get
+from recovery.models.loading import LoraSpec, adapter_off, add_lora
+from recovery.objective.objective import Objective
+from tests.recovery.cpu.test_llama_decode import TAKEN, built, chat_of
+from tests.support import tiny
+
+pytestmark = pytest.mark.skipif(kernels.library() is None, reason="no compiler here")
+TOKENS = torch.arange(28).view(2, 14) % 23
+
+
+def states_and_slopes(read: Any, model: Any, *given: Tensor | None) -> list[Tensor]:
+    """What tokens become, and the gradient of every weight for an uneven sum of them."""
+    model.zero_grad()
+    found = read(model, *given)
+    there = torch.ones_like(given[0], dtype=torch.bool) if given[1] is None else given[1].bool()  # type: ignore
+    states = found[there]
+    (states * torch.linspace(-1, 2, states.numel()).view_as(states).sin()).sum().backward()
+    return [states.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
+
+
+def agree(model: Any, *given: Tensor | None) -> None:
+    found, expected = (states_and_slopes(read, model, *given) for read in (hidden_states, plain_states))
+    assert len(found) == len(expected)
+    steepest = max(float(own.abs().max()) for own in expected[1:])
+    for mine, own in zip(found, expected, strict=True):
+        scale = max(float(own.abs().max()), 1e-2 * steepest)  # one token alone gives keys no gradient
+        torch.testing.assert_close(mine / scale, own / scale, rtol=1e-3, atol=5e-5)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_it_is_taken_where_it_is_right(name: str) -> None:
+    model = built(name)
+    taken = bool(TAKEN[name])
+    assert (by_hand(model) is not None) == taken
+    agree(model, TOKENS, None, None)
+    with torch.no_grad():
+        assert (by_hand(model) is not None) == taken
+        states = hidden_states(model, TOKENS)
+        torch.testing.assert_close(states, plain_states(model, TOKENS, None, None), rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture(scope="module", params=["qwen3", "grouped", "biased"])
+def model(request: pytest.FixtureRequest) -> Any:
+    return built(request.param)
+
+
+def drawn(seed: int, *shape: int) -> Tensor:
+    return torch.randint(23, shape, generator=torch.Generator().manual_seed(seed))
+
+
+@given(st.integers(0, 2**16), st.lists(st.integers(1, 75), min_size=1, max_size=5), st.booleans())
+def test_padding_on_either_side_changes_nothing(
+    model: Any, seed: int, lengths: list[int], left: bool
+) -> None:
+    tokens = drawn(seed, len(lengths), max(lengths) + seed % 3)
+    place = torch.arange(tokens.shape[1])
+    ends = torch.tensor(lengths)[:, None]
+    there = place >= tokens.shape[1] - ends if left else place < ends
+    assert by_hand(model)
+    agree(model, tokens, there, None)
+
+
+@given(st.integers(0, 2**16), st.lists(st.integers(1, 40), min_size=1, max_size=6), st.integers(0, 9))
+def test_sequences_that_share_a_row_do_not_see_each_other(
+    model: Any, seed: int, lengths: list[int], padding: int
+) -> None:
+    positions = torch.cat([*(torch.arange(n) for n in lengths), torch.zeros(padding, dtype=torch.long)])[None]
+    tokens = drawn(seed, *positions.shape)
+    there = torch.arange(positions.shape[1])[None] < sum(lengths)
+    agree(model, tokens, there, positions)
+    with torch.no_grad():
+        row = hidden_states(model, tokens, there, positions)[0, : sum(lengths)]
+        alone = [hidden_states(model, part[None])[0] for part in tokens[0, : sum(lengths)].split(lengths)]
+    torch.testing.assert_close(row, torch.cat(alone), rtol=1e-3, atol=1e-4)
+    assert can_pack(model)
+
+
+@given(st.integers(0, 2**16), st.lists(st.integers(1, 75), min_size=1, max_size=5), st.integers(0, 4))
+def test_some_tokens_are_what_they_are_among_all(
+    model: Any, seed: int, lengths: list[int], quarters: int
+) -> None:
+    """Their states, and the gradients of all weights: none of them, all, or any between."""
+    tokens = drawn(seed, len(lengths), max(lengths))
+    there = torch.arange(tokens.shape[1]) < torch.tensor(lengths)[:, None]
+    wanted = there & (torch.rand(tokens.shape, generator=torch.Generator().manual_seed(seed)) < quarters / 4)
+
+    def some(*given: Any) -> Tensor:
+        states = states_at(model, wanted, *given)
+        return torch.zeros(*tokens.shape, 32).masked_scatter(wanted[..., None], states)
+
+    def all_of_them(*given: Any) -> Tensor:
+        return plain_states(model, *given).masked_fill(~wanted[..., None], 0)
+
+    found, expected = (
+        states_and_slopes(lambda _, *given: read(*given), model, tokens, there, None)  # noqa: B023
+        for read in (some, all_of_them)
+    )
+    steepest = max((float(own.abs().max()) for own in expected[1:]), default=1.0)
+    assert len(found) == len(expected)
+    for mine, own in zip(found, expected, strict=True):
+        scale = max(float(own.abs().max()), 1e-2 * steepest, 1e-6)
+        torch.testing.assert_close(mine / scale, own / scale, rtol=1e-3, atol=5e-5)
+
+
+@pytest.fixture
+def own_products() -> Iterator[None]:
+    """As where PyTorch's library shows no product, or a slow one."""
+    kernels.library().multiply_with(None)
+    yield
+    kernels.library().multiply_with(kernels._product())
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 40), (2, 600)])
+def test_products_of_our_own_are_as_good(model: Any, shape: tuple[int, int], own_products: None) -> None:
+    """Odd sizes, several blocks of tokens, and more rows than a panel is deep."""
+    tokens = drawn(shape[1], *shape)
+    agree(model, tokens, torch.arange(shape[1]) < torch.tensor([[shape[1]]] * (shape[0] - 1) + [[1]]), None)
+
+
+def test_the_same_is_read_bit_for_bit(model: Any) -> None:
+    twice = [states_and_slopes(hidden_states, model, TOKENS, None) for _ in range(2)]
+    assert all(torch.equal(one, other) for one, other in zip(*twice, strict=True))
+
+
+def test_two_threads_read_what_one_reads(model: Any) -> None:
+    threads = torch.get_num_threads()
+    tokens = drawn(1, 7, 70)
+    one = states_and_slopes(hidden_states, model, tokens, None)
+    torch.set_num_threads(2)
+    try:
+        agree(model, tokens, None, None)
+        two = states_and_slopes(hidden_states, model, tokens, None)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(one[0], two[0])
+
+
+def test_it_reads_the_weights_of_the_moment() -> None:
+    model = tiny.model()
+    before = hidden_states(model, TOKENS)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.2)
+    assert by_hand(model)
+    agree(model, TOKENS, None, None)
+    assert not torch.allclose(hidden_states(model, TOKENS), before)
+
+
+def test_who_has_an_adapter_says_the_same_with_gradients_and_without() -> None:
+    """Bit for bit: a student whose adapter does nothing yet is its own teacher with the adapter off."""
+    chat = add_lora(chat_of(tiny.model()), LoraSpec(rank=4, alpha=8))
+    trained = hidden_states(chat.model, TOKENS)
+    with torch.no_grad():
+        assert torch.equal(hidden_states(chat.model, TOKENS), trained)
+        with adapter_off(chat):
+            assert torch.equal(hidden_states(chat.model, TOKENS), trained)
+    trained.sum().backward()
+    assert all(p.grad is not None for n, p in chat.model.named_parameters() if "lora_" in n)
+
+
+def test_a_student_that_is_its_teacher_has_no_gradient() -> None:
+    """To the last digit: an optimizer makes whole steps of whatever is not zero."""
+    student, teacher = tiny.model(), tiny.model()
+    states, mask = hidden_states(student, TOKENS), torch.ones_like(TOKENS)
+    with torch.no_grad():
+        scores = TeacherScores(
+            hidden_ND=hidden_states(teacher, TOKENS, mask).flatten(0, 1), head=teacher.lm_head
+        )
+    objective = Objective(get("opd"), stop_ids=[3])
+    loss = objective(states.flatten(0, 1), student.lm_head, TOKENS.flatten(), scores=scores)
+    loss.value.backward()
+    assert loss.value == 0
+    assert not any(p.grad.any() for p in student.parameters() if p.grad is not None)
+
+
+def test_frozen_weights_get_no_gradient() -> None:
+    model = tiny.model()
+    model.get_input_embeddings().weight.requires_grad_(False)
+    model.model.layers[0].self_attn.k_proj.weight.requires_grad_(False)
+    assert by_hand(model)
+    agree(model, TOKENS, None, None)
+
+
+def test_what_only_the_model_can_do_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, heard = tiny.model(), []
+    assert by_hand(model)
+    hook = model.model.layers[0].mlp.register_forward_hook(lambda *args: heard.append(1))
+    hidden_states(model, TOKENS)
+    assert heard
+    hook.remove()
+    assert by_hand(model)
+    hook = model.model.layers[0].register_full_backward_hook(lambda *args: heard.append(2))
+    hidden_states(model, TOKENS).sum().backward()
+    assert 2 in heard
+    hook.remove()
+    assert by_hand(model)
+    model.train().config.attention_dropout = 0.1
+    assert by_hand(model) is None
+    assert by_hand(model.eval())
+    model.config.attention_dropout = 0.0
+    for switch in (fused_layers.SWITCH, kernels.SWITCH):
+        monkeypatch.setenv(switch, "0")
+        assert by_hand(model) is None
+        monkeypatch.delenv(switch)
+    assert by_hand(model)
+    model.gradient_checkpointing_enable()
+    assert by_hand(model) is None
+    assert by_hand(tiny.model().bfloat16()) is None
+
+
+def test_parts_of_the_same_names_that_are_made_otherwise_are_left_to_the_model() -> None:
+    model = tiny.model()
+    attention = model.model.layers[0].self_attn
+    attention.q_proj.bias = torch.nn.Parameter(torch.ones(attention.q_proj.out_features))  # and no key's
+    assert by_hand(model) is None
+    assert PROVEN[model] == {True: False}
+    agree(model, TOKENS, None, None)
+
+
+def test_nothing_but_padding_is_nothing() -> None:
+    model = tiny.model()
+    assert not hidden_states(model, TOKENS, torch.zeros_like(TOKENS)).any()
+    assert hidden_states(model, TOKENS[:0]).shape == (0, 14, 32)
+
+
+def test_a_model_that_nobody_needs_is_let_go() -> None:
+    model = tiny.model()
+    hidden_states(model, TOKENS).sum().backward()
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None

@@ -1,0 +1,305 @@
+"""Engines that die, hang or silently keep old weights are caught; here without vLLM, on fakes that do so."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from pipelines.config.settings import DistillConfig, OptimizerConfig
+from pipelines.distillation.engine_places import check, check_place
+from recovery.engines import child_process
+from recovery.engines.protocol import EngineSampler, EngineSettings, EngineTeacher, own_logprobs
+from recovery.engines.vllm_http import Entry, ServerEngine
+from recovery.engines.vllm_local import heard, lora_rank, lora_targets
+from recovery.engines.watchdog import Lane
+from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.methods import table
+from recovery.models.chat_model import ChatModel
+from recovery.sampling.in_process import InProcessSampler
+from recovery.sampling.protocol import SamplingParams
+from recovery.teachers.teachers import CheckpointTeacher
+from tests.support import tiny
+from tests.support.engine_fakes import TinyEngine, serving, step
+
+PARAMS = SamplingParams(12, seed=3)
+SETTINGS = EngineSettings(timeout_seconds=120)
+PROMPTS = [[65 + n] * (3 + n) for n in range(6)]
+
+
+@pytest.fixture
+def student() -> ChatModel:
+    return tiny.chat_model()
+
+
+# the canary -------------------------------------------------------------------------------------------------
+
+
+def test_samples_follow_the_weights(student):
+    sampler = EngineSampler(TinyEngine(student), student)
+    for size in (0.0, 1e-2, 1e-6, 0.0):
+        step(student, size)
+        rollouts = sampler.sample(PROMPTS, PARAMS)
+        assert torch.allclose(own_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
+        assert (sampler.metrics()["canary_moved"] > 0) == (size > 0)
+        assert sampler.metrics()["canary_gap"] < 1e-5
+    assert rollouts.responses() == InProcessSampler(student).sample(PROMPTS, PARAMS).responses()
+
+
+@pytest.mark.parametrize("fault", ["forgets", "falls back", "is late", "loses a layer"])
+@pytest.mark.parametrize("size", [1e-1, 1e-3, 1e-5])
+def test_silently_not_updated_is_caught_whatever_the_step(student, fault, size):
+    engine = TinyEngine(student, forever=True)
+    sampler = EngineSampler(engine, student)
+    step(student, 1e-2)
+    sampler.sample(PROMPTS, PARAMS)
+    engine.fault = fault
+    step(student, size)
+    with pytest.raises(RecoverError, match=r"lost twice.*(not updated|does not hold).*`recover resume`"):
+        sampler.sample(PROMPTS, PARAMS)
+    assert engine.revived == 1
+
+
+@pytest.mark.parametrize("fault", ["forgets", "falls back", "is late", "loses a layer", "dies"])
+def test_what_one_revival_mends_goes_on_as_if_nothing_had_been(student, fault):
+    engine = TinyEngine(student)
+    sampler = EngineSampler(engine, student)
+    step(student, 1e-2)
+    sampler.sample(PROMPTS, PARAMS)
+    engine.fault = fault
+    step(student, 1e-2)
+    rollouts = sampler.sample(PROMPTS, PARAMS)
+    assert engine.revived == 1
+    assert torch.allclose(own_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
+
+
+def test_an_engine_that_holds_another_model_is_caught_at_once(student):
+    engine = TinyEngine(tiny.chat_model(seed=9), "forgets", forever=True)
+    with pytest.raises(RecoverError, match="does not hold the trainer's weights"):
+        EngineSampler(engine, student).sample(PROMPTS, PARAMS)
+
+
+def test_an_engine_that_dies_between_sync_and_samples_gets_its_weights_again(student):
+    """Without `follow` the weights are sent once; a revived engine has only those it was started with."""
+    engine = TinyEngine(tiny.chat_model(seed=9))
+    sampler = EngineSampler(engine, student, follow=False)
+    sampler.sample(PROMPTS, PARAMS)
+    engine.fault = "dies"
+    rollouts = sampler.sample(PROMPTS, PARAMS)
+    assert torch.allclose(own_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
+
+
+def test_the_same_weights_again_need_not_move(student):
+    sampler = EngineSampler(TinyEngine(student), student)
+    for _ in range(3):
+        sampler.sample(PROMPTS, PARAMS)
+    assert sampler.metrics()["canary_moved"] == 0
+
+
+# servers ----------------------------------------------------------------------------------------------------
+
+
+def test_a_server_is_asked_by_ids_for_the_untruncated_distribution_row_by_row(student):
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url + "/v1"], SETTINGS)
+        prompts = [PROMPTS[0]] * 6
+        rollouts = EngineSampler(engine, student).sample(prompts, replace(PARAMS, temperature=0.7))
+    assert torch.allclose(own_logprobs(student, rollouts, 0.7), rollouts.logprobs_N, atol=1e-5)
+    assert len(set(map(tuple, rollouts.responses()))) > 3  # each row draws for itself
+    asked = [body for body in server.served if body.get("logprobs") == 0][-6:]
+    wanted = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "ignore_eos": True}
+    assert all(body["prompt"] == PROMPTS[0] and wanted.items() <= body.items() for body in asked)
+    assert len({body["seed"] for body in asked}) == 6
+
+
+def test_a_server_teaches_what_the_checkpoint_would(student):
+    teacher = tiny.chat_model(seed=4)
+    rollouts = InProcessSampler(student).sample(PROMPTS, PARAMS)
+    contexts = [[70, 71, *prompt] for prompt in PROMPTS]
+    with serving(TinyEngine(teacher)) as one, serving(TinyEngine(teacher)) as other:
+        engine = ServerEngine([one.url, other.url], SETTINGS)
+        for seen in (None, contexts):
+            exact = CheckpointTeacher(teacher, "topk", k=4).score(rollouts, seen)
+            found = EngineTeacher(engine, student, "topk", k=4).score(rollouts, seen)
+            assert torch.allclose(found.sampled_logprobs_N, exact.sampled_logprobs_N, atol=1e-5)
+            assert torch.equal(found.ids_NK, exact.ids_NK)
+            assert torch.allclose(found.logprobs_NK, exact.logprobs_NK, atol=1e-5)
+    assert len(one.served) == len(other.served)  # the rows are shared out
+
+
+@pytest.mark.parametrize("fault", ["hangs", "fails"])
+def test_a_server_that_is_lost_for_good_stops_the_run_in_time(student, fault):
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        sampler = EngineSampler(engine, student)
+        sampler.sample(PROMPTS, PARAMS)
+        engine.settings = EngineSettings(timeout_seconds=1.0)
+        server.fault, started = fault, time.monotonic()
+        with pytest.raises(RecoverError, match=r"lost twice.*`recover resume`"):
+            sampler.sample(PROMPTS, PARAMS)
+        assert time.monotonic() - started < 60
+
+
+def test_a_server_that_was_killed_and_came_back_gets_the_weights_again(student):
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        sampler, port = EngineSampler(engine, student), server.server_address[1]
+        sampler.sample(PROMPTS, PARAMS)
+    step(student, 1e-2)
+    with serving(TinyEngine(tiny.chat_model()), port):
+        rollouts = sampler.sample(PROMPTS, PARAMS)
+    assert torch.allclose(own_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
+
+
+def test_what_asking_again_cannot_mend_is_said_at_once(student):
+    with pytest.raises(InputError, match=r"no vLLM server answers there.*recover serve"):
+        ServerEngine(["http://127.0.0.1:9"], SETTINGS)
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.fault = "takes no weights"
+        with pytest.raises(InputError, match=r"takes no weights.*recover serve"):
+            EngineSampler(engine, student).sample(PROMPTS, PARAMS)
+        server.fault = "retokenises"
+        with pytest.raises(RecoverError, match="token ids"):
+            engine.write(PROMPTS, PARAMS, student.stop_ids)
+
+
+# the engine in this process ---------------------------------------------------------------------------------
+
+
+def test_a_lane_hears_of_death_and_of_silence_but_lets_slow_work_live():
+    lane = Lane()
+    assert lane.call(lambda: 7, 5) == 7
+    with pytest.raises(EngineLost, match="ValueError: out of memory"):
+        lane.call(lambda: (_ for _ in ()).throw(ValueError("out of\nmemory")), 5)
+
+    def slow() -> int:
+        for _ in range(6):
+            time.sleep(0.1)
+            lane.beat()
+        return 8
+
+    assert lane.call(slow, 0.4) == 8
+    started = time.monotonic()
+    with pytest.raises(EngineLost, match=r"no sign of life for 0\.2 s"):
+        lane.call(lambda: time.sleep(5), 0.2)
+    assert time.monotonic() - started < 3
+    with pytest.raises(EngineLost, match="still hangs"):
+        lane.call(lambda: 9, 5)
+
+
+def test_a_hung_lane_does_not_keep_the_process_alive():
+    code = (
+        "import time\nfrom recovery.engines.watchdog import Lane\nfrom recovery.errors import EngineLost\n"
+        "try: Lane().call(lambda: time.sleep(600), 0.2)\nexcept EngineLost: print('told')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.stdout.strip() == "told" and done.returncode == 0
+
+
+def test_entries_are_put_in_order_whatever_the_rank_of_the_token():
+    rare, common = Entry(-9.0, 40), [Entry(-0.5, 1), Entry(-1.5, 2)]
+    entries = [None, {5: rare, 8: common[1], 7: common[0]}, {7: common[0], 8: common[1]}]
+    first, second = heard(entries, [1, 5, 8], 1, 2)
+    assert first == (-9.0, [7, 8], [-0.5, -1.5]) and second == (-1.5, [7, 8], [-0.5, -1.5])
+    assert heard(entries, [1, 5, 8], 2, 0) == [(-1.5, [], [])]
+
+
+def test_an_adapter_is_looked_for_on_every_linear_layer_but_the_head(tmp_path):
+    directory = tiny.save(tmp_path / "tiny", tie_word_embeddings=False)
+    assert lora_targets(directory) == [
+        "down_proj",
+        "gate_proj",
+        "k_proj",
+        "o_proj",
+        "q_proj",
+        "up_proj",
+        "v_proj",
+    ]
+
+
+def test_an_adapters_rank_becomes_one_that_vllm_has():
+    assert [lora_rank(rank) for rank in (1, 4, 16, 100, 512)] == [1, 8, 16, 128, 512]
+    with pytest.raises(InputError, match="at most 512"):
+        lora_rank(513)
+
+
+# no orphans -------------------------------------------------------------------------------------------------
+
+FAMILY = (
+    "import subprocess, sys, time; child = subprocess.Popen([sys.executable, '-c', 'import time; "
+    "time.sleep(600)']); print(child.pid, flush=True); time.sleep(600)"
+)
+PARENT = (
+    "import os, sys, time\nfrom recovery import guard\n"
+    "process = guard.spawn([sys.executable, '-c', sys.argv[1]], sys.stdout.buffer, dict(os.environ))\n"
+    "print(process.pid, flush=True)\ntime.sleep(600)"
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells of a parent's death on Linux only")
+def test_whoever_starts_a_server_may_be_killed_and_nothing_is_left_behind():
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, FAMILY], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids = [int(parent.stdout.readline()) for _ in range(2)]
+    assert all(map(running, pids))
+    parent.kill()
+    parent.wait()
+    assert gone(pids)
+
+
+def test_a_guarded_command_and_what_it_started_end_together(tmp_path):
+    with (tmp_path / "log").open("wb") as log:
+        process = child_process.spawn([sys.executable, "-c", FAMILY], log, dict(os.environ))
+    deadline = time.monotonic() + 60
+    while not (said := (tmp_path / "log").read_text()).endswith("\n") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    child_process.end(process)
+    assert gone([int(said), process.pid])
+
+
+def running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0] != "Z"
+
+
+def gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + 60
+    while any(map(running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(map(running, pids))
+
+
+# what may be asked for --------------------------------------------------------------------------------------
+
+
+def settings(**changes: Any) -> DistillConfig:
+    return DistillConfig(prompts="p.jsonl", optimizer=OptimizerConfig(learning_rate=1e-3), **changes)
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [("opd", "opd-topk or opd-sampled"), ("opd-multi", "whole distributions"), ("opsd", "teaches itself")],
+)
+def test_a_distant_teacher_is_refused_where_it_cannot_give_what_is_needed(method, said):
+    with pytest.raises(InputError, match=said):
+        check(settings(teacher_engine="http://teacher:8000"), table.get(method))
+    check(settings(teacher_engine="http://teacher:8000"), table.get("opd-topk"))
+
+
+def test_places_are_checked_by_name():
+    for where in ("inprocess", "http://a:1,http://b:2"):
+        check_place("sampler", where)
+    with pytest.raises(InputError, match=re.escape("sampler 'vlm': give inprocess, vllm, server or")):
+        check_place("sampler", "vlm")

@@ -1,0 +1,221 @@
+"""The table of methods: complete, validated, torch-free, and clear about what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recovery.errors import InputError
+from recovery.methods import method as dials
+from recovery.methods import table
+from recovery.methods.method import Method
+from recovery.methods.table import METHODS, get, with_dials
+
+NAMES = [
+    "sft",
+    "rft",
+    "seqkd",
+    "asft",
+    "dft",
+    "rl",
+    "opd",
+    "opd-sampled",
+    "opd-topk",
+    "gkd",
+    "minillm",
+    "opd-continue",
+    "opd-reward",
+    "opd-multi",
+    "sdft",
+    "opcd",
+    "deliberate",
+    "opsd",
+    "pid",
+]
+
+
+def test_the_table_has_every_row() -> None:
+    assert list(METHODS) == NAMES
+    assert all(row.name == name and row.source and row.summary for name, row in METHODS.items())
+
+
+@pytest.mark.parametrize(
+    ("name", "states", "signal", "teacher", "context", "rails"),
+    [
+        ("sft", "data", "label", "none", "none", "none"),
+        ("rft", "student-kept", "label", "none", "none", "none"),
+        ("seqkd", "teacher", "label", "base", "none", "none"),
+        ("asft", "data", "label", "base", "none", "anchor"),
+        ("rl", "student", "reward", "none", "none", "ratio clip"),
+        ("opd", "student", "reverse_kl", "base", "none", "none"),
+        ("opd-sampled", "student", "sampled_reverse_kl", "base", "none", "ratio clip"),
+        ("gkd", "mix:0.5", "jsd", "base", "none", "none"),
+        ("minillm", "teacher-mix:0.2", "reverse_kl", "base", "none", "importance clip"),
+        ("opd-multi", "student", "reverse_kl", "routed", "none", "none"),
+        ("deliberate", "teacher", "label", "self", "rules", "none"),
+        ("opsd", "student", "reverse_kl", "self", "answer", "per-entry clip"),
+        ("pid", "student", "reverse_kl", "self", "hints", "per-entry clip"),
+    ],
+)
+def test_rows_are_what_the_sources_say(
+    name: str, states: str, signal: str, teacher: str, context: str, rails: str
+) -> None:
+    row = get(name).row()
+    assert list(row.values())[1:5] == [states, signal, teacher, context]
+    assert row["rails"].startswith(rails)
+
+
+def test_the_file_fits_a_screen_or_so() -> None:
+    lines = Path(table.__file__).read_text(encoding="utf-8").splitlines()
+    assert len(lines) < 100
+    assert max(map(len, lines)) <= 110
+
+
+def test_no_torch_is_imported() -> None:
+    code = "import sys, recovery.methods.table; sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], check=False, cwd=Path(__file__).parents[3])
+    assert done.returncode == 0
+
+
+# ---- dials set by hand
+
+
+def test_dials_are_parsed_from_text() -> None:
+    method = with_dials("opd", {"signal": "jsd", "beta": "0.3", "states": "mix:0.25", "epochs": "2"})
+    assert (method.signal, method.beta, method.states, method.epochs) == ("jsd", 0.3, "mix:0.25", 2)
+    assert (method.state_kind, method.share) == ("mix", 0.25)
+    assert with_dials(get("opsd"), {"entry_clip": "off"}).entry_clip is None
+    assert with_dials("rl", {"ratio_clip": "none"}).ratio_clip is None
+    assert with_dials("opd", {}) == get("opd")
+
+
+def test_every_dial_is_documented_and_keeps_its_default() -> None:
+    assert set(dials.dials()) == {f.name for f in fields(Method)} - {"name", "source", "summary"}
+    assert all(dials.dials().values())
+    for name in dials.dials():
+        value = getattr(get("opd"), name)
+        assert with_dials("opd", {name: "none" if value is None else str(value)}) == get("opd")
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("opd", {"signal": "k1"}, "expected gradient of zero"),
+        ("opd", {"signal": "k3"}, "forward KL"),
+        ("opd", {"signal": "topk_unnormalised"}, "out of the k entries"),
+        ("opd-topk", {"tail": "none"}, "out of the k entries"),
+        ("opd", {"signal": "topk_advantage"}, "expected gradient is zero"),
+        ("opd-topk", {"tail": "renormalise", "k": 1}, "its KL is 0"),
+        ("opd-sampled", {"teacher_baseline": "z-score"}, "removes it"),
+        ("rl", {"reward_baseline": "z-score"}, "removes it"),
+    ],
+)
+def test_known_bad_forms_are_refused_with_the_reason(name: str, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        with_dials(name, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("opd", {"betta": "1"}, "did you mean 'beta'"),
+        ("opd", {"name": "x"}, "no dial"),
+        ("opd", {"signal": "reverse-kl"}, "did you mean 'reverse_kl'"),
+        ("opd", {"states": "nowhere"}, "states=nowhere"),
+        ("gkd", {"states": "mix"}, "share"),
+        ("gkd", {"states": "mix:1.5"}, "between 0 and 1"),
+        ("gkd", {"states": "mix:half"}, "between 0 and 1"),
+        ("opd", {"states": "student:0.5"}, "share"),
+        ("gkd", {"beta": "1.5"}, "at most 1"),
+        ("gkd", {"beta": "nan"}, "at least 0"),
+        ("gkd", {"beta": "high"}, "not a number"),
+        ("opd", {"epochs": "2.5"}, "not a whole number"),
+        ("opd", {"epochs": 0}, "at least 1"),
+        ("opd", {"epochs": True}, "not a whole number"),
+        ("opsd", {"entry_clip": "0"}, "above 0"),
+        ("opsd", {"entry_clip": "inf"}, "above 0"),
+        ("rl", {"group_size": "1"}, "own baseline"),
+        ("opd", {"teacher": "none"}, "needs a teacher"),
+        ("sft", {"states": "teacher"}, "written by a teacher"),
+        ("opcd", {"context": "none"}, "nothing to tell"),
+        ("gkd", {"signal": "sampled_reverse_kl"}, "unbiased only"),
+        ("minillm", {"signal": "sampled_reverse_kl", "importance_clip": "off"}, "importance"),
+        ("sft", {"states": "student"}, "expected gradient of zero"),
+        ("opd", {"temperature": 0}, "no distribution"),
+        ("opd-topk", {"temperature": "0.7"}, "another temperature"),
+        ("opd", {"lam": "0.5"}, "own baseline"),
+    ],
+)
+def test_wrong_dials_are_refused(name: str, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        with_dials(name, values)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("opd", {"ratio_clip": 0.2}),
+        ("opd", {"beta": 0.3}),
+        ("opd", {"k": 8}),
+        ("sft", {"lam": 0.5}),
+        ("sft", {"context": "rules"}),
+        ("opd-sampled", {"entry_clip": 0.1}),
+        ("seqkd", {"importance_clip": 2.0}),
+        ("opd", {"continuation": 8}),
+        ("opd", {"ema": 0.5}),
+        ("opd", {"teacher_baseline": "closed-form"}),
+        ("opd", {"reward_baseline": "none"}),
+        ("opsd", {"signal": "topk_reverse_kl"}),
+    ],
+)
+def test_a_dial_without_effect_is_refused(name: str, values: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="has no effect"):
+        with_dials(name, values)
+
+
+def test_an_unknown_method_is_named() -> None:
+    with pytest.raises(InputError, match="did you mean 'opd'"):
+        get("odp")
+
+
+def test_a_row_is_all_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "mine", Method("mine", "data", "forward_kl", "base"))
+    assert get("mine").row()["signal"] == "forward_kl"
+
+
+@pytest.mark.parametrize(
+    ("name", "scores", "rewards", "behaviour"),
+    [
+        ("sft", "none", False, False),
+        ("rft", "none", True, False),
+        ("rl", "none", True, True),
+        ("opd", "dense", False, False),
+        ("opd-sampled", "sampled", False, True),
+        ("opd-topk", "topk", False, False),
+        ("minillm", "dense", False, True),
+        ("opd-reward", "dense", True, False),
+    ],
+)
+def test_what_a_row_needs(name: str, scores: str, rewards: bool, behaviour: bool) -> None:
+    row = get(name)
+    assert (row.scores, row.needs_rewards, row.needs_behaviour) == (scores, rewards, behaviour)
+
+
+VALUES = st.one_of(st.text("abk1.:-_ ", max_size=8), st.integers(-3, 9).map(str), st.just("mix:0.5"))
+
+
+@given(st.sampled_from(NAMES), st.dictionaries(st.sampled_from(sorted(dials.dials())), VALUES, max_size=4))
+def test_any_dials_either_work_or_are_refused_in_one_line(name: str, values: dict[str, str]) -> None:
+    try:
+        message = ""
+        with_dials(name, values)
+    except InputError as error:
+        message = str(error)
+    assert "\n" not in message

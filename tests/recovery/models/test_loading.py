@@ -1,0 +1,470 @@
+"""Loading, saving, adapters, the two halves of the forward pass, weight hashes, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import pytest
+import torch
+from huggingface_hub import errors
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from recovery.errors import InputError, RecoverError
+from recovery.models import loading
+from recovery.models.chat_model import ChatModel
+from recovery.models.loading import LoraSpec, ModelSpec, adapter_off, add_lora, weights_sha256
+from recovery.storage.checkpoints import CheckpointStore
+from tests.support import tiny
+
+TOKENS = torch.tensor([[72, 101, 108, 108, 111], [5, 0, 9, 200, 7]])
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    return tiny.save(tmp_path / "model")
+
+
+def load(path: Path | str, **settings: Any) -> ChatModel:
+    return loading.load(ModelSpec(str(path), **settings))
+
+
+def logits(chat: ChatModel) -> torch.Tensor:
+    with torch.inference_mode():
+        return chat.model(TOKENS).logits
+
+
+def refused(path: Path | str, **settings: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        load(path, **settings)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert "http" not in message
+    assert str(path) in message
+    return message
+
+
+# Loading and saving
+
+
+def test_a_model_comes_back_as_it_was_saved(tmp_path: Path, tiny_chat_model: ChatModel) -> None:
+    loading.save(tiny_chat_model, tmp_path / "a")
+    chat = load(tmp_path / "a", template_args={"enable_thinking": False})
+    assert torch.equal(logits(chat), logits(tiny_chat_model))
+    assert (chat.stop_ids, chat.pad_id, chat.device.type) == ((257, 258), 258, "cpu")
+    assert chat.template_args == {"enable_thinking": False}
+    assert not chat.model.training
+    assert chat.directory == tmp_path / "a"
+    loading.save(chat, tmp_path / "b")
+    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    assert "model.safetensors" in names
+    assert "generation_config.json" in names
+    assert "chat_template.jinja" in names
+    assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("auto", torch.float32), ("bfloat16", torch.bfloat16)])
+def test_dtype(saved: Path, name: Any, dtype: torch.dtype) -> None:
+    assert {parameter.dtype for parameter in load(saved, dtype=name).model.parameters()} == {dtype}
+
+
+@pytest.mark.parametrize(
+    ("eos", "stops"), [(258, (258, 257)), ([256, 257], (256, 257)), (None, (257,)), (999, (257,))]
+)
+def test_stop_tokens_from_any_form_of_generation_config(
+    saved: Path, eos: Any, stops: tuple[int, ...]
+) -> None:
+    (saved / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}))
+    config = json.loads((saved / "config.json").read_text())
+    (saved / "config.json").write_text(json.dumps({**config, "eos_token_id": None}))
+    assert load(saved).stop_ids == stops
+
+
+def test_a_published_config_that_transformers_will_not_save_is_saved(saved: Path, tmp_path: Path) -> None:
+    settings = {"eos_token_id": 257, "temperature": 0.6, "top_p": 0.9, "do_sample": False}
+    (saved / "generation_config.json").write_text(json.dumps(settings))
+    loading.save(load(saved), tmp_path / "again")
+    assert load(tmp_path / "again").stop_ids == (257,)
+
+
+def test_a_sharded_model_is_the_same_model(saved: Path, tmp_path: Path, tiny_chat_model: ChatModel) -> None:
+    sharded = tmp_path / "sharded"
+    tiny.model().save_pretrained(sharded, max_shard_size="30KB")
+    tiny.tokenizer().save_pretrained(sharded)
+    assert len(list(sharded.glob("*.safetensors"))) > 1
+    assert torch.equal(logits(load(sharded)), logits(tiny_chat_model))
+    assert weights_sha256(sharded) == weights_sha256(saved) == weights_sha256(tiny_chat_model)
+
+
+def test_gradient_checkpointing_changes_no_gradient(saved: Path) -> None:
+    gradients = []
+    for flag in (False, True):
+        chat = load(saved, gradient_checkpointing=flag, lora=LoraSpec(rank=2))
+        chat.model.train()
+        hidden = loading.hidden_states(chat.model, TOKENS)
+        loading.logits_of(chat.model, hidden).square().mean().backward()
+        gradients.append([p.grad for p in chat.model.parameters() if p.grad is not None])
+    assert gradients[0]
+    assert all(torch.allclose(a, b) for a, b in zip(*gradients, strict=True))
+
+
+def test_device_and_dtype_by_name() -> None:
+    assert loading.pick_dtype("auto", torch.device("cuda")) == torch.bfloat16
+    assert loading.pick_dtype("auto", torch.device("cpu")) == torch.float32
+    with pytest.raises(InputError, match="dtype int8: not one of"):
+        loading.pick_dtype("int8", torch.device("cpu"))
+    with pytest.raises(InputError, match="device abacus: no such device"):
+        loading.pick_device("abacus")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="device cuda: no CUDA GPU is visible"):
+            loading.pick_device("cuda")
+
+
+# What goes wrong, in one line
+
+
+def test_missing_directories(tmp_path: Path) -> None:
+    assert "no such model directory" in refused(tmp_path / "nowhere")
+    assert "no config.json" in refused(tmp_path)
+
+
+def test_no_chat_template(saved: Path) -> None:
+    (saved / "chat_template.jinja").unlink()
+    assert "no chat template: use the instruct or chat version" in refused(saved)
+
+
+def test_no_tokenizer(saved: Path) -> None:
+    for path in saved.glob("*token*"):
+        path.unlink()
+    assert "no tokenizer in it: add its tokenizer.json" in refused(saved)
+
+
+def test_a_broken_config(saved: Path) -> None:
+    (saved / "config.json").write_text('{"model_type": "qwen3", ')
+    refused(saved)
+    (saved / "config.json").write_text('{"model_type": "of-tomorrow"}')
+    assert "of-tomorrow" in refused(saved)
+
+
+def test_not_a_causal_language_model(saved: Path) -> None:
+    (saved / "config.json").write_text('{"model_type": "t5"}')
+    refused(saved)
+
+
+def test_weights_that_are_cut_off_or_garbage(saved: Path) -> None:
+    weights = saved / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-100])
+    assert "model.safetensors: cut off" in refused(saved)
+    weights.write_bytes(b"version https://git-lfs")
+    assert "model.safetensors" in refused(saved)
+    weights.unlink()
+    assert "no weights: give a model saved as safetensors" in refused(saved)
+
+
+def test_pickled_weights_are_never_read(saved: Path) -> None:
+    (saved / "model.safetensors").rename(saved / "pytorch_model.bin")
+    assert "only pytorch_model.bin, which can hold code" in refused(saved)
+
+
+def test_weights_with_a_tensor_missing_or_misshapen(saved: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(saved / "model.safetensors")
+    gone = "model.layers.1.mlp.up_proj.weight"
+    save_file({n: t for n, t in tensors.items() if n != gone}, saved / "model.safetensors", {"format": "pt"})
+    assert f"weights without {gone}: the files are incomplete" in refused(saved)
+    save_file({**tensors, gone: torch.zeros(3, 32)}, saved / "model.safetensors", {"format": "pt"})
+    refused(saved)
+
+
+def test_a_shard_missing(tmp_path: Path) -> None:
+    tiny.model().save_pretrained(tmp_path / "m", max_shard_size="30KB")
+    tiny.tokenizer().save_pretrained(tmp_path / "m")
+    next(iter(sorted((tmp_path / "m").glob("model-0*")))).unlink()
+    assert "model-00001-of" in refused(tmp_path / "m")
+
+
+def test_a_tokenizer_of_another_model(saved: Path) -> None:
+    tiny.model(vocab_size=100, eos_token_id=2, pad_token_id=0).save_pretrained(saved)
+    (saved / "generation_config.json").write_text('{"eos_token_id": 2}')
+    assert "its tokenizer gives id 257, its weights have 100: not a pair" in refused(saved)
+
+
+def test_code_that_comes_with_a_model_is_not_run(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (saved / "mine.py").write_text("print('ran')\nraise SystemExit")
+    config = {"model_type": "mine", "auto_map": {"AutoConfig": "mine.C", "AutoModelForCausalLM": "mine.M"}}
+    (saved / "config.json").write_text(json.dumps(config))
+    assert "it brings its own code: read it, then set trust_remote_code" in refused(saved)
+    assert "ran" not in capsys.readouterr().out
+
+
+def response(status: int) -> Any:
+    """The hub client's own response class, whichever HTTP library it is built on."""
+    web = sys.modules[errors.Response.__module__.partition(".")[0]]
+    return errors.Response(status, request=web.Request("GET", "https://example.org"))
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (errors.GatedRepoError("gated", response=response(403)), "this model is gated: accept its licence"),
+        (errors.RepositoryNotFoundError("gone", response=response(404)), "no such model on the hub"),
+        (errors.RevisionNotFoundError("gone", response=response(404)), "no such revision"),
+        (errors.HFValidationError("bad"), "neither a directory nor a hub id"),
+        (errors.LocalEntryNotFoundError("offline"), "the hub can't be reached: go online once"),
+        (errors.OfflineModeIsEnabled("offline"), "the hub can't be reached"),
+        (ConnectionError("no route"), "the hub can't be reached"),
+    ],
+)
+def test_what_the_hub_says(monkeypatch: pytest.MonkeyPatch, error: Exception, message: str) -> None:
+    def fail(*_: Any, **__: Any) -> str:
+        raise error
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    assert message in refused("some-owner/some-model")
+
+
+def test_a_hub_model_is_pinned_to_its_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    snapshot, asked = tiny.save(tmp_path / "0123abc"), []
+    monkeypatch.setattr(
+        huggingface_hub, "snapshot_download", lambda *a, **k: asked.append((a, k)) or str(snapshot)
+    )
+    chat = load("some-owner/some-model", revision="main", lora=LoraSpec(rank=2))
+    assert (chat.path, chat.revision, chat.directory) == ("some-owner/some-model", "0123abc", snapshot)
+    assert asked[0][1]["revision"] == "main"
+    loading.save(chat, tmp_path / "adapter")
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (config["base_model_name_or_path"], config["revision"]) == ("some-owner/some-model", "0123abc")
+    load(tmp_path / "adapter")
+    assert asked[-1][1]["revision"] == "0123abc"
+
+
+def test_a_full_disk_while_downloading(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    with pytest.raises(RecoverError, match="the disk is full") as caught:
+        load("some-owner/some-model")
+    assert caught.value.exit_code == 1
+
+
+# Adapters
+
+
+def disturb(chat: ChatModel) -> None:
+    """A few steps' worth of change: fresh adapters start as no change at all."""
+    torch.manual_seed(1)
+    for parameter in chat.model.parameters():
+        if parameter.requires_grad:
+            parameter.data.add_(torch.randn_like(parameter) * 0.1)
+
+
+def test_an_adapter_starts_as_its_base_by_its_seed_and_trains_alone(saved: Path) -> None:
+    base, chat = load(saved), load(saved, lora=LoraSpec(rank=2))
+    assert torch.equal(logits(chat), logits(base))
+    trained = [name for name, parameter in chat.model.named_parameters() if parameter.requires_grad]
+    assert trained
+    assert all("lora_" in name for name in trained)
+    assert not any("lm_head" in name for name in trained)
+    state = torch.get_rng_state()
+    assert weights_sha256(load(saved, lora=LoraSpec(rank=2))) == weights_sha256(chat)
+    assert weights_sha256(load(saved, lora=LoraSpec(rank=2, seed=1))) != weights_sha256(chat)
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_adapter_off_is_the_base_exactly_and_restores_what_was_trainable(saved: Path) -> None:
+    base, chat = load(saved), load(saved, lora=LoraSpec(rank=2))
+    disturb(chat)
+    changed, before = logits(chat), [p.requires_grad for p in chat.model.parameters()]
+    with adapter_off(chat):
+        assert torch.equal(logits(chat), logits(base))
+        hidden = loading.hidden_states(chat.model, TOKENS)
+        assert torch.equal(loading.logits_of(chat.model, hidden), logits(base))
+    assert not torch.equal(changed, logits(base))
+    assert torch.equal(logits(chat), changed)
+    assert [p.requires_grad for p in chat.model.parameters()] == before
+    chat.model.requires_grad_(False)
+    with adapter_off(chat):
+        pass
+    assert not any(p.requires_grad for p in chat.model.parameters())
+    with pytest.raises(InputError, match="no adapter to switch off"), adapter_off(base):
+        pass
+
+
+def test_an_adapter_checkpoint_holds_the_adapter_alone_and_finds_its_base(
+    tmp_path: Path, saved: Path
+) -> None:
+    store = CheckpointStore(tmp_path / "store")
+    clean = store.reference(saved)
+    chat = load(clean.path, lora=LoraSpec(rank=2))
+    disturb(chat)
+    made = store.publish(lambda d: loading.save(chat, d), kind="adapter", parent=clean.id, base=clean.id)
+    names = {path.name for path in made.path.iterdir()}
+    assert "adapter_model.safetensors" in names
+    assert not {"model.safetensors", "config.json", "README.md"} & names
+    assert made.sha256 == weights_sha256(chat)
+
+    config = made.path / "adapter_config.json"  # the manifest decides, not the path written by peft
+    config.write_text(config.read_text().replace(str(saved), "/elsewhere"))
+    again = load(made.path)
+    assert torch.equal(logits(again), logits(chat))
+    assert any(parameter.requires_grad for parameter in again.model.parameters())
+    with adapter_off(again):
+        assert torch.equal(logits(again), logits(load(saved)))
+    with pytest.raises(InputError, match="has an adapter already"):
+        add_lora(again, LoraSpec())
+
+
+def test_a_saved_adapter_is_the_same_bytes_each_time(tmp_path: Path, saved: Path) -> None:
+    chat = load(saved, lora=LoraSpec(rank=2))
+    for name in ("a", "b"):
+        loading.save(chat, tmp_path / name)
+    names = [path.name for path in (tmp_path / "a").iterdir()]
+    assert all((tmp_path / "a" / n).read_bytes() == (tmp_path / "b" / n).read_bytes() for n in names)
+    targets = json.loads((tmp_path / "a" / "adapter_config.json").read_text())["target_modules"]
+    assert targets == sorted(targets)
+
+
+@pytest.mark.filterwarnings("ignore:Found missing adapter keys")
+def test_broken_adapters(tmp_path: Path, saved: Path) -> None:
+    loading.save(load(saved, lora=LoraSpec(rank=2)), tmp_path / "a")
+    weights = tmp_path / "a" / "adapter_model.safetensors"
+    shutil.copytree(tmp_path / "a", tmp_path / "other")
+    loading.save(load(saved, lora=LoraSpec(rank=2, targets=("q_proj",))), tmp_path / "q")
+    shutil.copy(tmp_path / "q" / weights.name, tmp_path / "other")
+    assert "wrong base or damaged" in refused(tmp_path / "other")
+    weights.write_bytes(weights.read_bytes()[:-8])
+    assert "cut off" in refused(tmp_path / "a")
+    weights.unlink()
+    assert "without adapter_model.safetensors" in refused(tmp_path / "a")
+    (tmp_path / "a" / "adapter_config.json").write_text("{}")
+    refused(tmp_path / "a")
+    shutil.rmtree(saved)
+    with pytest.raises(InputError, match="no such model directory"):
+        load(tmp_path / "q")
+
+
+@pytest.mark.parametrize("settings", [{"rank": 0}, {"dropout": 1.0}])
+def test_impossible_adapters(settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="must be >= 1"):
+        LoraSpec(**settings)
+
+
+def test_unknown_target_modules(saved: Path) -> None:
+    assert "nonsense" in refused(saved, lora=LoraSpec(targets=("nonsense",)))
+
+
+# Hidden states and head
+
+SMALL = {
+    "vocab_size": 259,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 16,
+    "pad_token_id": 0,
+}
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "qwen3": {},
+    "llama": {},
+    "mistral": {},
+    "phi3": {},
+    "gemma3_text": {"final_logit_softcapping": 0.5},
+    "gemma2": {"final_logit_softcapping": 0.5, "query_pre_attn_scalar": 16},
+    "cohere": {"logit_scale": 0.3},
+    "granite": {"logits_scaling": 7.0},
+    "gpt2": {"n_embd": 32, "n_head": 2, "n_layer": 2},
+    "hyperclovax": {"logits_scaling": 3.0},
+    "bloom": {"n_head": 2, "n_layer": 2},
+}
+
+
+def architecture(name: str) -> Any:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **{**SMALL, **ARCHITECTURES[name]}))
+    for parameter in model.parameters():
+        parameter.data.add_(torch.randn_like(parameter) * 0.1)
+    return model.eval()
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@torch.inference_mode()
+def test_the_head_on_the_hidden_states_is_the_model(name: str) -> None:
+    model = architecture(name)
+    expected = model(TOKENS).logits
+    alone = loading.hidden_states(model, TOKENS)
+    torch.testing.assert_close(loading.logits_of(model, alone), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        loading.logits_of(model, alone[1, 2:3]), expected[1, 2:3], rtol=1e-5, atol=1e-5
+    )
+
+    padding = torch.zeros(2, 3, dtype=torch.long)
+    real, padded = torch.ones(2, 5, dtype=torch.bool), torch.zeros(2, 3, dtype=torch.bool)
+    right = loading.hidden_states(model, torch.cat([TOKENS, padding], 1), torch.cat([real, padded], 1))
+    left = loading.hidden_states(model, torch.cat([padding, TOKENS], 1), torch.cat([padded, real], 1))
+    torch.testing.assert_close(right[:, :5], alone, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(left[:, 3:], alone, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@torch.inference_mode()
+def test_packed_sequences_do_not_see_each_other(name: str) -> None:
+    model = architecture(name)
+    assert loading.can_pack(model) == (name != "bloom")
+    row = torch.cat([TOKENS.view(1, -1), torch.zeros(1, 2, dtype=torch.long)], 1)
+    attention, positions = torch.arange(12)[None] < 10, torch.tensor([[*range(5), *range(5), 5, 6]])
+    if name == "bloom":
+        with pytest.raises(InputError, match="can't be packed"):
+            loading.hidden_states(model, row, attention, positions)
+        return
+    packed = loading.hidden_states(model, row, attention, positions)[0, :10].view(2, 5, -1)
+    torch.testing.assert_close(packed, loading.hidden_states(model, TOKENS), rtol=1e-4, atol=1e-4)
+
+
+def test_a_head_that_is_not_understood_is_refused(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "recovery.models.loading.logits_of", lambda model, hidden: 2 * loading.unwrap(model).lm_head(hidden)
+    )
+    with pytest.raises(RecoverError, match="its head does more than is known here"):
+        load(saved)
+
+
+# Hashes
+
+
+def test_a_hash_is_of_names_shapes_types_and_bytes_in_any_order(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    one, two = torch.arange(6.0).view(2, 3), torch.arange(4, dtype=torch.int64)
+    sets = {
+        "same": {"a": one, "b": two},
+        "order": {"b": two, "a": one},
+        "name": {"a": one, "c": two},
+        "shape": {"a": one.view(3, 2), "b": two},
+        "type": {"a": one, "b": two.double()},
+        "bytes": {"a": one + 1, "b": two},
+        "swapped": {"a": one, "b": two.flip(0)},
+    }
+    for name, tensors in sets.items():
+        (tmp_path / name).mkdir()
+        save_file({k: t.contiguous() for k, t in tensors.items()}, tmp_path / name / "model.safetensors")
+    hashes = {name: weights_sha256(tmp_path / name) for name in sets}
+    assert hashes["same"] == hashes["order"]
+    assert len(set(hashes.values())) == len(sets) - 1
+
+
+def test_a_model_in_memory_has_the_hash_of_its_directory(tmp_path: Path) -> None:
+    for tied in (True, False):
+        model = tiny.model(tie_word_embeddings=tied).to(torch.bfloat16)
+        model.save_pretrained(tmp_path / str(tied))
+        assert weights_sha256(model) == weights_sha256(tmp_path / str(tied))
+    next(model.parameters()).data[0, 0] += 1
+    assert weights_sha256(model) != weights_sha256(tmp_path / "False")

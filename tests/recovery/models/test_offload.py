@@ -1,0 +1,66 @@
+"""A teacher whose layers rest on the host says what it says, and comes only while it computes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from pipelines.config.settings import DistillConfig, OptimizerConfig, StopConfig
+from pipelines.distillation.engine_places import check
+from recovery.batches.rollouts import Rollouts
+from recovery.errors import InputError
+from recovery.methods.table import METHODS
+from recovery.models import offload
+from recovery.models.chat_model import ChatModel
+from recovery.teachers.teachers import CheckpointTeacher
+from tests.support import tiny
+
+ROWS = Rollouts.from_dialogues(
+    [(list(range(65, 65 + n)), [False] + [True] * (n - 1)) for n in (5, 9, 3)], 258
+)
+
+
+def layers(chat_model: ChatModel) -> list[Any]:
+    return list(chat_model.model.get_decoder().layers)
+
+
+def pointers(layer: Any) -> list[int]:
+    return [parameter.data_ptr() for parameter in layer.parameters()]
+
+
+@pytest.mark.parametrize("kind", ["dense", "topk"])
+def test_it_scores_as_before_with_one_layer_at_a_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "fetched", lambda resting, device: resting.clone())
+    plain, resting = tiny.chat_model(seed=3), tiny.chat_model(seed=3)
+    expected = CheckpointTeacher(plain, kind).score(ROWS)
+    offload.rest_on_host(resting)
+    at_rest, away = [pointers(layer) for layer in layers(resting)], []  # type: ignore[var-annotated]
+
+    def look(*_: Any) -> None:
+        away.append([pointers(one) != home for one, home in zip(layers(resting), at_rest, strict=True)])
+
+    for layer in layers(resting):
+        layer.mlp.register_forward_hook(look)
+    for _ in range(2):
+        found = CheckpointTeacher(resting, kind).score(ROWS)
+        for name in ("hidden_ND", "sampled_logprobs_N", "logprobs_NK"):
+            one, other = getattr(found, name), getattr(expected, name)
+            assert (one is None) == (other is None)
+            if one is not None:
+                torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+        assert [pointers(layer) for layer in layers(resting)] == at_rest
+    assert away == [[True, False], [False, True]] * 2
+    assert not any(map(torch.isnan, (parameter.sum() for parameter in resting.model.parameters())))
+
+
+def test_where_it_is_of_no_use_it_is_refused() -> None:
+    settings = DistillConfig(prompts="p", optimizer=OptimizerConfig(learning_rate=1e-4), offload_teacher=True)
+    check(settings, METHODS["opd"])
+    with pytest.raises(InputError, match=r"offload_teacher: .*'seqkd'"):
+        check(settings, METHODS["seqkd"])
+    with pytest.raises(InputError, match=r"offload_teacher: .* stop"):
+        check(settings.model_copy(update={"stop": StopConfig()}), METHODS["opd"])
+    with pytest.raises(InputError, match=r"offload_teacher: .* teacher_engine"):
+        check(settings.model_copy(update={"teacher_engine": "http://a"}), METHODS["opd-topk"])

@@ -1,0 +1,447 @@
+"""The one estimator: every row, against numbers worked by hand, brute force, and itself cut otherwise."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from recovery.batches.teacher_scores import TeacherScores
+from recovery.errors import InputError
+from recovery.methods.method import Method
+from recovery.methods.table import METHODS, get, with_dials
+from recovery.objective import divergences as dv
+from recovery.objective import signal_geometry
+from recovery.objective.objective import Loss, Objective
+
+pytestmark = pytest.mark.usefixtures("with_and_without_kernels")
+N, D, V, STOP = 23, 6, 32, (3, 5)
+
+
+class World:
+    """A linear student and teacher over the same vocabulary, and everything that a method may ask for."""
+
+    def __init__(self, n: int = N, vocabulary: int = V, seed: int = 0) -> None:
+        generator = torch.Generator().manual_seed(seed)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator)
+
+        self.head, self.teacher_head = (torch.nn.Linear(D, vocabulary, bias=False) for _ in range(2))
+        with torch.no_grad():
+            self.head.weight.copy_(normal(vocabulary, D))
+            self.teacher_head.weight.copy_(self.head.weight + 0.5 * normal(vocabulary, D))
+        self.hidden_ND, self.tokens_N = normal(n, D), torch.randint(0, vocabulary, (n,), generator=generator)
+        self.dense = TeacherScores(hidden_ND=self.hidden_ND + 0.2 * normal(n, D), head=self.teacher_head)
+        self.anchor = TeacherScores(hidden_ND=self.hidden_ND.clone(), head=self.teacher_head)
+        self.behaviour_N = self.student_NV[torch.arange(n), self.tokens_N].detach() + 0.05 * normal(n)
+        self.advantages_N = normal(n)
+
+    @property
+    def student_NV(self) -> Tensor:
+        return self.head(self.hidden_ND).log_softmax(-1)
+
+    @property
+    def teacher_NV(self) -> Tensor:
+        return self.teacher_head(self.dense.hidden_ND).log_softmax(-1).detach()
+
+    def sampled(self) -> TeacherScores:
+        return TeacherScores(sampled_logprobs_N=self.teacher_NV.gather(-1, self.tokens_N[:, None])[:, 0])
+
+    def topk(self, k: int = 16) -> TeacherScores:
+        top = self.teacher_NV.topk(k)
+        return replace(self.sampled(), ids_NK=top.indices, logprobs_NK=top.values)
+
+    def inputs(self) -> dict[str, Any]:
+        return {
+            "scores": self.dense,
+            "behaviour_N": self.behaviour_N,
+            "advantages_N": self.advantages_N,
+            "anchor": self.anchor,
+        }
+
+    def run(
+        self, method: Method | str, chunk: int | None = None, **changes: Any
+    ) -> tuple[Loss, list[Tensor]]:
+        """The loss and the gradients of hidden states and head."""
+        method = get(method) if isinstance(method, str) else method
+        hidden_ND = changes.pop("hidden_ND", self.hidden_ND).detach().clone().requires_grad_(True)
+        tokens_N = changes.pop("tokens_N", self.tokens_N)
+        inputs = {**self.inputs(), **changes}
+        loss = Objective(method, STOP, chunk)(hidden_ND, self.head, tokens_N, **inputs)
+        self.head.weight.grad = None
+        loss.value.backward()
+        assert hidden_ND.grad is not None
+        gradient = self.head.weight.grad
+        return loss, [hidden_ND.grad, torch.zeros_like(self.head.weight) if gradient is None else gradient]
+
+
+@pytest.fixture(scope="module")
+def world() -> World:
+    return World()
+
+
+def worked(signal: str, **dials: Any) -> Loss:
+    """Token B, student [.5 .4 .1], teacher [.7 .2 .1], as one token with identity heads."""
+    method = with_dials(get(dials.pop("row", "opd")), {"signal": signal, **dials})
+    hidden_ND = torch.tensor([[0.5, 0.4, 0.1]]).log().requires_grad_(True)
+    scores = TeacherScores(hidden_ND=torch.tensor([[0.7, 0.2, 0.1]]).log(), head=torch.nn.Identity())
+    return Objective(method, [2])(hidden_ND, torch.nn.Identity(), torch.tensor([1]), scores=scores)
+
+
+@pytest.mark.parametrize(
+    ("signal", "dials", "expected"),
+    [
+        ("reverse_kl", {}, 0.1090228),
+        ("forward_kl", {}, 0.0969011),
+        ("jsd", {"beta": 0.5}, 0.0253623),
+        ("topk_reverse_kl", {"k": 1}, 0.0871767),
+        ("topk_reverse_kl", {"k": 2, "tail": "renormalise"}, 0.1211364),
+        ("sampled_reverse_kl", {}, math.log(2)),
+        ("sampled_reverse_kl", {"teacher_baseline": "closed-form"}, math.log(2) - 0.1090228),
+        ("label", {"row": "seqkd"}, -math.log(0.4)),
+        ("label_dft", {"row": "seqkd"}, -0.4 * math.log(0.4)),
+    ],
+)
+def test_worked_example(signal: str, dials: dict[str, Any], expected: float) -> None:
+    assert worked(signal, **dials).value.item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_worked_metrics() -> None:
+    loss = worked("reverse_kl")
+    assert loss.tokens == 1
+    entropy = -(0.5 * math.log(0.5) + 0.4 * math.log(0.4) + 0.1 * math.log(0.1))
+    expected = {
+        "entropy": entropy,
+        "logprob": math.log(0.4),
+        "teacher_logprob": math.log(0.2),
+        "reverse_kl": 0.1090228,
+        "k1_reverse_kl": math.log(2),
+        "k3_reverse_kl": 0.5 - 1 + math.log(2),
+        "student_stop_mass": 0.1,
+        "teacher_stop_mass": 0.1,
+    }
+    assert loss.metrics == pytest.approx(expected, abs=1e-6)
+
+
+# ---- every row
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_row_gives_a_loss_and_gradients(world: World, name: str) -> None:
+    loss, gradients = world.run(name)
+    assert torch.isfinite(loss.value)
+    assert loss.tokens == N
+    assert loss.signal_N is not None
+    assert loss.signal_N.shape == (N,)
+    assert all(torch.isfinite(gradient).all() and gradient.abs().max() > 0 for gradient in gradients)
+    assert {"entropy", "logprob", "student_stop_mass"} <= set(loss.metrics)
+    assert all(math.isfinite(value) for value in loss.metrics.values())
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 22, 23, 100])
+@pytest.mark.parametrize("name", METHODS)
+def test_chunk_size_changes_nothing(world: World, name: str, chunk: int) -> None:
+    whole, gradients = world.run(name)
+    cut, cut_gradients = world.run(name, chunk)
+    torch.testing.assert_close(cut.value, whole.value, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(cut_gradients, gradients, atol=1e-5, rtol=1e-4)
+    assert cut.metrics == pytest.approx(whole.metrics, rel=1e-4, abs=1e-5)
+    assert cut.maxima == pytest.approx(whole.maxima)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_masked_tokens_change_nothing(world: World, name: str) -> None:
+    """Zero weight is the same as not being there, whatever stands there, non-finite numbers included."""
+    kept = torch.arange(N) % 3 != 0
+    alone = {key: _take(value, kept) for key, value in world.inputs().items()}
+    loss, gradients = world.run(name, hidden_ND=world.hidden_ND[kept], tokens_N=world.tokens_N[kept], **alone)
+    hidden_ND = world.hidden_ND.clone()
+    hidden_ND[~kept] = math.nan
+    masked, masked_gradients = world.run(name, hidden_ND=hidden_ND, weights_N=kept.float())
+    torch.testing.assert_close(masked.value, loss.value)
+    torch.testing.assert_close(masked_gradients[0][kept], gradients[0])
+    assert masked_gradients[0][~kept].abs().max() == 0
+    torch.testing.assert_close(masked_gradients[1], gradients[1])
+    assert masked.metrics == pytest.approx(loss.metrics, rel=1e-5)
+    assert masked.tokens == int(kept.sum())
+
+
+def _take(value: Any, index: Tensor) -> Any:
+    return value.take(index.nonzero()[:, 0]) if isinstance(value, TeacherScores) else value[index]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_nothing_to_train_on_is_a_zero_loss(world: World, name: str) -> None:
+    masked, gradients = world.run(name, weights_N=torch.zeros(N))
+    assert masked.value.item() == 0
+    assert masked.tokens == 0
+    assert masked.metrics == {}
+    assert all(gradient.abs().max() == 0 for gradient in gradients)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_weight_of_two_is_the_token_twice(world: World, name: str) -> None:
+    weights = torch.ones(N)
+    weights[4] = 2.0
+    twice = torch.cat([torch.arange(N), torch.tensor([4])])
+    doubled = {
+        key: value.take(twice) if isinstance(value, TeacherScores) else value[twice]
+        for key, value in world.inputs().items()
+    }
+    doubled |= {"hidden_ND": world.hidden_ND[twice], "tokens_N": world.tokens_N[twice]}
+    loss, gradients = world.run(name, **doubled)
+    weighted, weighted_gradients = world.run(name, weights_N=weights)
+    torch.testing.assert_close(weighted.value, loss.value)
+    torch.testing.assert_close(weighted_gradients[1], gradients[1])
+    assert weighted.tokens == loss.tokens
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_bf16_is_close(world: World, name: str) -> None:
+    """Logits are made in bf16, everything after in fp32."""
+    whole, gradients = world.run(name)
+    half = World()
+    half.head, half.teacher_head = half.head.bfloat16(), half.teacher_head.bfloat16()
+    half.hidden_ND = half.hidden_ND.bfloat16()
+    half.dense = TeacherScores(hidden_ND=half.dense.hidden_ND.bfloat16(), head=half.teacher_head)
+    half.anchor = TeacherScores(hidden_ND=half.anchor.hidden_ND.bfloat16(), head=half.teacher_head)
+    loss, half_gradients = half.run(name)
+    assert loss.value.dtype == torch.float32
+    assert loss.value.item() == pytest.approx(whole.value.item(), rel=0.05, abs=0.3)
+    for ours, theirs in zip(half_gradients, gradients, strict=True):
+        assert _cosine(ours.float(), theirs) > 0.98
+
+
+def _cosine(one: Tensor, other: Tensor) -> float:
+    return float(torch.nn.functional.cosine_similarity(one.flatten(), other.flatten(), dim=0))
+
+
+def test_a_row_of_ones_own_needs_no_other_change(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(METHODS, "mine", Method("mine", "student", "jsd", "base", beta=0.2, anchor_beta=0.1))
+    loss, _ = world.run("mine")
+    expected = dv.exact_jsd(world.student_NV, world.teacher_NV, 0.2)
+    anchor_NV = world.teacher_head(world.anchor.hidden_ND).log_softmax(-1)
+    expected = expected + 0.1 * dv.exact_reverse_kl(world.student_NV, anchor_NV)
+    torch.testing.assert_close(loss.value, expected.sum())
+
+
+# ---- estimators
+
+
+def states(samples: int, seed: int = 0) -> tuple[World, Tensor]:
+    """Four states of a small softmax, each with tokens sampled from the student; and the exact gradient."""
+    world = World(n=4, vocabulary=12, seed=seed)
+    _, (exact, _) = world.run("opd")
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.multinomial(world.student_NV.exp(), samples, replacement=True, generator=generator)
+    rows = torch.arange(4).repeat_interleave(samples)
+    world.hidden_ND, world.dense = world.hidden_ND[rows], world.dense.take(rows)
+    world.tokens_N, world.advantages_N = tokens.flatten(), world.advantages_N[rows]
+    world.behaviour_N = world.student_NV.gather(-1, world.tokens_N[:, None])[:, 0].detach()
+    return world, exact
+
+
+@pytest.mark.parametrize(
+    "dials",
+    [{}, {"teacher_baseline": "closed-form"}, {"epochs": 1, "ratio_clip": None}, {"importance_clip": 4.0}],
+)
+def test_sampled_gradient_is_the_exact_one_on_average(dials: dict[str, Any]) -> None:
+    world, exact = states(20_000)
+    _, (gradient, _) = world.run(with_dials("opd-sampled", dials))
+    mean = gradient.view(4, -1, D).mean(1)
+    assert _cosine(mean, exact) > 0.99
+    assert float(mean.norm() / exact.norm()) == pytest.approx(1, abs=0.1)
+
+
+def test_topk_gradient_is_close_to_the_exact_one() -> None:
+    world = World(n=200)
+    _, (exact, _) = world.run("opd")
+    _, (gradient, _) = world.run("opd-topk")
+    assert _cosine(gradient, exact) > 0.95
+    _, (remote, _) = world.run("opd-topk", scores=world.topk())
+    torch.testing.assert_close(remote, gradient)
+
+
+def test_reward_gradient_raises_what_was_rewarded() -> None:
+    """One state, a reward for token 2 alone: the mean gradient is that of -p(2)."""
+    world, _ = states(20_000)
+    rewarded = (world.tokens_N == 2).float()
+    _, (gradient, _) = world.run("rl", advantages_N=rewarded)
+    hidden_ND = world.hidden_ND[::20_000].clone().requires_grad_(True)
+    (-world.head(hidden_ND).softmax(-1)[:, 2]).sum().backward()
+    assert _cosine(gradient.view(4, -1, D).mean(1), hidden_ND.grad) > 0.99
+
+
+def test_lam_mixes_teacher_and_reward(world: World) -> None:
+    teacher = world.run("opd")[1]
+    reward = world.run(with_dials("rl", {"ratio_clip": "off"}))[1]
+    mixed = world.run("opd-reward")[1]
+    for both, one, other in zip(mixed, teacher, reward, strict=True):
+        torch.testing.assert_close(both, 0.7 * one + 0.3 * other)
+
+
+def test_lam_mixes_sampled_advantages_before_the_clip(world: World) -> None:
+    dials = {"lam": 0.25, "reward_baseline": "none"}
+    loss, _ = world.run(with_dials("opd-sampled", dials))
+    student_N = world.student_NV.gather(-1, world.tokens_N[:, None])[:, 0]
+    advantage_N = 0.25 * (world.sampled().sampled_logprobs_N - student_N) + 0.75 * world.advantages_N
+    expected, clipped = dv.policy_gradient_loss(student_N, advantage_N.detach(), world.behaviour_N, 0.2)
+    torch.testing.assert_close(loss.value, expected.sum())
+    torch.testing.assert_close(loss.signal_N, advantage_N.detach())
+    assert loss.metrics["clip_fraction"] == clipped.sum()
+
+
+def test_student_equal_to_teacher_has_nothing_to_learn(world: World) -> None:
+    same = TeacherScores(hidden_ND=world.hidden_ND, head=world.head)
+    for name in ("opd", "gkd", "opd-topk", "opsd", "opd-sampled"):
+        loss, gradients = world.run(name, scores=same)
+        assert loss.value.item() == pytest.approx(0, abs=1e-4)
+        assert all(gradient.abs().max() < 1e-4 for gradient in gradients)
+
+
+def test_temperature_softens_both(world: World) -> None:
+    loss, _ = world.run(with_dials("opd", {"temperature": "2"}))
+    student = (world.head(world.hidden_ND) / 2).log_softmax(-1)
+    teacher = (world.teacher_head(world.dense.hidden_ND) / 2).log_softmax(-1)
+    torch.testing.assert_close(loss.value, dv.exact_reverse_kl(student, teacher).sum())
+
+
+def test_importance_weights_are_capped(world: World) -> None:
+    loss, _ = world.run("minillm", behaviour_N=world.behaviour_N - 3)
+    student_N = world.student_NV.gather(-1, world.tokens_N[:, None])[:, 0]
+    ratio_N = (student_N - world.behaviour_N + 3).exp().clamp(max=2.0)
+    expected = ratio_N * dv.exact_reverse_kl(world.student_NV, world.teacher_NV)
+    torch.testing.assert_close(loss.value, expected.sum())
+    assert loss.metrics["importance_weight"] == pytest.approx(float(ratio_N.sum()), rel=1e-4)
+    assert loss.metrics["importance_truncated"] == int((ratio_N == 2.0).sum()) > 0
+
+
+def test_data_tokens_have_no_sampler(world: World) -> None:
+    """Behaviour 0 means that nobody sampled the token: ratio 1, no gap."""
+    loss, _ = world.run(with_dials("gkd", {"importance_clip": 2.0}), behaviour_N=torch.zeros(N))
+    torch.testing.assert_close(loss.value, dv.exact_jsd(world.student_NV, world.teacher_NV, 0.5).sum())
+    assert loss.metrics["sampler_gap"] == 0
+
+
+def test_sampler_gap_is_seen(world: World) -> None:
+    behaviour_N = world.student_NV.gather(-1, world.tokens_N[:, None])[:, 0].detach()
+    behaviour_N[7] -= 0.5
+    loss, _ = world.run("opd", behaviour_N=behaviour_N)
+    assert loss.metrics["sampler_gap"] == pytest.approx(0.5, abs=1e-4)
+    assert loss.maxima["sampler_gap_max"] == pytest.approx(0.5, abs=1e-4)
+
+
+def test_stop_mass_of_a_remote_teacher(world: World) -> None:
+    loss, _ = world.run("opd-topk", scores=world.topk(V))
+    expected = world.teacher_NV[:, list(STOP)].exp().sum()
+    assert loss.metrics["teacher_stop_mass"] == pytest.approx(expected.item(), rel=1e-4)
+    assert loss.metrics["student_stop_mass"] == pytest.approx(
+        world.student_NV[:, list(STOP)].exp().sum().item(), rel=1e-4
+    )
+
+
+def test_padded_vocabulary_rows_are_left_out(world: World) -> None:
+    """A student with 4 rows more than its teacher, which no tokenizer entry uses."""
+    wide = World()
+    padding = 3 * torch.randn(4, D)
+    wide.head = torch.nn.Linear(D, V + 4, bias=False)
+    with torch.no_grad():
+        wide.head.weight.copy_(torch.cat([world.head.weight, padding]))
+    loss, gradients = wide.run("opd")
+    narrow, narrow_gradients = world.run("opd")
+    torch.testing.assert_close(loss.value, narrow.value)
+    torch.testing.assert_close(gradients[0], narrow_gradients[0])
+    assert gradients[1][V:].abs().max() < 1e-5
+    with pytest.raises(InputError, match="tokenizer"):
+        wide.run("opd", tokens_N=torch.full((N,), V + 1))
+
+
+@pytest.mark.parametrize(
+    ("width", "vocabulary", "chunk"), [(1, 2**16, 96), (64, 2**20, 12), (512, 2**16, 128), (4096, 2**16, 192)]
+)
+def test_a_chunk_is_small_for_a_small_head_and_bounded_for_a_large_one(
+    width: int, vocabulary: int, chunk: int
+) -> None:
+    """3 * 2^21 logits, a quarter of the head's weights where that is more, and never more than 3 * 2^22."""
+    objective = Objective(get("opd"), STOP)
+    assert objective._chunk_size(lambda hidden: torch.zeros(1, vocabulary), torch.zeros(3, width)) == chunk
+
+
+@pytest.mark.parametrize("chunk", [5, N])
+def test_the_head_never_sees_more_than_a_chunk_and_each_token_once(world: World, chunk: int) -> None:
+    rows: list[int] = []
+
+    def head(hidden: Tensor) -> Tensor:
+        rows.append(len(hidden))
+        return world.head(hidden)
+
+    hidden_ND = world.hidden_ND.clone().requires_grad_(True)
+    loss = Objective(get("opd"), STOP, chunk=chunk)(hidden_ND, head, world.tokens_N, scores=world.dense)
+    loss.value.backward()
+    assert max(rows) == chunk
+    assert sum(rows) == N
+
+
+def test_the_clip_makes_a_self_teacher_less_concentrated() -> None:
+    """Two hundred typical tokens and one pivot (.01 against .6): `opsd` with and without its clip."""
+    student = torch.tensor([[0.34, 0.33, 0.33]]).repeat(201, 1)
+    teacher = torch.tensor([[0.33, 0.34, 0.33]]).repeat(201, 1)
+    student[100], teacher[100] = torch.tensor([0.01, 0.90, 0.09]), torch.tensor([0.60, 0.30, 0.10])
+    scores = TeacherScores(hidden_ND=teacher.log(), head=torch.nn.Identity())
+
+    def share(method: Method) -> tuple[float, float]:
+        hidden_ND = student.log().requires_grad_(True)
+        tokens_N = torch.zeros(201, dtype=torch.long)
+        loss = Objective(method)(hidden_ND, torch.nn.Identity(), tokens_N, scores=scores)
+        loss.value.backward()
+        return signal_geometry.concentration(loss.signal_N), float(hidden_ND.grad[100].norm())
+
+    (clipped, pull), (free, free_pull) = share(get("opsd")), share(with_dials("opsd", {"entry_clip": "off"}))
+    assert free > 0.9
+    assert clipped < free
+    assert pull < free_pull / 4
+
+
+# ---- what is missing is said
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "message"),
+    [
+        ("opd", {"scores": None}, "dense teacher scores"),
+        ("opd-sampled", {"scores": None}, "sampled teacher scores"),
+        ("opd-sampled", {"behaviour_N": None}, "behaviour_N"),
+        ("minillm", {"behaviour_N": None}, "behaviour_N"),
+        ("rl", {"advantages_N": None}, "reward"),
+        ("opd-reward", {"advantages_N": None}, "reward"),
+        ("asft", {"anchor": None}, "anchor"),
+    ],
+)
+def test_missing_inputs_are_named(world: World, name: str, missing: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        world.run(name, **missing)
+
+
+def test_scores_of_the_wrong_kind_are_named(world: World) -> None:
+    with pytest.raises(InputError, match="dense"):
+        world.run("opd", scores=world.topk())
+    with pytest.raises(InputError, match="k=16"):
+        world.run("opd-topk", scores=world.topk(4))
+    with pytest.raises(InputError, match="chunk"):
+        Objective(get("opd"), chunk=0)
+
+
+def test_topk_anchor_will_do(world: World) -> None:
+    dense, _ = world.run("asft")
+    top, _ = world.run("asft", anchor=_topk_of(world))
+    assert 0 < top.metrics["anchor_kl"] <= dense.metrics["anchor_kl"] + 1e-4
+
+
+def _topk_of(world: World) -> TeacherScores:
+    top = world.teacher_head(world.anchor.hidden_ND).log_softmax(-1).detach().topk(16)
+    return TeacherScores(ids_NK=top.indices, logprobs_NK=top.values)

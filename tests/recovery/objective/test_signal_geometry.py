@@ -1,0 +1,106 @@
+"""Density, bias and concentration of a token signal, by hand and on signals of known shape."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recovery.objective import signal_geometry as geo
+
+
+def test_density_counts_the_tokens_that_say_something() -> None:
+    assert geo.density(torch.tensor([0.0, 1e-4, -0.5, 2.0])) == 0.5
+    assert geo.density(torch.zeros(0)) == 0.0
+
+
+def test_concentration_by_hand() -> None:
+    """200 tokens: the top 1 % are two; they carry 10 of 208, or 20 of 218 with a pivot twin."""
+    signal = torch.ones(200)
+    assert geo.concentration(signal) == pytest.approx(0.01)
+    signal[7], signal[9] = -5.0, 5.0
+    assert geo.concentration(signal) == pytest.approx(10 / 208)
+    assert geo.concentration(torch.tensor([0.0, 0.0])) == 0.0
+    assert geo.concentration(torch.tensor([3.0, 1.0])) == 0.75  # at least one token
+
+
+def test_a_pivot_token_carries_the_step() -> None:
+    signal = torch.full((100,), 0.04)
+    signal[50] = math.log(0.6 / 0.01)
+    assert geo.concentration(signal) > 0.5
+    assert geo.spread(signal) < 0.05
+
+
+def test_spread_is_one_when_even_and_least_on_one_token() -> None:
+    assert geo.spread(torch.full((40,), -0.3)) == pytest.approx(1.0)
+    alone = torch.zeros(40)
+    alone[3] = 2.0
+    assert geo.spread(alone) == pytest.approx(1 / 40)
+    assert geo.spread(torch.zeros(4)) == 0.0
+
+
+def test_bias_by_hand() -> None:
+    assert geo.bias(torch.tensor([[1.0, 0.0], [1.0, 0.0]])) == pytest.approx(1.0)
+    assert geo.bias(torch.tensor([[1.0, 0.0], [-1.0, 0.0]])) == pytest.approx(-1.0)
+    assert geo.bias(torch.tensor([[1.0, 0.0], [0.0, 1.0]])) == pytest.approx(0.0)
+    assert geo.bias(torch.tensor([[3.0, 4.0]])) == 0.0  # one draw tells nothing
+    assert geo.bias(torch.zeros(3, 2)) == 0.0
+
+
+def test_bias_tells_a_direction_from_noise() -> None:
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(400, 32, generator=generator)
+    assert abs(geo.bias(noise)) < 0.01
+    direction = torch.randn(32, generator=generator)
+    share = float(direction.square().sum() / (direction.square().sum() + 32))
+    assert geo.bias(noise + direction) == pytest.approx(share, abs=0.05)
+
+
+def test_labels_are_biased_and_group_advantages_are_not() -> None:
+    rewards = torch.tensor([1.0, 0.0, 0.0, 1.0] * 25)
+    group = rewards.view(-1, 4)
+    assert geo.measure(torch.ones(100)).bias == pytest.approx(1.0)
+    assert geo.measure((group - group.mean(1, keepdim=True)).flatten()).bias < 0.0
+
+
+def test_tokens_are_averaged_within_a_draw() -> None:
+    signal, draw = torch.tensor([1.0, -1.0, 1.0, -1.0]), torch.tensor([4, 4, 9, 9])
+    assert geo.measure(signal, draw).bias == 0.0
+    assert geo.measure(torch.tensor([1.0, 3.0, 2.0, 2.0]), draw).bias == pytest.approx(1.0)
+
+
+def test_projection_keeps_lengths_and_angles() -> None:
+    generator = torch.Generator().manual_seed(1)
+    arrows = torch.randn(50, 300, generator=generator) + 1.0
+    projected = geo.project(arrows, 256, seed=3)
+    assert torch.equal(projected, geo.project(arrows, 256, seed=3))
+    assert float((projected.norm(dim=1) / arrows.norm(dim=1)).mean()) == pytest.approx(1.0, abs=0.05)
+    assert geo.bias(projected) == pytest.approx(geo.bias(arrows), abs=0.1)
+
+
+def test_gradients_are_measured_by_length_and_direction() -> None:
+    arrows = torch.zeros(100, 3)
+    arrows[:, 0] = 1.0
+    even = geo.measure_gradients(arrows)
+    assert (even.density, even.concentration) == (1.0, pytest.approx(0.01))
+    assert even.bias == pytest.approx(1.0)
+    arrows[5] = torch.tensor([0.0, 100.0, 0.0])
+    assert geo.measure_gradients(arrows).concentration == pytest.approx(100 / 199)
+    assert geo.measure_gradients(torch.zeros(0, 3)).density == 0.0
+
+
+def test_overlap_of_the_likeliest_entries() -> None:
+    student, teacher = torch.tensor([[4.0, 3.0, 2.0, 1.0]]), torch.tensor([[1.0, 4.0, 3.0, 2.0]])
+    assert geo.topk_overlap(student, teacher, 2).item() == 0.5
+    assert geo.topk_overlap(student, student, 3).item() == 1.0
+
+
+@given(st.lists(st.floats(-100, 100, allow_subnormal=False), min_size=1, max_size=300))
+def test_shares_are_shares(numbers: list[float]) -> None:
+    shape = geo.measure(torch.tensor(numbers, dtype=torch.float64))
+    shares = (shape.density, shape.concentration, shape.spread)
+    assert all(0 <= share <= 1 + 1e-9 for share in shares)
+    assert -1 - 1e-9 <= shape.bias <= 1 + 1e-9

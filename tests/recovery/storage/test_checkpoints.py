@@ -1,0 +1,410 @@
+"""Checkpoints are whole or absent, say so when damaged, and survive a kill at any moment."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+
+from recovery.errors import DamagedCheckpoint, InputError, RecoverError
+from recovery.storage import checkpoints
+from recovery.storage.checkpoints import (
+    CheckpointStore,
+    TrainState,
+    load_optimizer_tensors,
+    optimizer_tensors,
+)
+from recovery.storage.weights_hash import weights_sha256
+from tests.support import tiny
+
+
+def writer(value: float = 0.0, size: int = 8) -> Callable[[Path], None]:
+    def write(directory: Path) -> None:
+        save_file({"w": torch.full((size,), value)}, directory / "model.safetensors")
+        (directory / "config.json").write_text("{}")
+        (directory / "folder").mkdir()
+        (directory / "folder" / "template.jinja").write_text("{{ messages }}")
+
+    return write
+
+
+def publish(store: CheckpointStore, value: float = 0.0) -> checkpoints.Checkpoint:
+    return store.publish(writer(value), kind="full", parent=None, config={"value": value})
+
+
+def flip(path: Path, position: int = -1) -> None:
+    """One bit of one byte; the times stay as they were put by the flip itself."""
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def temporaries(root: Path) -> list[str]:
+    return [path.name for path in root.glob("tmp-*")]
+
+
+def test_a_checkpoint_is_what_was_published(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    made = store.publish(writer(1.0), kind="full", parent="0123456789ab", config={"lr": 0.1})
+    assert store.open(made.id) == made == store.list()[0]
+    assert (made.kind, made.parent, made.base, made.config) == ("full", "0123456789ab", None, {"lr": 0.1})
+    assert made.path == tmp_path / made.id
+    assert len(made.id) == 12
+    assert made.sha256 == weights_sha256(made.path)
+    table = json.loads((made.path / "manifest.json").read_text())["files"]
+    assert sorted(table) == ["config.json", "folder/template.jinja", "model.safetensors"]
+    assert not temporaries(tmp_path)
+
+
+def test_the_same_content_is_the_same_checkpoint(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path / "a")
+    first, again, other = publish(store), publish(store), publish(store, 2.0)
+    assert first == again != other
+    assert publish(CheckpointStore(tmp_path / "b")).id == first.id
+    assert [checkpoint.id for checkpoint in store.list()] == [first.id, other.id]
+
+
+def test_an_adapter_is_told_apart_by_its_base(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    bases = [publish(store, value) for value in (1.0, 2.0)]
+    made = [store.publish(writer(), kind="adapter", parent=base.id, base=base.id) for base in bases]
+    assert made[0].id != made[1].id
+    assert checkpoints.base_directory(made[1].path) == bases[1].path
+    flip(bases[0].path / "model.safetensors")
+    assert store.open(made[1].id) == made[1]
+    with pytest.raises(DamagedCheckpoint, match=bases[0].id):
+        store.open(made[0].id)
+    with pytest.raises(ValueError, match="adapter needs one"):
+        store.publish(writer(), kind="adapter", parent=None)
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "folder/template.jinja", "config.json", "manifest.json"]
+)
+@pytest.mark.parametrize("position", [0, -1])
+def test_a_flipped_bit_is_refused_by_name(tmp_path: Path, name: str, position: int) -> None:
+    store = CheckpointStore(tmp_path)
+    made = publish(store)
+    flip(made.path / name, position)
+    with pytest.raises(DamagedCheckpoint, match=rf"{made.id}.*{name.split('/')[-1]}"):
+        store.open(made.id)
+
+
+def test_missing_longer_and_foreign_files_are_refused(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    made = publish(store)
+    foreign = made.path / "adapter_config.json"
+    foreign.write_text("{}")
+    checkpoints._VERIFIED.clear()
+    with pytest.raises(DamagedCheckpoint, match=r"adapter_config.json was added later"):
+        store.open(made.id)
+    foreign.unlink()
+    (made.path / "config.json").write_text("{} ")
+    with pytest.raises(DamagedCheckpoint, match=r"config.json has the wrong size"):
+        store.open(made.id)
+    (made.path / "config.json").unlink()
+    with pytest.raises(DamagedCheckpoint, match=r"config.json is missing"):
+        store.open(made.id)
+
+
+def test_bytes_are_read_once_while_the_files_stay_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = CheckpointStore(tmp_path)
+    made = publish(store)
+    checkpoints._VERIFIED.clear()
+    reads: list[str] = []
+    check = checkpoints.files.check_files
+    monkeypatch.setattr(checkpoints.files, "check_files", lambda *a: (reads.append(a[0]), check(*a)))
+    store.open(made.id)
+    CheckpointStore(tmp_path).open(made.id)
+    assert len(reads) == 1
+    os.utime(made.path / "config.json")
+    store.open(made.id)
+    assert len(reads) == 2
+
+
+def test_the_newest_whole_one_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = CheckpointStore(tmp_path)
+    old, new, other = publish(store, 1.0), publish(store, 2.0), publish(store, 3.0)
+    assert store.newest_whole([old.id, new.id]) == new
+    flip(new.path / "model.safetensors")
+    assert store.newest_whole([old.id, new.id]) == old
+    assert f"checkpoint {new.id}: model.safetensors has changed bytes" in caplog.text
+    flip(old.path / "manifest.json")
+    with pytest.raises(DamagedCheckpoint, match="is whole"):
+        store.newest_whole([old.id, new.id])
+    assert store.list() == [new, other]
+
+
+def test_publishing_anew_repairs_a_damaged_one(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    made = publish(store)
+    flip(made.path / "model.safetensors")
+    assert publish(store).id == made.id
+    assert store.open(made.id).sha256 == made.sha256
+    assert not temporaries(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["0123456789ab", "../secrets", "", "ABC"])
+def test_an_unknown_id_is_bad_input(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="no checkpoint"):
+        CheckpointStore(tmp_path).open(name)
+
+
+def test_a_reference_stays_where_it_is_and_is_verified(tmp_path: Path) -> None:
+    model = tiny.save(tmp_path / "clean")
+    (model / "README.md").write_text("a")
+    store = CheckpointStore(tmp_path / "store")
+    made = store.reference(model, config={"hub": "x/y"})
+    assert (made.kind, made.path, made.sha256) == ("reference", model, weights_sha256(model))
+    assert [path.name for path in (store.root / made.id).iterdir()] == ["manifest.json"]
+    (model / "README.md").write_text("b")
+    assert store.open(made.id) == made == store.reference(model)
+    flip(model / "model.safetensors")
+    with pytest.raises(DamagedCheckpoint, match=r"model.safetensors has changed bytes"):
+        store.open(made.id)
+
+
+def test_a_moved_reference_is_named_and_can_be_registered_again(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path / "store")
+    made = store.reference(tiny.save(tmp_path / "here"))
+    (tmp_path / "here").rename(tmp_path / "there")
+    with pytest.raises(DamagedCheckpoint, match="here is gone"):
+        store.open(made.id)
+    assert store.reference(tmp_path / "there").id == made.id
+    assert store.open(made.id).path == tmp_path / "there"
+    for wrong, message in (("nowhere", "no such directory"), ("store", "no safetensors weights")):
+        with pytest.raises(InputError, match=message):
+            store.reference(tmp_path / wrong)
+
+
+def no_space(directory: Path) -> None:
+    (directory / "part").write_bytes(b"x" * 100)
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def no_space_in_native_code(directory: Path) -> None:
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize("write", [no_space, no_space_in_native_code])
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    store = CheckpointStore(tmp_path)
+    with pytest.raises(RecoverError, match=r"the disk is full: free some space") as caught:
+        store.publish(write, kind="full", parent=None)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 1
+    assert not temporaries(tmp_path)
+    assert not store.list()
+
+
+def test_an_unwritable_place_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RecoverError, match=r"file/store: cannot write there .*: check the path"):
+        publish(CheckpointStore(tmp_path / "file" / "store"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_directory_is_one_line(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(RecoverError, match=r"cannot write there \(Permission denied\)"):
+        publish(CheckpointStore(tmp_path / "store"))
+
+
+def test_an_interrupted_or_failing_writer_leaves_nothing(tmp_path: Path) -> None:
+    for error in (KeyboardInterrupt, ZeroDivisionError):
+
+        def write(directory: Path, error: type[BaseException] = error) -> None:
+            writer()(directory)
+            raise error
+
+        with pytest.raises(error):
+            CheckpointStore(tmp_path).publish(write, kind="full", parent=None)
+        assert not temporaries(tmp_path)
+
+
+def test_another_writer_s_directory_is_left_alone_and_a_dead_one_s_swept(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    (tmp_path / "tmp-dead").mkdir()
+    (tmp_path / "tmp-dead" / "model.safetensors").write_bytes(b"half")
+
+    def write(directory: Path) -> None:
+        assert temporaries(tmp_path) == [directory.name]
+        publish(store, 2.0)
+        writer(1.0)(directory)
+
+    made = store.publish(write, kind="full", parent=None)
+    assert store.open(made.id) == made
+    assert len(store.list()) == 2
+
+
+PUBLISHER = """
+import sys
+from pathlib import Path
+from recovery.storage.checkpoints import CheckpointStore
+HEADER = b'{"w":{"dtype":"U8","shape":[300000],"data_offsets":[0,300000]}}'
+def write(directory):
+    for name in ("a.txt", "b.txt", "config.json"):
+        (directory / name).write_text(name * 1000)
+    body = str(n).encode().rjust(8, b"0") * 37500
+    (directory / "model.safetensors").write_bytes(len(HEADER).to_bytes(8, "little") + HEADER + body)
+store = CheckpointStore(sys.argv[1])
+print("ready", flush=True)
+for n in range(int(sys.argv[2]), 10**6):
+    print(store.publish(write, kind="full", parent=None, config={"n": n}).id, flush=True)
+"""
+
+
+def test_a_kill_at_any_moment_leaves_no_half_checkpoint(tmp_path: Path) -> None:
+    """Ten publishers, killed -9 at random; what has an id is whole, what was announced is there."""
+    chance, promised = random.Random(0), []
+    for attempt in range(10):
+        command = [sys.executable, "-c", PUBLISHER, str(tmp_path), str(attempt * 10000)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        promised += [process.stdout.readline().strip() for _ in range(attempt % 3)]
+        time.sleep(chance.uniform(0.0, 0.05))
+        process.send_signal(signal.SIGKILL)
+        promised += process.stdout.read().split("\n")[:-1]
+        process.wait()
+    store = CheckpointStore(tmp_path)
+    whole = {store.open(path.name).id for path in tmp_path.glob("[0-9a-f]*")}
+    assert {*promised} <= whole
+    assert len(promised) >= 9
+    publish(store)
+    assert not temporaries(tmp_path)
+
+
+def test_the_newest_training_state_comes_back_exactly(tmp_path: Path) -> None:
+    state = TrainState(tmp_path / "state")
+    assert state.load() is None
+    whole = torch.arange(12, dtype=torch.float64).view(3, 4)
+    tensors = {
+        "view": whole[1:, ::2],
+        "tied": whole,
+        "again": whole,
+        "rng": torch.get_rng_state(),
+        "half": torch.ones(2, dtype=torch.bfloat16),
+        "scalar": torch.tensor(3),
+    }
+    for step in (5, 10, 15):
+        state.save(step, tensors, {"loss": [0.1, 1e-320], "name": "é"})
+    assert sorted(path.name for path in state.root.glob("step-*")) == ["step-000000010", "step-000000015"]
+    step, loaded, meta = state.load() or pytest.fail("no state")
+    assert (step, meta) == (15, {"loss": [0.1, 1e-320], "name": "é"})
+    assert loaded.keys() == tensors.keys()
+    assert all(torch.equal(loaded[name], tensors[name]) for name in tensors)
+    assert all(loaded[name].dtype == tensors[name].dtype for name in tensors)
+    state.clear()
+    assert state.load() is None
+
+
+@pytest.mark.parametrize("name", ["tensors.safetensors", "meta.json", "manifest.json"])
+def test_a_damaged_training_state_is_named_and_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    state = TrainState(tmp_path)
+    for step in (1, 2):
+        state.save(step, {"w": torch.tensor(step)}, {"step": step})
+    flip(tmp_path / "step-000000002" / name, 0)
+    step, tensors, meta = state.load() or pytest.fail("no state")
+    assert (step, tensors["w"].item(), meta) == (1, 1, {"step": 1})
+    assert "training state step-000000002" in caplog.text
+    assert name in caplog.text
+    state.save(2, {"w": torch.tensor(7)}, {})
+    assert (state.load() or pytest.fail("no state"))[1]["w"].item() == 7
+
+
+def test_a_state_beyond_the_newest_saved_is_of_a_course_given_up(tmp_path: Path) -> None:
+    state = TrainState(tmp_path)
+    for step in (10, 20, 15):
+        state.save(step, {"w": torch.tensor(step)}, {})
+    assert [path.name for path in state._steps()] == ["step-000000015", "step-000000010"]
+
+
+def test_a_full_disk_keeps_the_last_good_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = TrainState(tmp_path)
+    state.save(1, {"w": torch.tensor(1)}, {})
+    monkeypatch.setattr("safetensors.torch.save_file", lambda *_: no_space_in_native_code(tmp_path))
+    with pytest.raises(RecoverError, match="the disk is full"):
+        state.save(2, {"w": torch.tensor(2)}, {})
+    assert (state.load() or pytest.fail("no state"))[0] == 1
+    assert not temporaries(tmp_path)
+
+
+def trained(
+    optimizer_of: Callable[..., torch.optim.Optimizer], steps: int
+) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 2)
+    optimizer = optimizer_of(model.parameters())
+    for _ in range(steps):
+        step_once(model, optimizer)
+    return model, optimizer
+
+
+def step_once(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    optimizer.zero_grad()
+    model(torch.tensor([[0.1, -0.2, 0.3]])).square().sum().backward()
+    optimizer.step()
+
+
+OPTIMIZERS = {
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.1 / 3, betas=(0.9, 0.95)),
+    "amsgrad": lambda parameters: torch.optim.AdamW(parameters, lr=torch.tensor(0.1), amsgrad=True),
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_an_optimizer_goes_on_bit_for_bit(tmp_path: Path, name: str) -> None:
+    model, optimizer = trained(OPTIMIZERS[name], 3)
+    optimizer.param_groups[0]["lr"] = optimizer.param_groups[0]["lr"] * 0.7
+    TrainState(tmp_path).save(3, optimizer_tensors(optimizer), {})
+    weights = {key: value.clone() for key, value in model.state_dict().items()}
+    step_once(model, optimizer)
+
+    resumed, other = trained(OPTIMIZERS[name], 0)
+    resumed.load_state_dict(weights)
+    load_optimizer_tensors(other, (TrainState(tmp_path).load() or pytest.fail("no state"))[1])
+    group, before = other.param_groups[0], trained(OPTIMIZERS[name], 0)[1].param_groups[0]
+    assert {key: type(value) for key, value in group.items()} == {key: type(v) for key, v in before.items()}
+    step_once(resumed, other)
+    assert all(torch.equal(value, resumed.state_dict()[key]) for key, value in model.state_dict().items())
+
+
+def test_an_optimizer_of_another_model_is_refused() -> None:
+    tensors = optimizer_tensors(trained(OPTIMIZERS["adamw"], 1)[1])
+    single = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2, 3))])
+    with pytest.raises(RecoverError, match="fits no parameter"):
+        load_optimizer_tensors(single, tensors)
+    wrong = torch.optim.AdamW(torch.nn.Linear(4, 2).parameters())
+    with pytest.raises(RecoverError, match=r"is \(2, 3\), its parameter \(2, 4\)"):
+        load_optimizer_tensors(wrong, tensors)
+
+
+def test_no_pickle_is_written(tmp_path: Path) -> None:
+    _, optimizer = trained(OPTIMIZERS["adamw"], 1)
+    TrainState(tmp_path).save(1, optimizer_tensors(optimizer), {})
+    publish(CheckpointStore(tmp_path))
+    suffixes = {path.suffix for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert suffixes == {".safetensors", ".json", ".jinja"}
+
+
+def test_checkpoints_are_listed_without_torch() -> None:
+    code = "import sys, recovery.storage.checkpoints; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])

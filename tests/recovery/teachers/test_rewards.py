@@ -1,0 +1,135 @@
+"""Verifiable rewards: exact answers, callables by entry point, and what a group makes of its rewards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recovery.errors import InputError, RecoverError
+from recovery.teachers.rewards import exact_answer, final_answer, group_advantages, resolve, score
+
+
+@pytest.mark.parametrize(
+    ("response", "answer", "earned"),
+    [
+        ("3 + 4 = 7, and 7 * 6 = 42.\n#### 42", "He has 7 * 6 = 42 left.\n#### 42", 1),
+        ("The answer is 42.", "42", 1),
+        ("The answer is 42.", "43", 0),
+        ("So she pays $1,200.50 in all", "1200.5", 1),
+        (r"Hence \boxed{1,200}.", "1200", 1),
+        ("The answer is 3 + 4 = 7.", "7", 1),
+        ("Answer: 10 apples, not 12", "10", 1),
+        ("I count 5 apples.\nThe answer is unknown", "5", 1),
+        ("It fell to -4 degrees", "-4", 1),
+        ("It fell to 4 degrees", "-4", 0),
+        ("10-4", "4", 1),
+        ("7.0", "7", 1),
+        ("no number at all", "7", 0),
+        ("", "7", 0),
+        ("The answer is Paris.", "paris", 1),
+        ("I think so.\nParis!", "Paris", 1),
+        ("London", "Paris", 0),
+        ("", "Paris", 0),
+        ("#### ", "3", 0),
+    ],
+)
+def test_exact_answer(response: str, answer: str, earned: int) -> None:
+    assert exact_answer(response, {"prompt": "?", "answer": answer}) == earned
+
+
+def test_an_item_without_an_answer_is_named() -> None:
+    with pytest.raises(InputError, match="'answer'"):
+        exact_answer("42", {"prompt": "How many?"})
+
+
+@given(st.integers(-(10**9), 10**9), st.sampled_from(["{:,}", "{}", "#### {:,}", "it is {:,} cents", "{}."]))
+def test_whole_numbers_survive_any_writing(number: int, writing: str) -> None:
+    assert exact_answer("Let me see. " + writing.format(number), {"answer": str(number)}) == 1
+
+
+@given(st.text(max_size=80))
+def test_any_text_has_a_verdict(text: str) -> None:
+    assert exact_answer(text, {"answer": "12"}) in (0.0, 1.0)
+    assert exact_answer(text, {"answer": text or "x"}) in (0.0, 1.0)
+    assert final_answer(text) is None or final_answer(text) in text
+
+
+def shortest(response: str, item: Mapping[str, Any]) -> float:
+    return -float(len(response))
+
+
+def test_rewards_are_found_by_name(tmp_path: Path) -> None:
+    assert resolve("exact") is exact_answer
+    assert resolve("ifeval", {"ifeval": shortest}) is shortest
+    assert resolve("recovery.teachers.rewards:exact_answer") is exact_answer
+    path = tmp_path / "mine.py"
+    path.write_text("def polite(response, item):\n    return 'please' in response\n", encoding="utf-8")
+    assert score(resolve(f"{path}:polite"), ["please", "now"], [{}, {}]).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ifeval", "unknown"),
+        ("no.such.module:f", "importing"),
+        ("recovery.teachers.rewards:nothing", "no callable"),
+        ("missing.py:f", "no file"),
+        (":f", "unknown"),
+        ("recovery.teachers.rewards:", "unknown"),
+    ],
+)
+def test_unknown_rewards_are_named(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        resolve(name)
+
+
+def test_a_module_that_breaks_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("1 / 0\n", encoding="utf-8")
+    with pytest.raises(InputError, match="ZeroDivisionError"):
+        resolve(f"{path}:f")
+
+
+def test_a_reward_that_fails_is_named() -> None:
+    def fails(response: str, item: Mapping[str, Any]) -> float:
+        return 1 / len(response)
+
+    with pytest.raises(RecoverError, match="fails failed on response 1"):
+        score(fails, ["a", ""], [{}, {}])
+    with pytest.raises(RecoverError, match="finite"):
+        score(lambda response, item: math.nan, ["a"], [{}])
+
+
+def test_group_advantages_by_hand() -> None:
+    rewards, group = torch.tensor([1.0, 0.0, 5.0, 1.0, 5.0, 0.0]), torch.tensor([7, 7, 2, 7, 2, 7])
+    assert group_advantages(rewards, group).tolist() == [0.5, -0.5, 0.0, 0.5, 0.0, -0.5]
+    left_out = group_advantages(rewards, group, "leave-one-out")
+    torch.testing.assert_close(left_out, torch.tensor([2 / 3, -2 / 3, 0.0, 2 / 3, 0.0, -2 / 3]))
+    scaled = group_advantages(rewards, group, "group-std")
+    torch.testing.assert_close(scaled, torch.tensor([1.0, -1.0, 0.0, 1.0, 0.0, -1.0]), atol=1e-3, rtol=0)
+    assert group_advantages(rewards, group, "none").tolist() == rewards.tolist()
+    with pytest.raises(InputError, match="reward_baseline"):
+        group_advantages(rewards, group, "z-score")
+
+
+ROWS = st.tuples(st.integers(0, 4), st.floats(-5, 5, allow_subnormal=False))
+
+
+@given(st.lists(ROWS, min_size=1, max_size=30), st.sampled_from(["group", "leave-one-out", "group-std"]))
+def test_a_groups_advantages_add_up_to_nothing(rows: list[tuple[int, float]], baseline: str) -> None:
+    group, rewards = torch.tensor([row[0] for row in rows]), torch.tensor([row[1] for row in rows])
+    advantages = group_advantages(rewards.double(), group, baseline)
+    for member in group.unique():
+        assert float(advantages[group == member].sum()) == pytest.approx(0, abs=1e-6)
+
+
+def test_an_empty_batch_is_fine() -> None:
+    assert group_advantages(torch.zeros(0), torch.zeros(0, dtype=torch.long)).shape == (0,)
+    assert score(exact_answer, [], []).shape == (0,)

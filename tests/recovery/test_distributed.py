@@ -1,0 +1,109 @@
+"""Two processes train as one does: data parallel and in shards, on data and on own samples, killed or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from recovery import distributed
+from recovery.storage.checkpoints import TrainState
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+CASES = ("texts", "opd", "texts-lora", "opd-lora")
+
+
+def launch(processes: int, folder: Path, *cases: str) -> int:
+    """Runs the cases of two.py one after the other in so many processes."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}"}
+    several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    done = subprocess.run(
+        [
+            sys.executable,
+            *(several if processes > 1 else []),
+            str(ROOT / "tests" / "support" / "two.py"),
+            str(folder),
+            *cases,
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    if done.returncode and all(case.endswith(":0") for case in cases):
+        pytest.fail(done.stderr[-3000:])
+    return done.returncode
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every case by one process, by two, and by two in shards."""
+    folder = tmp_path_factory.mktemp("trained")
+    launch(1, folder, *(f"{case}:one:0" for case in CASES))
+    launch(2, folder, *(f"{case}:{how}:0" for case in CASES for how in ("two", "shard")))
+    return folder
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    (path,) = (folder / "model").glob("*.safetensors")
+    return load_file(path)
+
+
+def seen(folder: Path) -> list[dict[str, float]]:
+    return json.loads((folder / "seen.json").read_text(encoding="utf-8"))
+
+
+def assert_equal(one: Path, other: Path, last: int | None = None) -> None:
+    """The same losses and the same weights, as far as float32 adds up the same in another order."""
+    rows = zip(seen(one)[-last:] if last else seen(one), seen(other), strict=True)
+    for a, b in rows:
+        assert a == pytest.approx(b, rel=1e-4), f"step {a['step']}"
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        torch.testing.assert_close(tensor, second[name], atol=2e-5, rtol=0, msg=name)
+
+
+@pytest.mark.parametrize("how", ["two", "shard"])
+@pytest.mark.parametrize("case", CASES)
+def test_two_processes_do_as_one(case: str, how: str, trained: Path) -> None:
+    assert_equal(trained / f"{case}-one", trained / f"{case}-{how}")
+
+
+def test_each_process_of_a_sharded_training_writes_its_own_rows(trained: Path) -> None:
+    state = trained / "texts-shard" / "state" / "step-000000003"
+    assert [path.name for path in sorted(state.glob("*.safetensors"))] == [
+        "shard-00000.safetensors",
+        "shard-00001.safetensors",
+    ]
+    _, tensors, _ = TrainState(state.parent).load()  # type: ignore[misc]
+    _, whole, _ = TrainState(trained / "texts-one" / "state").load()  # type: ignore[misc]
+    assert set(tensors) == set(whole)
+    for name in whole:
+        torch.testing.assert_close(tensors[name], whole[name], atol=2e-5, rtol=1e-3, msg=name)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_killed_on_two_and_resumed(processes: int, trained: Path, tmp_path: Path) -> None:
+    """Data parallel and in shards; both go on in one process and in two."""
+    for how in ("two", "shard"):
+        assert launch(2, tmp_path, f"opd:{how}:1") != 0
+        assert not (tmp_path / f"opd-{how}" / "seen.json").exists()
+    launch(processes, tmp_path, "opd:two:0", "opd:shard:0")
+    for how in ("two", "shard"):
+        assert_equal(trained / "opd-one", tmp_path / f"opd-{how}", last=2)
+
+
+def test_microbatches_are_shared_out_as_the_updater_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven microbatches in two updates: 0 2 4 6 and 1 3 5; of each, every second one is this process's."""
+    monkeypatch.setattr(distributed, "world", lambda: 2)
+    for rank, wanted in ((0, [0, 1, 4, 5]), (1, [2, 3, 6])):
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        assert distributed.mine(7, 2) == wanted

@@ -1,0 +1,127 @@
+"""Each alarm on the course it was made for, and on the courses that must not set it off."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from recovery.errors import Unstable
+from recovery.training.alarms import Watch, check, compressibility, response_metrics
+
+PROSE = (
+    "The keeper of the lighthouse had two cats, an old radio and a habit of writing down every ship; "
+    "on quiet nights he read the list aloud, wondering which of those crews had seen his lamp and what they "
+    "thought of it, and whether anybody at all kept such a list of lighthouses."
+)
+
+
+def course(**values: list[float]) -> list[dict[str, float]]:
+    return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+
+
+def ramp(start: float, end: float, steps: int = 30) -> list[float]:
+    return [start + (end - start) * i / (steps - 1) for i in range(steps)]
+
+
+def step_of_alarm(history: list[dict[str, float]]) -> int | None:
+    return next((n for n in range(1, len(history) + 1) if check(history[:n])), None)
+
+
+def test_compressibility_tells_loops_from_prose() -> None:
+    assert compressibility(PROSE) > 0.5
+    assert compressibility("the cat sat. " * 30) < 0.2
+    assert compressibility(PROSE + " and so on" * 60) < 0.2
+    assert compressibility("yes yes yes yes") == 1.0
+    draw = random.Random(0)
+    noise = "".join(chr(draw.randrange(33, 127)) for _ in range(400))
+    assert compressibility(noise) > 0.7
+
+
+def test_response_metrics_by_hand() -> None:
+    metrics = response_metrics(["a b " * 60, PROSE, "short"], [10, 20, 3], [False, True, True])
+    assert metrics == {
+        "response_tokens": 11.0,
+        "truncated_share": pytest.approx(1 / 3),
+        "repeated_share": pytest.approx(1 / 3),
+    }
+    assert response_metrics([], [], []) == {"response_tokens": 0, "truncated_share": 0, "repeated_share": 0}
+
+
+COLLAPSES = {
+    "length collapse": course(truncated_share=[0.1] * 5 + [1.0] * 20),
+    "repetition collapse": course(repeated_share=[0.0] * 5 + [0.4] * 20),
+    "stop-token mismatch": course(student_stop_mass=[0.03] * 25, teacher_stop_mass=[1e-5] * 25),
+    "entropy collapse": course(entropy=[1.5] * 5 + [0.01] * 20, reverse_kl=[0.5] * 5 + [3.0] * 20),
+}
+
+
+@pytest.mark.parametrize("name", COLLAPSES)
+def test_a_collapse_is_seen_within_ten_steps(name: str) -> None:
+    history = COLLAPSES[name]
+    step = step_of_alarm(history)
+    assert step is not None
+    assert step <= 15
+    alarm = check(history[:step])
+    assert alarm.name == name
+    assert alarm.cause
+    assert alarm.remedy
+
+
+QUIET = {
+    "nothing known": [{} for _ in range(30)],
+    "too early": COLLAPSES["length collapse"][:7],
+    "one odd step": course(truncated_share=[0.1] * 15 + [1.0] + [0.1] * 14),
+    "a broken student gets better": course(
+        truncated_share=ramp(1.0, 0.05),
+        repeated_share=ramp(0.8, 0.0),
+        entropy=ramp(2.0, 0.05),
+        reverse_kl=ramp(3.0, 0.02),
+        student_stop_mass=ramp(0.001, 0.03),
+        teacher_stop_mass=ramp(0.0005, 0.03),
+    ),
+    "a limit that is short for everybody": course(truncated_share=[0.95] * 30),
+    "a teacher that stops a little less": course(
+        student_stop_mass=[0.03] * 30,
+        teacher_stop_mass=[0.02] * 30,
+    ),
+    "never stopping": course(student_stop_mass=[1e-5] * 30, teacher_stop_mass=[1e-8] * 30),
+    "sampled estimates only": course(entropy=ramp(2.0, 0.05), k1_reverse_kl=ramp(3.0, 0.02)),
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_no_alarm(name: str) -> None:
+    assert step_of_alarm(QUIET[name]) is None
+
+
+@pytest.mark.parametrize("name", COLLAPSES)
+def test_a_student_that_teaches_itself_shares_its_stop_tokens(name: str) -> None:
+    alarm = check(COLLAPSES[name], of_itself=True)
+    assert (alarm is None) == (name == "stop-token mismatch")
+
+
+def test_watch_raises_with_cause_and_remedy() -> None:
+    watch, history = Watch(), COLLAPSES["length collapse"]
+
+    def train() -> None:
+        for step, metrics in enumerate(history, 1):
+            watch(step, metrics)
+
+    with pytest.raises(Unstable, match=r"step 1\d: length collapse: .*100% .*10% did at the start; lower"):
+        train()
+
+
+@pytest.mark.parametrize("killed_after", range(15))
+def test_a_resumed_watch_is_held_to_how_it_began(killed_after: int) -> None:
+    history = COLLAPSES["length collapse"]
+    whole = step_of_alarm(history)
+    watch = Watch(before=lambda step: history[: step - 1])
+    rang = None
+    for step in range(killed_after + 1, len(history) + 1):
+        try:
+            watch(step, history[step - 1])
+        except Unstable:
+            rang = step
+            break
+    assert rang == max(whole or 0, killed_after + 1)

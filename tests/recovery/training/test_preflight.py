@@ -1,0 +1,158 @@
+"""Each check on a pair that is right and on the pair that it is there to refuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+
+from recovery.batches.rollouts import Rollouts
+from recovery.errors import GateError
+from recovery.models.chat_model import ChatModel
+from recovery.sampling.in_process import InProcessSampler
+from recovery.sampling.protocol import SamplingParams
+from recovery.training import preflight
+from tests.support import tiny
+
+PROMPTS = [[{"role": "user", "content": f"Tell me about the number {n}."}] for n in range(40)]
+
+
+def found(student: ChatModel, teacher: ChatModel, **more) -> dict[str, preflight.Check]:
+    return {check.name: check for check in preflight.checks(student, teacher, PROMPTS, **more)}
+
+
+def failures(student: ChatModel, teacher: ChatModel, **more) -> list[str]:
+    return [name for name, check in found(student, teacher, **more).items() if not check.ok]
+
+
+def test_a_good_pair_passes_and_is_left_as_it_was() -> None:
+    student, teacher = tiny.chat_model(seed=1), tiny.chat_model()
+    student.model.train()
+    checks = preflight.checks(student, teacher, PROMPTS)
+    assert [check.name for check in checks if not check.ok] == []
+    assert {check.name for check in checks} == {
+        "vocabulary",
+        "prompt ids",
+        "stop tokens",
+        "vocabulary size",
+        "student head",
+        "teacher head",
+        "stop mass",
+        "self-KL",
+        "sampler log-probs",
+        "whole distribution",
+    }
+    preflight.require(checks)
+    assert student.model.training
+    assert not teacher.model.training
+    assert all(p.requires_grad for p in student.model.parameters())
+
+
+def test_another_tokenizer() -> None:
+    teacher = tiny.chat_model()
+    teacher.tokenizer.add_tokens(["<extra>"])
+    check = found(tiny.chat_model(), teacher)["vocabulary"]
+    assert not check.ok
+    assert "'<extra>': id None for the student, 259 for the teacher" in check.detail
+
+
+def test_other_template_arguments() -> None:
+    teacher = tiny.chat_model(template_args={"enable_thinking": False})
+    check = found(tiny.chat_model(), teacher)["prompt ids"]
+    assert not check.ok
+    assert "student '', teacher '<think>" in check.detail
+
+
+def test_other_stop_tokens() -> None:
+    teacher = tiny.chat_model()
+    teacher.stop_ids = (257,)
+    assert failures(tiny.chat_model(), teacher) == ["stop tokens"]
+
+
+def test_a_head_too_small_for_the_tokenizer() -> None:
+    small = tiny.chat_model()
+    small.model.resize_token_embeddings(258)
+    assert "vocabulary size" in failures(tiny.chat_model(), small)
+
+
+def test_padded_vocabularies_pass() -> None:
+    padded = tiny.chat_model(vocab_size=272)
+    assert failures(tiny.chat_model(), padded) == []
+
+
+def test_a_head_that_does_more_than_the_loss_knows() -> None:
+    student = tiny.chat_model()
+    student.model.register_forward_hook(lambda module, args, out: replace_logits(out))
+    assert failures(student, tiny.chat_model()) == ["student head"]
+
+
+def replace_logits(out):
+    out.logits = out.logits * 1.5
+    return out
+
+
+def ending_with(stop: int) -> ChatModel:
+    """A model that gives one stop token about a third of the probability, everywhere."""
+    chat_model = tiny.chat_model(tie_word_embeddings=False)
+    head = chat_model.model.lm_head
+    with torch.no_grad():
+        head.weight.zero_()
+        chat_model.model.lm_head = torch.nn.Linear(head.in_features, head.out_features)
+        chat_model.model.lm_head.weight.zero_()
+        chat_model.model.lm_head.bias.zero_()[stop] = 5.0
+    return chat_model
+
+
+def test_a_student_that_ends_its_turns_otherwise() -> None:
+    checks = found(ending_with(258), ending_with(257))
+    assert not checks["stop mass"].ok
+    assert "student 257: 0.0025, 258: 0.3" in checks["stop mass"].detail
+    assert failures(ending_with(257), ending_with(257)) == []
+
+
+class Truncated:
+    """Leaves out the unlikely half of the tokens, and reports the whole distribution's log-probabilities."""
+
+    def __init__(self, chat_model: ChatModel) -> None:
+        self.chat_model = chat_model
+
+    def sample(self, prompts: list[list[int]], params: SamplingParams) -> Rollouts:
+        rollouts = InProcessSampler(self.chat_model).sample(prompts, replace(params, temperature=0.5))
+        seen = preflight.Seen.of(self.chat_model, rollouts)
+        logprobs_BT = torch.zeros_like(rollouts.logprobs_BT)
+        logprobs_BT[rollouts.mask_BT] = seen.logprob_N
+        return replace(rollouts, logprobs_BT=logprobs_BT)
+
+
+class Stale:
+    """Samples from weights that are not the student's."""
+
+    def __init__(self, chat_model: ChatModel) -> None:
+        self.sample = InProcessSampler(tiny.chat_model(seed=7)).sample
+
+
+@pytest.mark.parametrize(
+    ("sampler", "expected"),
+    [(Truncated, ["whole distribution"]), (Stale, ["sampler log-probs", "whole distribution"])],
+)
+def test_samplers_that_are_not_the_student(sampler: Callable, expected: list[str]) -> None:
+    student = tiny.chat_model()
+    assert failures(student, tiny.chat_model(seed=1), sampler=sampler(student)) == expected
+
+
+def test_bfloat16_passes() -> None:
+    student, teacher = tiny.chat_model(seed=1), tiny.chat_model()
+    for chat_model in (student, teacher):
+        chat_model.model.to(torch.bfloat16)
+    assert failures(student, teacher, max_prompts=8, max_new_tokens=24) == []
+
+
+def test_require_says_what_failed_and_what_to_do() -> None:
+    good, bad = preflight.Check("a", True, "x"), preflight.Check("b", False, "is wrong", "do this")
+    preflight.require([good])
+    with pytest.raises(GateError, match=r"^preflight: b: is wrong: do this$"):
+        preflight.require([good, bad])
+    with pytest.raises(GateError, match=r"do this \(and 1 more: c\)"):
+        preflight.require([bad, replace(bad, name="c")])

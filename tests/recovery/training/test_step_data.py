@@ -1,0 +1,359 @@
+"""Every row of the table through the one loop; what belongs to whom; the same numbers after a kill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from recovery.batches.rollouts import Rollouts
+from recovery.errors import InputError
+from recovery.methods import table
+from recovery.methods.method import Method
+from recovery.methods.table import METHODS, with_dials
+from recovery.models.chat_model import ChatModel
+from recovery.objective.objective import Objective
+from recovery.sampling.in_process import InProcessSampler
+from recovery.sampling.protocol import SamplingParams
+from recovery.storage.checkpoints import TrainState
+from recovery.teachers.contexts import Context
+from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, SelfTeacher, Teacher
+from recovery.training.config import TrainConfig
+from recovery.training.step_data import Episodes, Sizes, drawn, minibatches
+from recovery.training.trainer import Stateful, token_loss, train
+from recovery.training.updater import Microbatch
+from tests.support import tiny
+
+SIZES = Sizes(prompts_per_step=2, samples_per_prompt=2, max_new_tokens=8, microbatch_tokens=200)
+SECRET = "QXZ"
+
+
+@dataclass(frozen=True)
+class Row:
+    messages: list[dict[str, str]]
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+KNOWN = {"answer": SECRET, "hints": SECRET}
+PROMPTS = [
+    Row([{"role": "user", "content": text}], KNOWN | {"response": text * 2, "route": route})
+    for text, route in (("ab", "x"), ("cde", "y"), ("f", "x"), ("gh", "y"), ("i", "y"))
+]
+
+
+class Listener:
+    """A student's sampler that remembers what it was asked."""
+
+    def __init__(self, student: ChatModel) -> None:
+        self.sampler, self.asked = InProcessSampler(student), []
+
+    def sample(self, prompts: list[list[int]], params: SamplingParams) -> Rollouts:
+        self.asked += prompts
+        return self.sampler.sample(prompts, params)
+
+
+def coin(response: str, item: Any) -> float:
+    """A reward that depends on the answer, and now and then is whole."""
+    return float(sum(map(ord, response)) % 2)
+
+
+def make_teacher(method: Method, student: ChatModel) -> Teacher | None:
+    kind = "dense" if method.scores == "none" else method.scores
+    if method.teacher in ("self", "self-ema"):
+        return SelfTeacher(student, kind, decay=method.ema if method.teacher == "self-ema" else None)
+    if method.teacher == "routed":
+        teachers = {
+            name: CheckpointTeacher(tiny.chat_model(seed), kind) for name, seed in (("x", 5), ("y", 6))
+        }
+        return RoutedTeacher(teachers, [row.fields["route"] for row in PROMPTS * 2])
+    return CheckpointTeacher(tiny.chat_model(seed=7), kind) if method.teacher == "base" else None
+
+
+def episodes(method: Method, student: ChatModel, **changes: Any) -> Episodes:
+    parts: dict[str, Any] = {
+        "sampler": Listener(student),
+        "teacher": make_teacher(method, student),
+        "sizes": SIZES,
+        "prompts": PROMPTS,
+        "pairs": PROMPTS,
+        "context": Context(method.context, SECRET) if method.context != "none" else None,
+        "anchor": CheckpointTeacher(tiny.chat_model(seed=7)) if method.anchor_beta else None,
+        "reward": coin,
+        "seed": 4,
+    } | changes
+    return Episodes(student, method=method, **parts)
+
+
+def trained(
+    method: Method, *, steps: int = 2, state: TrainState | None = None, die_after: int | None = None
+) -> tuple[Episodes, dict[str, torch.Tensor], list[dict[str, float]]]:
+    student, seen = tiny.chat_model(seed=1), []
+    made = episodes(method, student)
+
+    def on_state(step: int) -> None:
+        if step == die_after:
+            raise KeyboardInterrupt
+
+    config = TrainConfig(steps=steps, learning_rate=1e-3, seed=4, save_every=1)
+    loss = token_loss(Objective(method, student.stop_ids))
+    try:
+        train(
+            student,
+            made,
+            loss,
+            config,
+            state=state,
+            on_metrics=lambda _, m: seen.append(m),
+            on_state=on_state,
+        )
+    except KeyboardInterrupt:
+        assert die_after
+    return made, {name: p.detach().clone() for name, p in student.model.named_parameters()}, seen
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_row_of_the_table_trains(name: str) -> None:
+    made, weights, seen = trained(METHODS[name])
+    start = tiny.model(seed=1).state_dict()
+    assert any(not torch.equal(weights[key], start[key]) for key in weights)
+    assert len(seen) == 2 and all(metrics["tokens"] > 0 and metrics["grad_norm"] > 0 for metrics in seen)
+    method = METHODS[name]
+    assert ("reward" in seen[0]) == method.needs_rewards
+    assert ("response_tokens" in seen[0]) == (method.state_kind not in ("data", "teacher"))
+    assert (made.tokens_scored > 0) == (method.scores != "none" or method.anchor_beta > 0)
+    assert (made.tokens_sampled > 0) == (method.state_kind != "data")
+
+
+@pytest.mark.parametrize("name", [name for name, row in METHODS.items() if row.context != "none"])
+def test_the_student_never_sees_the_context(name: str) -> None:
+    """Neither in what it is asked nor in what it is trained on; the teacher does."""
+    student = tiny.chat_model(seed=1)
+    made = episodes(METHODS[name], student)
+    secret = student.text_ids(SECRET)
+
+    def holds(tokens: list[int]) -> bool:
+        return any(tokens[i : i + len(secret)] == secret for i in range(len(tokens)))
+
+    trained_on = [row for updates in made.updates(1) for part in updates for row in part.rollouts.prompts()]
+    assert trained_on and not any(map(holds, [*trained_on, *made.sampler.asked]))
+    if METHODS[name].context != "demonstrations":
+        assert all(holds(made.views.teacher(row)) for row in range(len(PROMPTS)))
+    assert all(made.views.teacher(row) != made.views.student(row) for row in range(len(PROMPTS)))
+
+
+def test_a_method_of_ones_own_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = Method("mine", "mix:0.25", "forward_kl", "self-ema", "hints", "", "a test's own", lam=1.0, ema=0.5)
+    monkeypatch.setitem(METHODS, "mine", row)
+    made, weights, seen = trained(table.get("mine"))
+    assert isinstance(made, Stateful) and len(seen) == 2
+    assert not torch.equal(weights["model.norm.weight"], tiny.model(seed=1).model.norm.weight)
+
+
+@pytest.mark.parametrize("name", ["sdft", "opd-sampled", "rft", "gkd", "minillm", "opd-continue"])
+def test_a_killed_training_goes_on_bitwise(name: str, tmp_path: Path) -> None:
+    """What comes back from the disk is enough: the moving average, the draws, the positions, the mix."""
+    _, weights, seen = trained(METHODS[name], steps=4)
+    state = TrainState(tmp_path)
+    trained(METHODS[name], steps=4, state=state, die_after=2)
+    torch.manual_seed(99)
+    _, again, rest = trained(METHODS[name], steps=4, state=state)
+    assert len(rest) == 2
+    assert all(torch.equal(weights[key], again[key]) for key in weights)
+    assert [m["loss"] for m in rest] == [m["loss"] for m in seen[2:]]
+
+
+def test_only_a_moving_average_is_carried_from_step_to_step() -> None:
+    assert isinstance(episodes(METHODS["sdft"], tiny.chat_model()), Stateful)
+    assert not any(
+        isinstance(episodes(METHODS[name], tiny.chat_model()), Stateful) for name in ("opd", "opsd")
+    )
+
+
+def test_the_moving_average_follows_each_step() -> None:
+    made, weights, _ = trained(with_dials("sdft", {"ema": 0.75}), steps=1)
+    start, name = tiny.model(seed=1).state_dict()["model.norm.weight"], "model.norm.weight"
+    followed = made.teacher.chat_model.model.get_parameter(name)
+    torch.testing.assert_close(followed, 0.75 * start + 0.25 * weights[name])
+
+
+def parts(made: Episodes, step: int = 1) -> list[Microbatch]:
+    return [part for update in made.updates(step) for part in update]
+
+
+def test_rewards_become_advantages_by_hand() -> None:
+    """Rewards 1 0 0 at the first prompt and 1 1 1 at the second: 2/3 -1/3 -1/3 and 0 0 0, on every token."""
+    given = iter([1.0, 0.0, 0.0, 1.0, 1.0, 1.0])
+    method = with_dials("rl", {"group_size": 3, "epochs": 1})
+    made = episodes(
+        method,
+        tiny.chat_model(seed=1),
+        reward=lambda *_: next(given),
+        sizes=replace(SIZES, samples_per_prompt=1),
+    )
+    rollouts = made.earn(made.write(made.draw(1)))
+    gains = [2 / 3, -1 / 3, -1 / 3, 0, 0, 0]
+    assert rollouts.rewards_B.tolist() == pytest.approx(gains)
+    assert made.metrics()["reward"] == pytest.approx(4 / 6)
+    (part,) = made.score(rollouts)
+    rows = zip(part.rollouts.rewards_B.tolist(), part.rollouts.responses(), strict=True)
+    expected = [gain for gain, answer in rows for _ in answer]
+    assert sorted(part.rollouts.rewards_B.tolist()) == pytest.approx(sorted(gains))
+    assert part.extras["advantages_N"].tolist() == pytest.approx(expected)
+    assert torch.equal(part.extras["behaviour_N"], part.rollouts.logprobs_N)
+
+
+def test_a_row_s_weight_is_that_of_its_tokens_by_hand() -> None:
+    """Answers of 2 and 3 targets, weights 1 and 0.2: (sum of the first + a fifth of the second) / 2.6."""
+    student = tiny.chat_model(seed=1)
+    pairs = [
+        Row([{"role": "user", "content": "?"}], {"response": text}) for text in ("a", "bc")
+    ]  # each with its stop token
+    alone = []
+    for pair in pairs:
+        (part,) = parts(episodes(with_dials("sft", {}), student, prompts=[], pairs=[pair]))
+        alone.append(loss_of(student, part))
+    assert [tokens for _, tokens in alone] == [2.0, 3.0]
+    made = episodes(with_dials("sft", {}), student, prompts=[], pairs=pairs, weights=[1.0, 0.2])
+    (both,) = parts(made)
+    value, tokens = loss_of(student, both)
+    assert tokens == pytest.approx(2 + 0.2 * 3)
+    assert value == pytest.approx(alone[0][0] + 0.2 * alone[1][0])
+    even = episodes(with_dials("sft", {}), student, prompts=[], pairs=pairs, weights=[1.0, 1.0])
+    assert "weights_N" not in parts(even)[0].extras
+    with pytest.raises(InputError, match="2 rows need as many weights"):
+        episodes(with_dials("sft", {}), student, prompts=[], pairs=pairs, weights=[1.0])
+
+
+def loss_of(student: ChatModel, part: Microbatch) -> tuple[float, float]:
+    with torch.no_grad():
+        found = token_loss(Objective(with_dials("sft", {}), student.stop_ids))(student.model, part)
+    return float(found.value), found.tokens
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_weights_reach_the_objective_whatever_the_method(name: str) -> None:
+    """Every counted token of a row has the row's weight, wherever its microbatch put it."""
+    weights = [1.0, 0.2, 0.5, 0.25, 0.75] * 2
+    made = episodes(METHODS[name], tiny.chat_model(seed=1), weights=weights)
+    for part in (part for step in (1, 2) for part in parts(made, step)):
+        rows = part.rollouts.index_B[part.rollouts.rows_N].tolist()
+        assert part.extras["weights_N"].tolist() == pytest.approx([weights[row] for row in rows])
+
+
+def test_a_reward_reads_the_answer_and_its_row() -> None:
+    seen: list[tuple[str, dict[str, Any]]] = []
+
+    def judge(response: str, item: dict[str, Any]) -> float:
+        seen.append((response, item))
+        return 1.0
+
+    made = episodes(METHODS["rft"], tiny.chat_model(seed=1), reward=judge)
+    kept = made.write(made.draw(1))
+    assert len(kept) == len(seen) == 8 and made.metrics()["kept_share"] == 1.0
+    rows, answers = kept.index_B.tolist(), [made.student.text(answer) for answer in kept.responses()]
+    asked = [PROMPTS[row].messages[-1]["content"] for row in rows]
+    items = [{**PROMPTS[row].fields, "prompt": text} for row, text in zip(rows, asked, strict=True)]
+    assert seen == list(zip(answers, items, strict=True))
+
+
+def test_where_nothing_is_kept_nothing_is_learned() -> None:
+    made = episodes(METHODS["rft"], tiny.chat_model(seed=1), reward=lambda *_: 0.0)
+    assert list(made.updates(1)) == []
+    assert made.metrics()["kept_share"] == 0.0 and made.metrics()["reward"] == 0.0
+    scoring = replace(METHODS["rft"], signal="forward_kl", teacher="base")
+    assert list(episodes(scoring, tiny.chat_model(seed=1), reward=lambda *_: 0.0).updates(1)) == []
+
+
+def test_each_microbatch_has_what_its_method_asks() -> None:
+    wanted = {
+        "sft": set(),
+        "asft": {"anchor"},
+        "seqkd": set(),
+        "opd-continue": set(),
+        "rft": {"behaviour_N"},
+        "opd": {"scores", "behaviour_N"},
+        "gkd": {"scores", "behaviour_N"},
+        "rl": {"behaviour_N", "advantages_N"},
+        "opd-reward": {"scores", "behaviour_N", "advantages_N"},
+    }
+    for name, extras in wanted.items():
+        assert all(
+            set(part.extras) == extras for part in parts(episodes(METHODS[name], tiny.chat_model(seed=1)))
+        )
+
+
+def test_several_epochs_go_over_the_same_microbatches() -> None:
+    method = with_dials("opd-sampled", {"epochs": 3, "minibatches": 2})
+    updates = list(
+        episodes(method, tiny.chat_model(seed=1), sizes=replace(SIZES, microbatch_tokens=1)).updates(1)
+    )
+    assert [len(update) for update in updates] == [2, 2] * 3
+    assert updates[0] == updates[2] == updates[4]
+    assert list(minibatches([], 2)) == []
+
+
+def test_draws_take_every_row_once_before_any_again() -> None:
+    pool = range(10, 15)
+    rows = [row for step in (1, 2, 3, 4, 5) for row in drawn(pool, 2, step, "s")]
+    assert sorted(rows[:5]) == sorted(rows[5:]) == list(pool)
+    assert rows[:5] != rows[5:]
+    assert rows == [row for step in (1, 2, 3, 4, 5) for row in drawn(pool, 2, step, "s")]
+    assert sorted(drawn(pool, 99, 7, "s")) == list(pool)
+    assert drawn([], 3, 1, "s") == []
+
+
+def test_a_step_depends_on_its_seed_and_number_alone() -> None:
+    def tokens(made: Episodes, step: int) -> list[list[int]]:
+        return [row for part in parts(made, step) for row in part.rollouts.tokens_BT.tolist()]
+
+    student = tiny.chat_model(seed=1)
+    one, other = episodes(METHODS["opd"], student), episodes(METHODS["opd"], student)
+    tokens(one, 1)
+    assert tokens(one, 2) == tokens(other, 2)
+    assert tokens(other, 2) != tokens(other, 3)
+    assert tokens(other, 2) != tokens(episodes(METHODS["opd"], student, seed=5), 2)
+
+
+LACKS = [
+    ("opd", {"teacher": None}, "needs a teacher"),
+    ("rl", {"reward": None}, "needs a reward"),
+    ("asft", {"anchor": None}, "needs an anchor"),
+    ("opcd", {"context": None}, "needs system to show"),
+    ("sft", {"pairs": []}, "needs pairs"),
+    ("gkd", {"pairs": [Row(PROMPTS[0].messages)]}, "needs pairs"),
+    ("opd", {"prompts": []}, "needs prompts"),
+    ("opcd", {"context": Context("system")}, "nothing to show"),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "message"), LACKS)
+def test_what_is_missing_is_said_before_the_work(name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        episodes(METHODS[name], tiny.chat_model(), **changes)
+
+
+def test_data_alone_need_no_prompts() -> None:
+    (part,) = parts(episodes(METHODS["sft"], tiny.chat_model(), prompts=[]))
+    assert len(part.rollouts) == 4
+
+
+def test_teachers_scores_fit_the_tokens_whatever_they_saw() -> None:
+    """With a context, the scores of a token are the teacher's after its own prompt."""
+    student = tiny.chat_model(seed=1)
+    made = episodes(METHODS["opsd"], student, sizes=replace(SIZES, microbatch_tokens=60))
+    for part in parts(made):
+        scores = part.extras["scores"]
+        found = scores.head(scores.hidden_ND).log_softmax(-1)
+        torch.testing.assert_close(found, torch.cat(list(read_alone(made, part))), atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def read_alone(made: Episodes, part: Microbatch) -> Iterator[torch.Tensor]:
+    for row, answer in zip(part.rollouts.index_B.tolist(), part.rollouts.responses(), strict=True):
+        ids = made.views.teacher(row)
+        logits = made.teacher.chat_model.model(torch.tensor([ids + answer])).logits[0]
+        yield logits[len(ids) - 1 : -1].log_softmax(-1)

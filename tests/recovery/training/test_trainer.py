@@ -1,0 +1,416 @@
+"""The training loop: the same numbers after a kill, the same gradient however it is cut, and no step on
+NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from recovery.batches.rollouts import Rollouts
+from recovery.errors import InputError, NonFiniteLoss
+from recovery.methods import table
+from recovery.models.chat_model import ChatModel
+from recovery.models.loading import LoraSpec, add_lora
+from recovery.objective.objective import Loss, Objective
+from recovery.sampling.in_process import InProcessSampler
+from recovery.sampling.protocol import SamplingParams
+from recovery.storage.checkpoints import TrainState
+from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, SelfTeacher, Teacher, scored
+from recovery.training.config import TrainConfig, lr_at
+from recovery.training.trainer import TrainReport, step_seed, token_loss, train
+from recovery.training.updater import Microbatch
+from tests.support import tiny
+
+CONFIG = TrainConfig(steps=6, learning_rate=1e-3, warmup_steps=2, weight_decay=0.01, seed=5, save_every=1)
+TIMES = {"tokens_per_second", "step_seconds", "eta_seconds", "batch_seconds"}
+
+
+def dialogues(n: int, seed: int) -> list[tuple[list[int], list[bool]]]:
+    draw = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(3, 24, (n,), generator=draw).tolist()
+    return [
+        (torch.randint(0, 250, (k,), generator=draw).tolist(), [i > 1 for i in range(k)]) for k in lengths
+    ]
+
+
+class Texts:
+    """Eight documents a step, in `parts` microbatches."""
+
+    def __init__(self, parts: int = 1) -> None:
+        self.parts = parts
+
+    def updates(self, step: int) -> Iterable[Sequence[Microbatch]]:
+        rows = dialogues(8, seed=step)
+        size = len(rows) // self.parts
+        chunks = [rows[i : i + size] for i in range(0, len(rows), size)]
+        yield [Microbatch(Rollouts.from_dialogues(chunk, pad_id=258)) for chunk in chunks]
+
+
+class OnPolicy:
+    """Samples from the student as it is now, has a teacher score, and trains twice on it."""
+
+    def __init__(self, student: ChatModel, teacher: Teacher, seed: int) -> None:
+        self.sampler, self.teacher, self.seed = InProcessSampler(student), teacher, seed
+
+    def updates(self, step: int) -> Iterable[Sequence[Microbatch]]:
+        params = SamplingParams(max_new_tokens=12, seed=step_seed(self.seed, step))
+        rollouts = self.sampler.sample([[65 + i, 66] for i in range(6)], params)
+        for _ in range(2):
+            parts = scored(self.teacher, rollouts, max_tokens=40)
+            yield [
+                Microbatch(part, {"scores": scores, "behaviour_N": part.logprobs_N}) for part, scores in parts
+            ]
+
+    def metrics(self) -> dict[str, float]:
+        return {"response_tokens": 12.0}
+
+
+class Averaging(OnPolicy):
+    """The same with a teacher that follows the student."""
+
+    teacher: SelfTeacher
+
+    def updates(self, step: int) -> Iterable[Sequence[Microbatch]]:
+        self.teacher.follow()
+        yield from super().updates(step)
+
+    def state_tensors(self) -> dict[str, torch.Tensor]:
+        return self.teacher.state_tensors()
+
+    def load_state_tensors(self, tensors: dict[str, torch.Tensor]) -> None:
+        self.teacher.load_state_tensors(tensors)
+
+
+LABELS = token_loss(Objective(table.get("sft")))
+
+
+def texts_case() -> tuple:
+    return tiny.chat_model(), Texts(2), LABELS
+
+
+def on_policy_case() -> tuple:
+    student = tiny.chat_model(seed=1)
+    return (
+        student,
+        OnPolicy(student, CheckpointTeacher(tiny.chat_model()), 9),
+        token_loss(Objective(table.get("opd"))),
+    )
+
+
+def lora_case() -> tuple:
+    student = add_lora(tiny.chat_model(), LoraSpec(rank=4, dropout=0.1))
+    with torch.no_grad():
+        for name, parameter in student.model.named_parameters():
+            if "lora_B" in name:
+                parameter.normal_(std=0.1, generator=torch.Generator().manual_seed(len(name)))
+    loss = token_loss(Objective(table.get("opd-sampled"), (257, 258)))
+    return student, OnPolicy(student, AdapterOffTeacher(student), 9), loss
+
+
+def average_case() -> tuple:
+    student = tiny.chat_model()
+    teacher = SelfTeacher(student, decay=0.5)
+    torch.nn.init.normal_(student.model.lm_head.weight, generator=torch.Generator().manual_seed(1))
+    return student, Averaging(student, teacher, 9), token_loss(Objective(table.get("opd")))
+
+
+def trained(
+    case: tuple, state: TrainState | None, die_after: int | None = None
+) -> tuple[dict, list[dict], TrainReport]:
+    """Weights, metrics without times, report; `die_after` is a kill between two steps."""
+    chat_model, batches, loss = case
+    seen: list[dict[str, float]] = []
+
+    def on_state(step: int) -> None:
+        if step == die_after:
+            raise KeyboardInterrupt
+
+    report = None
+    try:
+        report = train(
+            chat_model,
+            batches,
+            loss,
+            CONFIG,
+            state=state,
+            on_state=on_state,
+            on_metrics=lambda step, metrics: seen.append({"step": step, **metrics}),
+        )
+    except KeyboardInterrupt:
+        assert die_after
+    weights = {name: p.detach().clone() for name, p in chat_model.model.named_parameters()}
+    return weights, [{k: v for k, v in m.items() if k not in TIMES} for m in seen], report
+
+
+CASES = {"texts": texts_case, "on-policy": on_policy_case, "lora": lora_case, "moving average": average_case}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_killed_training_goes_on_bitwise(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    weights, metrics, report = trained(CASES[name](), None)
+    state = TrainState(tmp_path)
+    trained(CASES[name](), state, die_after=3)
+    torch.manual_seed(2)
+    again, rest, resumed = trained(CASES[name](), state)
+    assert [m["step"] for m in rest] == [4, 5, 6]
+    assert metrics[3:] == rest
+    assert all(torch.equal(weights[k], again[k]) for k in weights)
+    assert (resumed.steps, resumed.tokens, resumed.stopped) == (report.steps, report.tokens, None)
+    start = dict(CASES[name]()[0].model.named_parameters())
+    assert any(not torch.equal(weights[k], start[k]) for k in weights)
+
+
+@pytest.mark.parametrize("parts", [2, 4, 8])
+def test_microbatches_change_nothing(parts: int) -> None:
+    """Rows of different lengths: only the global token count gives one gradient for every cut."""
+    whole, cut = tiny.chat_model(), tiny.chat_model()
+    config = replace(CONFIG, steps=1, save_every=0)
+    seen: list[dict[str, float]] = []
+    for model, n in ((whole, 1), (cut, parts)):
+        train(model, Texts(n), LABELS, config, on_metrics=lambda _, metrics: seen.append(metrics))
+    for name in ("loss", "grad_norm", "tokens", "entropy"):
+        assert seen[0][name] == pytest.approx(seen[1][name], rel=1e-5)
+    for a, b in zip(whole.model.parameters(), cut.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=2e-6, rtol=0)
+
+
+def test_the_gradient_is_that_of_the_mean_over_all_tokens() -> None:
+    chat_model = tiny.chat_model()
+    microbatches = next(iter(Texts(4).updates(1)))
+    rows = [part.rollouts for part in microbatches]
+    total = sum(len(r.tokens_N) for r in rows)
+    mean = sum(LABELS(chat_model.model, Microbatch(r)).value for r in rows) / total
+    mean.backward()
+    norm = math.sqrt(sum(float(p.grad.square().sum()) for p in chat_model.model.parameters()))
+    seen: list[dict[str, float]] = []
+    config = replace(CONFIG, steps=1, save_every=0)
+    train(chat_model, Texts(4), LABELS, config, on_metrics=lambda _, metrics: seen.append(metrics))
+    assert seen[0]["grad_norm"] == pytest.approx(norm, rel=1e-5)
+    assert seen[0]["loss"] == pytest.approx(mean.item(), rel=1e-5)
+
+
+def bad_at(step: int, value: float):
+    """A loss function that turns non-finite at the `step`-th call."""
+    calls = iter(range(1, 1000))
+
+    def loss(model, microbatch: Microbatch) -> Loss:
+        good = LABELS(model, microbatch)
+        return replace(good, value=good.value * value) if next(calls) == step else good
+
+    return loss
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_non_finite_loss_stops_before_its_update(value: float, tmp_path: Path) -> None:
+    good, config = tiny.chat_model(), replace(CONFIG, schedule="constant", save_every=0)
+    train(good, Texts(), LABELS, replace(config, steps=2))
+    bad, state, steps = tiny.chat_model(), TrainState(tmp_path), []
+    with pytest.raises(NonFiniteLoss, match=r"step 3: the loss is (nan|inf).*lower the learning rate"):
+        train(
+            bad, Texts(), bad_at(3, value), config, state=state, on_metrics=lambda step, _: steps.append(step)
+        )
+    assert steps == [1, 2]
+    for a, b in zip(good.model.parameters(), bad.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    kept, tensors, _ = state.load()
+    assert kept == 2
+    assert torch.equal(tensors["weights.model.norm.weight"], good.model.model.norm.weight)
+
+
+def test_training_goes_on_from_the_state_kept_before_a_non_finite_loss(tmp_path: Path) -> None:
+    config, whole, state = replace(CONFIG, save_every=0), tiny.chat_model(), TrainState(tmp_path)
+    train(whole, Texts(), LABELS, config)
+    halted = tiny.chat_model()
+    with pytest.raises(NonFiniteLoss):
+        train(halted, Texts(), bad_at(4, math.nan), config, state=state)
+    train(halted, Texts(), LABELS, config, state=state)
+    assert all(
+        torch.equal(a, b) for a, b in zip(whole.model.parameters(), halted.model.parameters(), strict=True)
+    )
+
+
+def test_an_update_without_tokens_changes_nothing() -> None:
+    class Silent:
+        def updates(self, step: int) -> Iterable[Sequence[Microbatch]]:
+            yield [Microbatch(Rollouts.from_dialogues([([1, 2, 3], [False] * 3)], pad_id=258))]
+
+    chat_model = tiny.chat_model()
+    before = [p.clone() for p in chat_model.model.parameters()]
+    seen: list[dict[str, float]] = []
+    train(chat_model, Silent(), LABELS, replace(CONFIG, steps=2), on_metrics=lambda _, m: seen.append(m))
+    assert all(torch.equal(a, b) for a, b in zip(before, chat_model.model.parameters(), strict=True))
+    assert seen[0]["loss"] == 0
+    assert seen[0]["tokens"] == 0
+
+
+def test_bf16_weights_follow_steps_too_small_for_them() -> None:
+    """bf16 keeps 8 bits: 5e-5 on a weight near 0.2 rounds away unless an fp32 copy adds the steps up."""
+    chat_model = tiny.chat_model()
+    chat_model.model.to(torch.bfloat16)
+    before = chat_model.model.model.embed_tokens.weight.detach().clone()
+    config = TrainConfig(steps=30, learning_rate=5e-5, schedule="constant")
+    rows = [Microbatch(Rollouts.from_dialogues(dialogues(2, 0), pad_id=258))]
+
+    class Same:
+        def updates(self, step: int) -> Iterable[Sequence[Microbatch]]:
+            yield rows
+
+    train(chat_model, Same(), LABELS, config)
+    moved = (chat_model.model.model.embed_tokens.weight - before).abs()
+    large = before.abs() > 0.1
+    assert (moved[large] > 0).float().mean() > 0.1
+    assert chat_model.model.dtype == torch.bfloat16
+
+
+def test_training_learns() -> None:
+    losses: list[float] = []
+
+    class Same:
+        def updates(self, step: int) -> Iterable[Sequence[Microbatch]]:
+            yield from Texts().updates(1)
+
+    config = TrainConfig(steps=15, learning_rate=1e-2, clip_norm=0)
+    train(tiny.chat_model(), Same(), LABELS, config, on_metrics=lambda _, m: losses.append(m["loss"]))
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_distillation_lowers_the_divergence() -> None:
+    student, batches, loss = on_policy_case()
+    seen: list[float] = []
+    config = TrainConfig(steps=8, learning_rate=5e-3)
+    train(student, batches, loss, config, on_metrics=lambda _, m: seen.append(m["reverse_kl"]))
+    assert seen[-1] < 0.8 * seen[0]
+
+
+def test_stopping_saves_and_says_why(tmp_path: Path) -> None:
+    state, saved = TrainState(tmp_path), []
+    report = train(
+        tiny.chat_model(),
+        Texts(),
+        LABELS,
+        replace(CONFIG, save_every=0),
+        state=state,
+        on_state=saved.append,
+        should_stop=lambda step, metrics: "good enough" if step == 2 and metrics["loss"] else None,
+    )
+    assert (report.steps, report.stopped, saved) == (2, "good enough", [2])
+    assert state.load()[0] == 2
+    again = train(tiny.chat_model(), Texts(), LABELS, replace(CONFIG, save_every=0), state=state)
+    assert (again.steps, again.stopped) == (2, "good enough")  # killed before it was published: no further
+
+
+def test_states_are_saved_when_asked(tmp_path: Path) -> None:
+    saved: list[int] = []
+    train(
+        tiny.chat_model(),
+        Texts(),
+        LABELS,
+        replace(CONFIG, steps=5, save_every=2),
+        state=TrainState(tmp_path),
+        on_state=saved.append,
+    )
+    assert saved == [2, 4, 5]
+
+
+def test_a_finished_training_is_not_repeated(tmp_path: Path) -> None:
+    state = TrainState(tmp_path)
+    first = train(tiny.chat_model(), Texts(), LABELS, CONFIG, state=state)
+    again = train(
+        tiny.chat_model(),
+        Texts(),
+        LABELS,
+        CONFIG,
+        state=state,
+        on_metrics=lambda *_: pytest.fail("a step was repeated"),
+    )
+    assert (again.steps, again.tokens) == (first.steps, first.tokens)
+
+
+def test_a_state_of_other_settings_or_weights_is_refused(tmp_path: Path) -> None:
+    state = TrainState(tmp_path)
+    train(tiny.chat_model(), Texts(), LABELS, CONFIG, state=state)
+    with pytest.raises(InputError, match=r"learning_rate 0\.001, not 0.002: resume with the same settings"):
+        train(tiny.chat_model(), Texts(), LABELS, replace(CONFIG, learning_rate=2e-3), state=state)
+    with pytest.raises(InputError, match="other weights"):
+        train(add_lora(tiny.chat_model(), LoraSpec(rank=2)), Texts(), LABELS, CONFIG, state=state)
+
+
+def test_a_frozen_model_is_refused() -> None:
+    chat_model = tiny.chat_model()
+    chat_model.model.requires_grad_(False)
+    with pytest.raises(InputError, match="no trainable weights"):
+        train(chat_model, Texts(), LABELS, CONFIG)
+
+
+def test_metrics_that_nobody_can_take_do_not_stop_training(caplog: pytest.LogCaptureFixture) -> None:
+    def on_metrics(step: int, metrics: dict[str, float]) -> None:
+        raise OSError("disk full")
+
+    report = train(tiny.chat_model(), Texts(), LABELS, replace(CONFIG, steps=3), on_metrics=on_metrics)
+    assert report.steps == 3
+    assert [record.message for record in caplog.records] == [
+        "step 1: its metrics were not taken (OSError: disk full)"
+    ]
+
+
+def test_every_step_reports() -> None:
+    student, batches, loss = on_policy_case()
+    seen: list[dict[str, float]] = []
+    train(
+        student, batches, loss, replace(CONFIG, steps=2), on_metrics=lambda _, metrics: seen.append(metrics)
+    )
+    wanted = TIMES | {
+        "loss",
+        "lr",
+        "grad_norm",
+        "tokens",
+        "reverse_kl",
+        "entropy",
+        "sampler_gap_max",
+        "response_tokens",
+    }
+    assert wanted <= seen[0].keys()
+    assert 0 < seen[0]["tokens"] <= 2 * 12 * 6
+    assert seen[0]["sampler_gap_max"] >= seen[0]["sampler_gap"] >= 0
+    assert seen[0]["eta_seconds"] == pytest.approx(seen[0]["step_seconds"])
+    assert seen[0]["tokens_per_second"] == pytest.approx(seen[0]["tokens"] / seen[0]["step_seconds"])
+
+
+def test_learning_rates_by_hand() -> None:
+    config = TrainConfig(steps=10, learning_rate=1.0, warmup_steps=2, final_lr_fraction=0.2)
+    rate = partial(lr_at, config=config)
+    assert [rate(1), rate(2)] == [0.5, 1.0]
+    assert rate(3) == 1.0
+    assert rate(7) == pytest.approx(0.2 + 0.8 * 0.5)
+    assert rate(10) == pytest.approx(0.2 + 0.8 * 0.0380602337)  # (1 + cos(pi * 7 / 8)) / 2
+    linear = replace(config, schedule="linear")
+    assert [lr_at(5, linear), lr_at(10, linear)] == pytest.approx([0.8, 0.3])
+    assert lr_at(9, replace(config, schedule="constant")) == 1.0
+
+
+def test_step_seeds_differ() -> None:
+    assert len({step_seed(seed, step) for seed in range(30) for step in range(30)}) == 900
+    assert step_seed(3, 4) == step_seed(3, 4) < 2**56
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"steps": -1},
+        {"learning_rate": 0.0},
+        {"learning_rate": math.nan},
+        {"schedule": "step"},
+        {"clip_norm": -1},
+    ],
+)
+def test_bad_settings(bad: dict) -> None:
+    with pytest.raises(InputError, match=f"training: {next(iter(bad))} is "):
+        TrainConfig(**{"steps": 1, "learning_rate": 1e-3, **bad})

@@ -1,0 +1,1 @@
+"""What several tests share: tiny models, fakes, hostile inputs, a browser."""

@@ -1,0 +1,189 @@
+"""An engine without vLLM: a tiny model of its own behind the Engine protocol, or behind vLLM's HTTP paths.
+
+It does everything right until it is told to die, to hang, or to forget what it was given.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recovery.batches.rollouts import Rollouts
+from recovery.engines.protocol import Heard, OnProgress, Written
+from recovery.engines.vllm_local import _tensors_in
+from recovery.errors import EngineLost
+from recovery.models.chat_model import ChatModel
+from recovery.models.loading import unwrap
+from recovery.sampling.in_process import InProcessSampler
+from recovery.sampling.protocol import SamplingParams
+from recovery.teachers.teachers import CheckpointTeacher
+
+
+class TinyEngine:
+    """`fault` is what goes wrong from now on; reviving mends it unless it is `forever`."""
+
+    name = "tiny engine"
+
+    def __init__(self, origin: ChatModel, fault: str = "", *, forever: bool = False) -> None:
+        self.chat_model = copy.copy(origin)
+        self.chat_model.model = copy.deepcopy(origin.model)
+        self.initial = copy.deepcopy(origin.model.state_dict())
+        self.fault, self.forever, self.revived = fault, forever, 0
+        self.given = self.before = self.initial
+
+    def write(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        stop_ids: Sequence[int],
+        on_progress: OnProgress | None = None,
+    ) -> list[Written]:
+        if self.fault == "dies":
+            raise EngineLost("connection refused")
+        self.chat_model.stop_ids = tuple(stop_ids)
+        found = InProcessSampler(self.chat_model).sample(prompts, params)
+        rows = zip(found.responses(), found.logprobs_BT, found.mask_BT, strict=True)
+        return [Written(answer, logprobs[mask].tolist()) for answer, logprobs, mask in rows]
+
+    def read(self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int) -> list[list[Heard]]:
+        rows = [
+            (tokens, [i >= start for i in range(len(tokens))])
+            for tokens, start in zip(sequences, starts, strict=True)
+        ]
+        rollouts = Rollouts.from_dialogues(rows, self.chat_model.pad_id)
+        scores = CheckpointTeacher(self.chat_model, "topk", max(k, 1)).score(rollouts)
+        found: list[list[Heard]] = [[] for _ in sequences]
+        columns = (scores.sampled_logprobs_N, scores.ids_NK, scores.logprobs_NK)
+        for row, own, ids, top in zip(rollouts.rows_N.tolist(), *[c.tolist() for c in columns], strict=True):
+            found[row].append(Heard(own, ids[:k], top[:k]))
+        return found
+
+    def take(self, student: ChatModel) -> None:
+        self.load({name: tensor.detach().clone() for name, tensor in student.model.state_dict().items()})
+
+    def load(self, tensors: dict[str, Any]) -> None:
+        if any(not torch.equal(tensor, self.given[name]) for name, tensor in tensors.items()):
+            self.before, self.given = self.given, tensors
+        if self.fault == "forgets":  # says yes and does nothing
+            return
+        if self.fault == "falls back":  # to what it was started with
+            tensors = self.initial
+        if self.fault == "is late":  # holds the weights of the update before
+            tensors = self.before
+        if self.fault == "loses a layer":
+            tensors = {name: tensor for name, tensor in tensors.items() if "layers.1.mlp" not in name}
+        self.chat_model.model.load_state_dict(tensors, strict=False)
+
+    def revive(self) -> None:
+        self.revived += 1
+        if not self.forever:
+            self.fault = ""
+        self.chat_model.model.load_state_dict(self.initial)
+
+    def close(self) -> None:
+        pass
+
+
+class FakeServer(ThreadingHTTPServer):
+    """vLLM's paths over a TinyEngine. `fault`: hangs, fails, retokenises, takes no weights."""
+
+    daemon_threads = True
+    request_queue_size = 256  # of five, the default, a busy machine refuses some of many who ask at once
+
+    def __init__(self, engine: TinyEngine, port: int = 0) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.engine, self.fault, self.lock = engine, "", threading.Lock()
+        self.served: list[dict[str, Any]] = []
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever asked has stopped waiting."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if self.fault == "hangs":
+            time.sleep(30)
+        if self.fault == "fails":
+            return 500, {"error": "EngineCore encountered an issue"}
+        if path == "/v1/models":
+            return 200, {"data": [{"id": "tiny"}]}
+        if path == "/v1/completions":
+            with self.lock:
+                return 200, {"choices": [self.complete(body)]}
+        if path == "/collective_rpc" and self.fault != "takes no weights":
+            self.engine.load(dict(_tensors_in(Path(body["kwargs"]["directory"]))))
+            return 200, {"results": [None]}
+        return (200, {}) if path in ("/health", "/reset_prefix_cache") else (404, {"detail": "Not Found"})
+
+    def complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.served.append(body)
+        prompt = body["prompt"]
+        echo = prompt[:-1] if self.fault == "retokenises" else prompt
+        if "prompt_logprobs" in body:
+            (heard,) = self.engine.read([prompt], [1], body["prompt_logprobs"])
+            return {"prompt_token_ids": echo, "prompt_logprobs": [None, *map(_entries, heard, prompt[1:])]}
+        params = SamplingParams(body["max_tokens"], body["temperature"], body["seed"])
+        (written,) = self.engine.write([prompt], params, body["stop_token_ids"])
+        logprobs = {"token_logprobs": written.logprobs}
+        return {"prompt_token_ids": echo, "token_ids": written.tokens, "logprobs": logprobs}
+
+
+def _entries(heard: Heard, token: int) -> dict[str, Any]:
+    """As vLLM sends them: the token itself first, then the likeliest with their ranks."""
+    entries = {str(token): {"logprob": heard.logprob, "rank": len(heard.ids) + 7}}
+    for rank, (name, logprob) in enumerate(zip(heard.ids, heard.logprobs, strict=True), 1):
+        entries[str(name)] = {"logprob": logprob, "rank": rank}
+    return entries
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeServer
+
+    def do_POST(self) -> None:
+        self.reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def do_GET(self) -> None:
+        self.reply({})
+
+    def reply(self, body: dict[str, Any]) -> None:
+        code, answer = self.server.answer(self.path, body)
+        raw = json.dumps(answer).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(raw)))
+        self.end_headers()
+        self.wfile.write(raw)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@contextmanager
+def serving(engine: TinyEngine, port: int = 0) -> Iterator[FakeServer]:
+    server = FakeServer(engine, port)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def step(student: ChatModel, size: float) -> None:
+    """Something like an optimizer step."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in unwrap(student.model).parameters():
+            if parameter.requires_grad:
+                parameter.add_(torch.randn(parameter.shape, generator=generator) * size)

@@ -1,0 +1,119 @@
+"""Trainings in several processes for test_parallel.py: `two.py FOLDER CASE:HOW:DIE_AFTER ...` by torchrun."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pipelines.distillation.prompts import Prompt
+from recovery import distributed
+from recovery.batches.rollouts import Rollouts
+from recovery.forward import varlen
+from recovery.methods import table
+from recovery.models import loading
+from recovery.models.chat_model import ChatModel
+from recovery.models.loading import LoraSpec, add_lora
+from recovery.objective.objective import Objective
+from recovery.sampling.in_process import InProcessSampler
+from recovery.storage.checkpoints import TrainState
+from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
+from recovery.training.config import TrainConfig
+from recovery.training.step_data import Episodes, Sizes
+from recovery.training.trainer import token_loss, train
+from recovery.training.updater import Microbatch
+from tests.support import tiny
+
+CONFIG = TrainConfig(steps=3, learning_rate=1e-3, weight_decay=0.01, seed=5, save_every=1)
+SEEN = ("loss", "grad_norm", "tokens", "entropy")
+
+
+class Texts:
+    """Seven documents a step, one to a microbatch: an odd number for two processes."""
+
+    def updates(self, step: int) -> Iterable[Sequence[Microbatch]]:
+        draw = torch.Generator().manual_seed(step)
+        lengths = torch.randint(3, 24, (7,), generator=draw).tolist()
+        rows = [
+            (torch.randint(0, 250, (n,), generator=draw).tolist(), [i > 1 for i in range(n)]) for n in lengths
+        ]
+        yield [Microbatch(Rollouts.from_dialogues([row], pad_id=258)) for row in rows]
+
+
+def read_alone(student: ChatModel, batches: Sequence[Microbatch]) -> None:
+    """The first process looks at an answer, the others do not: none may wait for that."""
+    if distributed.rank() == 0:
+        with torch.no_grad():
+            loading.hidden_states(student.model, batches[0].rollouts.tokens_BT)
+
+
+def case(name: str) -> tuple[ChatModel, Any, Any]:
+    kind, _, lora = name.partition("-")
+    student = tiny.chat_model(seed=1, tie_word_embeddings=kind != "texts")
+    varlen.use_flat(student.model)  # as of every model that is loaded
+    if lora:
+        add_lora(student, LoraSpec(rank=4))
+    if kind == "texts":
+        return student, Texts(), token_loss(Objective(table.get("sft")))
+    method = table.with_dials("opd", {"minibatches": "2"})
+    teacher = AdapterOffTeacher(student) if lora else CheckpointTeacher(tiny.chat_model())
+    items = [Prompt([{"role": "user", "content": f"say {i}"}]) for i in range(9)]
+    sizes = Sizes(prompts_per_step=6, max_new_tokens=8, microbatch_tokens=64)
+    episodes = Episodes(
+        student,
+        InProcessSampler(student),
+        teacher,
+        method,
+        items,
+        sizes,
+        seed=3,
+        on_scored=lambda step, batches: read_alone(student, batches),
+    )
+    return student, episodes, token_loss(Objective(method, student.stop_ids))
+
+
+def run(name: str, folder: Path, die_after: int, sharded: bool) -> None:
+    """One training; with `die_after`, the first process kills itself once that step's state is saved."""
+    student, batches, loss = case(name)
+    seen: list[dict[str, float]] = []
+
+    def on_metrics(step: int, values: dict[str, float]) -> None:
+        assert distributed.rank() == 0, "only the first process reports"
+        seen.append({"step": step} | {name: values[name] for name in SEEN})
+
+    def on_state(step: int) -> None:
+        if step == die_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    train(
+        student,
+        batches,
+        loss,
+        replace(CONFIG, shard=sharded),
+        state=TrainState(folder / "state"),
+        on_metrics=on_metrics,
+        on_state=on_state,
+    )
+    if distributed.rank() == 0:
+        loading.save(student, folder / "model")
+        (folder / "seen.json").write_text(json.dumps(seen), encoding="utf-8")
+
+
+def main(root: Path, wanted: list[str]) -> None:
+    torch.set_num_threads(1)
+    torch.set_flush_denormal(True)
+    distributed.start()
+    for one in wanted:
+        name, how, die_after = one.split(":")
+        run(name, root / f"{name}-{how}", int(die_after), how.startswith("shard"))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
