@@ -355,14 +355,14 @@ def divergence(case: Case, student: ChatModel) -> float:
 def shipped(steps: int, batch: int) -> Case:
     """The shipped model teaches itself after a little training on documents: what the demo does."""
     from pipelines.config.settings import MidtrainConfig, parse, preset_text
-    from pipelines.midtrain import MixedTokens, document_end
+    from pipelines.corpus.mixed_tokens import MixedTokens
 
     path = str(resources.files("pipelines") / "microworld" / "checkpoint")
     teacher, start = (loading.load(ModelSpec(path)) for _ in range(2))
     settings: MidtrainConfig = parse(preset_text("microworld"), "preset").midtrain
     texts = [text for _, text in people.documents(people.new_people(SEED, 1), random.Random(SEED))]
     documents = [
-        ([*start.text_ids(text), document_end(start)], [True] * (len(start.text_ids(text)) + 1))
+        ([*start.text_ids(text), start.document_end], [True] * (len(start.text_ids(text)) + 1))
         for text in texts
     ]
     batches = MixedTokens({"new": documents}, settings, start.pad_id, SEED)

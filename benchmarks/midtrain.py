@@ -19,8 +19,8 @@ import torch
 from benchmarks.common import OURS, PLAIN, Machine, Report, Side, alternate, median, run
 from benchmarks.work import Work
 from pipelines.config.settings import MidtrainConfig, parse, preset_text
+from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.microworld import people
-from pipelines.midtrain import MixedTokens, document_end
 from recovery.methods.table import get
 from recovery.models import loading
 from recovery.models.chat_model import ChatModel
@@ -70,7 +70,7 @@ def work() -> tuple[ChatModel, list[list[int]], MidtrainConfig]:
     """The model, the documents as tokens, and how the demo reads them."""
     chat = loading.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
     texts = [text for _, text in people.documents(people.new_people(0, 1), random.Random(0))]
-    documents = [[*chat.text_ids(text), document_end(chat)] for text in texts]
+    documents = [[*chat.text_ids(text), chat.document_end] for text in texts]
     return chat, documents, parse(preset_text("microworld"), "preset").midtrain
 
 

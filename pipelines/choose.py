@@ -19,7 +19,8 @@ from evals.scores import Item, cluster
 from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
 from pipelines.config.settings import EvalConfig, override
 from pipelines.distill import distill
-from pipelines.evaluate import evaluate, ifeval_path, recorded_items
+from pipelines.distillation.leaks import ifeval_path
+from pipelines.evaluate import evaluate, recorded_items
 from pipelines.merge import merge
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pipelines.config.jobs import DistillJob, Kind, MergeJob
 from pipelines.config.settings import DistillConfig
 from pipelines.distillation import engine_places, inputs
-from pipelines.distillation.prompts import Prompt, drop_leaks
-from pipelines.evaluate import evaluation_prompts
+from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
+from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge import guards
 from pipelines.merge import merged
 from pipelines.runs import training_run
@@ -67,8 +67,8 @@ def _refuse_engines_of_several(settings: DistillConfig) -> None:
 def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engine_places.Engines) -> Result:
     from pipelines.distillation import early_stop
     from pipelines.knowledge import rehearsal as rehearsed
-    from recovery import distributed
     from recovery.engines.lookahead import Ahead
+    from recovery.sampling.split import SplitSampler
     from recovery.training.step_data import Episodes, Sizes
 
     method, settings = _method(job.settings), job.settings
@@ -82,7 +82,7 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engine_pla
     data, found = guards.guard(job, data, known, stage)
     place = settings.sampler if engine_places.student_writes(method) else engine_places.INPROCESS
     alone = started.sampler(place, student, parent, follow=True)
-    sampler = distributed.SplitSampler.of(alone, student.pad_id)
+    sampler = SplitSampler.of(alone, student.pad_id)
     episodes = Episodes(
         student,
         sampler,

@@ -9,8 +9,8 @@ from db import queries
 from evals import drift as measures
 from pipelines.config.jobs import DriftJob
 from pipelines.corpus import documents
+from pipelines.corpus.kept_texts import KEPT_TEXTS
 from pipelines.distillation.prompts import read_prompts
-from pipelines.midtrain import KEPT_TEXTS
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 

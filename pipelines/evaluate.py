@@ -12,10 +12,11 @@ from evals.scores import Item, ModelCalls
 from pipelines.config.jobs import EvalJob
 from pipelines.config.settings import EvalConfig
 from pipelines.distillation.engine_places import Engines, check_place
+from pipelines.distillation.leaks import HUB_IFEVAL, ifeval_path
 from pipelines.runs.cost import Flops
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
-from recovery.errors import InputError, RecoverError
+from recovery.errors import InputError
 
 if TYPE_CHECKING:
     from evals.scores import Asked, Generate, Score
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from recovery.sampling.protocol import Sampler
 
 SUITES = task_names.OURS
-HUB_IFEVAL = "google/IFEval"
-MICROWORLD = "microworld"
 
 
 def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str | None = None) -> Result:
@@ -148,39 +147,12 @@ def _probes(path: str | None, suite: str, open_book: bool = False) -> Scorer:
     return score
 
 
-def ifeval_path(settings: EvalConfig) -> Path | None:
-    """The local file, or None for the hub's data set."""
-    if settings.ifeval == HUB_IFEVAL:
-        return None
-    if settings.ifeval == MICROWORLD:
-        raise InputError(
-            "the microworld's IFEval prompts are files: "
-            "`recover microworld DIR`, then --ifeval DIR/ifeval.jsonl"
-        )
-    path = Path(settings.ifeval)
-    if not path.is_file():
-        raise InputError(f"{path} is not a file: give --ifeval a file in IFEval's format, or {HUB_IFEVAL}")
-    return path
-
-
 def recorded_items(ws: Workspace, score_id: int) -> list[Item]:
     """A recorded score's items, as the verdict reads them."""
     found = queries.items(ws.tracker.db, score_id, limit=2**31)
     return [
         Item(row["key"], row["prompt"], row["response"], bool(row["passed"]), row["detail"]) for row in found
     ]
-
-
-def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
-    """What the evaluation will ask, so that nothing is trained on it; said aloud where it cannot be read."""
-    found: list[str] = []
-    try:
-        found += ifeval.prompts(ifeval_path(settings)) if settings.ifeval != MICROWORLD else []
-        if settings.probes:
-            found += [probe.prompt for probe in knowledge.load_probes(settings.probes)]
-    except RecoverError as error:
-        stage.say(f"  leaks        not checked: {error}")
-    return found
 
 
 def score_responses(responses: str, ifeval_file: str | None) -> dict[str, Any]:

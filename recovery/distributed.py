@@ -8,9 +8,8 @@ pass of a sharded model is then everybody's work: all processes take part in eac
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,13 +18,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from recovery.batches.rollouts import Rollouts, joined
 from recovery.errors import InputError
 from recovery.forward.hidden_states import hidden_states, logits_of, unwrap
 from recovery.objective.objective import Loss
 
 if TYPE_CHECKING:
-    from recovery.sampling.protocol import Sampler, SamplingParams
+    pass
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=14)  # others wait as long as the first one evaluates, or writes a report
@@ -99,37 +97,6 @@ def mine(count: int, updates: int) -> list[int]:
     """Which of `count` microbatches, dealt out to `updates`, this process takes: the updater's own order."""
     updates = min(updates, count)
     return [i for i in range(count) if (i // updates) % world() == rank()]
-
-
-class SplitSampler:
-    """Each process writes its part of the answers, and all get the whole, as if one had written it."""
-
-    @classmethod
-    def of(cls, sampler: Sampler, pad_id: int) -> Sampler:
-        """The sampler itself where there is one process, or where it is split already."""
-        return sampler if world() == 1 or isinstance(sampler, cls) else cls(sampler, pad_id)
-
-    def __init__(self, sampler: Sampler, pad_id: int) -> None:
-        self.sampler, self.pad_id = sampler, pad_id
-
-    def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
-        if len(prompts) < world():
-            return self.sampler.sample(prompts, params)
-        cuts = [len(prompts) * part // world() for part in range(world() + 1)]
-        first, last = cuts[rank()], cuts[rank() + 1]
-        own = replace(params, first=params.first + first)
-        written = self.sampler.sample(prompts[first:last], own).to("cpu")
-        parts = gather(replace(written, index_B=written.index_B + first))
-        return joined(parts, self.pad_id)
-
-    def generate(
-        self,
-        prompts: Sequence[Sequence[int]],
-        params: SamplingParams,
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> list[list[int]]:
-        """Responses only; every process writes all of them."""
-        return self.sampler.generate(prompts, params, on_progress)
 
 
 def shard(model: Any, *, device: str) -> None:

@@ -16,7 +16,8 @@ from db import curves
 from evals import ifeval
 from evals.exact import exact_p
 from pipelines.config.settings import StopConfig
-from pipelines.distillation.prompts import Prompt, drop_leaks, read_prompts
+from pipelines.distillation.leaks import drop_leaks
+from pipelines.distillation.prompts import Prompt, read_prompts
 from recovery.errors import InputError
 from recovery.sampling.prefix_writers import writes
 from recovery.sampling.protocol import SamplingParams

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,31 +131,3 @@ def _hub_prompt(row: dict[str, Any], column: str) -> Prompt | None:
         return Prompt([{"role": "user", "content": value}])
     messages = _before_answer(value)
     return Prompt(messages, _answer(value, len(messages))) if messages else None
-
-
-def normalised(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.lower()))
-
-
-OPENING_WORDS = 8
-
-
-def drop_leaks(prompts: Sequence[Prompt], evaluation: Sequence[str]) -> tuple[list[Prompt], int]:
-    """Prompts that equal an evaluation prompt, or hold a whole one of eight words or more, are left out."""
-    normal = [normalised(text) for text in evaluation]
-    openings: dict[str, list[str]] = {}
-    for text in normal:
-        words = text.split()
-        if len(words) >= OPENING_WORDS:
-            openings.setdefault(" ".join(words[:OPENING_WORDS]), []).append(text)
-    exact = set(normal)
-    kept = [prompt for prompt in prompts if not _leaks(normalised(prompt.text), exact, openings)]
-    return kept, len(prompts) - len(kept)
-
-
-def _leaks(text: str, exact: set[str], openings: dict[str, list[str]]) -> bool:
-    if text in exact:
-        return True
-    words = text.split()
-    windows = (" ".join(words[i : i + OPENING_WORDS]) for i in range(len(words) - OPENING_WORDS + 1))
-    return any(whole in text for window in windows for whole in openings.get(window, ()))

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines import midtrain
-from pipelines.corpus import documents
+from pipelines.corpus import documents, kept_texts
 from pipelines.distillation.engine_places import INPROCESS
 from pipelines.distillation.inputs import Data
 from pipelines.knowledge.overlap import newness, overlap
@@ -56,7 +55,7 @@ def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> li
     if job.docs:
         return list(documents.read_corpus(Path(job.docs)).texts)
     try:
-        return midtrain.learned(ws, job.student)
+        return kept_texts.learned(ws, job.student)
     except InputError as error:
         stage.say(f"  {wanted_by:<12} off: {error}")
         return []

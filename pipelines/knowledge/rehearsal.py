@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipelines import midtrain
+from pipelines.corpus import mixed_tokens
 from pipelines.corpus.token_file import Tokens, TokenStream
 from pipelines.knowledge import guards
 from recovery.methods.table import get
@@ -57,7 +57,7 @@ class Rehearsal:
         self.at += wanted
         if not documents:
             return []
-        rows = midtrain.in_rows(documents, self.pad_id, self.longest, self.packs)
+        rows = mixed_tokens.in_rows(documents, self.pad_id, self.longest, self.packs)
         return [Microbatch(part, objective=self._loss) for part in rows.split(self.microbatch_tokens)]
 
     def _loss(self, *states: Any) -> Loss:
@@ -73,7 +73,7 @@ def rehearsal(
     if not job.settings.rehearsal:
         return None
     texts = guards.texts_of(ws, job, stage, "rehearsal")
-    ids = [np.array(midtrain.document(student, text)[0], np.uint32) for text in texts]
+    ids = [np.array(student.document(text)[0], np.uint32) for text in texts]
     if not ids:
         stage.say("  rehearsal    off: the student was taught no documents")
         return None

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.distillation.prompts import Prompt, drop_leaks, read_prompts
-from pipelines.evaluate import evaluation_prompts
+from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
+from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.knowledge.overlap import overlap
 from pipelines.runs.cost import Flops
 from recovery.errors import InputError

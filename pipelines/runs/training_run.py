@@ -12,7 +12,7 @@ from pipelines.runs.stage_runner import Stage
 from recovery.methods.method import Method
 from recovery.objective.objective import Objective
 from recovery.objective.signal_survey import Survey
-from recovery.storage.checkpoints import TrainState
+from recovery.storage.training_state import TrainState
 from recovery.training.alarms import HEARD, Watch
 from recovery.training.config import TrainConfig
 from recovery.training.trainer import Batches, TrainReport, token_loss, train

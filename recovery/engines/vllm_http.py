@@ -29,7 +29,7 @@ from recovery.engines.vllm_local import MAX_ENTRIES, QUIET, heard, lora_rank, lo
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.models.hub import quiet
 from recovery.models.loading import is_adapter, save, unwrap
-from recovery.training.trainer import step_seed
+from recovery.seeds import step_seed
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel

@@ -17,8 +17,8 @@ from recovery.engines.protocol import EngineSettings, Heard, OnProgress, Written
 from recovery.engines.watchdog import Lane
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.models.loading import is_adapter, save
+from recovery.seeds import step_seed
 from recovery.storage.weights_hash import checkpoint_tensors
-from recovery.training.trainer import step_seed
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel

@@ -75,3 +75,14 @@ class ChatModel:
     def text(self, ids: Sequence[int]) -> str:
         """Decoded, control tokens dropped."""
         return self.encoder.text(ids)
+
+    @property
+    def document_end(self) -> int:
+        """The stop token that ends texts rather than chat turns, where the model has one."""
+        turn_end = self.tokenizer.eos_token_id
+        return next((stop for stop in self.stop_ids if stop != turn_end), self.stop_ids[0])
+
+    def document(self, text: str) -> tuple[list[int], list[bool]]:
+        """A text as ids that end with the tokenizer's end of text; every token but the first is a target."""
+        ids = [*self.text_ids(text), self.document_end]
+        return ids, [True] * len(ids)

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts, joined
-from recovery.distributed import SplitSampler
 from recovery.errors import InputError
 from recovery.methods.method import Method
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.mixture import MixedSampler
 from recovery.sampling.protocol import Sampler, SamplingParams
+from recovery.sampling.split import SplitSampler
 from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, Teacher
 
 if TYPE_CHECKING:

@@ -19,11 +19,13 @@ from recovery.errors import InputError
 from recovery.methods.method import Method
 from recovery.sampling.prefix_writers import WRITERS, Desk
 from recovery.sampling.protocol import SamplingParams
+from recovery.sampling.split import SplitSampler
+from recovery.seeds import step_seed
 from recovery.teachers.contexts import Context, Item, Views, prompt, response
 from recovery.teachers.rewards import Reward, group_advantages, score
 from recovery.teachers.teachers import SelfTeacher, scored
 from recovery.training.alarms import response_metrics
-from recovery.training.trainer import Reporting, step_seed
+from recovery.training.trainer import Reporting
 from recovery.training.updater import Microbatch
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class Episodes:
     ) -> None:
         _check(method, teacher, prompts, pairs, context, reward, anchor)
         self.student, self.teacher, self.anchor = student, teacher, anchor
-        self.sampler = distributed.SplitSampler.of(sampler, student.pad_id)
+        self.sampler = SplitSampler.of(sampler, student.pad_id)
         self.method, self.sizes, self.reward, self.seed = method, sizes, reward, seed
         self.rehearsal, self.on_scored = rehearsal, on_scored
         self.ahead, self._started = ahead, {}  # type: ignore[var-annotated]

@@ -7,7 +7,6 @@ A step's numbers depend on (seed, step, weights) alone, so a run that was killed
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +26,8 @@ from recovery.training.updater import LossFunction, Microbatch, Sums, Updater, p
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
-    from recovery.storage.checkpoints import TrainState
+    from recovery.seeds import step_seed
+from recovery.storage.training_state import TrainState
 
 log = logging.getLogger(__name__)
 ETA_STEPS = 20  # the time left is judged by the last steps
@@ -141,11 +141,6 @@ def token_loss(objective: Callable[..., Loss], survey: Survey | None = None) -> 
         return found
 
     return loss
-
-
-def step_seed(seed: int, step: int) -> int:
-    """A seed for each step that tells neighbouring runs and steps apart."""
-    return int.from_bytes(hashlib.sha256(f"{seed}:{step}".encode()).digest()[:7], "big")
 
 
 @dataclass(frozen=True)

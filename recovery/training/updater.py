@@ -21,7 +21,7 @@ from recovery import distributed
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
 from recovery.objective.objective import Loss
-from recovery.storage.checkpoints import load_optimizer_tensors, optimizer_tensors
+from recovery.storage.training_state import load_optimizer_tensors, optimizer_tensors
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from recovery import distributed
-from recovery.storage.checkpoints import TrainState
+from recovery.storage.training_state import TrainState
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]

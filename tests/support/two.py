@@ -23,7 +23,7 @@ from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, add_lora
 from recovery.objective.objective import Objective
 from recovery.sampling.in_process import InProcessSampler
-from recovery.storage.checkpoints import TrainState
+from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 from recovery.training.config import TrainConfig
 from recovery.training.step_data import Episodes, Sizes

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.pipelines.cli import test_cli
 
 from pipelines.config import settings
 from recovery.models.loading import ModelSpec, load
+from tests.pipelines.cli import test_cli
 from tests.pipelines.cli.test_cli import make_small, make_world, run_quietly
 from tests.support import tiny
 from tests.support.engine_fakes import FakeServer, TinyEngine, serving

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.config.settings import MidtrainConfig, Mix, OptimizerConfig
+from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.corpus.reading.plain import Piece
 from pipelines.corpus.token_file import IDS, Tokens, TokenStream, read_tokens, write_tokens
-from pipelines.midtrain import MixedTokens
 from recovery.batches.rollouts import Rollouts
 from recovery.models.loading import logits_of, states_at
 from tests.support import tiny

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.distillation.prompts import Prompt, drop_leaks, normalised, read_prompts
+from pipelines.distillation.leaks import drop_leaks, normalised
+from pipelines.distillation.prompts import Prompt, read_prompts
 from recovery.errors import InputError
 
 

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from pipelines.config.settings import MidtrainConfig as Settings
 from pipelines.config.settings import Mix, OptimizerConfig
+from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge.replay import reservoir
-from pipelines.midtrain import MixedTokens, with_augmented, with_mix
+from pipelines.midtrain import with_augmented, with_mix
 from recovery.batches.rollouts import Dialogue
 from recovery.errors import InputError
 

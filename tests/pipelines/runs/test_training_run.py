@@ -15,7 +15,7 @@ from pipelines.config.jobs import MidtrainJob
 from pipelines.distill import distill
 from pipelines.knowledge import embedding_shift
 from pipelines.machine.init_home import initialise
-from pipelines.midtrain import document, midtrain
+from pipelines.midtrain import midtrain
 from pipelines.runs import training_run
 from pipelines.runs.workspace import Workspace
 from tests.support import stages, tiny
@@ -77,7 +77,7 @@ def test_tokens_that_were_read_are_told_from_the_others(home: Workspace, tmp_pat
     clean, trained = home.load(home.clean()), home.load(home.checkpoint(start))
     old, new = (chat.model.get_parameter("model.embed_tokens.weight").detach() for chat in (clean, trained))
     texts = [path.read_text() for path in (tmp_path / "docs").iterdir()]
-    read = {token for text in texts for token in document(clean, text)[0]}
+    read = {token for text in texts for token in clean.document(text)[0]}
     wanted = {}
     for name, group in (("read", read), ("others", set(range(len(old))) - read)):
         lengths = [(float((new[token] - old[token]).norm()), float(old[token].norm())) for token in group]

@@ -19,7 +19,7 @@ from recovery.methods.table import METHODS, with_dials
 from recovery.models.chat_model import ChatModel
 from recovery.objective.objective import Objective
 from recovery.sampling.protocol import SamplingParams
-from recovery.storage.checkpoints import TrainState
+from recovery.storage.training_state import TrainState
 from recovery.training.config import TrainConfig
 from recovery.training.trainer import token_loss, train
 from tests.recovery.training.test_step_data import episodes

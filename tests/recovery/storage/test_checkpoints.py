@@ -20,12 +20,8 @@ from safetensors.torch import save_file
 
 from recovery.errors import DamagedCheckpoint, InputError, RecoverError
 from recovery.storage import checkpoints
-from recovery.storage.checkpoints import (
-    CheckpointStore,
-    TrainState,
-    load_optimizer_tensors,
-    optimizer_tensors,
-)
+from recovery.storage.checkpoints import CheckpointStore
+from recovery.storage.training_state import TrainState, load_optimizer_tensors, optimizer_tensors
 from recovery.storage.weights_hash import weights_sha256
 from tests.support import tiny
 

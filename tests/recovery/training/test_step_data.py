@@ -19,7 +19,7 @@ from recovery.models.chat_model import ChatModel
 from recovery.objective.objective import Objective
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
-from recovery.storage.checkpoints import TrainState
+from recovery.storage.training_state import TrainState
 from recovery.teachers.contexts import Context
 from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, SelfTeacher, Teacher
 from recovery.training.config import TrainConfig

@@ -21,10 +21,11 @@ from recovery.models.loading import LoraSpec, add_lora
 from recovery.objective.objective import Loss, Objective
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
-from recovery.storage.checkpoints import TrainState
+from recovery.seeds import step_seed
+from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, SelfTeacher, Teacher, scored
 from recovery.training.config import TrainConfig, lr_at
-from recovery.training.trainer import TrainReport, step_seed, token_loss, train
+from recovery.training.trainer import TrainReport, token_loss, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
 

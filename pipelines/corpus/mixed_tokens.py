@@ -1,0 +1,57 @@
+"""A step's documents: each source in its share of the tokens, as rows that sequences share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from pipelines.config.settings import MidtrainConfig
+from pipelines.corpus.token_file import Tokens, TokenStream
+from recovery.batches.rollouts import Dialogue, Rollouts
+from recovery.training.updater import Microbatch
+
+
+def in_rows(sequences: list[Dialogue], pad_id: int, longest: int, packs: bool) -> Rollouts:
+    """Sequences sharing rows where the model keeps them apart, else a row each."""
+    if packs:
+        return Rollouts.packed(sequences, pad_id, longest)
+    return Rollouts.from_dialogues(sequences, pad_id)
+
+
+class MixedTokens:
+    """Each source in its share of every step's tokens; a step's data depend on (seed, step) alone."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, Tokens | list[Dialogue]],
+        settings: MidtrainConfig,
+        pad_id: int,
+        seed: int,
+        packs: bool = True,
+    ) -> None:
+        wanted = settings.mix.model_dump()
+        present = {name: share for name, share in wanted.items() if share and sources.get(name)}
+        self.shares = {name: share / sum(present.values()) for name, share in present.items()}
+        self.missing = [name for name, share in wanted.items() if share and name not in present]
+        self.streams = {
+            name: TokenStream(sources[name], settings.row_tokens, f"{seed}:{name}") for name in self.shares
+        }
+        self.settings, self.pad_id, self.packs = settings, pad_id, packs
+        new_tokens_per_step = self.shares["new"] * settings.tokens_per_step
+        passes = settings.epochs or 0.0
+        self.steps = settings.steps or max(1, round(passes * self.streams["new"].total / new_tokens_per_step))
+
+    def summary(self) -> str:
+        totals = {name: stream.total for name, stream in self.streams.items()}
+        parts = [f"{name} {self.shares[name]:.0%} ({total:,} tokens)" for name, total in totals.items()]
+        length = f"{self.steps} steps of {self.settings.tokens_per_step:,} tokens"
+        none = f"; no {' or '.join(self.missing)} yet: its share goes to the others" if self.missing else ""
+        return f"  mix          {', '.join(parts)}; {length}{none}"
+
+    def updates(self, step: int) -> Iterator[list[Microbatch]]:
+        """One optimizer update: this step's part of every source, in shared rows or a row each."""
+        sequences = []
+        for name, stream in self.streams.items():
+            per_step = self.shares[name] * self.settings.tokens_per_step
+            sequences += stream.between(round(per_step * (step - 1)), round(per_step * step))
+        rows = in_rows(sequences, self.pad_id, self.settings.row_tokens, self.packs)
+        yield [Microbatch(part) for part in rows.split(self.settings.microbatch_tokens)]

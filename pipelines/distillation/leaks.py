@@ -1,0 +1,72 @@
+"""Leaks: prompts that the evaluation asks are kept out of training."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evals import ifeval, knowledge
+from pipelines.config.settings import EvalConfig
+from pipelines.distillation.prompts import Prompt
+from recovery.errors import InputError, RecoverError
+
+if TYPE_CHECKING:
+    from pipelines.runs.stage_runner import Stage
+
+HUB_IFEVAL = "google/IFEval"
+MICROWORLD = "microworld"
+OPENING_WORDS = 8
+
+
+def ifeval_path(settings: EvalConfig) -> Path | None:
+    """The local file, or None for the hub's data set."""
+    if settings.ifeval == HUB_IFEVAL:
+        return None
+    if settings.ifeval == MICROWORLD:
+        raise InputError(
+            "the microworld's IFEval prompts are files: "
+            "`recover microworld DIR`, then --ifeval DIR/ifeval.jsonl"
+        )
+    path = Path(settings.ifeval)
+    if not path.is_file():
+        raise InputError(f"{path} is not a file: give --ifeval a file in IFEval's format, or {HUB_IFEVAL}")
+    return path
+
+
+def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
+    """What the evaluation will ask, so that nothing is trained on it; said aloud where it cannot be read."""
+    found: list[str] = []
+    try:
+        found += ifeval.prompts(ifeval_path(settings)) if settings.ifeval != MICROWORLD else []
+        if settings.probes:
+            found += [probe.prompt for probe in knowledge.load_probes(settings.probes)]
+    except RecoverError as error:
+        stage.say(f"  leaks        not checked: {error}")
+    return found
+
+
+def normalised(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))
+
+
+def drop_leaks(prompts: Sequence[Prompt], evaluation: Sequence[str]) -> tuple[list[Prompt], int]:
+    """Prompts that equal an evaluation prompt, or hold a whole one of eight words or more, are left out."""
+    normal = [normalised(text) for text in evaluation]
+    openings: dict[str, list[str]] = {}
+    for text in normal:
+        words = text.split()
+        if len(words) >= OPENING_WORDS:
+            openings.setdefault(" ".join(words[:OPENING_WORDS]), []).append(text)
+    exact = set(normal)
+    kept = [prompt for prompt in prompts if not _leaks(normalised(prompt.text), exact, openings)]
+    return kept, len(prompts) - len(kept)
+
+
+def _leaks(text: str, exact: set[str], openings: dict[str, list[str]]) -> bool:
+    if text in exact:
+        return True
+    words = text.split()
+    windows = (" ".join(words[i : i + OPENING_WORDS]) for i in range(len(words) - OPENING_WORDS + 1))
+    return any(whole in text for window in windows for whole in openings.get(window, ()))

@@ -1,0 +1,158 @@
+"""Training state: what a training needs to go on after a kill, and an optimizer as named tensors."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from recovery.errors import DamagedCheckpoint, RecoverError
+from recovery.storage import atomic_dirs
+from recovery.storage.checkpoints import MANIFEST
+
+if TYPE_CHECKING:
+    import torch
+
+log = logging.getLogger(__name__)
+
+
+class TrainState:
+    """What a training needs to go on after a kill: the last two states, each whole or absent."""
+
+    def __init__(self, root: Path | str, keep: int = 2) -> None:
+        self.root = Path(root)
+        self.keep = keep
+
+    def save(self, step: int, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
+        """Write the state of `step` atomically; older ones beyond the last `keep` are removed after it.
+        Where tensors are in shards, every process calls this and writes its own."""
+        from recovery import distributed
+        from recovery.storage import sharded_state
+
+        if sharded_state.spread(tensors) and distributed.rank():
+            sharded_state.write_along(tensors)
+            return
+        with atomic_dirs.new_directory(self.root) as scratch:
+            sharded_state.write(scratch, tensors)
+            atomic_dirs.write_json(scratch / "meta.json", meta)
+            atomic_dirs.write_sealed(
+                scratch / MANIFEST, {"step": step, "files": atomic_dirs.file_table(scratch)}
+            )
+            target = self.root / f"step-{step:09d}"
+            atomic_dirs.remove(target)
+            atomic_dirs.publish(scratch, target)
+            self._forget(target)
+
+    def load(self) -> tuple[int, Mapping[str, torch.Tensor], dict[str, Any]] | None:
+        """The newest whole state as (step, tensors, meta), or None; damaged ones are named in a warning."""
+        from recovery.storage import sharded_state
+
+        for directory in self._steps():
+            try:
+                step = self._verified_step(directory)
+            except DamagedCheckpoint as error:
+                log.warning("%s; going back to the state before it", error)
+                continue
+            meta = json.loads((directory / "meta.json").read_text(encoding="utf-8"))
+            return step, sharded_state.read(directory), meta
+        return None
+
+    def clear(self) -> None:
+        """Remove all states: the training is finished."""
+        for directory in self._steps():
+            atomic_dirs.remove(directory)
+
+    def _forget(self, newest: Path) -> None:
+        """Keep the last few; one beyond `newest` is of a course that was given up (damaged, or restarted)."""
+        steps = self._steps()
+        for directory in {*steps[: steps.index(newest)], *steps[steps.index(newest) + self.keep :]}:
+            atomic_dirs.remove(directory)
+
+    def _steps(self) -> list[Path]:
+        return sorted(self.root.glob("step-*"), reverse=True)
+
+    def _verified_step(self, directory: Path) -> int:
+        label = f"training state {directory.name}"
+        manifest = atomic_dirs.read_sealed(label, directory / MANIFEST)
+        atomic_dirs.check_files(label, directory, manifest["files"])
+        return int(manifest["step"])
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """An optimizer's state as named tensors: `state.<parameter>.<key>` and `group.<group>.<setting>`."""
+    whole = optimizer.state_dict()
+    tensors = {
+        f"state.{index}.{key}": _as_tensor(value)
+        for index, entries in whole["state"].items()
+        for key, value in entries.items()
+        if value is not None
+    }
+    for index, group in enumerate(whole["param_groups"]):
+        settings = {key: value for key, value in group.items() if key != "params" and _is_number(value)}
+        tensors |= {f"group.{index}.{key}": _as_tensor(value) for key, value in settings.items()}
+    return tensors
+
+
+def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Put back what `optimizer_tensors` took, exactly; the optimizer must have the same parameters."""
+    whole = optimizer.state_dict()
+    groups = [dict(group) for group in whole["param_groups"]]
+    known = {index for group in groups for index in group["params"]}
+    state: dict[int, dict[str, Any]] = {}
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for name, tensor in tensors.items():
+        part, number, key = name.split(".", 2)
+        index = int(number)
+        if part == "state" and index in known:
+            state.setdefault(index, {})[key] = _cut(tensor, parameters[index]).clone()
+        elif part == "group" and index < len(groups):
+            groups[index][key] = _like(groups[index].get(key), tensor)
+        else:
+            raise RecoverError(f"optimizer state {name} fits no parameter: resume with the same settings")
+    _check_shapes(optimizer, state)
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _cut(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """What belongs to a parameter, in shards where that is."""
+    from recovery import distributed
+
+    return distributed.like(tensor, parameter) if tensor.ndim else tensor
+
+
+def _check_shapes(optimizer: torch.optim.Optimizer, state: dict[int, dict[str, Any]]) -> None:
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for index, entries in state.items():
+        for key, value in entries.items():
+            if value.ndim and value.shape != parameters[index].shape:
+                found, wanted = tuple(value.shape), tuple(parameters[index].shape)
+                message = f"optimizer state {index}.{key} is {found}, its parameter {wanted}"
+                raise RecoverError(f"{message}: resume with the same model")
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return all(_is_number(item) for item in value)
+    return isinstance(value, bool | int | float) or hasattr(value, "untyped_storage")
+
+
+def _as_tensor(value: Any) -> torch.Tensor:
+    """Python floats keep all their bits as float64."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, bool):
+        return torch.tensor(value)
+    whole = isinstance(value, int)
+    return torch.tensor(value, dtype=torch.int64 if whole else torch.float64)
+
+
+def _like(current: Any, tensor: torch.Tensor) -> Any:
+    """A tensor back as the kind of value that the setting holds."""
+    if hasattr(current, "untyped_storage"):
+        return tensor.clone()
+    value = tensor.tolist()
+    return tuple(value) if isinstance(current, tuple) else value
