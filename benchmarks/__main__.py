@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.common import VLLM_PYTHON, Report, Target
 
 ROOT = Path(__file__).parent.parent
-ALL = ("distill_vs_trl", "sampler", "ahead", "midtrain", "padding", "loss_memory", "tracker")
+ALL = ("distill_vs_trl", "sampler", "cpu", "ahead", "midtrain", "padding", "loss_memory", "tracker")
 WITH_VLLM = {"ahead"}  # all of it
 PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
