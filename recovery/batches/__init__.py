@@ -1,1 +1,1 @@
-"""What the loop passes around: rollouts, teacher scores, and groups of like length."""
+"""The data of the training loop: rollouts, teacher scores, and groups of similar length."""

@@ -1,4 +1,4 @@
-"""Sequences of token ids and which of their tokens count: what samplers write and everyone else reads.
+"""Rollouts: sequences of token ids and a mask of the tokens that count.
 
 Shape legend: B sequences, T tokens, N counted (masked-in) tokens in row-major order, D hidden size.
 The token at position t is predicted from the hidden state at t - 1, so position 0 never counts.
@@ -24,7 +24,7 @@ Dialogue = tuple[Sequence[int], Sequence[bool]]
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Right-padded sequences. `mask_BT` marks what is trained on: responses, or documents' tokens."""
+    """Right-padded sequences. `mask_BT` marks the training targets: responses, or documents' tokens."""
 
     tokens_BT: Tensor  # long
     attention_BT: Tensor  # bool, False on padding
@@ -45,7 +45,7 @@ class Rollouts:
 
     @property
     def n_tokens(self) -> int:
-        """N: how many tokens count."""
+        """Return N, the number of counted tokens."""
         return int(self.mask_BT.sum())
 
     @property
@@ -58,20 +58,20 @@ class Rollouts:
 
     @property
     def rows_N(self) -> Tensor:
-        """The row that each counted token lies in."""
+        """Return the row of each counted token."""
         return self.mask_BT.nonzero()[:, 0]
 
     def places_N(self, rows: Tensor) -> Tensor:
-        """Which of the N counted tokens those of `select(rows)` are."""
+        """Return which of the N counted tokens those of `select(rows)` are."""
         number_BT = (self.mask_BT.flatten().cumsum(0) - 1).view_as(self.mask_BT)
         return number_BT[rows][self.mask_BT[rows]]
 
     @property
     def model_inputs(self) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """(tokens, attention, positions) for `hidden_states`, without the last column: it predicts nothing.
+        """Return (tokens, attention, positions) to read: without the last column, which predicts nothing.
 
-        A packed row gives no attention mask: transformers tells its sequences apart by where positions
-        restart, and looks at them only where there is no mask.
+        A packed row has no attention mask: transformers separates its sequences where positions restart, but
+        only where there is no mask.
         """
         read = max(1, self.tokens_BT.shape[1] - 1)
         if self.positions_BT is not None:
@@ -80,16 +80,16 @@ class Rollouts:
 
     @property
     def predictors_BT(self) -> Tensor:
-        """Of the columns read, those whose states predict a counted token."""
+        """Return a mask of the columns read whose states predict a counted token."""
         mask_BT = self.mask_BT[:, 1:]
         return mask_BT if mask_BT.shape[1] else torch.zeros_like(self.mask_BT)
 
     def per_token(self, values_B: Tensor) -> Tensor:
-        """One value a row (a reward, an advantage) -> one value a counted token."""
+        """Expand one value a row (a reward, an advantage) to one value a counted token."""
         return values_B[self.rows_N.to(values_B.device)]
 
     def responses(self) -> list[list[int]]:
-        """The counted tokens of each row."""
+        """Return the counted tokens of each row."""
         return [tokens[mask].tolist() for tokens, mask in zip(self.tokens_BT, self.mask_BT, strict=True)]
 
     def prompts(self) -> list[list[int]]:
@@ -101,7 +101,7 @@ class Rollouts:
         return replace(self, **moved)
 
     def select(self, rows: Tensor | Sequence[int]) -> Rollouts:
-        """These rows in this order, cut to the longest of them."""
+        """Return these rows in this order, cut to the longest of them."""
         rows = torch.as_tensor(rows, dtype=torch.long, device=self.tokens_BT.device)
         longest = int(self.lengths_B[rows].max()) if len(rows) else 0
         picked: dict[str, Any] = {}
@@ -111,16 +111,16 @@ class Rollouts:
         return replace(self, **picked)
 
     def groups(self, max_tokens: int) -> list[Tensor]:
-        """Rows of similar length, each group within `max_tokens` with its padding, but at least a row."""
+        """Group rows of similar length, within `max_tokens` with padding, but at least a row."""
         order = torch.sort(self.lengths_B, stable=True)
         return [order.indices[group] for group in length_groups(order.values.tolist(), max_tokens)]
 
     def split(self, max_tokens: int) -> list[Rollouts]:
-        """Microbatches of similar lengths."""
+        """Split into microbatches of similar length."""
         return [self.select(rows) for rows in self.groups(max_tokens)]
 
     def with_prompts(self, prompts: Sequence[Sequence[int]], pad_id: int = 0) -> Rollouts:
-        """The same responses after other prompts, the counted tokens in the same order."""
+        """Put the same responses after other prompts; counted tokens keep their order."""
         if self.positions_BT is not None:
             raise InputError("rollouts: packed rows have no prompt to replace: give one sequence a row")
         if len(prompts) != len(self):
@@ -144,7 +144,7 @@ class Rollouts:
 
     @classmethod
     def from_dialogues(cls, dialogues: Sequence[Dialogue], pad_id: int) -> Rollouts:
-        """Data as if it had been sampled: one (ids, mask) a row, log-probabilities zero."""
+        """Make rollouts of data: one (ids, mask) a row, log-probabilities zero."""
         tokens = [list(ids) for ids, _ in dialogues]
         masks = [[False, *map(bool, list(mask)[1:])] if len(ids) else [] for ids, mask in dialogues]
         return _padded(tokens, masks, [[0.0] * len(ids) for ids in tokens], pad_id)
@@ -158,7 +158,7 @@ class Rollouts:
         finished: Sequence[bool],
         pad_id: int,
     ) -> Rollouts:
-        """What a sampler wrote after each prompt; every response token counts, its stop token too."""
+        """Make rollouts of a sampler's responses; every response token counts, its stop token too."""
         pairs = list(zip(prompts, responses, strict=True))
         tokens = [[*prompt, *response] for prompt, response in pairs]
         masks = [[False] * len(prompt) + [True] * len(response) for prompt, response in pairs]
@@ -172,7 +172,7 @@ class Rollouts:
 
     @classmethod
     def packed(cls, sequences: Sequence[Dialogue], pad_id: int, length: int) -> Rollouts:
-        """Several sequences a row of at most `length` tokens; positions restart, none sees another.
+        """Pack sequences into rows of at most `length` tokens; positions restart, none attends to another.
 
         Longer sequences are cut; the first token of a piece has nothing before it and never counts.
         """
@@ -182,7 +182,7 @@ class Rollouts:
             for i in range(0, len(ids), length)
         ]
         rows: list[list[tuple[list[int], list[bool]]]] = []
-        spaces: list[tuple[int, int]] = []  # (room left, row), sorted: the tightest fit is one bisection away
+        spaces: list[tuple[int, int]] = []  # (room left, row), sorted to find the tightest fit by bisection
         for piece in sorted(pieces, key=lambda piece: -len(piece[0])):
             at = bisect_left(spaces, (len(piece[0]), -1))
             room, row = spaces.pop(at) if at < len(spaces) else (length, len(rows))
@@ -201,7 +201,7 @@ class Rollouts:
 
 
 def joined(parts: Sequence[Rollouts], pad_id: int) -> Rollouts:
-    """Rollouts below one another, padded to the longest."""
+    """Stack rollouts, padded to the longest."""
     width = max(part.tokens_BT.shape[1] for part in parts)
 
     def column(name: str) -> Tensor | None:
@@ -218,7 +218,7 @@ def joined(parts: Sequence[Rollouts], pad_id: int) -> Rollouts:
 def _padded(
     tokens: list[list[int]], masks: list[list[bool]], logprobs: list[list[float]], pad_id: int
 ) -> Rollouts:
-    """Ragged rows -> right-padded tensors; a row's prompt is what comes before its first counted token."""
+    """Pad ragged rows on the right; a row's prompt is what comes before its first counted token."""
     if not tokens or not all(tokens):
         raise InputError("rollouts: an empty batch or an empty sequence: give at least one token a row")
     shape = len(tokens), max(map(len, tokens))

@@ -1,4 +1,4 @@
-"""What a teacher says of each counted token."""
+"""A teacher's scores of the counted tokens."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class TeacherScores:
-    """One of: the whole distribution, as hidden states and the head that turns them into logits (never N x V
-    numbers); the log-probability of each counted token; or that and the K likeliest entries."""
+    """One of three kinds: dense, sampled, or top-k.
+
+    Dense is the whole distribution, as hidden states and the head that makes logits of them (never N x V
+    numbers); sampled is the log-probability of each counted token; top-k is that and the K likeliest entries.
+    """
 
     hidden_ND: Tensor | None = None
     head: Callable[[Tensor], Tensor] | None = None
@@ -27,7 +30,7 @@ class TeacherScores:
         return TeacherScores(**changed)
 
     def take(self, index_N: Tensor) -> TeacherScores:
-        """The scores of these tokens in this order."""
+        """Return the scores of these tokens, in this order."""
         return self._map(lambda values: values[index_N.to(values.device)])
 
     def to(self, device: torch.device | str) -> TeacherScores:

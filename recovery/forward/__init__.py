@@ -1,1 +1,1 @@
-"""Forward passes: hidden states, padding-free batches, the KV cache."""
+"""Forward passes: hidden states, padding-free batches, decoding with a KV cache, and the fast path."""

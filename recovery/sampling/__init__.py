@@ -1,1 +1,1 @@
-"""Sampling: the protocol, the in-process sampler, mixtures, and the writers of prefixes."""
+"""Sampling: the protocol, the in-process sampler and its budget, mixtures, and writers of prefixes."""

@@ -1,7 +1,6 @@
-"""Who writes the states: one short function a kind, from a step's desk to rollouts.
+"""Write the prefixes on which a step trains: one short function for each kind of `states`.
 
-Whatever the teacher saw while it wrote, the rollouts hold the prompts that the student sees; `index_B` names
-the row that each sequence belongs to.
+The rollouts hold the student's prompts, whatever the teacher's were; `index_B` is the row of each sequence.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
     from recovery.teachers.contexts import Views
 
-KEPT_REWARD = 1.0  # what an answer must earn to be imitated
+KEPT_REWARD = 1.0  # the least reward of an answer that is imitated
 
 
 @dataclass(frozen=True)
 class Desk:
-    """One step's writing: for which rows, by whom, with which dice."""
+    """What the writers of one step work with: rows, models, and random numbers."""
 
     method: Method
     step: int
@@ -40,68 +39,76 @@ class Desk:
     sampler: Sampler
     teacher: Teacher | None
     views: Views
-    rows: list[int]  # the prompt of each sequence to be written
-    data: list[int]  # the pairs whose answers may be read instead
+    rows: list[int]  # the prompt of each sequence to write
+    data: list[int]  # the pairs whose answers may be used instead
     params: SamplingParams
     dice: random.Random
     rewards: Callable[[Rollouts], Tensor]
-    heard: list[Rollouts] = field(default_factory=list)  # what the student had a hand in, whole
+    heard: list[Rollouts] = field(default_factory=list)  # all that the student wrote or helped to write
 
 
 def data(desk: Desk) -> Rollouts:
-    """The data's own answers."""
+    """Take the answers of the data."""
     made = Rollouts.from_dialogues([desk.views.dialogue(row) for row in desk.data], desk.student.pad_id)
     return _indexed(made, desk.data)
 
 
 def student(desk: Desk) -> Rollouts:
-    """The student's answers."""
+    """Sample the student's answers."""
     written = desk.sampler.sample([desk.views.student(row) for row in desk.rows], desk.params)
     desk.heard.append(written)
     return _indexed(written, desk.rows)
 
 
 def mix(desk: Desk) -> Rollouts:
-    """A share of the sequences by the student, the rest data; the share holds over the steps together."""
+    """Sample a share of the sequences from the student, take the rest from the data.
+
+    The share holds over all steps together.
+    """
     whole = desk.method.share * len(desk.rows)
-    own = int(whole * desk.step) - int(whole * (desk.step - 1))
-    others = desk.data[: len(desk.rows) - own]
-    parts = [student(replace(desk, rows=desk.rows[:own]))] if own else []
-    parts += [data(replace(desk, data=others))] if others else []
+    sampled = int(whole * desk.step) - int(whole * (desk.step - 1))
+    others = desk.data[: len(desk.rows) - sampled]
+    parts = []
+    if sampled:
+        parts.append(student(replace(desk, rows=desk.rows[:sampled])))
+    if others:
+        parts.append(data(replace(desk, data=others)))
     return joined(parts, desk.student.pad_id)
 
 
 def student_kept(desk: Desk) -> Rollouts:
-    """The student's answers that earned the whole reward; maybe none."""
+    """Keep the student's answers with the full reward; there may be none."""
     written = student(desk)
     return written.select((desk.rewards(written) >= KEPT_REWARD).nonzero()[:, 0])
 
 
 def teacher(desk: Desk) -> Rollouts:
-    """The teacher's answers to what it sees, as answers to what the student sees."""
+    """Sample the teacher's answers to its prompts, and put them after the student's."""
     prompts = [desk.views.teacher(row) for row in desk.rows]
     written = _by_teacher(desk, lambda one, at: writes(one, _pick(prompts, at), desk.params))
     return written.with_prompts([desk.views.student(row) for row in desk.rows], desk.student.pad_id)
 
 
 def student_continued(desk: Desk) -> Rollouts:
-    """The student starts, the teacher goes on from a random token of it; only the teacher's tokens count."""
+    """Let the teacher continue the student's answers from a random token; only the teacher's tokens count."""
     starts = [answer[: desk.dice.randrange(len(answer))] for answer in student(desk).responses()]
     params = replace(desk.params, max_new_tokens=desk.method.continuation, seed=desk.params.seed ^ 1)
     prompts = [desk.views.teacher(row) + start for row, start in zip(desk.rows, starts, strict=True)]
     written = _by_teacher(desk, lambda one, at: writes(one, _pick(prompts, at), params))
-    own = [desk.views.student(row) for row in desk.rows]
-    written = written.with_prompts([a + b for a, b in zip(own, starts, strict=True)], desk.student.pad_id)
-    return replace(written, prompt_lengths_B=torch.tensor([len(prompt) for prompt in own]))
+    asked = [desk.views.student(row) for row in desk.rows]
+    begun = [prompt + start for prompt, start in zip(asked, starts, strict=True)]
+    written = written.with_prompts(begun, desk.student.pad_id)
+    return replace(written, prompt_lengths_B=torch.tensor([len(prompt) for prompt in asked]))
 
 
 def teacher_mix(desk: Desk) -> Rollouts:
-    """Every token drawn from a mixture of both distributions, each reading its own prompt."""
-    own, theirs = ([view(row) for row in desk.rows] for view in (desk.views.student, desk.views.teacher))
+    """Draw every token from a mixture of both distributions, each after its own prompt."""
+    prompts = [desk.views.student(row) for row in desk.rows]
+    contexts = [desk.views.teacher(row) for row in desk.rows]
 
     def write(one: Teacher, at: list[int]) -> Rollouts:
         sampler = MixedSampler(desk.student, _local(one), desk.method.share)
-        return sampler.sample(_pick(own, at), _pick(theirs, at), desk.params)
+        return sampler.sample(_pick(prompts, at), _pick(contexts, at), desk.params)
 
     written = _by_teacher(desk, write)
     desk.heard.append(written)
@@ -120,7 +127,7 @@ WRITERS: dict[str, Callable[[Desk], Rollouts]] = {
 
 
 def _by_teacher(desk: Desk, write: Callable[[Teacher, list[int]], Rollouts]) -> Rollouts:
-    """What each row's own teacher writes (`write(teacher, places)`), in the rows' order."""
+    """Call `write(teacher, places)` for each teacher; return the rollouts in the rows' order."""
     places: dict[str, list[int]] = {}
     routed = desk.teacher if isinstance(desk.teacher, RoutedTeacher) else None
     for place, row in enumerate(desk.rows):
@@ -132,11 +139,11 @@ def _by_teacher(desk: Desk, write: Callable[[Teacher, list[int]], Rollouts]) -> 
 
 
 def writes(one: Teacher, prompts: list[list[int]], params: SamplingParams) -> Rollouts:
-    """A teacher's own answers: by a model in this process, or by whoever can sample."""
+    """Sample a teacher's answers, from a model in this process or an engine."""
     if isinstance(one, CheckpointTeacher):
         with one._as_teacher():
-            own = InProcessSampler(one.chat_model)
-            return SplitSampler.of(own, one.chat_model.pad_id).sample(prompts, params)
+            sampler = SplitSampler.of(InProcessSampler(one.chat_model), one.chat_model.pad_id)
+            return sampler.sample(prompts, params)
     if not hasattr(one, "sample"):
         raise InputError("states: this teacher only scores: name a teacher that can write, or other states")
     written: Rollouts = one.sample(prompts, params)
