@@ -48,10 +48,10 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
     for one in rows:
         report.target(f"{one['task']}: times without", one["times without"], "at least", WORTH)
     report.notes.append(
-        f"The shipped model in fp32, each side in processes of its own. Sampling: {sizes[0]} prompts, at most "
-        f"{sizes[1]} new tokens. Scoring: a teacher's log-probs of the answers. Training: forwards and backwards "
-        f"through the exact reverse KL, in microbatches of {READ_TOKENS} tokens. torch.compile compiles the "
-        "layers for sequences of any length; decoding is not compiled, as its cache grows."
+        f"The shipped model in fp32, each side in processes of its own. Sampling: {sizes[0]} prompts, at "
+        f"most {sizes[1]} new tokens. Scoring: a teacher's log-probs of the answers. Training: forwards and "
+        f"backwards through the exact reverse KL, in microbatches of {READ_TOKENS} tokens. torch.compile "
+        "compiles the layers for sequences of any length; decoding is not compiled, as its cache grows."
     )
 
 
