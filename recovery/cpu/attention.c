@@ -1,14 +1,13 @@
-/* Attention of each token to those before it in its sequence, forwards and backwards. Both are called by all threads of a
-   parallel region. */
+/* Causal attention within each sequence, forwards and backwards; called by all threads of a parallel region. */
 
 #include "products.h"
 
-enum { BLOCK = 4 * ROWS }; /* queries looked at together */
+enum { BLOCK = 4 * ROWS }; /* queries computed together */
 
 static inline long padded(long n) { return (n + NARROW - 1) / NARROW * NARROW; }
 
-/* Scores of `all` slots, whole vectors of them, become shares of those seen, times their sum; its logarithm on the way.
-   Each loop is over rows, so that many of these short reductions are under way at once. */
+/* Turn scores of `all` slots (whole vectors) into unnormalised probabilities of the visible ones; return each row's total
+   and the logarithm of its softmax denominator. Each loop runs over rows, so that many short reductions overlap. */
 static void soften(
     float *score, long stride, int rows, int seen, int all, float scale, float *total, float *log_sums, long log_stride)
 {
@@ -31,14 +30,14 @@ static void soften(
     for (int r = 0; r < rows; r++) log_sums[r * log_stride] = most[r] * scale + logf(total[r]);
 }
 
-/* How many numbers a thread needs for sequences of up to so many tokens */
+/* Floats of scratch memory a thread needs for sequences of at most `longest` tokens */
 long attention_size(const Shape *shape, long longest)
 {
     long W = shape->width, L = padded(longest);
     return L * W * 2 + L * padded(W) + 2 * BLOCK * L + 2 * longest * W + 2 * BLOCK * padded(W);
 }
 
-/* mixed (N, queries, width) and, for the way back, the logarithm of each softmax' sum */
+/* mixed (N, queries, width) and, for the backward pass, the logarithm of each softmax denominator */
 void attention(
     const Shape *shape, const Reading *run, const float *turned, const float *qkv, float scale, float *mixed, float *sums)
 {
@@ -67,7 +66,7 @@ void attention(
         }
 }
 
-/* Gradients along turned queries and keys, and along the values in d_qkv, whose other parts stay untouched */
+/* Gradients of rotated queries and keys, and of the values in d_qkv, whose other parts are left alone */
 void attention_back(
     const Shape *shape, const Reading *run, const float *turned, const float *qkv, float scale, const float *mixed,
     const float *sums, const float *d_mixed, float *d_turned, float *d_qkv)

@@ -1,4 +1,4 @@
-/* One more token a row through Llama-like layers, or so many until a row has ended. */
+/* Decode one more token a row through Llama-like layers, or several. */
 
 #include "products.h"
 
@@ -16,7 +16,7 @@ static void panel_product(
         }
 }
 
-/* out = a @ weight + bias + more; inside a parallel region, each thread takes its panels */
+/* out = a @ weight + bias + more, inside a parallel region: each thread takes its panels */
 static void product(
     const float *a, long rows, const float *weight, long depth, float *out, long columns, const float *bias,
     const float *more)
@@ -27,9 +27,9 @@ static void product(
                       bias ? bias + c : 0, more ? more + c : 0);
 }
 
-/* ---- one query over what is remembered ---- */
+/* ---- attention of one query over the cache ---- */
 
-/* The sums of LANES vectors: at each step the halves of two change places, and are added up. */
+/* The sums of LANES vectors: each step swaps halves of two vectors and adds them. */
 static inline vector sums_of(vector *row)
 {
 #pragma GCC unroll 8
@@ -48,7 +48,7 @@ static inline vector sums_of(vector *row)
 
 static inline long whole_vectors(long n) { return (n + LANES - 1) / LANES * LANES; }
 
-/* score = keys @ query * scale, up to a whole vector; of a head of so many vectors, or of another width */
+/* score = keys @ query * scale, up to a whole vector; `vectors` is the head width in vectors, or 0 for other widths */
 __attribute__((always_inline)) static inline void match(
     const int vectors, const float *query, const float *keys, long count, long width, float scale, float *score)
 {
@@ -77,7 +77,7 @@ __attribute__((always_inline)) static inline void match(
 __attribute__((always_inline)) static inline void mix(
     const int vectors, const float *score, const float *values, long count, long width, float scale, float *out)
 {
-    enum { CHAINS = 4 }; /* that do not wait for each other */
+    enum { CHAINS = 4 }; /* of additions that do not depend on each other */
     vector sum[CHAINS][vectors + 1];
     memset(sum, 0, sizeof sum);
     memset(out, 0, width * sizeof(float));
@@ -94,7 +94,7 @@ __attribute__((always_inline)) static inline void mix(
     for (long w = 0; w < width; w++) out[w] *= scale;
 }
 
-/* One query over some slots; score has room for whole vectors of them. */
+/* Attention of one query over some slots; `score` has room for whole vectors of them. */
 __attribute__((always_inline)) static inline void attend_as_wide(
     const int vectors, const float *query, const float *keys, const float *values, long count, long width, float scale,
     float *score, float *out)
@@ -123,7 +123,7 @@ static void attend(
 
 /* ---- all layers ---- */
 
-/* A token's queries, keys and values in `own`: keys and values go into the slot, what is attended to into `mixed` */
+/* Norm and rotate a token's queries and keys in `own`, write keys and values into the slot, attend into `mixed`. */
 static void look_back(
     const Shape *shape, const Layer *layer, long place, float *own, const float *cos, const float *sin, long first,
     long slot, float *score, float *mixed)
@@ -143,7 +143,7 @@ static void look_back(
     }
 }
 
-/* gate = silu(x @ gate weight) * (x @ up weight), a panel and some rows at a time */
+/* gate = silu(x @ gate weight) * (x @ up weight), a panel and a few rows at a time */
 static void gated(const Layer *layer, const float *x, long rows, long depth, float *gate, long columns)
 {
     enum { AT_ONCE = 8 * ROWS };
@@ -165,9 +165,9 @@ static void gated(const Layer *layer, const float *x, long rows, long depth, flo
     }
 }
 
-/* x (rows, hidden) are embeddings of what goes into `slot`, and become what the last layer leaves. Keys and values of a
-   row are at its place, from its first slot on, in `starts`; `cos` and `sin` begin with the position of that. Given a head,
-   `out` is (rows, outputs), else the normed x. scratch holds rows * (hidden + (2 queries + 2 keys) * width + feed + slot + 17) numbers. */
+/* x (rows, hidden) holds the embeddings of the tokens that go into `slot`, and then the last layer's output. A row's keys
+   and values are at its place, from its slot in `starts` on, which has position 0 in `cos` and `sin`. `out` is (rows, outputs)
+   with a head, else the normed x. scratch: rows * (hidden + (2 queries + 2 keys) * width + feed + slot + 17) floats. */
 void decode(
     const Shape *shape, const Layer *layers, long rows, float *x, const float *cos, const float *sin, const long *starts,
     const long *places, long slot, const float *last, float epsilon, const float *head, long outputs, float *out,
@@ -199,15 +199,15 @@ void decode(
     }
 }
 
-/* ---- a token a step for some rows, each from its last token on, until they have ended ---- */
+/* ---- several tokens a row, decoded and drawn ---- */
 
-/* A row that goes on: its last token, its first slot, the place of its keys and values, and which of all rows it is */
+/* Rows being decoded: last token, first slot, place in the cache, and index among all rows of the batch */
 typedef struct {
     long *token, *start, *place, *which;
 } Rows;
 
-/* A row that ends leaves, those behind it move up. Numbers, tokens and log-probabilities are (all rows, limit), and what
-   is written next is number `step` of each. How many steps were made is given back; `left` is how many rows go on. */
+/* Drop each row at its stop token; later ones move up. Numbers, tokens and log-probabilities are (all rows, limit), and the
+   next column is `step`. Returns the steps made; `left` is the number of remaining rows. */
 long write_ahead(
     const Shape *shape, const Layer *layers, long rows, const Rows *own, const float *embeddings, const float *cos,
     const float *sin, long slot, const float *last, float epsilon, const float *head, long outputs, const double *numbers,

@@ -1,15 +1,14 @@
-/* What PyTorch does in many passes over memory, in one: in fp32, on a CPU, on the threads that PyTorch has.
+/* Compute in one pass over memory what PyTorch does in many: fp32, on a CPU, on PyTorch's own threads.
 
-   native.py compiles the files in C beside it where they run, for the processor they run on; each belongs to the Python
-   file of its name, but for attention.c, which is reader.c's. What can be called from Python is called outside a parallel
-   region, and begins one. */
+   library.py compiles all C files here for the processor they run on. Functions that Python calls start a parallel region
+   and are called outside of one. Callers check every id and shape: nothing is checked here. */
 
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>
 #include <string.h>
 
-/* A tile of a product, ROWS rows of VECTORS vectors at most, stays in registers while its sums grow. */
+/* A product's tile of at most ROWS rows of VECTORS vectors stays in registers while it is summed. */
 #if defined(__AVX512F__)
 enum { LANES = 16, ROWS = 8, VECTORS = 3 };
 #elif defined(__AVX2__)
@@ -48,7 +47,7 @@ static inline float highest(const float *x, long width)
     return most;
 }
 
-/* What it was multiplied with is given back. */
+/* RMS norm; returns the factor that x was multiplied by before the weight. */
 static inline float norm(const float *x, const float *weight, float epsilon, long width, float *y)
 {
     float squares = 0;
@@ -60,7 +59,7 @@ static inline float norm(const float *x, const float *weight, float epsilon, lon
     return scale;
 }
 
-/* Both halves turned against each other */
+/* Rotate the two halves against each other. */
 static inline void rotate(float *x, const float *cos, const float *sin, long width)
 {
     long half = width / 2;
@@ -78,7 +77,7 @@ typedef struct {
     long layers, hidden, queries, keys, width, feed;
 } Shape;
 
-/* Weights: for decoder.c in panels, for reader.c as linear layers hold them. Keys and values are decoder.c's. */
+/* Weights: in panels for decoder.c, as linear layers hold them for reader.c. Only decoder.c uses keys and values. */
 typedef struct {
     const float *before, *qkv, *qkv_bias, *head_norm, *out, *out_bias, *between;
     const float *gate, *gate_bias, *up, *up_bias, *down, *down_bias;
@@ -89,13 +88,13 @@ typedef struct {
 
 /* ---- reader.c and attention.c ---- */
 
-/* One reading: all its tokens, and what each thread works with */
+/* One pass over a packed batch, and the scratch memory of its threads */
 typedef struct {
-    const long *bounds; /* where sequences begin, and the last ends */
-    const long *wanted; /* the tokens that go on after the last layer's attention, where these are not all */
+    const long *bounds; /* first token of each sequence, and the end of the last */
+    const long *wanted; /* tokens whose states are wanted after the last layer, where these are not all */
     long sequences, rows, wanted_rows, each;
     const float *cos, *sin;
-    float *scratch; /* `each` numbers a thread */
+    float *scratch; /* `each` floats a thread */
 } Reading;
 
 void attention(

@@ -1,8 +1,8 @@
-/* KL(p || q) of logits, row by row, and its slope along p's. */
+/* Reverse KL(p || q) of logits, row by row, and its gradient along p's logits. */
 
 #include "native.h"
 
-enum { SUMMED = 1024 }; /* numbers that are added up in fp32, before their sum joins others in double */
+enum { SUMMED = 1024 }; /* entries summed in fp32 before their sum is added in double */
 
 static float mass(const float *x, float scale, float log_sum, const long *entries, long count)
 {
@@ -11,8 +11,8 @@ static float mass(const float *x, float scale, float log_sum, const long *entrie
     return total;
 }
 
-/* A row of `told` is: the KL, p's entropy, the log-probabilities of the token under p and q, and how much of each lies
-   on the stops. The slope may be the student's own place, or nowhere. */
+/* A row of `told`: the KL, p's entropy, the token's log-probability under p and under q, and the probability of the stop
+   tokens under each. `slope` takes the gradient; it may be the student's own memory, or null. */
 void reverse_kl(
     const float *student, const float *teacher, float scale, const long *tokens, const long *stops, long n_stops,
     long rows, long width, float *slope, float *told)

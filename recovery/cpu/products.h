@@ -1,12 +1,11 @@
-/* Products of tiles: the right side lies in panels, some columns wide, row after row, the last filled with zeros. */
+/* Matrix products by tiles: the right side is laid out in panels of some columns, row after row, padded with zeros. */
 
 #include "native.h"
 
-enum { PANEL = LANES * VECTORS, NARROW = 2 * LANES }; /* columns of a weight's panels for decoder.c, and of all others */
-enum { AHEAD = 12 }; /* rows */
+enum { PANEL = LANES * VECTORS, NARROW = 2 * LANES }; /* columns of a panel: decoder.c's weights, all others */
+enum { AHEAD = 12 }; /* rows to prefetch ahead */
 
-/* out = a @ panel + bias + more, for as many rows and vectors as the compiler is told; a's number of row i and depth k
-   lies at i * down + k * along */
+/* out = a @ panel + bias + more, unrolled for constant rows and vectors; a[i, k] is at i * down + k * along */
 __attribute__((always_inline)) static inline void tile(
     const int rows, const int vectors, const float *a, long down, long along, const float *panel, long depth, float *out,
     long stride, long columns, const float *bias, const float *more)
@@ -35,15 +34,14 @@ __attribute__((always_inline)) static inline void tile(
 #define OF_EVERY_HEIGHT OF(1) OF(2) OF(3) OF(4)
 #endif
 
-/* Asks for some rows that will be looked at soon: they are too far from each other for the processor to foresee. What
-   lies behind the end of what there is may be asked for too. */
+/* Prefetch rows whose stride is too large for the processor to predict; addresses past the end are harmless. */
 static inline void expect(const float *x, long stride, long rows, long width)
 {
     for (long i = 0; i < rows; i++)
         for (long w = 0; w < width; w += LANES) __builtin_prefetch(x + i * stride + w);
 }
 
-/* out (rows, columns) = a @ panels (+ out); `step` numbers from panel to panel */
+/* out (rows, columns) = a @ panels (+ out); panels are `step` floats apart */
 static inline void narrow_product(
     const float *a, long down, long along, long rows, const float *panels, long step, long depth, float *out,
     long stride, long columns, int add)
@@ -60,7 +58,7 @@ static inline void narrow_product(
         }
 }
 
-/* x (count, width) into panels: of rows, as the right side of y @ x; or of columns, of y @ transposed x */
+/* Lay x (count, width) out in panels: as the right side of y @ x, or (transposed) of y @ x^T */
 static inline void pack(const float *x, long stride, long count, long width, float *panels)
 {
     for (long c = 0; c < width; c += NARROW)
@@ -73,7 +71,7 @@ static inline void pack(const float *x, long stride, long count, long width, flo
         }
 }
 
-/* A square of LANES rows, those beyond `count` zeros: halves change places, then quarters, ... */
+/* Transpose a square of LANES rows, zeros beyond `count`: swap halves, then quarters, ... */
 static inline void transpose(const float *x, long stride, long count, float *out, long out_stride)
 {
     vector row[LANES];

@@ -1,13 +1,13 @@
-/* Whole sequences through Llama-like layers, forwards and backwards: N tokens one after the other. A thread takes some of
-   them at a time from product to product, so that its cache holds them. */
+/* Read packed sequences through Llama-like layers, forwards and backwards. A thread takes a block of tokens from product to
+   product, so that its cache holds them. */
 
 #include "products.h"
 
 long threads(void) { return omp_get_max_threads(); }
 
-/* ---- what lies between a layer's products, and its gradients ---- */
+/* ---- norms, gates and rotations, and their gradients ---- */
 
-/* dx = more + gradient along x; the weight's is added to what there is */
+/* dx = more + the gradient of x; the weight's gradient is accumulated */
 static void norm_back(
     const float *dy, const float *x, const float *weight, float scale, long width, const float *more, float *dx,
     float *d_weight)
@@ -23,7 +23,7 @@ static void norm_back(
     }
 }
 
-/* silu(gate) * up of rows that hold the one and then the other */
+/* silu(gate) * up, where a row holds gate and then up */
 void gates(const float *gate_up, long rows, long feed, float *out)
 {
     for (long i = 0; i < rows; i++) {
@@ -33,7 +33,7 @@ void gates(const float *gate_up, long rows, long feed, float *out)
     }
 }
 
-/* Along both, where dy lies; what `gates` gave takes its place. */
+/* Gradients of gate and up; dy is replaced by the output of `gates`. */
 void gates_back(const float *gate_up, float *dy, long rows, long feed, float *d_gate_up)
 {
     for (long i = 0; i < rows; i++) {
@@ -49,7 +49,7 @@ void gates_back(const float *gate_up, float *dy, long rows, long feed, float *d_
     }
 }
 
-/* Queries and keys out of rows of queries, keys and values: normed, where they are, and turned. */
+/* Take queries and keys from rows of qkv, norm them where the model does, and rotate them. */
 static void turns(
     const Shape *shape, const float *qkv, const float *head_norm, float epsilon, const float *cos, const float *sin,
     long rows, float *turned, float *scale)
@@ -65,7 +65,7 @@ static void turns(
         }
 }
 
-/* d_turned is turned back on the way. */
+/* Gradients of qkv from those of rotated queries and keys; d_turned is rotated back in place. */
 static void turns_back(
     const Shape *shape, float *d_turned, const float *qkv, const float *head_norm, const float *scale, const float *cos,
     const float *sin, long rows, float *d_qkv, float *d_norm)
@@ -87,9 +87,8 @@ static void turns_back(
         }
 }
 
-/* ---- products of what is not in panels: by the library that PyTorch multiplies with, where it is fast, or by tiles. Inside
-   a parallel region either takes one thread, and each thread has its own tokens, which its cache holds from one step to the
-   next. ---- */
+/* ---- products of matrices that are not in panels: by PyTorch's own library where it is fast, else by tiles. Inside a
+   parallel region each runs on one thread, on that thread's tokens. ---- */
 
 typedef void Product(
     const char *, const char *, const int *, const int *, const int *, const float *, const float *, const int *,
@@ -98,9 +97,9 @@ static Product *library_product;
 
 void multiply_with(void *found) { library_product = (Product *)found; }
 
-enum { DEEP = 256 }; /* rows of a panel that is made on the way */
+enum { DEEP = 256 }; /* rows of a panel that is packed on the fly */
 
-/* What `multiply` says */
+/* See `multiply`. */
 static void by_tiles(
     char turn_x, char turn_y, long m, long n, long k, const float *x, long x_row, const float *y, long y_row, int add,
     float *out, long out_row)
@@ -117,7 +116,7 @@ static void by_tiles(
         }
 }
 
-/* It counts columns first: out (n, m) = y (n, k) @ x (k, m), or of what is turned around, (+ out) */
+/* As BLAS counts, columns first: out (n, m) = y (n, k) @ x (k, m) (+ out), either side transposed where its flag is 'T' */
 static void multiply(
     char turn_x, char turn_y, int m, int n, int k, const float *x, int x_row, const float *y, int y_row, int add,
     float *out, int out_row)
@@ -134,7 +133,7 @@ typedef struct {
     long inputs, outputs;
 } Linear;
 
-/* y = x @ transposed weight + bias + more; rows of y are `stride` numbers apart, all others follow each other */
+/* y = x @ weight^T + bias + more; rows of y are `stride` floats apart, all others are contiguous */
 static void linear(Linear own, const float *x, long rows, const float *more, float *y, long stride)
 {
     int begun = own.bias || more;
@@ -151,7 +150,7 @@ static void linear_back(Linear own, const float *dy, long stride, long rows, int
     multiply('N', 'N', own.inputs, rows, own.outputs, own.weight, own.inputs, dy, stride, add, dx, own.inputs);
 }
 
-/* Inside a parallel region: each thread takes some outputs, of all tokens */
+/* Weight and bias gradients, inside a parallel region: each thread takes some outputs, of all tokens. */
 static void linear_slopes(Linear own, const float *x, const float *dy, long stride, long rows)
 {
     long me = omp_get_thread_num(), all = omp_get_num_threads(), pieces = (own.outputs + LANES - 1) / LANES;
@@ -168,7 +167,7 @@ static void linear_slopes(Linear own, const float *x, const float *dy, long stri
 
 /* ---- all layers, forwards and backwards ---- */
 
-/* Some heads of each token, whose rows are `stride` numbers apart, into the slot of the row that it has in `held` */
+/* Copy some heads of each token (rows `stride` floats apart) into its slot of its row in the cache `held`. */
 void place(
     const float *tokens, long stride, long count, long heads, long width, const long *rows, const long *slots,
     long row_stride, long head_stride, float *held)
@@ -180,33 +179,33 @@ void place(
                    width * sizeof(float));
 }
 
-/* What a layer leaves behind for its way back, row after row; without one, `gate_up` is nowhere */
+/* What a layer keeps for its backward pass, row after row; without one, `gate_up` is null */
 typedef struct {
     float *x, *scale, *qkv, *turned, *head_scale, *mixed, *sums, *middle, *middle_scale, *gate_up;
 } Kept;
 
-/* Where the gradients of a layer's weights belong */
+/* Where the gradients of a layer's weights go */
 typedef struct {
     float *before, *qkv, *qkv_bias, *head_norm, *out, *out_bias, *between;
     float *gate, *gate_bias, *up, *up_bias, *down, *down_bias;
 } Slopes;
 
-/* Gradients along what a layer makes of its tokens, and what is made anew on the way; `out` may be `x`, and `some_mixed`
-   `mixed`, if all tokens are wanted. Norms are what each thread adds up for itself. */
+/* Gradients of a layer's activations, and activations that are recomputed; `out` may be `x`, and `some_mixed` `mixed`,
+   if all tokens are wanted. `norms` holds each thread's own sums. */
 typedef struct {
     float *out, *x, *middle, *normed, *gated, *gate_up, *some_mixed, *mixed, *turned, *qkv, *norms;
 } Back;
 
-enum { TOKENS = 256 }; /* that a thread takes through a layer at a time */
+enum { TOKENS = 256 }; /* in a block */
 
-/* As many for each thread, none above TOKENS */
+/* The number of blocks: equally many for each thread, none above TOKENS. */
 static long blocks(long rows)
 {
     long all = omp_get_max_threads();
     return least(rows, (rows + all * TOKENS - 1) / (all * TOKENS) * all);
 }
 
-/* How many numbers a thread needs for some tokens in sequences of up to so many */
+/* Floats of scratch memory a thread needs for so many tokens in sequences of at most `longest` */
 long scratch_size(const Shape *shape, long rows, long longest)
 {
     long for_tokens = least(rows, TOKENS) * (shape->hidden + 3 * shape->feed);
@@ -225,7 +224,7 @@ typedef struct {
     Linear qkv, out, gate, up, down;
 } Linears;
 
-/* Where no gradients are wanted, `d` is nowhere everywhere. */
+/* Without gradients all pointers of `d` are null. */
 static Linears linears(const Shape *shape, const Layer *w, const Slopes *d)
 {
     long D = shape->hidden, F = shape->feed, mixed = shape->queries * shape->width;
@@ -238,7 +237,7 @@ static Linears linears(const Shape *shape, const Layer *w, const Slopes *d)
     };
 }
 
-/* Some tokens to their queries, keys and values */
+/* A block of tokens up to its rotated queries, keys and values */
 static void before_attention(
     const Shape *shape, const Layer *w, const Linears *own, const Kept *k, const Reading *run, long at, long rows, float *y)
 {
@@ -250,7 +249,7 @@ static void before_attention(
           k->turned + at * heads * W, k->head_scale + at * heads);
 }
 
-/* What they have attended to, to the layer's end */
+/* A block from the output of attention to the end of the layer */
 static void after_attention(
     const Shape *shape, const Layer *w, const Linears *own, const Kept *k, long at, long rows, float *scratch, float *out)
 {
@@ -265,7 +264,7 @@ static void after_attention(
     linear(own->down, gated, rows, k->middle + at * D, out + at * D, D);
 }
 
-/* Inside a parallel region: rows that are wanted, to where they follow each other, or back to where they were */
+/* Inside a parallel region: gather the wanted rows, or scatter them back over zeros. */
 static void gather(const float *from, const Reading *run, long width, float *to)
 {
 #pragma omp for schedule(static)
@@ -282,8 +281,8 @@ static void scatter(const float *from, const Reading *run, long width, float *to
         memcpy(to + run->wanted[i] * width, from + i * width, width * sizeof(float));
 }
 
-/* From the first layer's x to `out`, which may be where every layer's x is. What the last layer keeps of the tokens that
-   are wanted lies behind all others in `kept`. */
+/* From the first layer's x to `out`, which may be the shared x of all layers. What the last layer keeps of the wanted tokens
+   comes after all others in `kept`. */
 void forwards(const Shape *shape, const Layer *layers, const Kept *kept, const Reading *run, float *out)
 {
     long count = blocks(run->rows);
@@ -313,7 +312,7 @@ void forwards(const Shape *shape, const Layer *layers, const Kept *kept, const R
     }
 }
 
-/* From what the layer gave to what follows its attention, and to what attention gave */
+/* Backwards through the second half of a layer: from its output to the output of attention. */
 static void after_attention_back(
     const Shape *shape, const Layer *w, const Kept *k, const Linears *own, const Back *d, float *d_between, long at,
     long rows, float *dz)
@@ -331,7 +330,7 @@ static void after_attention_back(
     linear_back(own->out, d_middle, D, rows, 0, d->some_mixed + at * own->out.inputs);
 }
 
-/* To what went into the layer; `more` is the gradient along it that passed attention by. */
+/* Backwards through the first half; `more` is the gradient of the residual stream past attention. */
 static void before_attention_back(
     const Shape *shape, const Layer *w, const Kept *k, const Linears *own, const Back *d, const Reading *run,
     const float *more, float *d_before, float *d_head_norm, long at, long rows, float *dy)
@@ -347,7 +346,7 @@ static void before_attention_back(
         norm_back(dy + i * D, x + i * D, w->before, scale[i], D, more + (at + i) * D, d->x + (at + i) * D, d_before);
 }
 
-/* Inside a parallel region: what threads have added up for themselves, which starts anew */
+/* Inside a parallel region: add up the threads' own sums and reset them. */
 static void collect(float *parts, long size, long from, long count, float *to)
 {
 #pragma omp for schedule(static)
@@ -358,7 +357,7 @@ static void collect(float *parts, long size, long from, long count, float *to)
     }
 }
 
-/* From `out`, along what the last layer gave, to `x`, along the embeddings. `norms` are zeros. */
+/* From the gradient `out` of the last layer's output to `x`, that of the embeddings; `norms` start as zeros. */
 void backwards(
     const Shape *shape, const Layer *layers, const Kept *kept, const Reading *run, const Slopes *slopes, const Back *back)
 {

@@ -1,15 +1,15 @@
-/* The token of each row where the running sum of its probabilities passes a number. */
+/* Draw each row's token: where the running sum of its probabilities passes a number. */
 
 #include "native.h"
 
-enum { PIECE = 512 }; /* entries whose sum is known before it is looked where among them the number lies */
+enum { PIECE = 512 }; /* entries summed together before the search within them */
 
-/* Below fp32's smallest probability there is none: what is impossible is never taken. */
+/* Probabilities below fp32's smallest are 0: an impossible token is never drawn. */
 static inline float likelihood(float x) { return x < -87.0f ? 0 : exponential(x); }
 
 #define BELOW_ONE (1 - 1e-12)
 
-/* Which of some entries; their sum, as it was made here, is not left behind by rounding elsewhere. */
+/* The entry at which the running sum passes `left`, clamped below the sum as it is rounded here. */
 static long passed(const float *x, float most, float scale, long count, double left)
 {
     float share[PIECE];
@@ -23,7 +23,7 @@ static long passed(const float *x, float most, float scale, long count, double l
     return last;
 }
 
-/* Without numbers, the most likely token. */
+/* Without numbers, take the most likely token. */
 void draw(
     const float *logits, const double *numbers, float scale, long rows, long width, long *tokens, float *log_probs)
 {
@@ -42,7 +42,7 @@ void draw(
             double left = fmin(numbers[i], BELOW_ONE) * total;
             long piece = 0, last = (width - 1) / PIECE;
             while (piece < last && left >= sums[piece]) left -= sums[piece++];
-            while (piece > 0 && sums[piece] <= 0) piece--; /* rounding led past the last one that can be */
+            while (piece > 0 && sums[piece] <= 0) piece--; /* rounding led past the last possible token */
             long from = piece * PIECE;
             tokens[i] = from + passed(x + from, most, scale, least(PIECE, width - from), left);
         } else
