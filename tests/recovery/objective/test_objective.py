@@ -18,7 +18,7 @@ from recovery.objective import divergences as dv
 from recovery.objective import signal_geometry
 from recovery.objective.objective import Loss, Objective
 
-pytestmark = pytest.mark.usefixtures("with_and_without_kernels")
+pytestmark = pytest.mark.usefixtures("with_and_without_cpu_engine")
 N, D, V, STOP = 23, 6, 32, (3, 5)
 
 
