@@ -19,7 +19,9 @@ def gradients(dtype: torch.dtype, chunk: int) -> tuple[Tensor, Tensor]:
     head = torch.nn.Linear(D, V, bias=False).to(dtype)
     with torch.no_grad():
         head.weight.copy_(torch.rand(V, D, generator=generator))
-    value = chunked_sum(lambda rows, part_ND: head(part_ND).float().square().sum(), states_ND, slices(N, chunk))
+    value = chunked_sum(
+        lambda rows, part_ND: head(part_ND).float().square().sum(), states_ND, slices(N, chunk)
+    )
     value.backward()
     assert states_ND.grad is not None and head.weight.grad is not None
     return states_ND.grad, head.weight.grad

@@ -19,6 +19,7 @@ from recovery.methods import table
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, add_lora
 from recovery.objective.objective import Loss, Objective
+from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.seeds import step_seed
@@ -65,9 +66,7 @@ class OnPolicy:
         rollouts = self.sampler.sample([[65 + i, 66] for i in range(6)], params)
         for _ in range(2):
             parts = scored(self.teacher, rollouts, max_tokens=40)
-            yield [
-                Microbatch(part, {"scores": scores, "behaviour_N": part.logprobs_N}) for part, scores in parts
-            ]
+            yield [Microbatch(part, TokenSignals(scores, part.logprobs_N)) for part, scores in parts]
 
     def metrics(self) -> dict[str, float]:
         return {"response_tokens": 12.0}
