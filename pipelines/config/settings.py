@@ -73,7 +73,7 @@ class OptimizerConfig(Section):
     """AdamW and its schedule."""
 
     learning_rate: float = Field(gt=0, description="at its highest, after the warm-up")
-    warmup_steps: int = Field(default=10, ge=0, description="steps of linear rise from zero")
+    warmup_steps: int = Field(default=10, ge=0, description="steps of linear rise, at most a tenth of all")
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="after the warm-up"
     )
