@@ -187,7 +187,9 @@ class Answers:
         )
 
     def continuation(self, max_new_tokens: int) -> Callable[[list[str]], list[str]]:
-        return lambda texts: self._answer([self.chat_model.text_ids(text) for text in texts], max_new_tokens)
+        return lambda texts: self._answer(
+            [self.chat_model.document_start(text) for text in texts], max_new_tokens
+        )
 
     def calls(self) -> ModelCalls:
         """What lm-eval's tasks ask for: text or chats to go on with, and how likely a continuation is."""
@@ -216,9 +218,9 @@ class Answers:
         )
 
     def _prompt(self, asked: Asked) -> list[int]:
-        return (
-            self.chat_model.text_ids(asked) if isinstance(asked, str) else self.chat_model.prompt_ids(asked)
-        )
+        if isinstance(asked, str):
+            return self.chat_model.document_start(asked)
+        return self.chat_model.prompt_ids(asked)
 
     def _answer(
         self, prompts: list[list[int]], max_new_tokens: int, temperature: float = 0.0, seed: int = 0

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 NOTHING = re.compile(r"(?!)")
+END_OF_TEXT = re.compile(
+    r"end ?of ?(text|sentence|document)|eos( token)?|slash s"
+)  # "<|endoftext|>", "<eos>", "</s>"
 
 
 class ChatEncoder:
@@ -79,11 +82,46 @@ class ChatEncoder:
         return str(self.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     @cached_property
+    def opening_ids(self) -> list[int]:
+        """The control tokens (mostly one, BOS) that the tokenizer puts before every text."""
+        return self._added_around_text[0]
+
+    @cached_property
     def turn_end_id(self) -> int | None:
-        """The control token that the template itself writes after an assistant's answer, if any."""
+        """The control token that the template writes after the last assistant answer, if any."""
+        return self._control_after_answer([])
+
+    @cached_property
+    def document_end_id(self) -> int | None:
+        """The token that ended a text in pretraining: other than the end of a chat turn, where there is one.
+
+        In this order: the token that the tokenizer itself appends to a text; its EOS token, unless that ends a
+        turn; the control token whose spelling says "end of text", stop tokens first; the EOS token.
+        """
+        appended, eos = self._added_around_text[1], self.tokenizer.eos_token_id
+        if appended:
+            return appended[-1]
+        spelled = [i for spelling, i in self.control.items() if spells_end_of_text(spelling)]
+        if eos is not None and (eos in spelled or eos != self.turn_end_id is not None):
+            return int(eos)
+        return min(spelled, key=lambda i: (i not in self.stop_ids, i), default=eos)
+
+    @cached_property
+    def _added_around_text(self) -> tuple[list[int], list[int]]:
+        """The ids that the tokenizer adds before a text, and those that it adds after it."""
+        plain = self.tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
+        whole = self.tokenizer("a", verbose=False)["input_ids"]
+        for start in range(len(whole) - len(plain) + 1):
+            end = start + len(plain)
+            if whole[start:end] == plain:
+                return whole[:start], whole[end:]
+        return [], []
+
+    def _control_after_answer(self, following: list[Message]) -> int | None:
+        """The first control token that the template writes after an assistant answer."""
         answer = self._nonce
+        messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": answer}, *following]
         try:
-            messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": answer}]
             tail = self._render(messages, opening=False).rpartition(answer)[2]
         except InputError:
             return None
@@ -200,7 +238,8 @@ class ChatEncoder:
         for position in range(start, len(ids)):
             if ids[position] in self.stop_ids:
                 return ids[: position + 1]
-        ends = [i for i in (self.turn_end_id, self.tokenizer.eos_token_id) if i in self.stop_ids]
+        next_turn = self._control_after_answer([{"role": "user", "content": "a"}])
+        ends = [i for i in (self.turn_end_id, next_turn, self.tokenizer.eos_token_id) if i in self.stop_ids]
         return ids + [*ends, *self.stop_ids][:1]
 
 
@@ -220,6 +259,12 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     added = {token.content: i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     named = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
     return {spelling: i for spelling, i in (added | named).items() if spelling and i is not None}
+
+
+def spells_end_of_text(spelling: str) -> bool:
+    """Whether a control token's spelling names the end of a text: "<|endoftext|>", "<eos>", "</s>"."""
+    words = re.sub(r"[\W_]+", " ", spelling.replace("</", "/").replace("/", " slash ")).strip().lower()
+    return END_OF_TEXT.fullmatch(words) is not None
 
 
 def stop_tokens(eos: int | Sequence[int] | None, encoder: ChatEncoder) -> tuple[int, ...]:
