@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import InputError
+from recovery.models.thinking import ends_inside, is_mark, split_thinking
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -42,6 +43,7 @@ class ChatEncoder:
         stop_ids: Iterable[int] = (),
     ) -> None:
         self.tokenizer = tokenizer
+        self.date = str(template_args["today"]) if template_args and "today" in template_args else None
         self.template_args = _with_fixed_day(dict(template_args or {}))
         self.stop_ids = tuple(stop_ids)
         self.control = special_tokens(tokenizer) | self._markers()
@@ -77,9 +79,23 @@ class ChatEncoder:
         return self._ids(self._guard(text))
 
     def text(self, ids: Iterable[int]) -> str:
-        """What a reader sees: control tokens dropped."""
-        kept = [i for i in map(int, ids) if i not in self.control_ids]
-        return str(self.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        """Decode without control tokens, but with the marks around a reasoning model's thinking."""
+        kept = [i for i in map(int, ids) if i not in self._dropped_ids]
+        return str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def answer(self, ids: Iterable[int]) -> tuple[str, str]:
+        """Decode a response as (thinking, answer); the template's prompt may have opened the thinking."""
+        return split_thinking(self.text(ids), self.opens_thinking)
+
+    @cached_property
+    def opens_thinking(self) -> bool:
+        """Whether the template opens a thinking block at the end of a prompt."""
+        rendered = self._render([{"role": "user", "content": self._nonce}], opening=True)
+        return ends_inside(rendered.rpartition(self._nonce)[2])
+
+    @cached_property
+    def _dropped_ids(self) -> frozenset[int]:
+        return frozenset(i for spelling, i in self.control.items() if not is_mark(spelling))
 
     @cached_property
     def opening_ids(self) -> list[int]:
@@ -95,8 +111,8 @@ class ChatEncoder:
     def document_end_id(self) -> int | None:
         """The token that ended a text in pretraining: other than the end of a chat turn, where there is one.
 
-        In this order: the token that the tokenizer itself appends to a text; its EOS token, unless that ends a
-        turn; the control token whose spelling says "end of text", stop tokens first; the EOS token.
+        In this order: the token that the tokenizer appends to a text; its EOS token, unless that ends a turn;
+        the control token whose spelling says "end of text", stop tokens first; the EOS token.
         """
         appended, eos = self._added_around_text[1], self.tokenizer.eos_token_id
         if appended:

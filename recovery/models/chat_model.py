@@ -77,8 +77,12 @@ class ChatModel:
         return [*self.opening_ids, *self.text_ids(text)]
 
     def text(self, ids: Sequence[int]) -> str:
-        """Decoded, control tokens dropped."""
+        """Decode without control tokens."""
         return self.encoder.text(ids)
+
+    def answer(self, ids: Sequence[int]) -> str:
+        """Decode a response without a reasoning model's thinking: what is judged and rewarded."""
+        return self.encoder.answer(ids)[1]
 
     @cached_property
     def opening_ids(self) -> list[int]:
