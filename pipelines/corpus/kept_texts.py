@@ -21,7 +21,7 @@ TOKENS = "tokens"  # folder of the same texts as token ids; removed when the run
 
 
 def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> list[str]:
-    """Return the texts of all midtraining runs in a student's lineage, evenly thinned to `most` characters."""
+    """Return the texts of all midtraining runs in a student's lineage, thinned to `most` characters."""
     runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(student)]
     return read_evenly([run / KEPT_TEXTS for run in runs], most)
 

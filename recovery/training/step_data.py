@@ -155,7 +155,7 @@ class Episodes:
         """The reward of each sequence."""
         assert self.reward is not None
         items = [self.items[row] for row in rollouts.index_B.tolist()]
-        texts = [self.student.text(answer) for answer in rollouts.responses()]
+        texts = [self.student.answer(answer) for answer in rollouts.responses()]
         rewards_B = score(self.reward, texts, [{**item.fields, "prompt": prompt(item)} for item in items])
         self._last["reward"] = float(rewards_B.mean())
         return rewards_B
