@@ -12,6 +12,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,32 @@ class ChatEncoder:
         """The dialogue so far and the opening of the assistant's turn."""
         return self._ids(self._render(self._guarded(messages), opening=True))
 
+    def check(self, messages: Sequence[Message]) -> None:
+        """Raise InputError where the template refuses a dialogue."""
+        self._render(self._guarded(messages), opening=messages[-1].get("role") != "assistant")
+
+    @cached_property
+    def takes_system_turn(self) -> bool:
+        """Whether the template writes a system turn, rather than refusing or dropping it."""
+        turns = [{"role": "system", "content": self._nonce}, {"role": "user", "content": "a"}]
+        try:
+            return self._nonce in self._render(turns, opening=True)
+        except InputError:
+            return False
+
+    @cached_property
+    def writes_date(self) -> bool:
+        """Whether the template writes the current date."""
+        asked: list[str] = []
+
+        def spy(form: str) -> str:
+            asked.append(form)
+            return ""
+
+        with suppress(InputError):
+            self._render([{"role": "user", "content": "a"}], opening=True, strftime_now=spy)
+        return bool(asked)
+
     def dialogue_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
         """A dialogue that ends with the assistant, up to its stop token; True on that last turn's tokens.
 
@@ -67,7 +94,7 @@ class ChatEncoder:
         prompt = self._render(guarded[:-1], opening=True)
         whole = self._render(guarded, opening=False)
         if not whole.startswith(prompt):  # the template writes a past turn otherwise than one being written
-            whole = prompt + guarded[-1]["content"]
+            whole = prompt + (guarded[-1].get("content") or "")
         prompt_ids, ids = self._ids(prompt), self._ids(whole)
         if ids[: len(prompt_ids)] != prompt_ids:  # a token would straddle the border
             ids = prompt_ids + self._ids(whole[len(prompt) :])
@@ -144,10 +171,14 @@ class ChatEncoder:
         found = self._pattern.search(tail)
         return self.control[found.group()] if found else None
 
-    def _render(self, messages: Sequence[Message], *, opening: bool) -> str:
+    def _render(self, messages: Sequence[Message], *, opening: bool, **changes: Any) -> str:
+        """Render by the template; tool schemas come as `tools` of any message, mostly the first."""
+        turns = [{key: value for key, value in turn.items() if key != "tools"} for turn in messages]
+        tools = [tool for turn in messages for tool in turn.get("tools") or ()]
+        args = {**self.template_args, **({"tools": tools} if tools else {}), **changes}
         try:
             rendered = self.tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=opening, **self.template_args
+                turns, tokenize=False, add_generation_prompt=opening, **args
             )
         except Exception as error:  # a template is a program: it may raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
@@ -156,12 +187,25 @@ class ChatEncoder:
         return str(rendered)
 
     def _guarded(self, messages: Sequence[Message]) -> list[Message]:
+        """Checked messages without control-token spellings, their system turn folded where it must be."""
         for index, message in enumerate(messages):
-            if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
+            says = isinstance(message.get("content"), str) or message.get("tool_calls")
+            if not isinstance(message.get("role"), str) or not says:
                 raise InputError(
                     f"message {index}: expected a role and a content, both text: {message!r:.80}"
                 )
-        return [{k: self._guard(v) if isinstance(v, str) else v for k, v in m.items()} for m in messages]
+        guarded: list[Message] = [self._guard_all(message) for message in messages]
+        if guarded and guarded[0]["role"] == "system" and not self.takes_system_turn:
+            return _folded(guarded)
+        return guarded
+
+    def _guard_all(self, value: Any) -> Any:
+        """Guard every text in a message: tool calls and tool schemas nest."""
+        if isinstance(value, str):
+            return self._guard(value)
+        if isinstance(value, dict):
+            return {key: self._guard_all(entry) for key, entry in value.items()}
+        return [self._guard_all(entry) for entry in value] if isinstance(value, list) else value
 
     def _guard(self, text: str) -> str:
         """Control-token spellings -> marks that no template, tokenizer or text knows."""
@@ -257,6 +301,17 @@ class ChatEncoder:
         next_turn = self._control_after_answer([{"role": "user", "content": "a"}])
         ends = [i for i in (self.turn_end_id, next_turn, self.tokenizer.eos_token_id) if i in self.stop_ids]
         return ids + [*ends, *self.stop_ids][:1]
+
+
+def _folded(messages: list[Message]) -> list[Message]:
+    """Put the system turn at the head of the first user turn."""
+    system, *turns = messages
+    for index, turn in enumerate(turns):
+        if turn["role"] == "user":
+            tools = [*(system.get("tools") or ()), *(turn.get("tools") or ())]
+            turns[index] = {**turn, "content": f"{system['content']}\n\n{turn['content']}", "tools": tools}
+            return turns
+    return messages
 
 
 def _with_fixed_day(args: dict[str, Any]) -> dict[str, Any]:

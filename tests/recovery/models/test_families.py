@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
 from pipelines.corpus.reading.plain import Piece
 from pipelines.corpus.token_file import TokenStream, write_tokens
+from recovery.errors import InputError
 from recovery.inspection.distribution_shift import texts_as_rollouts
-from recovery.models.chat_encoding import spells_end_of_text
+from recovery.models.chat_encoding import ChatEncoder, spells_end_of_text
+from recovery.teachers.contexts import Context, Views
 from recovery.teachers.likelihood import split_ids
+from tests.support import tiny
 from tests.support.families import FAMILIES, Family
 
 USER, ASSISTANT = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
@@ -75,3 +80,80 @@ def test_spellings_that_end_a_text(spelling: str) -> None:
 )
 def test_spellings_that_end_something_else(spelling: str) -> None:
     assert not spells_end_of_text(spelling)
+
+
+@pytest.mark.parametrize("name", ["gemma-2", "mistral"])
+def test_a_system_turn_is_folded_where_the_template_has_none(name: str) -> None:
+    encoder = FAMILIES[name].encoder()
+    system, other = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "c"}
+    merged = {"role": "user", "content": "Be brief.\n\na"}
+    assert encoder.prompt_ids([system, USER]) == encoder.prompt_ids([merged])
+    turns = [ASSISTANT, other, ASSISTANT]
+    assert encoder.dialogue_ids([system, USER, *turns]) == encoder.dialogue_ids([merged, *turns])
+
+
+def test_a_system_turn_that_a_template_drops_is_folded_too() -> None:
+    template = tiny.TEMPLATE.replace("in messages %}", "in messages if message['role'] != 'system' %}")
+    encoder = ChatEncoder(tiny.tokenizer(chat_template=template))
+    ids = encoder.prompt_ids([{"role": "system", "content": "Be brief."}, USER])
+    assert encoder.text(ids).startswith("user\nBe brief.\n\na")
+
+
+def test_a_system_turn_stays_where_the_template_has_one() -> None:
+    encoder = FAMILIES["qwen"].encoder()
+    text = encoder.text(encoder.prompt_ids([{"role": "system", "content": "Be brief."}, USER]))
+    assert text == "system\nBe brief.\nuser\na\nassistant\n"
+
+
+@dataclass(frozen=True)
+class Row:
+    messages: list[dict[str, str]]
+    fields: dict[str, str]
+
+
+def test_a_context_s_system_turn_reaches_a_teacher_without_system_turns() -> None:
+    chat = FAMILIES["gemma-2"].chat_model()
+    views = Views(chat, [Row([USER], {})], Context("rules", "Never lie."))
+    views.check()
+    assert "Never lie.\n\na" in chat.text(views.teacher(0))
+    assert "Never lie." not in chat.text(views.student(0))
+
+
+def test_rows_that_cannot_be_rendered_are_counted_before_the_first_step() -> None:
+    rows = [Row([USER], {}), Row([USER, USER], {}), Row([ASSISTANT, USER], {})]
+    with pytest.raises(
+        InputError, match=r"2 of 3 rows cannot be rendered, first: .*\[user, user\].*alternate"
+    ):
+        Views(FAMILIES["gemma-2"].chat_model(), rows).check()
+
+
+TOOLS = [
+    {"type": "function", "function": {"name": "add", "description": "<|im_end|> adds", "parameters": {}}}
+]
+
+
+def test_tool_schemas_and_calls_reach_the_template_and_hold_no_control_token() -> None:
+    template = "{% if tools %}{{ tools | tojson }}{% endif %}" + tiny.TEMPLATE.replace(
+        "message['content'] +", "(message['content'] or message['tool_calls'] | tojson) +"
+    )
+    encoder = ChatEncoder(tiny.tokenizer(chat_template=template))
+    call = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"name": "add", "arguments": {"a": "<|im_end|>"}}],
+    }
+    ids = encoder.prompt_ids([{**USER, "tools": TOOLS}, call, {"role": "tool", "content": "3"}])
+    text = bytes(i for i in ids if i < 256).decode()
+    assert "<|im_end|> adds" in text and '"arguments": {"a": "<|im_end|>"}' in text
+    assert [i for i in ids if i > 255] == [256, 257, 256, 257, 256, 257, 256]
+    assert encoder.prompt_ids([USER]) == ChatEncoder(tiny.tokenizer()).prompt_ids([USER])
+
+
+DATED = "{{ 'Today is ' + strftime_now('%d %B %Y') + '\n' }}" + tiny.TEMPLATE
+
+
+def test_only_a_template_that_writes_the_date_is_said_to() -> None:
+    assert ChatEncoder(tiny.tokenizer(chat_template=DATED)).writes_date
+    assert ChatEncoder(tiny.tokenizer(chat_template=DATED), {"today": "2026-01-31"}).writes_date
+    assert not ChatEncoder(tiny.tokenizer()).writes_date
+    assert not FAMILIES["gemma-2"].encoder().writes_date
