@@ -141,7 +141,7 @@ class Views:
         self.teacher = lru_cache(KEPT_IDS)(self._teacher) if context else self.student
 
     def check(self) -> None:
-        """Render every row, so that one that the chat template refuses stops the run before its first step."""
+        """Render every row, so that one that the template refuses stops the run before its first step."""
         refused: list[str] = []
         for item in self.items:
             seen = [item.messages]
