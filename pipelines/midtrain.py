@@ -134,7 +134,8 @@ def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatMode
         tokenised(stage.directory, chat_model, f"earlier-{number}", [run], key=job.student)
         for number, run in enumerate(runs)
     ]
-    return replay.reservoir(cycles, job.settings.replay_tokens, job.seed)
+    kept = replay.reservoir(cycles, job.settings.replay_tokens, job.seed)
+    return Tokens.of(kept, chat_model.opening_ids)
 
 
 def _new_texts(stage: Stage) -> list[str]:

@@ -95,6 +95,7 @@ class Episodes:
         self.weights = _weights(weights, len(self.items))
         self.prompt_rows, self.pair_rows = range(len(prompts)), range(len(prompts), len(self.items))
         self.views = Views(student, self.items, context)
+        self.views.check()
         self.tokens_sampled = self.tokens_scored = 0
         self._last: dict[str, float] = {}
         if isinstance(teacher, SelfTeacher) and teacher.decay is not None:  # only then these are `Stateful`
@@ -157,7 +158,7 @@ class Episodes:
         """The reward of each sequence."""
         assert self.reward is not None
         items = [self.items[row] for row in rollouts.index_B.tolist()]
-        texts = [self.student.text(answer) for answer in rollouts.responses()]
+        texts = [self.student.answer(answer) for answer in rollouts.responses()]
         rewards_B = score(self.reward, texts, [{**item.fields, "prompt": prompt(item)} for item in items])
         self._last["reward"] = float(rewards_B.mean())
         return rewards_B

@@ -260,6 +260,21 @@ def test_a_reward_reads_the_answer_and_its_row() -> None:
     assert seen == list(zip(answers, items, strict=True))
 
 
+def test_a_reward_reads_no_thinking() -> None:
+    seen: list[str] = []
+
+    def judge(response: str, _: Any) -> float:
+        seen.append(response)
+        return 0.0
+
+    made = episodes(METHODS["rft"], tiny.chat_model(seed=1), reward=judge)
+    answers = [list(b"<think>12?</think>\n7"), list(b"<think>12")]
+    logprobs = [[0.0] * len(answer) for answer in answers]
+    rollouts = Rollouts.from_samples([[1], [1]], answers, logprobs, [True, False], 258)
+    made.judge(replace(rollouts, index_B=torch.tensor([0, 1])))
+    assert seen == ["7", ""]
+
+
 def test_where_nothing_is_kept_nothing_is_learned() -> None:
     made = episodes(METHODS["rft"], tiny.chat_model(seed=1), reward=lambda *_: 0.0)
     assert list(made.updates(1)) == []
