@@ -15,7 +15,7 @@ from recovery.models.chat_encoding import ChatEncoder, spells_end_of_text
 from recovery.teachers.contexts import Context, Views
 from recovery.teachers.likelihood import split_ids
 from tests.support import tiny
-from tests.support.families import FAMILIES, Family
+from tests.support.chat_families import FAMILIES, Family
 
 USER, ASSISTANT = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
 
