@@ -45,6 +45,13 @@ def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: s
     )
 
 
+def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
+    """A distillation outside of a cycle: no verdict is waited for, its model becomes `current` at once."""
+    found = distill(ws, job, key=key)
+    ws.tracker.set_alias("current", found["checkpoint"])
+    return found
+
+
 def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
     """What the stage does; of several processes all take part, and the first one publishes."""
     _refuse_engines_of_several(job.settings)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config.jobs import MidtrainJob
-from pipelines.config.settings import MidtrainConfig, override, parse_pairs
+from pipelines.config.settings import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
 from pipelines.corpus.entities import MOST_CHARACTERS
@@ -150,12 +150,6 @@ def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
 def _chat(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:
     turns = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["response"]}]
     return chat_model.dialogue_ids(turns)
-
-
-def with_mix(settings: MidtrainConfig, mix: str | None) -> MidtrainConfig:
-    """The mix typed on the command line, such as new=0.6,earlier=0.3,chat=0.1."""
-    found: MidtrainConfig = override(settings, {"mix": parse_pairs(mix) if mix else None})
-    return found
 
 
 def with_augmented(settings: MidtrainConfig, augment: Path | None) -> MidtrainConfig:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,8 @@ from evals import knowledge
 from evals.knowledge import CLOZE, Probe
 from pipelines.config.jobs import EvalJob
 from pipelines.evaluate import evaluate
-from pipelines.job_from_options import docs_companions
-from pipelines.runs.workspace import Workspace, placed
+from pipelines.job_from_options import resolved, taught_folder
+from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -38,10 +38,12 @@ class Verdict:
     back: bool | None  # answered by the model recovered from this one; None where there is none
 
 
-def lost(ws: Workspace, reference: str, suite: str, probes_file: str | None = None) -> dict[str, Any]:
+def lost(
+    ws: Workspace, reference: str, suite: str, changes: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Every failed question of a suite, sorted into what is out of reach and what is gone."""
     checkpoint = ws.checkpoint(reference)
-    path = placed(probes_file) or docs_companions(ws, checkpoint.id).get("probes") or ws.config.eval.probes
+    path = resolved(ws, taught_folder(ws, checkpoint.id), changes or {}).eval.probes
     if path is None:
         raise InputError(f"no probes lie beside the documents of {reference}: give --probes FILE")
     probes = knowledge.load_probes(path, suite)
