@@ -21,13 +21,13 @@ from recovery.errors import InputError, NonFiniteLoss
 from recovery.models.loading import logits_of, states_at
 from recovery.objective.objective import Loss
 from recovery.objective.signal_survey import Survey
+from recovery.seeds import step_seed
 from recovery.training.config import TrainConfig, lr_at
 from recovery.training.updater import LossFunction, Microbatch, Sums, Updater, prefixed, unprefixed
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
-    from recovery.seeds import step_seed
-from recovery.storage.training_state import TrainState
+    from recovery.storage.training_state import TrainState
 
 log = logging.getLogger(__name__)
 ETA_STEPS = 20  # the time left is judged by the last steps

@@ -245,7 +245,7 @@ def test_the_root_may_be_a_link_and_many_folders_need_few_descriptors(tmp_path):
 MEASURED = """
 import resource, sys
 from pathlib import Path
-from pipelines import documents
+from pipelines.corpus import documents
 documents.read_corpus(Path(sys.argv[1]) / "small")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 manifest = documents.keep(Path(sys.argv[1]) / "large", Path(sys.argv[1]) / "run" / "documents.jsonl")
