@@ -8,15 +8,17 @@ from pipelines import choose as choosing
 from pipelines.choose import choose
 from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
 from pipelines.distill import distill
-from pipelines.evaluate import evaluate, recorded_items
+from pipelines.evaluate import evaluate, recorded_items, require_same_questions
 from pipelines.midtrain import midtrain
+from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
 
 
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """Runs a cycle, or goes on with it; returns {"cycle": number, "status": ...}."""
+    """Run a cycle, or go on with it; returns {"cycle": number, "status": ...}."""
+    job = pinned(ws, job)
     return run_stage(
         ws,
         "cycle",
@@ -42,7 +44,9 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     stage.say(f"cycle {number}: {job.docs}")
     scores = {"clean": _evaluate(ws, job, stage, "clean", job.clean)}
 
-    midtrained = midtrain(ws, _midtraining(job), parent=stage.id, key="midtrain")["checkpoint"]
+    midtrained = midtrain(ws, inherited(_midtraining(job), job), parent=stage.id, key="midtrain")[
+        "checkpoint"
+    ]
     ws.tracker.record_cycle(stage.id, midtrained_id=midtrained)
     scores["midtrained"] = _evaluate(ws, job, stage, "midtrained", midtrained)
 
@@ -84,7 +88,8 @@ def _recover(
 ) -> str:
     """By the method that was asked for, or by the cheapest that does the job."""
     if job.recover_with is None:
-        return str(distill(ws, _distillation(job, midtrained), parent=stage.id, key="distill")["checkpoint"])
+        wanted_of_method = inherited(_distillation(job, midtrained), job)
+        return str(distill(ws, wanted_of_method, parent=stage.id, key="distill")["checkpoint"])
     wanted = ChooseJob(
         how=job.recover_with,
         student=midtrained,
@@ -95,7 +100,7 @@ def _recover(
         scores=scores,
         seed=job.seed,
     )
-    return str(choose(ws, wanted, parent=stage.id, key="choose")["checkpoint"])
+    return str(choose(ws, inherited(wanted, job), parent=stage.id, key="choose")["checkpoint"])
 
 
 def _evaluate(
@@ -110,14 +115,15 @@ def _evaluate(
     settings = job.settings.eval
     if label != "clean":  # the ceiling is what can be read, not what was learned
         settings = settings.model_copy(update={"open_book": False})
-    asked = EvalJob(
+    evaluation = EvalJob(
         checkpoint=checkpoint,
         suites=job.suites,
         settings=settings,
         earlier=earlier or {},
         label=label,
     )
-    found: dict[str, int] = evaluate(ws, asked, parent=stage.id, key=f"eval:{label}")["score_ids"]
+    evaluation = inherited(evaluation, job)
+    found: dict[str, int] = evaluate(ws, evaluation, parent=stage.id, key=f"eval:{label}")["score_ids"]
     return found
 
 
@@ -129,6 +135,8 @@ def _decide(
         suite: {label: _deciding(ws, job, ids[suite]) for label, ids in scores.items()}
         for suite in job.suites
     }
+    for suite, stages in suites.items():
+        require_same_questions(suite, stages)
     margins = choosing.margins(job.settings.eval)
     found = verdict.verdict(suites, margins)
     ws.tracker.record_verdicts(number, found["axes"])

@@ -63,8 +63,8 @@ def cycle_job(
     chosen_later = recover_with if recover_with in CHOICES else None
     if recover_with and not chosen_later:
         changes = {**changes, "distill.method": recover_with}
-    documents.require(docs)
     settings = resolved(ws, docs, changes)
+    documents.require(docs)
     taught = with_augmented(settings.midtrain, augment)
     settings = settings.model_copy(update={"midtrain": taught})
     _refuse_early(settings.distill, by_method=chosen_later is None)
@@ -109,8 +109,8 @@ def midtrain_job(
     augment: Path | None = None,
     changes: Changes = NONE,
 ) -> MidtrainJob:
-    documents.require(docs)
     settings = resolved(ws, docs, changes)
+    documents.require(docs)
     return MidtrainJob(
         docs=str(docs.absolute()),
         student=ws.checkpoint(student).id,

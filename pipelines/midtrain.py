@@ -18,6 +18,7 @@ from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge import embedding_shift, replay
 from pipelines.knowledge.forecast import forecast
 from pipelines.runs import training_run
+from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import reading_progress
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Trains the student on the documents; returns {"checkpoint": id, ...}."""
+    job = pinned(ws, job)
     return run_stage(
         ws,
         "midtrain",
@@ -41,7 +43,6 @@ def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key:
         parent=parent,
         key=key,
         seed=job.seed,
-        label="midtrain",
     )
 
 
@@ -73,8 +74,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         say=stage.say,
     )
     before = embedding_shift.copy_of(chat_model) if stage.first else None
-    report = training_run.run_training(
-        stage,
+    training = training_run.Training(
         chat_model,
         batches,
         get("sft"),
@@ -83,6 +83,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         seed=job.seed,
         checks=checks,
     )
+    report = training_run.run_training(stage, training)
     if not stage.first:
         return {}
     moved = {} if before is None else embedding_shift.moved(before, chat_model, sources.values())

@@ -17,15 +17,22 @@ from pipelines.cli.options import F, Session
 Read = Callable[[Any], Any]
 
 
-def setting(flag: str, key: str, read: Read = lambda value: value, **attributes: Any) -> Callable[[F], F]:
+class SettingOption(click.Option):
     """An option for one key of recover.yaml; `read` turns what was typed into the setting's value."""
 
-    def collect(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        if value not in (None, ()):
-            ctx.ensure_object(Session).changes[key] = read(value)
+    def __init__(self, *args: Any, key: str, read: Read, **attributes: Any) -> None:
+        super().__init__(*args, expose_value=False, callback=self._collect, **attributes)
+        self.key, self.read = key, read
 
+    def _collect(self, ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        if value not in (None, ()):
+            ctx.ensure_object(Session).changes[self.key] = self.read(value)
+
+
+def setting(flag: str, key: str, read: Read = lambda value: value, **attributes: Any) -> Callable[[F], F]:
+    """Add an option that overrides the setting `key`."""
     attributes = {"default": None} | attributes
-    return click.option(flag, expose_value=False, callback=collect, **attributes)
+    return click.option(flag, cls=SettingOption, key=key, read=read, **attributes)
 
 
 def file(value: str) -> str:
