@@ -2,7 +2,7 @@
 
 "Recovered" is a claim of non-inferiority: the one-sided 95 % lower bound of (after - before), paired by
 prompt, lies above minus the margin. "Not recovered" is a claim too: the one-sided upper bound lies below
-minus the margin. Whatever supports neither is underpowered. The bounds are the exact ones of evals/exact.py; the
+minus the margin. What supports neither is underpowered. The bounds are the exact ones of evals/exact.py; the
 bootstrap interval that the literature uses is reported beside them.
 """
 

@@ -108,9 +108,10 @@ def power_warning(items: Mapping[str, float], margins: Mapping[str, float] | Non
         margin = margin_of[name]
         chance = chance_to_pass(count, margin)
         if chance < WANTED_POWER:
+            enough = items_to_pass(margin)
             lines.append(
                 f"{name}: on {count:g} items a checkpoint that lost nothing passes with a chance of "
-                f"{chance:.0%} only (margin {margin:.0%}); {items_to_pass(margin)} items give {WANTED_POWER:.0%}"
+                f"{chance:.0%} only (margin {margin:.0%}); {enough} items give {WANTED_POWER:.0%}"
             )
     return lines
 
