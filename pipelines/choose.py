@@ -68,6 +68,7 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
         }
         for suite in job.suites
     }
+    _warn_of_small_halves(job, stage, standards)
     tried: list[Tried] = []
     for name in _names(job.how):
         checkpoint = _made(ws, job, stage, name)
@@ -79,6 +80,19 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
             break
     chosen = tried[-1] if tried[-1].passed or job.how == "auto" else max(tried, key=_behaviour)
     return {"checkpoint": chosen.checkpoint, "chosen": chosen.name, "tried": [asdict(one) for one in tried]}
+
+
+def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> None:
+    """Say before any candidate is made that half of the evaluation may be too small to show anything."""
+    halves = {
+        axis.name: len({cluster(item.key, item.detail) for item in standards[axis.suite]["clean"]})
+        for axis in verdict.AXES
+        if axis.suite in standards
+    }
+    for line in verdict.power_warning(halves, margins(job.settings.eval)):
+        stage.say(
+            f"  choose       {line}: raise eval.samples or write more prompts (`recover prompts ifeval`)"
+        )
 
 
 def _names(how: str) -> Iterator[str]:
@@ -136,7 +150,7 @@ def _judged(
         require_same_questions(suite, stages)
     found = verdict.verdict(suites, margins(job.settings.eval))
     behaviour = found["axes"].get("behaviour", {}).get("difference")
-    return Tried(name, checkpoint, verdict.accepted(found), behaviour, verdict.summary(found))
+    return Tried(name, checkpoint, verdict.accepted(found, job.suites), behaviour, verdict.summary(found))
 
 
 def _behaviour(tried: Tried) -> float:

@@ -142,7 +142,7 @@ def _decide(
     ws.tracker.record_verdicts(number, found["axes"])
     for line in verdict.summary(found):
         stage.say(f"  verdict      {line}")
-    status = "accepted" if verdict.accepted(found) else "rejected"
+    status = "accepted" if verdict.accepted(found, job.suites) else "rejected"
     ws.tracker.record_cycle(stage.id, status=status)
     return {"cycle": number, "status": status, "verdict": verdict.summary(found)}
 
