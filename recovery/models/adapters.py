@@ -58,17 +58,18 @@ def linear_targets(model: Any) -> Targets:
     prefix = next(name for name, module in core.named_modules() if module is decoder)
     experts = expert_count(core.config.get_text_config())
     modules, parameters = [], []
-    for inner, module in decoder.named_modules():
-        name = f"{prefix}.{inner}" if prefix else inner
-        if _is_linear(module):
+    for inner, wrapped in decoder.named_modules():
+        if ".lora_" in inner or "base_layer" in inner:
+            continue
+        name, module = f"{prefix}.{inner}" if prefix else inner, plain_layer(wrapped)
+        if is_linear(module):
             parent = decoder.get_submodule(inner.rpartition(".")[0])
             if module is not head and not _is_gate(inner, module, experts) and _is_called(inner, parent):
                 modules.append(name)
         else:
-            stacked = (
-                key for key, one in module.named_parameters(recurse=False) if _holds_experts(one, experts)
-            )
-            parameters += [f"{name}.{key}" for key in stacked]
+            for key, parameter in module.named_parameters(recurse=False):
+                if _holds_experts(parameter, experts):
+                    parameters.append(f"{name}.{key}")
     return _around_renaming(core, Targets(tuple(modules), tuple(parameters)))
 
 
@@ -77,7 +78,14 @@ def expert_count(config: Any) -> int:
     return next((count for name in EXPERT_COUNTS if (count := getattr(config, name, None))), 0)
 
 
-def _is_linear(module: Any) -> bool:
+def plain_layer(module: Any) -> Any:
+    """The layer itself, out of the adapters on it."""
+    while hasattr(module, "base_layer"):
+        module = module.base_layer
+    return module
+
+
+def is_linear(module: Any) -> bool:
     from transformers.pytorch_utils import Conv1D
 
     return isinstance(module, torch.nn.Linear | Conv1D)
@@ -91,8 +99,7 @@ def _is_gate(name: str, linear: Any, experts: int) -> bool:
 
 
 def _is_called(name: str, parent: Any) -> bool:
-    """Whether a layer's forward runs: Mamba's kernels take all weights but the first projection's as they
-    are, past any adapter."""
+    """Whether a layer's forward runs: Mamba's kernels read the bare weights of all but the first."""
     is_state_space = hasattr(parent, "A_log") and hasattr(parent, "D")
     return not is_state_space or name.endswith("in_proj")
 
