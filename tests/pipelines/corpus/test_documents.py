@@ -165,7 +165,11 @@ def test_what_is_no_folder_is_refused(tmp_path, name):
 
 
 @settings(max_examples=10, deadline=None)
-@given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip), max_size=8, min_size=1))
+@given(
+    texts=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip), max_size=8, min_size=1
+    )
+)
 def test_kept_texts_come_back_exactly(tmp_path_factory, texts):
     root = tmp_path_factory.mktemp("kept")
     docs = folder(root / "docs", {"a.jsonl": "\n".join(map(json.dumps, texts)).encode()})

@@ -295,7 +295,9 @@ def test_many_files_cost_little_memory_each_and_all_twins_among_them_are_found()
         for n, signature in enumerate(signatures):
             path, sha256 = f"folder/{n}.md", hashlib.sha256(str(n).encode()).hexdigest()
             assert similar.add(path, sha256, signature) is None
-            reports.append(FileReport(path, "read", None, sha256, "utf-8", 1000 + n, 2000 + n, "text", n, 1, 1))
+            reports.append(
+                FileReport(path, "read", None, sha256, "utf-8", 1000 + n, 2000 + n, "text", n, 1, 1)
+            )
         assert tracemalloc.get_traced_memory()[0] < 1500 * len(reports)
     finally:
         tracemalloc.stop()

@@ -237,7 +237,11 @@ WIDE = "".join(f"{n}," for n in range(200_000))
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
-        ("endless.csv.gz", gzip.compress(b'"\n",' * 12_000_000, 1), "line .* is no row of a table: longer .*"),
+        (
+            "endless.csv.gz",
+            gzip.compress(b'"\n",' * 12_000_000, 1),
+            "line .* is no row of a table: longer .*",
+        ),
         ("endless.tsv", b'"' + b"word\n" * 2_000_000, "line .* is no row of a table: .*"),
         ("wide.csv", f"a,b\n{WIDE}\n".encode(), "line 2 is no row of a table: more than 65,536 cells"),
         ("bomb.jsonl", b"[" + b"[],{}," * 2_700_000 + b"1]\n", "empty|needs more memory.*"),
