@@ -67,7 +67,7 @@ def words(text: str) -> list[Word]:
 def _named(word: str) -> bool:
     if word.isalpha():
         return len(word) > 1 and (word[0].isupper() or bool(_CODE.search(word)))
-    return "_" in word or any(map(str.isalpha, word)) and (word[0].isupper() or any(map(str.isdigit, word)))
+    return "_" in word or (any(map(str.isalpha, word)) and (word[0].isupper() or any(map(str.isdigit, word))))
 
 
 def sentences(text: str) -> list[str]:

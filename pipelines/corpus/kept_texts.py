@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,24 +46,29 @@ def read_evenly(kept: list[Path], most: int = MOST_CHARACTERS) -> list[str]:
 
 
 def tokenised(run: Path, chat_model: ChatModel) -> Tokens:
-    """Return a run's kept texts as tokens: written once for each tokenizer, then read by every later cycle."""
+    """Return a run's kept texts as token ids, each with the document's opening and end tokens.
+
+    They are written once for each tokenizer, then read by every later cycle.
+    """
     encoding = _encoding(chat_model)
-    return write_tokens(
-        run / TOKENS / encoding[:16],
+    tokens = write_tokens(
+        run / TOKENS / encoding,
         documents.load_pieces(run / KEPT_TEXTS),
         chat_model.text_ids,
         chat_model.document_end,
         key=_key(run, encoding),
     )
+    return replace(tokens, opening=tuple(chat_model.opening_ids))
 
 
 def all_tokenised(target: Path, runs: list[Path], chat_model: ChatModel) -> Tokens:
-    """Return the kept texts of several runs as tokens, one behind the other at `target`."""
+    """Return the kept texts of several runs as token ids, copied one behind the other to `target`."""
     for run in runs:
         tokenised(run, chat_model)
     encoding = _encoding(chat_model)
     key = atomic_dirs.digest([_key(run, encoding) for run in runs])
-    return join_tokens(target, [run / TOKENS / encoding[:16] for run in runs], key)
+    tokens = join_tokens(target, [run / TOKENS / encoding for run in runs], key)
+    return replace(tokens, opening=tuple(chat_model.opening_ids))
 
 
 def _key(run: Path, encoding: str) -> str:
@@ -72,7 +77,7 @@ def _key(run: Path, encoding: str) -> str:
 
 def _encoding(chat_model: ChatModel) -> str:
     """Return a hash of everything that decides how documents are encoded."""
-    return atomic_dirs.digest([_tokenizer(chat_model), str(chat_model.document_end)])
+    return atomic_dirs.digest([_tokenizer(chat_model), str(chat_model.document_end)])[:16]
 
 
 def _tokenizer(chat_model: ChatModel) -> str:
