@@ -30,12 +30,13 @@ MOST_CHARACTERS = 5_000_000  # of the documents, taken evenly: what they are abo
 MOST_WORDS = 5  # of a name
 MOST_KNOWN = 200_000  # candidates kept while reading, and at the end a quarter of them
 NAME_SHARE = 0.05  # of the prompts: entities that more of them mention are common
+FEWEST_COMMON = 8  # prompts; an entity that fewer of them mention is never common
 TERM_SHARE = 0.01  # the same for terms that the documents do not use far more often than the prompts
 TERM_LETTERS, TERM_TIMES = 5, 3  # a term has so many letters and occurs so often, at least
 UNSPACED_LETTERS, UNSPACED_LONGEST = 3, 8  # of a term in a script without spaces
 TERM_DOCUMENTS = 0.05  # of the documents hold a term, at most, where general frequencies are not known
-# How many times more frequent than in general a term is in the documents, and a name of one word, and how many
-# times more frequent than in the prompts a term is.
+# How many times more frequent in the documents: a term than in general, a name of one word than in general, a
+# term than in the prompts.
 TERM_KEYNESS, NAME_KEYNESS, PROMPT_KEYNESS = 100.0, 10.0, 10.0
 
 Term = tuple[str, ...]
@@ -179,7 +180,7 @@ def _weighed(
     for term, times in candidates.weights.items():
         frequent = times * prompt_words >= PROMPT_KEYNESS * own.words * mentioned[term]
         share = NAME_SHARE if term in names or (own.general and frequent) else TERM_SHARE
-        if mentioned[term] <= max(2, share * len(background)):
+        if mentioned[term] <= max(FEWEST_COMMON, share * len(background)):
             weights[term] = times * math.log((2 + len(background)) / (1 + mentioned[term]))
     heaviest = sorted(weights, key=lambda term: (-weights[term], term))[: MOST_KNOWN // 4]
     return Entities({term: weights[term] for term in heaviest})

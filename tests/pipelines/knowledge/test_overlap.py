@@ -101,12 +101,13 @@ Write a product review of a vacuum cleaner.
 How does a bill become a law in my country?""".splitlines()
 
 
-def test_a_technical_handbook_claims_no_ordinary_prompt_and_every_question_about_it():
+def test_a_technical_handbook_claims_every_question_about_it_and_hardly_an_ordinary_prompt():
     root = Path(__file__).parents[3]
     texts = [path.read_text() for path in (*sorted(root.glob("docs/*.md")), root / "README.md")]
     found = overlap(asked(*ORDINARY, *HANDBOOK_QUESTIONS), texts)
     touched = {prompt.text for prompt, _ in found.dropped}
-    assert touched == set(HANDBOOK_QUESTIONS)
+    assert touched >= set(HANDBOOK_QUESTIONS)
+    assert len(touched & set(ORDINARY)) <= 0.05 * len(ORDINARY)
 
 
 def test_removed_documents_are_reported_and_damaged_ones_are_an_error(tmp_path):
