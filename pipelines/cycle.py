@@ -19,6 +19,7 @@ from pipelines.evaluate import SUITES, evaluate, recorded_items
 from pipelines.midtrain import midtrain, with_augmented, with_mix
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace, companions, placed
+from pipelines.writing import self_prompts
 from recovery.errors import InputError, RecoverError
 from recovery.methods.table import with_dials
 
@@ -195,17 +196,18 @@ def prepare(
     settings = config.model_copy(update={"midtrain": taught, "eval": measured, "distill": distilled})
     asked_of = placed(prompts or beside.get("prompts") or config.distill.prompts)
     chosen = ws.checkpoint(student).id
+    seed = config.seed if seed is None else seed
     _refuse_early(docs, distilled, asked_of, by_method=chosen_later is None)
     return CycleJob(
         docs=str(docs.absolute()),
         student=chosen,
         clean=ws.clean().id,
         settings=settings,
-        prompts=asked_of,
+        prompts=self_prompts.resolved(ws, asked_of, seed),
         suites=SUITES if measured.probes else ("ifeval",),
         earlier=_earlier_probes(ws, chosen),
         augment=str(augment.absolute()) if augment else None,
-        seed=config.seed if seed is None else seed,
+        seed=seed,
         recover_with=chosen_later,
     )
 
@@ -216,7 +218,7 @@ def _refuse_early(docs: Path, distilled: DistillConfig, prompts: str, *, by_meth
     method = with_dials(distilled.method, distilled.dials)
     if by_method:
         engine_places.check(distilled, method)
-    if not prompts.startswith("hub:"):
+    if not prompts.startswith("hub:") and prompts != self_prompts.SELF:
         read_prompts(prompts)
 
 

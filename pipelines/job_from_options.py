@@ -24,6 +24,7 @@ from pipelines.evaluate import SUITES
 from pipelines.midtrain import with_augmented, with_mix
 from pipelines.runs.workspace import Workspace, companions, placed
 from pipelines.sweep import parse_weights
+from pipelines.writing import self_prompts
 from recovery.errors import InputError
 from recovery.methods.table import with_dials
 
@@ -58,7 +59,7 @@ def midtrain_job(
         settings=settings,
         evaluation=_evaluation(ws, companions(docs), None, None),
         augment=str(augment.absolute()) if augment else None,
-        prompts=placed(prompts or companions(docs).get("prompts") or ws.config.distill.prompts),
+        prompts=_prompts(ws, prompts or companions(docs).get("prompts") or ws.config.distill.prompts, seed),
         seed=ws.config.seed if seed is None else seed,
     )
 
@@ -122,7 +123,7 @@ def distill_job(
         student=chosen,
         teacher=ws.checkpoint(teacher).id,
         settings=settings,
-        prompts=placed(prompts or beside.get("prompts") or settings.prompts),
+        prompts=_prompts(ws, prompts or beside.get("prompts") or settings.prompts, seed),
         evaluation=_evaluation(ws, beside, None, None),
         docs=placed_docs(docs),
         seed=ws.config.seed if seed is None else seed,
@@ -178,7 +179,7 @@ def drift_job(
     return DriftJob(
         a=ws.checkpoint(a).id,
         b=ws.checkpoint(b).id,
-        prompts=placed(source),
+        prompts=_prompts(ws, source, seed),
         count=count,
         max_new_tokens=max_new_tokens,
         seed=ws.config.seed if seed is None else seed,
@@ -251,6 +252,11 @@ def sweep_job(
         suites=measured.suites,
         settings=measured.settings,
     )
+
+
+def _prompts(ws: Workspace, source: str, seed: int | None) -> str:
+    """A prompts file by its full path, `self` as the file that the clean model writes, others unchanged."""
+    return placed(self_prompts.resolved(ws, source, ws.config.seed if seed is None else seed))
 
 
 def placed_docs(docs: Path | None) -> str | None:

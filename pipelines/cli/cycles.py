@@ -46,7 +46,7 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
     metavar="auto|merge|METHOD",
     help="auto: the cheapest that passes on half of the evaluation; the other half decides",
 )
-@click.option("--prompts", help="recovery prompts: FILE or hub:NAME:SPLIT:FIELD")
+@click.option("--prompts", help="recovery prompts: FILE, hub:NAME:SPLIT:FIELD, or self")
 @click.option("--probes", help="FILE of knowledge and retention probes")
 @click.option("--ifeval", help="FILE in IFEval's format (default: recover.yaml)")
 @click.option("--strict", is_flag=True, help="stop at the first file that cannot be read")

@@ -54,10 +54,12 @@ def preflight_command(
     """Is this pair of models ready? Exit code 3 when it is not."""
     from pipelines.distill import preflight_report
     from pipelines.distillation.prompts import read_prompts
+    from pipelines.writing import self_prompts
     from recovery.errors import GateError
 
     with session.workspace() as ws:
-        asked = read_prompts(prompts or ws.config.distill.prompts, ws.config.seed)
+        source = self_prompts.resolved(ws, prompts or ws.config.distill.prompts, ws.config.seed)
+        asked = read_prompts(source, ws.config.seed)
         checks = preflight_report(ws, student, teacher, asked, sampler or ws.config.distill.sampler)
         rows = [asdict(check) for check in checks]
         session.show(rows, lambda: report(rows))

@@ -45,7 +45,9 @@ def midtrain_command(session: Session, docs: Path, student: str, **options: Any)
 @click.option("--student", help="default: the newest midtrained checkpoint")
 @click.option("--method", help="a row of `recover methods` (default: recover.yaml)")
 @click.option("--set", "dials", multiple=True, metavar="DIAL=VALUE", help="set a dial of the method by hand")
-@click.option("--prompts", help="FILE, hub:NAME:SPLIT:FIELD, or microworld (default: recover.yaml)")
+@click.option(
+    "--prompts", help="FILE, hub:NAME:SPLIT:FIELD, self (the clean model writes them), or microworld"
+)
 @click.option("--pairs", help="likewise, rows with a response: for data states, and to show as examples")
 @click.option("--context", metavar="TEXT|FILE", help="what the teacher sees and the student does not")
 @click.option("--reward", metavar="NAME", help="exact, ifeval, module:function or FILE.py:function")
