@@ -20,8 +20,9 @@ from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
 from pipelines.config.settings import EvalConfig, override
 from pipelines.distill import distill
 from pipelines.distillation.leaks import ifeval_path
-from pipelines.evaluate import evaluate, recorded_items
+from pipelines.evaluate import evaluate, recorded_items, require_same_questions
 from pipelines.merge import merge
+from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 
@@ -46,6 +47,7 @@ class Tried:
 
 def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """{"checkpoint", "chosen", "tried": [...]}: candidates in order of cost until one passes."""
+    job = pinned(ws, job)
     return run_stage(
         ws,
         "choose",
@@ -126,7 +128,7 @@ def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
         evaluation=job.settings.eval,
         seed=job.seed,
     )
-    return str(distill(ws, wanted, parent=stage.id, key=name)["checkpoint"])
+    return str(distill(ws, inherited(wanted, job), parent=stage.id, key=name)["checkpoint"])
 
 
 def _judged(
@@ -144,6 +146,8 @@ def _judged(
     suites = {
         suite: {**standards[suite], "recovered": recorded_items(ws, ids[suite])} for suite in job.suites
     }
+    for suite, stages in suites.items():
+        require_same_questions(suite, stages)
     found = verdict.verdict(suites, margins(job.settings.eval))
     behaviour = found["axes"].get("behaviour", {}).get("difference")
     return Tried(name, checkpoint, verdict.accepted(found, job.suites), behaviour, verdict.summary(found))

@@ -6,7 +6,6 @@ read, and code that ships with a model runs only where the user asked for it.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,8 +31,9 @@ from recovery.forward.hidden_states import (
 from recovery.models.chat_encoding import ChatEncoder
 from recovery.models.chat_model import ChatModel
 from recovery.models.hub import explained, locate, quiet
+from recovery.models.saving import save
 from recovery.storage import checkpoints
-from recovery.storage.weights_hash import tensor_slots, weight_files, weights_sha256
+from recovery.storage.weights_hash import read_object, tensor_slots, weight_files, weights_sha256
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -160,12 +160,9 @@ def _load_tokenizer(spec: ModelSpec, directory: Path) -> PreTrainedTokenizerBase
 
 def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> PreTrainedModel:
     """The weights, complete and in one dtype, on the device; nothing is left at random values."""
-    from transformers import AutoModelForCausalLM
-
     _require_safetensors(spec.path, directory)
     with explained(spec.path, "model"):
-        loader: Any = AutoModelForCausalLM
-        model, report = loader.from_pretrained(
+        model, report = _loader(directory).from_pretrained(
             directory,
             dtype=pick_dtype(spec.dtype, device),
             trust_remote_code=spec.trust_remote_code,
@@ -182,11 +179,40 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
             f"{spec.path}: weights without {lost[0]}{more}: the files are incomplete, fetch them again"
         )
     _settle_generation_config(model)
+    _settle_dequantized(model, directory)
+    _freeze_unused(model)
     model = model.to(device).eval()
     fused_layers.speed_up(model)
     if spec.attention == "auto":
         varlen.use_flat(model)
     return model
+
+
+def _loader(directory: Path) -> Any:
+    """The class that holds all weights: of a vision-language model both parts, so that saving keeps both."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    has_vision = "vision_config" in read_object(directory / "config.json")
+    return AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
+
+
+def _settle_dequantized(model: PreTrainedModel, directory: Path) -> None:
+    """Save a model that was stored quantised and unpacked on loading as what it is now.
+
+    Otherwise saving reverts the unpacking's names without its numbers.
+    """
+    unpacked = not getattr(model, "is_quantized", False) and not hasattr(model, "hf_quantizer")
+    if unpacked and "quantization_config" in read_object(directory / "config.json"):
+        model._weight_conversions = None
+
+
+def _freeze_unused(model: PreTrainedModel) -> None:
+    """Text trains the decoder, the embeddings and the head; a vision tower gets no gradients."""
+    read = {id(parameter) for parameter in model.get_decoder().parameters()}
+    read |= {id(parameter) for parameter in embedding_weights(model)}
+    for parameter in model.parameters():
+        if id(parameter) not in read:
+            parameter.requires_grad_(False)
 
 
 def _load_adapter(spec: ModelSpec, directory: Path, device: torch.device) -> Loaded:
@@ -253,31 +279,6 @@ def _prove(chat: ChatModel) -> None:
         raise RecoverError(
             f"{chat.path}: its head does more than is known here (logits off by {gap:.3g}): report it"
         )
-
-
-def save(chat: ChatModel, directory: Path | str) -> None:
-    """Weights as safetensors (of an adapter: the adapter alone), tokenizer, template, generation config."""
-    target = Path(directory)
-    with quiet():
-        if is_adapter(chat.model):
-            chat.model.save_pretrained(str(target), save_embedding_layers=False, state_dict=chat.weights)
-            _settle_adapter_files(target)
-            unwrap(chat.model).generation_config.save_pretrained(target)
-        else:
-            unwrap(chat.model).save_pretrained(target, state_dict=chat.weights)
-        chat.tokenizer.save_pretrained(target)
-
-
-def _settle_adapter_files(directory: Path) -> None:
-    """peft lists the target modules in the order of a set, so the same adapter would get ever new ids."""
-    (directory / "README.md").unlink(missing_ok=True)
-    path = directory / "adapter_config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    config = {
-        key: sorted(value) if key == "target_modules" and isinstance(value, list) else value
-        for key, value in config.items()
-    }
-    path.write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:

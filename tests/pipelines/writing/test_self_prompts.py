@@ -108,10 +108,10 @@ def test_a_distillation_names_the_file_that_the_clean_model_wrote_once(tmp_path,
     monkeypatch.setattr(self_prompts, "COUNT", 3)
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
-        job = distill_job(ws, "base", "base", prompts="self")
+        job = distill_job(ws, "base", "base", changes={"distill.prompts": "self"})
         written = Path(job.prompts).read_bytes()
         assert len(read_prompts(job.prompts)) >= 3
         monkeypatch.setattr(self_prompts, "sampled_turns", None)  # a second use samples nothing
-        assert distill_job(ws, "base", "base", prompts="self").prompts == job.prompts
+        assert distill_job(ws, "base", "base", changes={"distill.prompts": "self"}).prompts == job.prompts
         assert Path(job.prompts).read_bytes() == written
         assert self_prompts.resolved(ws, "other.jsonl", 0) == "other.jsonl"

@@ -12,7 +12,7 @@ from recovery.cpu import heap
 
 BLOCKS = """
 import resource, sys, torch
-from recovery import heap
+from recovery.cpu import heap
 kept = heap.keep()
 def turn():
     return [torch.ones(900_000) for _ in range(8)]

@@ -24,7 +24,7 @@ from tests.recovery.cpu.test_llama_decode import built, chat_of, sampled
 KERNELS: Any = native.library()
 needs_compiler = pytest.mark.skipif(KERNELS is None, reason="no compiler here")
 SEEDS, WARMTH = st.integers(0, 2**16), st.sampled_from([0.5, 1.0, 2.0])
-LOAD = "from recovery import native; print(native.library() is not None)"
+LOAD = "from recovery.cpu import kernels as native; print(native.library() is not None)"
 
 
 def loaded(cache: Path, **environment: str) -> subprocess.Popen[str]:

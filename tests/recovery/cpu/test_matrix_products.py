@@ -15,7 +15,7 @@ from recovery.cpu import matrix_products
 SIZES = st.integers(0, 90)
 EVERYWHERE = """
 import torch
-from recovery import matmul
+from recovery.cpu import matrix_products as matmul
 matmul.is_slow = lambda: True
 print(matmul.use_the_faster() is not None)
 torch.manual_seed(0)

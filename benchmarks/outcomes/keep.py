@@ -9,9 +9,9 @@
     guard          the same prompts, those that touch what is new left out
     weight         the same prompts, those weighed 0.2
 
-    python -m benchmarks.keep OUT --ways preset --seeds 0 1 --cycles 5   # a line a cycle as it is known
-    python -m benchmarks.keep OUT --ways guard no-guard --seeds 0        # beside it, or later
-    python -m benchmarks.keep OUT --write-docs                           # trains nothing: docs/knowledge.md
+    python -m benchmarks.outcomes.keep OUT --ways preset --seeds 0 1 --cycles 5   # a line a cycle
+    python -m benchmarks.outcomes.keep OUT --ways guard no-guard --seeds 0  # beside it, or later
+    python -m benchmarks.outcomes.keep OUT --write-docs  # trains nothing: docs/knowledge.md
 
 A run that was cut off goes on where it was: the same command again. Several may fill one OUT folder at once,
 each its own ways and seeds; every cycle is a line of OUT/WAY-SEED/cycles.jsonl.
@@ -23,16 +23,17 @@ import argparse
 import json
 import random
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Ledger, Line, markdown, put, read
 from db import queries
 from pipelines.config import settings
-from pipelines.cycle import cycle, prepare
+from pipelines.cycle import cycle
 from pipelines.demo import world_once
+from pipelines.job_from_options import cycle_job
 from pipelines.machine.init_home import initialise
 from pipelines.microworld import people
 from pipelines.microworld.words import ATTRIBUTES
@@ -40,7 +41,7 @@ from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
 
 TOUCHING = 200  # recovery prompts about the new people, beside the world's own
-PAGE = Path(__file__).parent.parent / "docs" / "knowledge.md"
+PAGE = Path(__file__).parents[2] / "docs" / "knowledge.md"
 LINES = "cycles.jsonl"  # in a way's home
 COLUMNS = {  # of the table: a summary's value by what it is called there
     "direct": "direct",
@@ -59,23 +60,28 @@ COLUMNS = {  # of the table: a summary's value by what it is called there
 class Way:
     """What one arm does otherwise than the preset."""
 
-    mix: str | None = None
-    merge: float | None = None
-    rehearsal: float | None = None
-    freeze_embeddings: bool | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)  # settings by their key in recover.yaml
     touching: bool = False
-    overlap: str | None = None
+
+    @property
+    def looks(self) -> bool:
+        """Whether prompts about the new documents are searched for."""
+        return self.changes.get("distill.overlap") != "keep"
+
+
+def _touched(overlap: str) -> Way:
+    return Way({"distill.overlap": overlap}, touching=True)
 
 
 WAYS = {
     "preset": Way(),
-    "no-replay": Way(mix="new=1.0"),
-    "no-merge": Way(merge=0.0),
-    "no-rehearsal": Way(rehearsal=0.0),
-    "frozen": Way(freeze_embeddings=True),
-    "no-guard": Way(touching=True, overlap="keep"),
-    "guard": Way(touching=True, overlap="drop"),
-    "weight": Way(touching=True, overlap="weight"),
+    "no-replay": Way({"midtrain.mix": {"new": 1.0, "earlier": 0.0}}),
+    "no-merge": Way({"distill.merge": 0.0}),
+    "no-rehearsal": Way({"distill.rehearsal": 0.0}),
+    "frozen": Way({"midtrain.freeze_embeddings": True}),
+    "no-guard": _touched("keep"),
+    "guard": _touched("drop"),
+    "weight": _touched("weight"),
 }
 
 
@@ -100,19 +106,10 @@ def run(out: Path, name: str, seed: int, cycles: int, small: bool = False) -> It
 
 def _cycle(ws: Workspace, way: Way, student: str, number: int, seed: int) -> Line:
     docs = world_once(ws.home / "worlds", number, seed)
-    prompts = _touching(docs.parent, number, seed) if way.touching else None
-    job = prepare(
-        ws,
-        docs,
-        student=student,
-        seed=seed,
-        mix=way.mix,
-        merge=way.merge,
-        rehearsal=way.rehearsal,
-        freeze_embeddings=way.freeze_embeddings,
-        overlap=way.overlap,
-        prompts=prompts,
-    )
+    changes = {**way.changes, "seed": seed}
+    if way.touching:
+        changes["distill.prompts"] = _touching(docs.parent, number, seed)
+    job = cycle_job(ws, docs, student=student, changes=changes)
     return _row(ws, cycle(ws, job, key=f"cycle:{number}")["cycle"])
 
 
@@ -208,7 +205,7 @@ def summary(rows: list[Line]) -> list[Line]:
             "least_general": min(general),
             "least_kept": min(kept, default=None),
         }
-        looked = WAYS[key[0]].overlap != "keep"  # else nobody searched
+        looked = WAYS[key[0]].looks
         touching = sum(row["touching"] for row in mine) if looked else None
         found.append(
             {
@@ -259,7 +256,7 @@ def page(rows: list[Line]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.keep",
+        prog="python -m benchmarks.outcomes.keep",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -32,7 +32,7 @@ from benchmarks.common import (
     run,
     spread,
 )
-from benchmarks.work import Work
+from benchmarks.speed.work import Work
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.microworld import people
 from recovery.batches.rollouts import Rollouts
@@ -42,6 +42,7 @@ from recovery.models import loading
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import ModelSpec
 from recovery.objective.objective import Objective
+from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
@@ -347,7 +348,7 @@ def divergence(case: Case, student: ChatModel) -> float:
     total = tokens = 0.0
     with torch.no_grad():
         for part in rollouts.split(4096):
-            found = loss(student.model, Microbatch(part, {"scores": teacher.score(part)}))
+            found = loss(student.model, Microbatch(part, TokenSignals(teacher.score(part))))
             total, tokens = total + float(found.value), tokens + found.tokens
     return total / tokens
 

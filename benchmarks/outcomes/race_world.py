@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.lab import DISTILLATION, MIDTRAINING_RATE, MIDTRAINING_STEPS, RECOVERY_RATE, SCHEDULE
+from benchmarks.outcomes.lab import DISTILLATION, MIDTRAINING_RATE, MIDTRAINING_STEPS, RECOVERY_RATE, SCHEDULE
 from db import queries
 from evals.scores import chat
 from pipelines.config.jobs import DistillJob, EvalJob, Kind, MergeJob, MidtrainJob
@@ -43,7 +43,7 @@ TRAINED: dict[str, Row] = {
     "gkd": {"method": "gkd"},
     "opd-sampled": {"method": "opd-sampled"},
     "opd": {"method": "opd"},
-    "sdft": {"method": "sdft"},
+    "sdft": {"method": "sdft-reverse"},
     "rl": {"method": "rl", "reward": "ifeval"},
 }
 ANSWERED = ("self-sft", "gkd", "sdft")  # read the clean model's answers from a file, which has to be written
