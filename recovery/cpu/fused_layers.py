@@ -117,8 +117,9 @@ def _replace_norm(norm: Any) -> None:
 
     @wraps(plain)
     def forward(self: Any, hidden_states: Tensor) -> Tensor:
-        if _fits(hidden_states, self.weight):
-            return rms_norm(hidden_states, self.weight, epsilon(self))
+        weight = getattr(self, "weight", None)  # some instances of a class have none
+        if weight is not None and _fits(hidden_states, weight):
+            return rms_norm(hidden_states, weight, epsilon(self))
         return plain(self, hidden_states)
 
     kind.forward, kind._plain = forward, plain
