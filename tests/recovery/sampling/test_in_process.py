@@ -213,7 +213,8 @@ def test_responses_end_at_their_stop_token_or_at_the_limit() -> None:
     assert 0 < rollouts.finished_B.sum() < 50
 
 
-def test_generate_drops_stop_tokens_and_reports_progress() -> None:
+def test_generate_drops_stop_tokens_and_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode_batch, "REPORT_SECONDS", float("inf"))
     sampler, prompts, seen = InProcessSampler(with_stops(*STOPS), batch_size=8), prompts_of(20), []
     params = SamplingParams(max_new_tokens=10)
     responses = sampler.generate(prompts, params, lambda done, total: seen.append((done, total)))
