@@ -45,6 +45,7 @@ COMMANDS = {
     "report": "look",
     "query": "look",
     "methods": "look",
+    "prompts": "prompts",
     "dashboard": "look",
 }
 
