@@ -200,6 +200,24 @@ def test_an_axis_without_numbers_is_shown_by_its_word_in_a_neutral_colour(desk: 
     assert "nothing to compare" in shell.render(desk, "/cycle?n=2")
 
 
+def test_readers_who_want_the_same_at_once_wait_for_one_answer(desk: Desk) -> None:
+    made: list[int] = []
+
+    def slow() -> int:
+        made.append(1)
+        time.sleep(0.2)
+        return len(made)
+
+    answers: list[int] = []
+    readers = [threading.Thread(target=lambda: answers.append(desk.cached("slow", slow))) for _ in range(8)]
+    for reader in readers:
+        reader.start()
+    assert desk.cached("other", lambda: "quick") == "quick"  # and hold up no one else
+    for reader in readers:
+        reader.join()
+    assert answers == [1] * 8 and made == [1]
+
+
 # Reviews ----------------------------------------------------------------------------------------------------
 
 
