@@ -64,7 +64,7 @@ def _keep_files_private() -> None:
 
 
 def _routes(app: Any, desk: Desk) -> list[str]:
-    """Our own: style sheet, script, whether a page has changed, and what pages offer to download."""
+    """Add the routes beside Gradio's: style sheet, script, page versions, downloads; return the downloads."""
     from fastapi.responses import FileResponse, JSONResponse
     from starlette.requests import Request
 
@@ -122,7 +122,7 @@ class Documents:
 
 
 def document(gradios: str, page: str, nonce: str) -> str:
-    """Without what points to other hosts; our style sheet and script first; the page to begin with."""
+    """Remove links to other hosts, and insert the style sheet, the script and the first page."""
     made = FOREIGN.sub("", gradios).replace("<script", f'<script nonce="{nonce}"')
     made = made.replace(
         "<head>", f'<head><meta name="color-scheme" content="light dark">{shell.document_head(nonce)}', 1
@@ -139,7 +139,7 @@ def serve(
     names: tuple[str, ...] = (),
     password: str | None = None,
 ) -> None:
-    """Serves until interrupted. Another address than this machine's own needs a password."""
+    """Serve until interrupted. Any address but loopback needs a password."""
     if not is_loopback(host) and not password:
         raise BadRequest(
             f"--host {host}: other machines need a login: set RECOVER_DASHBOARD_PASSWORD, "
@@ -158,7 +158,7 @@ def serve(
 
 
 def _names(host: str) -> tuple[str, ...]:
-    """What this machine may be called by, when it listens to others."""
+    """Return the host names of this machine that browsers may use."""
     return () if is_loopback(host) else (host.lower(), socket.gethostname().lower(), socket.getfqdn().lower())
 
 
@@ -170,7 +170,7 @@ def _login() -> str:
 
 
 def picture_of(tracker: Tracker, path: str) -> None:
-    """The plane of the newest cycles as a file; its ending says which format."""
+    """Write the plane of the newest cycles to a file in the format of its suffix."""
     cycles = queries.cycles(tracker.db, limit=PAGE)
     if not cycles:
         raise BadRequest("No cycle yet: run `recover demo`, or `recover cycle --docs DIR`.")

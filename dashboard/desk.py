@@ -1,4 +1,4 @@
-"""What every page may use: rows to read, the tracker for what a person decides, when something changed."""
+"""The context of a page: the database to read, the tracker for reviews, a cache, change detection."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Desk:
-    """`db` to read from (through db.queries), `tracker` to record what a person decides."""
+    """`db` to read from (through db.queries), `tracker` to record reviews."""
 
     tracker: Tracker
     token: str  # of this launch; a change that comes without it is refused
@@ -47,7 +47,7 @@ class Desk:
         return secrets.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
 
     def for_one_drawing(self) -> Desk:
-        """Asks once whether rows have changed, however many answers a page wants."""
+        """Return a desk that checks once for changed rows, however many answers a page needs."""
         return replace(self, _rows=queries.structure_version(self.db))
 
     def version(self) -> str:
@@ -63,7 +63,7 @@ class Desk:
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-        with answer.lock:  # several readers who want the same wait for the first one's
+        with answer.lock:  # concurrent requests for one answer compute it once
             if not answer.made:
                 answer.value, answer.made = make(), True
         return cast(T, answer.value)

@@ -1,4 +1,4 @@
-"""Gradio's part: one component that holds the page, an event for another page, an event for a change."""
+"""Build the Gradio application: one component that holds the page, and its two events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ START = "window.recover.start(trigger, watch, element)"
 
 
 def blocks(desk: Desk) -> Any:
-    """Gradio's part: the page, the event that asks for another one, the event that changes something."""
+    """Build the component, the event that requests a page, and the event that submits a form."""
 
     def look(event: gr.EventData) -> str:
         return shell.render(desk, _said(event, "url"))

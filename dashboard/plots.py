@@ -1,4 +1,4 @@
-"""The plane as a picture file, by Matplotlib: what `recover dashboard --picture` writes."""
+"""Draw the plane as a picture file with Matplotlib (`recover dashboard --picture`)."""
 
 from __future__ import annotations
 

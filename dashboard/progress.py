@@ -1,4 +1,4 @@
-"""A cycle's stages: which are done, how far the running one is, and what to do when nobody works on it."""
+"""A cycle's stages: which are done, how far the running one is, and what to do when its process is gone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def state(run: Row) -> str:
 
 
 def stage_list(runs: Sequence[Row]) -> Html:
-    """The stages in order; runs are those below the cycle's own, by key."""
+    """Return the stages in order; `runs` are the cycle's child runs by key."""
     there = {run["key"]: run for run in runs}
     planned = [(key, words, there.get(key)) for key, words in PLAN]
     others = [

@@ -1,4 +1,4 @@
-"""What a page was asked for: its address. The address is the whole state, so every view is a permalink."""
+"""Parse and build addresses. The address is the whole state of a page, so every view is a permalink."""
 
 from __future__ import annotations
 

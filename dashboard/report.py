@@ -1,4 +1,4 @@
-"""`recover report cycle:N`: a cycle as one HTML file to send around, with the dashboard's own figures in it.
+"""Write a cycle as one HTML file to send around, with the dashboard's figures (`recover report cycle:N`).
 
 No script, nothing loaded from anywhere, light or dark as the reader's system says; model text is text.
 """
@@ -59,7 +59,7 @@ def report(database: Database, number: int) -> str:
 
 
 def page(title: str, body: Html) -> str:
-    """A document that needs nothing but itself: its policy allows its own style sheet and no more."""
+    """Return a self-contained document; its content policy allows only the inlined style sheet."""
     css = style()
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
@@ -225,7 +225,7 @@ def _flips(database: Database, cycle: Row) -> Html:
             _way(database, ids, "gained", "fail → pass", "approve"),
         ]
     except NotFound:
-        parts = [tag("p", "The clean and the recovered model were not asked the same prompts.")]
+        parts = [tag("p", "The clean and the recovered model were not scored on the same prompts.")]
     return _card("Instructions that flipped from the clean to the recovered model", parts)
 
 

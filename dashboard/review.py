@@ -1,4 +1,4 @@
-"""A person's decision about a cycle: the box to write it in, what was decided before, and recording it."""
+"""Show and record reviews of a cycle: the form, earlier reviews, and the form's action."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _choice(decision: str, *, enabled: bool) -> Html:
 
 def _history(reviews: Sequence[Row]) -> Html:
     if not reviews:
-        return tag("p", "Nobody has reviewed this cycle yet.", class_="soft small history")
+        return tag("p", "This cycle has not been reviewed yet.", class_="soft small history")
     entries = [
         tag(
             "li",
@@ -88,7 +88,7 @@ def _history(reviews: Sequence[Row]) -> Html:
 
 
 def record(desk: Desk, query: Query, fields: Mapping[str, str]) -> str:
-    """Writes a review through the tracker; returns what to say. Two people at once: two reviews."""
+    """Record a review; return the confirmation. Two reviewers at once make two reviews."""
     number, decision = query.number("n"), fields.get("decision", "")
     reviewer, note = fields.get("reviewer", "").strip(), fields.get("note", "").strip()
     if number is None:

@@ -1,4 +1,4 @@
-"""How a training run is called on a page, and what rang in it."""
+"""Name a training run for a page, and extract its alarms."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def long_name(run: Mapping[str, Any]) -> str:
 
 
 def alarms(run: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """(step, what was said) of what stopped a run: an alarm is an error or a reason that names its step."""
+    """Return (step, message) of each alarm: an error or stop reason that names its step."""
     said = [run.get("error"), (run.get("result") or {}).get("stopped")]
     found = [STEP.search(str(text)) for text in said if text]
     return [(int(match[1]), match[2] or match[0]) for match in found if match]

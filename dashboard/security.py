@@ -1,4 +1,4 @@
-"""Who may talk to the dashboard, which routes exist at all, and what the browser is told to refuse.
+"""Guard the dashboard: allowed hosts and origins, allowed routes, login, response headers.
 
 Gradio brings routes for files, uploads, proxies, queues and more. None of them is needed here, so only what
 is listed passes, whatever a later version adds.
@@ -65,7 +65,7 @@ def is_weak(password: str) -> bool:
 
 
 class Guard:
-    """Refuses an unknown Host (a rebound name), another site's request, a route that is not needed."""
+    """Refuse an unknown Host (a rebound name), another site's request, and any route that is not listed."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ def _length(headers: MutableMapping[str, str]) -> int:
 
 
 def _same_site(method: str, headers: MutableMapping[str, str]) -> bool:
-    """The browser says where a request comes from; a change must say it, and it must be this very origin."""
+    """Check Origin and Sec-Fetch-Site; a POST must carry an Origin, and it must be this one."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
     if origin is not None and urlsplit_netloc(origin) != headers.get("host", "").lower():
         return False
@@ -173,7 +173,7 @@ def _name(url: str) -> str | None:
 
 
 def _knows(password: str, headers: MutableMapping[str, str]) -> bool:
-    """HTTP's own login: any name, and the password."""
+    """Check HTTP Basic credentials: any name, and the password."""
     scheme, _, given = headers.get("authorization", "").partition(" ")
     if scheme.lower() != "basic":
         return False

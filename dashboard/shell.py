@@ -1,4 +1,4 @@
-"""The frame around every page: navigation, theme switch, the line that says what just happened."""
+"""Render a page in its frame: navigation, theme switch, notice."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dashboard.html import Html, join, tag, text
 from dashboard.pages import PAGES
 from dashboard.query import Query
 from dashboard.words import problem, sentence, spoken
+from db import queries
 from db.errors import TrackerError
 
 log = logging.getLogger(__name__)
@@ -19,7 +20,7 @@ BY_PATH: dict[str, ModuleType] = {page.PATH: page for page in PAGES}
 
 
 def render(desk: Desk, url: str, notice: str = "", *, done: bool = False) -> Html:
-    """The page behind an address, in its frame. Never raises: what went wrong is a sentence on the page."""
+    """Return the page of an address, in its frame. Never raises: an error is a sentence on the page."""
     query, desk = Query.of(url), _holding(desk)
     page = BY_PATH.get(query.path)
     version = _version(desk, page, query)
@@ -28,10 +29,10 @@ def render(desk: Desk, url: str, notice: str = "", *, done: bool = False) -> Htm
     said = tag("p", spoken(notice), class_="notice") if notice else None
     if page and query.number("n") is not None:
         title += f" {query.number('n')}" if page.TITLE == "Cycle" else f" · cycle {query.number('n')}"
-    # A name of its own for each page: when it changes, the browser replaces all of it, old input included.
+    # The element is named after the page, so the browser replaces all of it, old input included.
     return tag(
         f"page-{query.path.strip('/') or 'cycles'}" if page else "page-none",
-        _header(query),
+        _header(desk, query),
         tag("div", said, id="said", role="status", aria_live="polite"),
         tag("main", body, id="main", tabindex="-1"),
         id="root",
@@ -45,13 +46,13 @@ def render(desk: Desk, url: str, notice: str = "", *, done: bool = False) -> Htm
 
 
 def version(desk: Desk, url: str) -> str:
-    """What a browser compares to know whether its page is still what it would get."""
+    """Return the version that a browser compares to detect an outdated page."""
     query = Query.of(url)
     return _version(desk, BY_PATH.get(query.path), query)
 
 
 def act(desk: Desk, url: str, action: str, fields: dict[str, str]) -> Html:
-    """What a person sent from a form of a page (its ACTIONS), then that page with what came of it."""
+    """Run the action of a submitted form, and return the page with its result."""
     page = BY_PATH.get(Query.of(url).path)
     work = getattr(page, "ACTIONS", {}).get(action)
     if work is None:
@@ -93,7 +94,7 @@ def _body(desk: Desk, page: ModuleType | None, query: Query) -> Html:
         )
 
 
-def _header(query: Query) -> Html:
+def _header(desk: Desk, query: Query) -> Html:
     def entry(page: Any) -> Html:
         here = query.path == page.PATH
         return tag("a", page.TITLE, href=page.PATH, aria_current="page" if here else None)
@@ -103,6 +104,7 @@ def _header(query: Query) -> Html:
         "header",
         tag("a", "Skip to content", href="#main", class_="skip"),
         tag("a", tag("span", class_="mark", aria_hidden="true"), "recover", href="/", class_="brand"),
+        _project(desk),
         tag("nav", [entry(page) for page in shown], aria_label="Pages"),
         tag("span", text("offline"), id="offline", role="status", hidden=True),
         tag("button", "Theme", id="theme", type="button", title="Light, dark, or as the system says"),
@@ -110,8 +112,17 @@ def _header(query: Query) -> Html:
     )
 
 
+def _project(desk: Desk) -> Html | None:
+    """Which project of a shared database the pages show."""
+    try:
+        several = len(desk.cached("projects", lambda: queries.projects(desk.db))) > 1
+    except TrackerError:  # the page says so
+        return None
+    return tag("span", f"project {desk.db.project}", class_="soft small") if several else None
+
+
 def document_head(nonce: str) -> str:
-    """What the frame needs in the document's head; the script runs before Gradio's own."""
+    """Return the head elements of the frame; the script runs before Gradio's."""
     return join(
         tag("link", rel="stylesheet", href="/shell.css"),
         tag("link", rel="icon", href="/favicon.ico"),

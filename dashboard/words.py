@@ -1,4 +1,4 @@
-"""Numbers, moments, verdicts and empty states as a person reads them."""
+"""Format numbers, moments, verdicts and empty states for reading."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LABELS = {"approve": "approved", "reject": "rejected", "needs-work": "needs work
 
 
 def chip(word: str | None, label: str | None = None) -> Html:
-    """A state as a word with a sign and a colour of its own; unknown ones are plain."""
+    """Return a state as a word with its sign and colour; an unknown word is neutral."""
     if word is None:
         return tag("span", NONE, class_="none")
     sign, kind = SIGNS.get(word, ("", "plain"))

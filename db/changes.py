@@ -1,4 +1,4 @@
-"""Whether anything changed since the last look: two cheap queries that a live page asks every few seconds."""
+"""Detect changes for live pages: two cheap queries, run every few seconds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import func, select
 
-from db.schema import AliasMove, Checkpoint, Cycle, Review, Run, Score, Verdict
+from db.schema import AliasMove, Checkpoint, Cycle, Project, Review, Run, Score, Verdict
 from db.session import Database
 from db.values import seconds_since
 
@@ -20,13 +20,14 @@ def stalled(status: str, heartbeat_at: str) -> bool:
 
 
 def structure_version(database: Database) -> tuple[Any, ...]:
-    """Changes with every row that is written, except metrics, progress and heartbeats. A score is measured
-    anew only by a run under way, so the others' (a hundred thousand after years) are not looked through."""
+    """Return a value that changes with every row written, except metrics, progress and heartbeats. Only runs
+    under way measure a score again, so the scores of all others are not scanned."""
     under_way = select(Run.id).where(Run.status == "running")
     query = select(
         select(func.max(Score.id)).scalar_subquery(),
         select(func.max(Score.created_at)).where(Score.run_id.in_(under_way)).scalar_subquery(),
         select(func.count()).select_from(Checkpoint).scalar_subquery(),
+        select(func.count()).select_from(Project).scalar_subquery(),
         select(func.max(AliasMove.id)).scalar_subquery(),
         select(func.max(Review.id)).scalar_subquery(),
         select(func.count()).select_from(Verdict).scalar_subquery(),
@@ -43,7 +44,7 @@ def structure_version(database: Database) -> tuple[Any, ...]:
 
 
 def live_version(database: Database) -> list[tuple[Any, ...]]:
-    """Of each running run how far it is and whether it stalls: changes only when that does."""
+    """Return progress and stall state of every running run."""
     query = select(Run.id, Run.progress, Run.heartbeat_at).where(Run.status == "running").order_by(Run.id)
     with database.read() as connection:
         rows = connection.execute(query).all()

@@ -1,4 +1,4 @@
-"""Curves: which metrics a run has, their last values, and a series thinned out by the database itself."""
+"""Read metrics: names, latest values, and series downsampled by the database."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A cycle as one JSON document, in the shape that scripts rely on, put together in this one place."""
+"""Assemble a cycle as one JSON document, in the shape that scripts rely on."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import add, attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import CTE, ColumnElement, Connection, Row, RowMapping, Select, and_, select
 
@@ -15,18 +15,18 @@ from db.session import Database
 
 AXES = ("behaviour", "knowledge", "retention")
 STAGES = ("clean", "midtrained", "recovered")
-HEADLINE = {"ifeval": "prompt_strict"}  # the metric that stands for a suite; elsewhere the first one recorded
+HEADLINE = {"ifeval": "prompt_strict"}  # the metric shown for a suite; default: the first recorded
 NO_COST = {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
 RECOVERY = ("distill", "merge")  # the kinds of runs that bring behaviour back
-EARLIER = "knowledge:"  # the suite knowledge:K asks about the documents of cycle K
+EARLIER = "knowledge:"  # suite knowledge:K covers the documents of cycle K
 
 Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row
 
 
 def cycle(database: Database, number: int) -> JSONObject:
-    """What `recover show cycle:N` prints."""
+    """Return the document that `recover show cycle:N` prints."""
     with database.read() as connection:
-        found = _read(connection, select(Cycle).where(Cycle.number == number), earlier=True)
+        found = _read(connection, _of(database).where(Cycle.number == number), earlier=True)
     if not found:
         raise NotFound(f"cycle {number} is not recorded: `recover ls` lists those that are")
     return found[0]
@@ -35,13 +35,17 @@ def cycle(database: Database, number: int) -> JSONObject:
 def cycles(
     database: Database, *, before: int | None = None, limit: int | None = None, earlier: bool = False
 ) -> list[JSONObject]:
-    """All cycles, oldest first; or the newest `limit` of those below `before` (a page). `earlier` also says
-    what each still knows of the cycles before it: the n-th cycle has n scores of that sort."""
-    newest = select(Cycle).order_by(Cycle.number.desc()).limit(limit)
+    """Return all cycles, oldest first; or the newest `limit` below `before` (a page). `earlier` adds the
+    scores on earlier cycles' documents: n of them for the n-th cycle."""
+    newest = _of(database).order_by(Cycle.number.desc()).limit(limit)
     if before is not None:
         newest = newest.where(Cycle.number < before)
     with database.read() as connection:
         return _read(connection, newest, earlier=earlier)
+
+
+def _of(database: Database) -> Select[Cycle]:
+    return select(Cycle).where(Cycle.project == database.project)
 
 
 def recovered_fraction(
@@ -67,12 +71,12 @@ def _read(connection: Connection, wanted: Select[Cycle], *, earlier: bool) -> li
     rows = sorted(connection.execute(wanted.with_only_columns(*Cycle.__table__.c)).mappings(), key=_number)
     if not rows:
         return []
-    first, last = _number(rows[0]), _number(rows[-1])
+    span = Span(rows[0]["project"], _number(rows[0]), _number(rows[-1]))
     which = () if earlier else (Score.suite.not_like(f"{EARLIER}%"),)
-    scores, verdicts = _scores(connection, first, last, *which), _verdicts(connection, first, last)
-    costs, reviews = _costs(connection, first, last), _reviews(connection, first, last)
+    scores, verdicts = _scores(connection, span, *which), _verdicts(connection, span)
+    costs, reviews = _costs(connection, span), _reviews(connection, span)
     asked = {number for measured in scores.values() for number in _earlier_suites(measured)}
-    learned = _learned(connection, asked) if earlier else None
+    learned = _learned(connection, span.project, asked) if earlier else None
     return [
         _assemble(row, scores[number], verdicts[number], costs[number], learned)
         | {"review": reviews.get(number)}
@@ -129,7 +133,10 @@ def _values(suite: JSONObject | None) -> tuple[float | None, float | None, float
 
 
 def _verdict(rows: Iterable[RowMapping]) -> JSONObject | None:
-    axes = {row["axis"]: {name: row[name] for name in row if name not in ("cycle", "axis")} for row in rows}
+    axes = {
+        row["axis"]: {name: row[name] for name in row if name not in ("project", "cycle", "axis")}
+        for row in rows
+    }
     if not axes:
         return None
     behaviour = axes.get("behaviour", {})
@@ -162,18 +169,31 @@ def _earlier_suites(scores: Measured) -> dict[int, str]:
 # Rows of a range of cycles ----------------------------------------------------------------------------------
 
 
-def runs_of_cycles(first: int, last: int) -> CTE:
-    """(cycle, run_id): each cycle's own run and everything below it."""
-    own = select(Cycle.number.label("cycle"), Cycle.run_id).where(Cycle.number.between(first, last))
+class Span(NamedTuple):
+    """Cycles of one project, from the first to the last."""
+
+    project: str
+    first: int
+    last: int
+
+    def holds(self, project: Any, number: Any) -> ColumnElement[bool]:
+        """The condition on a table's columns."""
+        return and_(project == self.project, number.between(self.first, self.last))
+
+    def cycles(self) -> ColumnElement[bool]:
+        return self.holds(Cycle.project, Cycle.number)
+
+
+def runs_of_cycles(span: Span) -> CTE:
+    """Select (cycle, run_id) of each cycle's run and of every run below it."""
+    own = select(Cycle.number.label("cycle"), Cycle.run_id).where(span.cycles())
     tree = own.cte("tree", recursive=True)
     return tree.union_all(select(tree.c.cycle, Run.id).join(tree, Run.parent_id == tree.c.run_id))
 
 
-def _scores(
-    connection: Connection, first: int, last: int, *which: ColumnElement[bool]
-) -> dict[int, Measured]:
+def _scores(connection: Connection, span: Span, *which: ColumnElement[bool]) -> dict[int, Measured]:
     """Per cycle, suite and checkpoint the headline score; of one measured twice in a cycle the newer."""
-    tree = runs_of_cycles(first, last)
+    tree = runs_of_cycles(span)
     columns = (Score.checkpoint_id, Score.suite, Score.metric, Score.value, Score.n, Score.low, Score.high)
     query = select(tree.c.cycle, Score.id, *columns).join(tree, Score.run_id == tree.c.run_id)
     found: dict[int, Measured] = defaultdict(lambda: defaultdict(dict))
@@ -185,16 +205,17 @@ def _scores(
     return found
 
 
-def _learned(connection: Connection, asked: set[int]) -> dict[int, float]:
-    """For some cycles: what the recovered model knew of that cycle's own documents when it ended."""
+def _learned(connection: Connection, project: str, asked: set[int]) -> dict[int, float]:
+    """Return, for some cycles, the recovered model's score on that cycle's documents at its end."""
     if not asked:
         return {}
-    tree = runs_of_cycles(min(asked), max(asked))
+    span = Span(project, min(asked), max(asked))
+    tree = runs_of_cycles(span)
     own = {(number, run) for number, run in connection.execute(select(tree.c.cycle, tree.c.run_id))}
     # From the checkpoints, not from the runs: a late cycle's run has a score for every cycle before it.
     found = Score.checkpoint_id == Cycle.recovered_id, Score.suite == "knowledge"
     query = select(Cycle.number, Score.id, Score.run_id, Score.metric, Score.value).join(Score, and_(*found))
-    query = query.where(Cycle.number.between(min(asked), max(asked)))
+    query = query.where(span.cycles())
     rows = [row for row in connection.execute(query).all() if (row.number, row.run_id) in own]
     rows.sort(key=attrgetter("id"))
     headline: dict[int, str] = {}
@@ -203,17 +224,17 @@ def _learned(connection: Connection, asked: set[int]) -> dict[int, float]:
     }
 
 
-def _verdicts(connection: Connection, first: int, last: int) -> defaultdict[int, list[RowMapping]]:
-    query = select(Verdict.__table__).where(Verdict.cycle.between(first, last)).order_by(Verdict.axis)
+def _verdicts(connection: Connection, span: Span) -> defaultdict[int, list[RowMapping]]:
+    query = select(Verdict.__table__).where(span.holds(Verdict.project, Verdict.cycle)).order_by(Verdict.axis)
     found: defaultdict[int, list[RowMapping]] = defaultdict(list)
     for row in connection.execute(query).mappings():
         found[row["cycle"]].append(row)
     return found
 
 
-def _costs(connection: Connection, first: int, last: int) -> defaultdict[int, dict[str, JSONObject]]:
+def _costs(connection: Connection, span: Span) -> defaultdict[int, dict[str, JSONObject]]:
     """Per cycle and kind of run the sum over its runs; a peak (memory) is the highest of its runs."""
-    tree = runs_of_cycles(first, last)
+    tree = runs_of_cycles(span)
     query = select(tree.c.cycle, Run.kind, Run.cost).join(tree, Run.id == tree.c.run_id)
     found: defaultdict[int, dict[str, JSONObject]] = defaultdict(dict)
     for number, kind, cost in connection.execute(query).all():
@@ -242,10 +263,10 @@ def _cost(kinds: Mapping[str, JSONObject], ifeval: JSONObject | None) -> JSONObj
     return {"cost": whole, "cost_by_stage": stages, "cost_per_recovered_point": each}
 
 
-def _reviews(connection: Connection, first: int, last: int) -> dict[int, JSONObject]:
+def _reviews(connection: Connection, span: Span) -> dict[int, JSONObject]:
     """Per cycle the latest review."""
     columns = (Review.cycle, Review.decision, Review.note, Review.reviewer, Review.at)
-    query = select(*columns).where(Review.cycle.between(first, last)).order_by(Review.id)
+    query = select(*columns).where(span.holds(Review.project, Review.cycle)).order_by(Review.id)
     return {row["cycle"]: dict(row) for row in connection.execute(query).mappings()}
 
 

@@ -22,7 +22,7 @@ class TrackerError(Exception):
 
 
 class NotFound(TrackerError):
-    """What was asked for is not recorded."""
+    """A run, checkpoint, cycle or alias is not recorded."""
 
     exit_code = 2
 
@@ -61,7 +61,7 @@ def driver_code(error: BaseException) -> str:
 
 
 def explain(error: BaseException, where: str) -> TrackerError:
-    """The one-line error for whatever the driver, SQLAlchemy or the file system raised."""
+    """Turn an error of the driver, SQLAlchemy or the file system into one line."""
     code = driver_code(error)
     for prefix in sorted(MEANINGS, key=len, reverse=True):
         if code.startswith(prefix):
@@ -79,7 +79,7 @@ def explain(error: BaseException, where: str) -> TrackerError:
 
 
 def first_line(error: BaseException) -> str:
-    """The driver's own words without SQLAlchemy's SQL echo."""
+    """Return the driver's message without SQLAlchemy's echo of the SQL."""
     cause = getattr(error, "orig", None) if isinstance(error, SQLAlchemyError) else error
     lines = str(cause or error).strip().splitlines()
     return lines[0] if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""Whole tables as CSV, JSON or Parquet, a piece at a time: a history of any size fits through.
+"""Export whole tables as CSV, JSON or Parquet in constant memory.
 
 Nested values become columns of their own (`cost.seconds`), lists JSON in one cell. Names and types of columns
 come from a first pass over the rows, in the same view of the database as the second, so nothing is missed.
@@ -41,17 +41,17 @@ Source = Callable[[], Iterator[Row]]  # may be read more than once
 _items = sa.select(schema.Score.checkpoint_id, schema.Score.suite, schema.Item.__table__)
 QUERIES: dict[str, sa.Select[Any]] = {
     "checkpoints": sa.select(schema.Checkpoint.__table__).order_by("created_at", "id"),
-    "runs": sa.select(schema.Run.__table__).order_by("started_at", "id"),
+    "runs": sa.select(schema.Run.__table__).order_by("ordinal", "id"),
     "scores": sa.select(schema.Score.__table__).order_by("id"),
     "items": _items.join(schema.Score, schema.Score.id == schema.Item.score_id).order_by(
         schema.Item.score_id, schema.Item.key
     ),
     "metrics": sa.select(schema.Metric.__table__).order_by("run_id", "name", "step"),
     "traces": sa.select(schema.Trace.__table__).order_by("run_id", "step", "place"),
-    "verdicts": sa.select(schema.Verdict.__table__).order_by("cycle", "axis"),
+    "verdicts": sa.select(schema.Verdict.__table__).order_by("project", "cycle", "axis"),
     "reviews": sa.select(schema.Review.__table__).order_by("id"),
     "documents": sa.select(schema.Document.__table__).order_by("run_id", "path"),
-    "aliases": sa.select(schema.Alias.__table__).order_by("name"),
+    "aliases": sa.select(schema.Alias.__table__).order_by("project", "name"),
     "alias_moves": sa.select(schema.AliasMove.__table__).order_by("id"),
 }
 TABLES = ("cycles", *QUERIES)
@@ -79,7 +79,8 @@ def _rows(connection: Connection, query: sa.Select[Any]) -> Iterator[Row]:
 def _cycles(database: Database) -> Iterator[Row]:
     """Oldest first, some at a time."""
     with database.read() as connection:
-        last = connection.scalar(sa.select(sa.func.max(schema.Cycle.number))) or 0
+        own = schema.Cycle.project == database.project
+        last = connection.scalar(sa.select(sa.func.max(schema.Cycle.number)).where(own)) or 0
     for start in range(1, last + 1, CYCLES_AT_ONCE):
         found = cycles(database, before=start + CYCLES_AT_ONCE, limit=CYCLES_AT_ONCE, earlier=True)
         yield from (row for row in found if row["cycle"] >= start)

@@ -1,4 +1,4 @@
-"""The flips ledger: which items one checkpoint passes and another does not, within and across cycles.
+"""Read flips: items that one checkpoint passes and another fails, within and across cycles.
 
 Items are paired by key where both checkpoints answered the very same set of prompts (scores.item_set); of a
 checkpoint scored twice the newest score counts, or inside a cycle the newest of that cycle.
@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import aliased
 
-from db.cycles import runs_of_cycles
+from db.cycles import Span, runs_of_cycles
 from db.errors import NotFound
 from db.schema import Cycle, Item, Score
 from db.session import Database
@@ -139,7 +139,7 @@ def _join_items(score_a: int, score_b: int, one: Any, other: Any) -> sa.Select[A
 def ledger(database: Database, *, cycle: int | None = None, suite: str | None = None) -> list[Row]:
     """How many items flipped at each transition of every cycle (or of one): cycle, suite, metric, before,
     after, n, gained, lost. `before` is "previous" where it is the recovered model of the cycle before."""
-    wanted, counts = _transitions(cycle, suite), []
+    wanted, counts = _transitions(database.project, cycle, suite), []
     for columns, items in wanted:
         one, other = items
         flips_of = (_sum(other.passed & ~one.passed), _sum(one.passed & ~other.passed))
@@ -160,7 +160,7 @@ def ledger_items(
     """The flipped items themselves: cycle, suite, metric, before, after, key, direction, prompt and both
     responses (response_a before, response_b after)."""
     found = []
-    for (base, keys), (one, other) in _transitions(cycle, suite):
+    for (base, keys), (one, other) in _transitions(database.project, cycle, suite):
         columns = (
             one.key,
             _direction(one, other),
@@ -175,10 +175,10 @@ def ledger_items(
     return _in_order(database, found)[:limit]
 
 
-def _transitions(cycle: int | None, suite: str | None) -> list[Any]:
+def _transitions(project: str, cycle: int | None, suite: str | None) -> list[Any]:
     """Per transition: a join of both scores' items, its naming columns, and the two kinds of items."""
-    number = {} if cycle is None else {"first": max(cycle - 1, 1), "last": cycle}
-    newest = _newest_scores(**number)
+    whole = Span(project, 0, 2**31 - 1)
+    newest = _newest_scores(whole if cycle is None else Span(project, max(cycle - 1, 1), cycle))
     found = []
     for before, after, back in TRANSITIONS:
         here, there = newest.alias(), newest.alias()
@@ -207,16 +207,16 @@ def _transitions(cycle: int | None, suite: str | None) -> list[Any]:
     return found
 
 
-def _newest_scores(first: int = 0, last: int = 2**31 - 1) -> sa.CTE:
+def _newest_scores(span: Span) -> sa.CTE:
     """cycle, stage, suite, metric, item_set, score_id: what a cycle measured last at each of its stages."""
-    tree = runs_of_cycles(first, last)
+    tree = runs_of_cycles(span)
     parts = []
     for stage in ("clean", "midtrained", "recovered"):
         checkpoint = getattr(Cycle, f"{stage}_id")
         keys = (tree.c.cycle, sa.literal(stage).label("stage"), Score.suite, Score.metric, Score.item_set)
         query = sa.select(*keys, sa.func.max(Score.id).label("score_id")).select_from(tree)
         query = query.join(Score, Score.run_id == tree.c.run_id).join(Cycle, Cycle.number == tree.c.cycle)
-        parts.append(query.where(Score.checkpoint_id == checkpoint).group_by(*keys))
+        parts.append(query.where(span.cycles(), Score.checkpoint_id == checkpoint).group_by(*keys))
     return sa.union_all(*parts).cte("newest")
 
 

@@ -1,4 +1,4 @@
-"""What a running stage says about itself. Training calls it on every step: it never waits or raises."""
+"""Record metrics, progress and heartbeats of a running stage; calls never block or raise."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
 
 
 class LiveRun:
-    """Collects points and progress and writes them from a thread of its own; a failed write is tried again.
+    """Buffer points and progress and write them from a background thread; a failed write is retried.
 
     flush() is the acknowledgement: True when all that was logged so far is in the database. Call it before
     a training state is saved, or the steps that a resumed run will not repeat may lack their last second.
@@ -134,7 +134,7 @@ class LiveRun:
                     self._state.notify_all()
 
     def _wait(self, seconds: float) -> bool:
-        """Until the next write is due or asked for; False at the end."""
+        """Block until a write is due or flush() was called; return False at the end."""
         with self._state:
             self._state.wait_for(lambda: self._flushing or self._closing, seconds)
             self._flushing = False

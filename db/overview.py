@@ -1,4 +1,4 @@
-"""Reads over many runs and cycles at once: methods against each other, and knowledge cycle by cycle."""
+"""Read across runs and cycles: methods against each other, and knowledge cycle by cycle."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str]
         Cycle.number.label("cycle"),
     )
     query = sa.select(*columns).join(Cycle, Cycle.run_id == Run.parent_id, isouter=True)
-    query = query.where(Run.kind.in_(TRAINING) if run_ids is None else Run.id.in_(run_ids)).limit(limit)
+    here = sa.and_(Run.project == database.project, Run.kind.in_(TRAINING))
+    query = query.where(here if run_ids is None else Run.id.in_(run_ids)).limit(limit)
     with database.read() as connection:
-        found = connection.execute(query.order_by(Run.started_at.desc(), Run.id.desc())).mappings().all()
+        found = connection.execute(query.order_by(Run.ordinal.desc(), Run.id.desc())).mappings().all()
     rows = [dict(row) for row in found]
     return [row | {"method": ((row.pop("config") or {}).get("settings") or {}).get("method")} for row in rows]
 
@@ -54,11 +55,13 @@ def race(database: Database, *, student: str | None = None, limit: int = 100) ->
         Cycle.number.label("cycle"),
     )
     query = sa.select(*columns).join(Cycle, Cycle.run_id == Run.parent_id, isouter=True)
-    query = query.where(Run.kind.in_(RACING), Run.status == "done").limit(limit)
+    query = query.where(Run.project == database.project, Run.kind.in_(RACING), Run.status == "done").limit(
+        limit
+    )
     if student is not None:
         query = query.where(Run.config["student"].as_string() == student)
     with database.read() as connection:
-        found = connection.execute(query.order_by(Run.started_at.desc(), Run.id.desc())).mappings().all()
+        found = connection.execute(query.order_by(Run.ordinal.desc(), Run.id.desc())).mappings().all()
     rows = [_racer(dict(row)) for row in found]
     scores = headlines(database, [row["checkpoint"] for row in rows])
     return [row | {"scores": scores[row["checkpoint"]]} for row in rows]
@@ -96,7 +99,7 @@ def knowledge(database: Database, *, before: int | None = None, limit: int = 40)
     if not numbers:
         return []
     suites = ["knowledge", *(f"{EARLIER}{number}" for number in numbers)]
-    asked = sa.and_(Cycle.number.in_(numbers), Score.suite.in_(suites))
+    asked = sa.and_(Cycle.project == database.project, Cycle.number.in_(numbers), Score.suite.in_(suites))
     query = sa.select(*_KNOWN).select_from(Cycle)
     parts = [
         query.join(Score, Score.checkpoint_id == column)
@@ -123,7 +126,12 @@ _KNOWN = (
 
 
 def _numbers(database: Database, before: int | None, limit: int) -> list[int]:
-    query = sa.select(Cycle.number).order_by(Cycle.number.desc()).limit(limit)
+    query = (
+        sa.select(Cycle.number)
+        .where(Cycle.project == database.project)
+        .order_by(Cycle.number.desc())
+        .limit(limit)
+    )
     with database.read() as connection:
         return list(connection.scalars(query if before is None else query.where(Cycle.number < before)))
 

@@ -1,4 +1,4 @@
-"""Metric points on their way into the table: ordinary numbers in `value`, NaN and infinity by name."""
+"""Convert metric values into rows: ordinary numbers in `value`, NaN and infinity by name."""
 
 from __future__ import annotations
 

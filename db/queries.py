@@ -1,6 +1,6 @@
-"""Everything that is read: plain rows, JSON-able, newest first.
+"""Read the tracker: plain JSON-able rows, newest first.
 
-A page is asked for by the last row of the page before (`before=`, `after=`), never by an offset, so the
+A page starts at the last row of the page before (`before=`, `after=`), never by an offset, so the
 hundredth page costs what the first one does.
 """
 
@@ -16,7 +16,21 @@ from db.cycles import cycle, cycles, knowledge_kept, recovered_fraction
 from db.errors import BadRequest, NotFound
 from db.flips import compared, flips, ledger, ledger_items, paired_suites, pairs
 from db.readonly import select
-from db.schema import Alias, AliasMove, Base, Checkpoint, Cycle, Document, Item, Review, Run, Score
+from db.schema import (
+    DEFAULT_PROJECT,
+    Alias,
+    AliasMove,
+    Base,
+    Checkpoint,
+    CheckpointPlace,
+    Cycle,
+    Document,
+    Item,
+    Project,
+    Review,
+    Run,
+    Score,
+)
 from db.session import Database
 from db.stages import cycle_numbers, flip_counts, side_by_side, stage_scores
 
@@ -24,6 +38,7 @@ __all__ = [
     "alias_moves",
     "aliases",
     "checkpoint",
+    "checkpoint_places",
     "checkpoints",
     "compared",
     "cycle",
@@ -44,6 +59,7 @@ __all__ = [
     "metric_series",
     "paired_suites",
     "pairs",
+    "projects",
     "recovered_fraction",
     "resolve",
     "reviews",
@@ -81,15 +97,16 @@ def runs(
     limit: int = 50,
 ) -> list[Row]:
     """Newest first; `before` is the id of the last run of the page before."""
-    query = _page(Run, Run.started_at, before).limit(limit)
+    query = _page(Run, Run.ordinal, before).where(Run.project == database.project).limit(limit)
     for column, value in ((Run.kind, kind), (Run.status, status), (Run.parent_id, parent)):
         query = query if value is None else query.where(column == value)
     return _run_rows(database, query)
 
 
 def unfinished_runs(database: Database) -> list[Row]:
-    """What `recover resume` may go on with: runs without a parent that did not end well, newest first."""
-    query = _page(Run, Run.started_at, None).where(Run.parent_id.is_(None), Run.status != "done")
+    """Return the runs that `recover resume` may continue: without a parent and not done, newest first."""
+    mine = Run.project == database.project, Run.parent_id.is_(None), Run.status != "done"
+    query = _page(Run, Run.ordinal, None).where(*mine)
     return _run_rows(database, query)
 
 
@@ -123,7 +140,27 @@ def checkpoint(database: Database, reference: str) -> Row:
 
 def checkpoints(database: Database, *, before: str | None = None, limit: int = 50) -> list[Row]:
     """Newest first; `before` is the id of the last checkpoint of the page before."""
-    return _rows(database, _page(Checkpoint, Checkpoint.created_at, before).limit(limit))
+    mine = sa.select(CheckpointPlace.checkpoint_id).where(CheckpointPlace.project == database.project)
+    query = _page(Checkpoint, Checkpoint.created_at, before).where(Checkpoint.id.in_(mine))
+    return _rows(database, query.limit(limit))
+
+
+def checkpoint_places(database: Database, checkpoint_id: str) -> list[Row]:
+    """Where a checkpoint lies: project, home (None of the first one), path; this project's place first."""
+    columns = CheckpointPlace.project, Project.home, CheckpointPlace.path
+    query = sa.select(*columns).join(Project, Project.name == CheckpointPlace.project, isouter=True)
+    query = query.where(CheckpointPlace.checkpoint_id == checkpoint_id)
+    return _rows(
+        database, query.order_by(CheckpointPlace.project != database.project, CheckpointPlace.project)
+    )
+
+
+def projects(database: Database) -> list[str]:
+    """The projects that share this database; the first home's is always there."""
+    return [
+        DEFAULT_PROJECT,
+        *(row["name"] for row in _rows(database, sa.select(Project.name).order_by(Project.name))),
+    ]
 
 
 def lineage(database: Database, checkpoint_id: str) -> list[Row]:
@@ -141,12 +178,17 @@ def lineage(database: Database, checkpoint_id: str) -> list[Row]:
 
 
 def aliases(database: Database) -> list[Row]:
-    return _rows(database, sa.select(Alias).order_by(Alias.name))
+    return _rows(database, sa.select(Alias).where(Alias.project == database.project).order_by(Alias.name))
 
 
 def alias_moves(database: Database, name: str) -> list[Row]:
     """Where a name pointed, newest first."""
-    return _rows(database, sa.select(AliasMove).where(AliasMove.name == name).order_by(AliasMove.id.desc()))
+    return _rows(
+        database,
+        sa.select(AliasMove)
+        .where(AliasMove.project == database.project, AliasMove.name == name)
+        .order_by(AliasMove.id.desc()),
+    )
 
 
 def resolve(database: Database, reference: str) -> str:
@@ -154,7 +196,7 @@ def resolve(database: Database, reference: str) -> str:
     beginning of an id that only one has."""
     if reference.startswith("cycle:"):
         return _cycle_checkpoint(database, reference)
-    alias = sa.select(Alias.checkpoint_id).where(Alias.name == reference)
+    alias = sa.select(Alias.checkpoint_id).where(Alias.project == database.project, Alias.name == reference)
     starting = sa.select(Checkpoint.id).where(Checkpoint.id.startswith(reference, autoescape=True)).limit(3)
     with database.read() as connection:
         named = connection.scalar(alias)
@@ -179,7 +221,8 @@ def _cycle_checkpoint(database: Database, reference: str) -> str:
     if not number.isascii() or not number.isdigit() or stage not in columns:
         raise BadRequest(f"checkpoint {reference!r} cannot be read: write cycle:N or cycle:N:midtrained")
     with database.read() as connection:
-        found = connection.scalar(sa.select(columns[stage]).where(Cycle.number == int(number[:9])))
+        here = Cycle.project == database.project, Cycle.number == int(number[:9])
+        found = connection.scalar(sa.select(columns[stage]).where(*here))
     if found is None:
         raise NotFound(
             f"{reference} has no {stage or 'recovered'} model (yet): `recover ls` lists the cycles"
@@ -229,7 +272,9 @@ def reviews(
     database: Database, *, cycle: int | None = None, before: int | None = None, limit: int = 100
 ) -> list[Row]:
     """Newest first; `before` is the id of the last review of the page before."""
-    query = sa.select(Review).order_by(Review.id.desc()).limit(limit)
+    query = (
+        sa.select(Review).where(Review.project == database.project).order_by(Review.id.desc()).limit(limit)
+    )
     if cycle is not None:
         query = query.where(Review.cycle == cycle)
     return _rows(database, query if before is None else query.where(Review.id < before))
@@ -239,7 +284,7 @@ def reviews(
 
 
 def _rows(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Row]:
-    """Rows as dicts, also when an entity was asked for."""
+    """Return rows as dicts, also of a query for an entity."""
     with database.read() as connection:
         return [dict(row) for row in connection.execute(query).mappings()]
 

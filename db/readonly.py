@@ -1,4 +1,4 @@
-"""A user's own SQL, which can only read, whatever it says."""
+"""Run a user's SQL read-only."""
 
 from __future__ import annotations
 

@@ -7,21 +7,48 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, BigInteger, Double, ForeignKey, Index, UniqueConstraint, func, text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    UniqueConstraint,
+    func,
+    text,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from db.values import SafeText
 
-REVISION = "0002"  # the newest revision in migrations/versions
+REVISION = "0003"  # the newest revision in migrations/versions
 VERSION_TABLE = (
-    "recover_version"  # our own name: a PostgreSQL database may be shared with another Alembic user
+    "recover_version"  # not Alembic's default: a PostgreSQL database may hold another application's tables
 )
+
+DEFAULT_PROJECT = "default"  # of the first home of a database; further homes get other names
 
 JSONObject = dict[str, Any]
 
 
 class Base(DeclarativeBase):
     type_annotation_map: ClassVar = {str: SafeText, float: Double, JSONObject: JSON(none_as_null=True)}
+
+
+def project_column(*, key: bool = False) -> Mapped[str]:
+    """The project that a row belongs to: aliases, cycle numbers and runs are per project."""
+    return mapped_column(primary_key=key, server_default=text(f"'{DEFAULT_PROJECT}'"))
+
+
+class Project(Base):
+    """One home of those that share this database."""
+
+    __tablename__ = "projects"
+
+    name: Mapped[str] = mapped_column(primary_key=True)
+    home: Mapped[str]  # host:folder
+    created_at: Mapped[str]
 
 
 class Run(Base):
@@ -43,10 +70,14 @@ class Run(Base):
     ended_at: Mapped[str | None]
     error: Mapped[str | None]
     progress: Mapped[JSONObject]
-    cost: Mapped[JSONObject]  # tokens_sampled, tokens_scored, tokens_trained, seconds: this run's own
+    cost: Mapped[JSONObject]  # tokens_sampled, tokens_scored, tokens_trained, seconds, without child runs
     result: Mapped[JSONObject | None]
     config: Mapped[JSONObject]
     versions: Mapped[JSONObject]
+    project: Mapped[str] = project_column()
+    ordinal: Mapped[int] = mapped_column(
+        BigInteger, server_default=text("0")
+    )  # order of start, not by a clock
 
     @property
     def done(self) -> bool:
@@ -54,8 +85,8 @@ class Run(Base):
 
 
 # NULL is never equal to NULL in a unique index, so a run without a parent counts as a child of "".
-Index("runs_parent_key", func.coalesce(Run.parent_id, text("''")), Run.key, unique=True)
-Index("runs_newest", Run.started_at, Run.id)
+Index("runs_parent_key", Run.project, func.coalesce(Run.parent_id, text("''")), Run.key, unique=True)
+Index("runs_newest", Run.project, Run.ordinal, Run.id)
 
 
 class Checkpoint(Base):
@@ -77,11 +108,22 @@ class Checkpoint(Base):
 Index("checkpoints_newest", Checkpoint.created_at, Checkpoint.id)
 
 
+class CheckpointPlace(Base):
+    """Where the checkpoint of a project lies: the same content may lie in several homes."""
+
+    __tablename__ = "checkpoint_places"
+
+    checkpoint_id: Mapped[str] = mapped_column(ForeignKey("checkpoints.id"), primary_key=True)
+    project: Mapped[str] = mapped_column(primary_key=True)
+    path: Mapped[str]
+
+
 class Alias(Base):
     """Where a name such as "base" or "current" points now."""
 
     __tablename__ = "aliases"
 
+    project: Mapped[str] = project_column(key=True)
     name: Mapped[str] = mapped_column(primary_key=True)
     checkpoint_id: Mapped[str] = mapped_column(ForeignKey("checkpoints.id"))
     moved_at: Mapped[str]
@@ -96,6 +138,7 @@ class AliasMove(Base):
     name: Mapped[str] = mapped_column(index=True)
     checkpoint_id: Mapped[str] = mapped_column(ForeignKey("checkpoints.id"))
     moved_at: Mapped[str]
+    project: Mapped[str] = project_column()
 
 
 class Cycle(Base):
@@ -103,6 +146,7 @@ class Cycle(Base):
 
     __tablename__ = "cycles"
 
+    project: Mapped[str] = project_column(key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), unique=True)
     status: Mapped[str]  # running, accepted, rejected, failed
@@ -190,8 +234,10 @@ class Verdict(Base):
     """What was decided about one axis (behaviour, knowledge, retention) of a cycle, and by which numbers."""
 
     __tablename__ = "verdicts"
+    __table_args__ = (ForeignKeyConstraint(("project", "cycle"), ("cycles.project", "cycles.number")),)
 
-    cycle: Mapped[int] = mapped_column(ForeignKey("cycles.number"), primary_key=True)
+    project: Mapped[str] = project_column(key=True)
+    cycle: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     axis: Mapped[str] = mapped_column(primary_key=True)
     outcome: Mapped[str]
     difference: Mapped[float | None]
@@ -207,18 +253,25 @@ class Verdict(Base):
 
 
 class Review(Base):
-    """What a person decided about a cycle: append-only."""
+    """A reviewer's decision about a cycle: append-only."""
 
     __tablename__ = "reviews"
-    __table_args__ = (UniqueConstraint("token"),)
+    __table_args__ = (
+        UniqueConstraint("token"),
+        ForeignKeyConstraint(("project", "cycle"), ("cycles.project", "cycles.number")),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    cycle: Mapped[int] = mapped_column(ForeignKey("cycles.number"), index=True)
+    project: Mapped[str] = project_column()
+    cycle: Mapped[int]
     decision: Mapped[str]  # approve, reject, needs-work
     note: Mapped[str]
     reviewer: Mapped[str]
     token: Mapped[str]  # the same click sent twice is one review
     at: Mapped[str]
+
+
+Index("reviews_cycle", Review.project, Review.cycle)
 
 
 class Document(Base):

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from db import sqlite
 from db.errors import BadRequest, NotFound, TrackerError, driver_code, explain
 from db.redact import names_a_secret
-from db.schema import REVISION, VERSION_TABLE
+from db.schema import DEFAULT_PROJECT, REVISION, VERSION_TABLE
 from db.values import plain
 
 T = TypeVar("T")
@@ -33,8 +33,9 @@ SERVER_READING = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": T
 class Database:
     """One database, opened and migrated. Threads may share it."""
 
-    def __init__(self, engine: Engine, where: str, path: Path | None) -> None:
+    def __init__(self, engine: Engine, where: str, path: Path | None, project: str = DEFAULT_PROJECT) -> None:
         self.engine = engine
+        self.project = project  # scope of aliases, cycles and runs
         self.where = where  # for messages: no password in it
         self.path = path  # None on a server
         self._reading = SERVER_READING if path is None else {}
@@ -72,6 +73,10 @@ class Database:
                         raise
                     time.sleep(pause)
             return self._write_once(work, deadline)
+
+    def of_project(self, project: str) -> Database:
+        """The same database, seen from another of its projects."""
+        return Database(self.engine, self.where, self.path, project)
 
     def close(self) -> None:
         self.engine.dispose()

@@ -1,4 +1,4 @@
-"""What SQLite needs to be safe with several processes: settings per connection and a lock for writers."""
+"""Make SQLite safe with several processes: settings per connection and a lock for writers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def connect(path: Path, **settings: object) -> Engine:
 
 
 def _configure(connection: sqlite3.Connection, _: object) -> None:
-    connection.isolation_level = None  # Python's own BEGIN is deferred and comes too late
+    connection.isolation_level = None  # the BEGIN of Python's driver is deferred and comes too late
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
 
@@ -62,7 +62,7 @@ def writers_lock(path: Path, seconds: float = BUSY_SECONDS) -> Iterator[None]:
     SQLite 3.7.0 to 3.51.2 can lose pages when one connection checkpoints the WAL while another commits
     (the "WAL-reset bug"). Both happen only in here, and the kernel frees the lock of a killed process.
     """
-    mode = path.stat().st_mode & 0o666 if path.exists() else PRIVATE  # as the database's own
+    mode = path.stat().st_mode & 0o666 if path.exists() else PRIVATE  # the same as of the database
     descriptor = os.open(f"{path}-lock", os.O_CREAT | os.O_RDWR, mode)
     try:
         deadline = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""What a cycle's three models scored and said, side by side: for the heat map and the samples."""
+"""Read scores and answers of a cycle's three models side by side, for the heat map and the samples."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from sqlalchemy import Select, Text, and_, case, cast, func, or_, select
 from sqlalchemy.orm import aliased
 
-from db.cycles import HEADLINE, STAGES, runs_of_cycles
+from db.cycles import HEADLINE, STAGES, Span, runs_of_cycles
 from db.schema import Cycle, Item, Score
 from db.session import Database
 
 Row = dict[str, Any]
-CHUNK = 200  # rows read at a time where SQL can only tell the most of a filter
+CHUNK = 200  # rows read at a time where part of a filter runs in Python
 MOST_CHUNKS = 25
 
 
@@ -22,13 +22,14 @@ def stage_scores(
 ) -> list[Row]:
     """Scores of some cycles, by cycle: each row of `scores` with its cycle and stage; of one that was
     measured twice the newer, and of a suite's metrics its headline first."""
-    tree = runs_of_cycles(first, first if last is None else last)
+    span = Span(database.project, first, first if last is None else last)
+    tree = runs_of_cycles(span)
     stage = case(*[(getattr(Cycle, f"{name}_id") == Score.checkpoint_id, name) for name in STAGES])
     query = (
         select(tree.c.cycle, stage.label("stage"), *Score.__table__.c)
         .join(Score, Score.run_id == tree.c.run_id)
         .join(Cycle, Cycle.number == tree.c.cycle)
-        .where(stage.is_not(None))
+        .where(span.cycles(), stage.is_not(None))
         .order_by(tree.c.cycle, Score.id)
     )
     if suite is not None:
@@ -136,5 +137,6 @@ def fails(detail: Mapping[str, Any], kind: str) -> bool:
 
 def cycle_numbers(database: Database) -> list[int]:
     """The numbers of all cycles, oldest first."""
+    query = select(Cycle.number).where(Cycle.project == database.project).order_by(Cycle.number)
     with database.read() as connection:
-        return list(connection.scalars(select(Cycle.number).order_by(Cycle.number)))
+        return list(connection.scalars(query))

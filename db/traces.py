@@ -20,8 +20,8 @@ def traced_runs(database: Database, *, limit: int = 100) -> list[Row]:
     query = (
         select(Run.id, Run.kind, Run.status, Run.started_at, Run.config, Cycle.number.label("cycle"))
         .join(Cycle, Cycle.run_id == Run.parent_id, isouter=True)
-        .where(there)
-        .order_by(Run.started_at.desc(), Run.id.desc())
+        .where(there, Run.project == database.project)
+        .order_by(Run.ordinal.desc(), Run.id.desc())
         .limit(limit)
     )
     with database.read() as connection:

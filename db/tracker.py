@@ -1,4 +1,4 @@
-"""Everything that is written down. Each write names its row, so writing it again changes nothing."""
+"""Write to the tracker. Each write names its row, so repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import socket
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
+from sqlalchemy.orm import Session
+
 from db import transactions
 from db.errors import BadRequest
 from db.live import LiveRun
 from db.points import Point, store
 from db.redact import redact_error
-from db.schema import Base, Checkpoint, Document, Run, Verdict
+from db.schema import DEFAULT_PROJECT, Base, Checkpoint, CheckpointPlace, Document, Run, Verdict
 from db.session import Database
 from db.upsert import upsert
 from db.values import now, plain
@@ -27,8 +29,15 @@ CYCLE_STATUSES = ("running", "accepted", "rejected", "failed")
 class Tracker:
     """Writes rows. Open one per process; threads may share it."""
 
-    def __init__(self, where: str | os.PathLike[str], *, create: bool = True) -> None:
-        self.db = Database.open(where, create=create)
+    def __init__(
+        self,
+        where: str | os.PathLike[str] | Database,
+        *,
+        create: bool = True,
+        project: str = DEFAULT_PROJECT,
+    ) -> None:
+        there = where if isinstance(where, Database) else Database.open(where, create=create)
+        self.db = there.of_project(project)
 
     def __enter__(self) -> Self:
         return self
@@ -38,6 +47,14 @@ class Tracker:
 
     def close(self) -> None:
         self.db.close()
+
+    # Projects ------------------------------------------------------------------------------------------
+
+    def new_project(self, wanted: str, home: str) -> Tracker:
+        """A project for another home of this database: named as wanted, or with a number where that is
+        taken."""
+        name = self.db.write(lambda session: transactions.new_project(session, wanted, home))
+        return Tracker(self.db, project=name)
 
     # Runs ----------------------------------------------------------------------------------------------
 
@@ -71,20 +88,21 @@ class Tracker:
             "cost": {},
             "config": dict(config or {}),
             "versions": dict(versions or {}),
+            "project": self.db.project,
         }
         return self.db.write(lambda session: transactions.start_run(session, columns))
 
     def finish_run(
         self, run_id: str, result: Mapping[str, Any] | None = None, *, cost: Mapping[str, float] | None = None
     ) -> None:
-        """Done. `cost` is this run's own, without its children's: tokens_sampled, …, seconds."""
+        """Mark a run as done. `cost` excludes child runs: tokens_sampled, …, seconds."""
         self._end_run(run_id, status="done", result=dict(result or {}), cost=dict(cost or {}))
 
     def fail_run(self, run_id: str, error: str) -> None:
         self._end_run(run_id, status="failed", error=error)
 
     def stop_run(self, run_id: str, reason: str) -> None:
-        """Ended on purpose before it was done; can be resumed."""
+        """Mark a run as stopped on purpose before it was done; it can be resumed."""
         self._end_run(run_id, status="stopped", error=reason)
 
     def _end_run(self, run_id: str, **columns: Any) -> None:
@@ -135,11 +153,17 @@ class Tracker:
             "created_at": now(),
             "config": dict(config or {}),
         }
-        self.db.write(lambda session: upsert(session, Checkpoint, [row], change=("path",)))
+        place = {"checkpoint_id": checkpoint_id, "project": self.db.project, "path": row["path"]}
+
+        def work(session: Session) -> None:
+            upsert(session, Checkpoint, [row], change=("path",))
+            upsert(session, CheckpointPlace, [place])
+
+        self.db.write(work)
 
     def set_alias(self, name: str, checkpoint_id: str) -> None:
         """Point a name at a checkpoint and keep where it pointed before."""
-        self.db.write(lambda session: transactions.set_alias(session, name, checkpoint_id))
+        self.db.write(lambda session: transactions.set_alias(session, self.db.project, name, checkpoint_id))
 
     # Scores --------------------------------------------------------------------------------------------
 
@@ -187,23 +211,27 @@ class Tracker:
         }
         columns: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         columns |= {"status": status, "ended_at": None if status == "running" else now()}
-        return self.db.write(lambda session: transactions.put_cycle(session, run_id, columns))
+        return self.db.write(
+            lambda session: transactions.put_cycle(session, self.db.project, run_id, columns)
+        )
 
     def record_verdicts(self, cycle: int, verdicts: Mapping[str, Mapping[str, Any]]) -> None:
         """Per axis (behaviour, knowledge, retention) its outcome and numbers; replaces what was there."""
         rows = [
-            _with_details(Verdict, {**row, "cycle": cycle, "axis": axis}) for axis, row in verdicts.items()
+            _with_details(Verdict, {**row, "project": self.db.project, "cycle": cycle, "axis": axis})
+            for axis, row in verdicts.items()
         ]
         self.db.write(lambda session: upsert(session, Verdict, rows))
 
     def add_review(
         self, cycle: int, decision: str, note: str, reviewer: str, *, token: str | None = None
     ) -> int:
-        """A person's decision, never changed afterwards; an approval moves `current` to the cycle's model.
-        The same token sent again is the same review."""
+        """Record a reviewer's decision, never changed afterwards; an approval moves `current` to the cycle's
+        model. The same token and content sent again is the same review; other content is refused."""
         if decision not in DECISIONS:
             raise BadRequest(f"decision {decision!r} is unknown: use one of {', '.join(DECISIONS)}")
         columns = {
+            "project": self.db.project,
             "cycle": cycle,
             "decision": decision,
             "note": note,
@@ -243,7 +271,7 @@ def _item_set(items: list[dict[str, Any]]) -> str | None:
 
 
 def _with_details(model: type[Base], values: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of a table with a `details` column, which takes what has no column of its own."""
+    """Return a row of a table; values without a column go into `details`."""
     names = model.__table__.columns.keys()
     details = {name: value for name, value in values.items() if name not in names}
     return {name: plain(values.get(name)) for name in names} | {"details": details}

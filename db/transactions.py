@@ -1,25 +1,44 @@
-"""What the tracker does inside one transaction. Each may run again from its beginning: Database.write."""
+"""Transactions of the tracker. Each may be run again from its beginning (Database.write)."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from db.errors import BadRequest, NotFound
-from db.schema import Alias, AliasMove, Checkpoint, Cycle, Item, Review, Run, Score
+from db.schema import DEFAULT_PROJECT, Alias, AliasMove, Checkpoint, Cycle, Item, Project, Review, Run, Score
 from db.upsert import upsert
 from db.values import now, storable
+
+
+def new_project(session: Session, wanted: str, home: str) -> str:
+    """The home's project where it has one; else a name that none has."""
+    there = session.scalar(select(Project.name).where(Project.home == home))
+    if there is not None:
+        return there
+    taken = {DEFAULT_PROJECT, *session.scalars(select(Project.name))}
+    numbered = (f"{wanted}-{number}" for number in itertools.count(2))
+    name = wanted if wanted not in taken else next(name for name in numbered if name not in taken)
+    session.add(Project(name=name, home=home, created_at=now()))
+    session.flush()
+    return name
 
 
 def start_run(session: Session, columns: dict[str, Any]) -> Run:
     run = session.get(Run, columns["id"])
     if run is None and columns["key"] is not None:
-        same = Run.parent_id.is_not_distinct_from(columns["parent_id"]), Run.key == columns["key"]
+        same = (
+            Run.project == columns["project"],
+            Run.parent_id.is_not_distinct_from(columns["parent_id"]),
+            Run.key == columns["key"],
+        )
         run = session.scalar(select(Run).where(*same))
     if run is None:
-        run = Run(**columns)
+        newest = session.scalar(select(func.max(Run.ordinal)).where(Run.project == columns["project"]))
+        run = Run(**columns, ordinal=(newest or 0) + 1)
         session.add(run)
     elif not run.done:
         run.status, run.owner, run.heartbeat_at = "running", columns["owner"], columns["heartbeat_at"]
@@ -32,15 +51,15 @@ def end_run(session: Session, run_id: str, columns: dict[str, Any]) -> None:
         raise NotFound(f"run {run_id} is not recorded: start it first")
 
 
-def set_alias(session: Session, name: str, checkpoint_id: str) -> None:
+def set_alias(session: Session, project: str, name: str, checkpoint_id: str) -> None:
     if session.get(Checkpoint, checkpoint_id) is None:
         raise NotFound(
             f"checkpoint {checkpoint_id} is not recorded: `recover ls checkpoints` lists those that are"
         )
-    alias = session.get(Alias, name)
+    alias = session.get(Alias, (project, name))
     if alias is not None and alias.checkpoint_id == checkpoint_id:
         return
-    row = {"name": name, "checkpoint_id": checkpoint_id, "moved_at": now()}
+    row = {"project": project, "name": name, "checkpoint_id": checkpoint_id, "moved_at": now()}
     upsert(session, Alias, [row])
     session.add(AliasMove(**row))
 
@@ -59,11 +78,12 @@ def put_score(session: Session, columns: dict[str, Any], items: list[dict[str, A
     return score.id
 
 
-def put_cycle(session: Session, run_id: str, columns: dict[str, Any]) -> int:
+def put_cycle(session: Session, project: str, run_id: str, columns: dict[str, Any]) -> int:
     cycle = session.scalar(select(Cycle).where(Cycle.run_id == run_id))
     if cycle is None:
-        number = (session.scalar(select(func.max(Cycle.number))) or 0) + 1
-        cycle = Cycle(number=number, run_id=run_id, started_at=now(), summary={})
+        newest = session.scalar(select(func.max(Cycle.number)).where(Cycle.project == project))
+        number = (newest or 0) + 1
+        cycle = Cycle(project=project, number=number, run_id=run_id, started_at=now(), summary={})
         session.add(cycle)
     for column, value in columns.items():
         setattr(cycle, column, value)
@@ -74,13 +94,13 @@ def add_review(session: Session, columns: dict[str, Any]) -> int:
     sent = session.scalar(select(Review).where(Review.token == columns["token"]))
     if sent is not None:
         return _same_review(sent, columns)
-    cycle = session.get(Cycle, columns["cycle"])
+    cycle = session.get(Cycle, (columns["project"], columns["cycle"]))
     if cycle is None:
         raise NotFound(f"cycle {columns['cycle']} is not recorded: `recover ls` lists those that are")
     if columns["decision"] == "approve":
         if cycle.recovered_id is None:
             raise BadRequest(f"cycle {cycle.number} has no recovered model yet: review it when it has ended")
-        set_alias(session, "current", cycle.recovered_id)
+        set_alias(session, cycle.project, "current", cycle.recovered_id)
     review = Review(**columns)
     session.add(review)
     session.flush()
@@ -90,7 +110,7 @@ def add_review(session: Session, columns: dict[str, Any]) -> int:
 def _same_review(stored: Review, columns: dict[str, Any]) -> int:
     """A request sent twice is one review; the same request with other content is none."""
     texts = ("decision", "note", "reviewer")
-    if stored.cycle != columns["cycle"] or any(
+    if (stored.project, stored.cycle) != (columns["project"], columns["cycle"]) or any(
         getattr(stored, name) != storable(columns[name]) for name in texts
     ):
         raise BadRequest(

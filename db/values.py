@@ -1,4 +1,4 @@
-"""What a row may hold: text that every database can store, and JSON without NaN."""
+"""Convert values for storage: moments, text that every database accepts, JSON without NaN."""
 
 from __future__ import annotations
 

@@ -72,6 +72,10 @@ TYPES = (
     "startend:quotation",
 )
 LONG_RUN = "distill-long"
+IN_ORDER = (
+    "UPDATE runs SET ordinal = started.n FROM (SELECT id, row_number() OVER (ORDER BY started_at, id) AS n "
+    "FROM runs) AS started WHERE started.id = runs.id"
+)
 
 Rows = Iterator[tuple[Any, ...]]
 
@@ -87,6 +91,8 @@ def generate(home: Path, cycles: int, long_steps: int = LONG_STEPS) -> int:
         connection.execute("BEGIN")
         for table, rows in _tables(cycles).items():
             _insert(connection, table, rows)
+        connection.execute("INSERT INTO checkpoint_places SELECT id, 'default', path FROM checkpoints")
+        connection.execute(IN_ORDER)
         points = _points(connection, cycles, long_steps)
         connection.execute("COMMIT")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -96,9 +102,12 @@ def generate(home: Path, cycles: int, long_steps: int = LONG_STEPS) -> int:
 def _insert(connection: sqlite3.Connection, table: str, rows: Rows) -> None:
     first = next(rows, None)
     if first is not None:
-        marks = ", ".join("?" * len(first))
-        connection.execute(f"INSERT INTO {table} VALUES ({marks})", first)
-        connection.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+        columns = connection.execute(f"PRAGMA table_info({table})")
+        names = [column[1] for column in columns if column[1] not in ("project", "ordinal")]
+        marks = ", ".join("?" * len(names))
+        statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"
+        connection.execute(statement, first)
+        connection.executemany(statement, rows)
 
 
 def _tables(cycles: int) -> dict[str, Rows]:

@@ -12,7 +12,16 @@ Point = tuple[float, float | None]
 
 WIDTH, HEIGHT = 960, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 14, 42
-DASHES = (None, "7 4", "2 3", "10 3 2 3", "4 2", "1 4", "12 4", "6 2 2 2")  # a line is told by its dash too
+DASHES = (
+    None,
+    "7 4",
+    "2 3",
+    "10 3 2 3",
+    "4 2",
+    "1 4",
+    "12 4",
+    "6 2 2 2",
+)  # dashes distinguish lines beside colour
 MARKS = ("circle", "square", "triangle", "diamond", "cross", "plus", "hexagon", "down")
 
 
@@ -182,7 +191,7 @@ def band(
 
 
 def mark(shape: str, x: float, y: float, size: float = 6, **attributes: object) -> Html:
-    """A sign at a place: shapes tell things apart, not colours alone."""
+    """Return a marker: shapes distinguish series, not colours alone."""
     if shape == "circle":
         return tag("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=size * 0.95, **attributes)
     outlines: dict[str, list[tuple[float, float]]] = {

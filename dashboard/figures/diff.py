@@ -17,7 +17,7 @@ from db.redact import redact_text
 WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 MOST_WORDS = 2000  # of a text that is compared
 MOST_STEPS = 100_000  # pairs of equal words that one comparison looks at: some 10 ms
-SHOWN = 3000  # characters, unless all are asked for
+SHOWN = 3000  # characters, unless the whole text is requested
 REMEMBERED = 512  # comparisons
 
 Block = tuple[bool, str]  # whether the other text has these words at this place, and the words

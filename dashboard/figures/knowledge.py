@@ -1,4 +1,4 @@
-"""What is known of whose documents, cycle by cycle: a triangle of cells, and lines by kind of question."""
+"""Draw knowledge of each cycle's documents over later cycles: a triangle of cells, and lines by kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def triangle(
     chosen: int | None,
     link: Callable[[int], str] | None,
 ) -> Html:
-    """Row: the model after a cycle. Column: whose documents it was asked about."""
+    """Rows are models after a cycle, columns the cycle of the documents."""
     size = CELL if len(cycles) <= NUMBERS else 24
     width, height = max(LEFT + len(cycles) * size + 10, 900), TOP + len(cycles) * size + 6
     drawn: list[Html] = [tag("text", "documents of cycle", x=LEFT, y=14, class_="ink")]

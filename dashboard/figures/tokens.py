@@ -26,7 +26,7 @@ def rollout(
     chosen: int | None,
     link: Callable[[int], str] | None,
 ) -> Html:
-    """The response; with `link`, each token leads to its own view."""
+    """Return the response; with `link`, each token links to its view."""
     shown = []
     for place, piece in enumerate(pieces[:MOST]):
         shade = f"tok d{level(values[place])}" if values else "tok"

@@ -1,4 +1,4 @@
-"""Instruction types against checkpoints: which manners were lost, which came back."""
+"""Show scores by instruction type and checkpoint as a heat map."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any two checkpoints on the same prompts: what may be claimed, and which prompts flipped."""
+"""Compare two checkpoints on the same prompts: statistics, and the prompts that flipped."""
 
 from __future__ import annotations
 

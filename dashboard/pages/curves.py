@@ -1,4 +1,4 @@
-"""Any metric of any run, over steps, tokens or time."""
+"""Draw metrics of runs over steps, tokens or time."""
 
 from __future__ import annotations
 

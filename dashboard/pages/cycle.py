@@ -1,4 +1,4 @@
-"""One cycle: what happened stage by stage, what the data say, what changed, and a person's decision."""
+"""Show one cycle: stages, scores, verdicts, changed settings, and its review."""
 
 from __future__ import annotations
 
@@ -119,37 +119,36 @@ def _verdict(row: Row) -> Html:
 
 
 def _axis(name: str, axis: Mapping[str, Any]) -> Html:
-    """An axis in words: what was found, how sure that is, against which bar."""
+    """An axis in words: the difference, its lower bound, and the margin. Any outcome is shown as it is."""
+    measured = axis.get("difference") is not None
+    words = _numbers(axis) if measured else "There is nothing to compare."
+    return tag(
+        "div", tag("h3", name), chip(axis["outcome"]), tag("p", words, class_="small"), class_="axis-card"
+    )
+
+
+def _numbers(axis: Mapping[str, Any]) -> str:
     details = axis.get("details") or {}
     against = details.get("reference", "the reference")
-    found = f"{points(axis['difference'])} points against {against}; at worst {points(axis['lower_bound'])}"
-    bar = f", where −{100 * axis['margin']:.0f} is allowed" if axis.get("margin") is not None else ""
-    flips = (
-        f"{axis['lost']} prompts lost, {axis['gained']} gained of {axis['n']}"
-        if axis.get("n") is not None
-        else ""
-    )
-    mcnemar = details.get("p_mcnemar")
-    sure = f"; McNemar p = {mcnemar:.2g}" if isinstance(mcnemar, float) else ""
-    needed = (
-        f" It would take {axis['needed_n']:,} prompts to tell."
-        if axis["outcome"] == "underpowered" and axis.get("needed_n")
-        else ""
-    )
-    return tag(
-        "div",
-        tag("h3", name),
-        chip(axis["outcome"]),
-        tag("p", f"{found}{bar}. {flips}{sure}.{needed}", class_="small"),
-        class_="axis-card",
-    )
+    words = f"{points(axis['difference'])} points against {against}; at worst {points(axis['lower_bound'])}"
+    if axis.get("margin") is not None:
+        words += f", where −{100 * axis['margin']:.0f} is allowed"
+    words += ". "
+    if axis.get("n") is not None:
+        words += f"{axis['lost']} prompts lost, {axis['gained']} gained of {axis['n']}"
+    if isinstance(mcnemar := details.get("p_mcnemar"), float):
+        words += f"; McNemar p = {mcnemar:.2g}"
+    words += "."
+    if axis["outcome"] == "underpowered" and axis.get("needed_n"):
+        words += f" It would take {axis['needed_n']:,} prompts to tell."
+    return words
 
 
 # Documents, settings, cost, models --------------------------------------------------------------------------
 
 
 def _documents(desk: Desk, runs: list[Row], query: Query) -> Html:
-    """How much was read; the files by name only when they are asked for, for there may be any number."""
+    """Show how much was read; list the files only on request, as there may be any number."""
     midtrain = next((run for run in runs if run["kind"] == "midtrain"), None)
     totals = _totals(desk, midtrain) if midtrain else {}
     if midtrain is None or not totals:

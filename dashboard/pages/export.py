@@ -1,4 +1,4 @@
-"""Everything that is stored, as files to take away: CSV, JSON, Parquet."""
+"""Offer every table as a download: CSV, JSON, Parquet."""
 
 from __future__ import annotations
 

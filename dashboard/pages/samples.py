@@ -1,4 +1,4 @@
-"""The same prompt under the clean, midtrained and recovered model, with the words that differ."""
+"""Show a prompt's answers of the clean, midtrained and recovered model, differing words marked."""
 
 from __future__ import annotations
 
@@ -172,7 +172,9 @@ def _sample(row: Row, query: Query, scores: Mapping[str, int], *, whole: bool) -
 def _answer(stage: str, stages: Mapping[str, Row], limit: int | None) -> Html:
     one = stages[stage]
     if one["response"] is None:
-        return tag("div", tag("h3", stage), tag("p", "was not asked this", class_="soft"), class_="answer")
+        return tag(
+            "div", tag("h3", stage), tag("p", "has no answer to this prompt", class_="soft"), class_="answer"
+        )
     against = "recovered" if stage == "clean" else "clean"
     other = (stages.get(against) or {}).get("response")
     said = (

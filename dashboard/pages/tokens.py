@@ -1,4 +1,4 @@
-"""A rollout token by token: where student and teacher part, and what each would have written instead."""
+"""Show a rollout token by token: the divergence of student and teacher, and their likeliest tokens."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _rollout(query: Query, runs: Sequence[Row], chosen: str, listed: Sequence[Ro
             class_="head",
         ),
         _steps(query, listed, row),
-        tag("h2", "What it was asked"),
+        tag("h2", "Prompt"),
         tag("div", row["prompt"], class_="said quiet"),
         tag("h2", f"What the student wrote at step {row['step']}"),
         tokens.rollout(told["pieces"], values, at, link),

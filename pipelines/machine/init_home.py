@@ -41,6 +41,8 @@ def initialise(
             f"{path} already names the model {ws.config.model.path!r}, not {model!r}: "
             "use another --home, or edit it"
         )
+    if new and ws.shares_its_database():
+        ws.take_own_project()
     try:
         checkpoint = _clean(ws)
     except RecoverError:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import secrets
+import socket
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from db import queries
+from db.schema import DEFAULT_PROJECT
 from db.tracker import Tracker
 from pipelines.config import settings as settings
 from pipelines.runs.progress import Progress
@@ -17,6 +19,9 @@ from recovery.errors import InputError
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
     from recovery.storage.checkpoints import Checkpoint, CheckpointStore
+
+
+PROJECT_NAME = "project"  # the file in a home that names its project
 
 
 @dataclass
@@ -36,7 +41,22 @@ class Workspace:
         elif db_url is None and not database.exists():
             raise InputError(f"{home} is not set up: run `recover init` first, or give --home")
         shown = progress or Progress(quiet=True)
-        return cls(home, Tracker(db_url or database, create=create), shown)
+        tracker = Tracker(db_url or database, create=create, project=_project(home))
+        return cls(home, tracker, shown)
+
+    def shares_its_database(self) -> bool:
+        """Whether the project that this home would use is that of another home."""
+        if self.tracker.db.path == (self.home / "recover.db").absolute():
+            return False
+        named = {row["name"]: row["checkpoint_id"] for row in queries.aliases(self.tracker.db)}
+        return "base" in named and not (self.store.root / named["base"]).is_dir()
+
+    def take_own_project(self) -> None:
+        """Give this home a project in the database that it shares: its own names and cycle numbers."""
+        place = self.home.absolute()
+        wanted = place.parent.name if place.name.startswith(".") else place.name
+        self.tracker = self.tracker.new_project(wanted or "home", f"{socket.gethostname()}:{place}")
+        (self.home / PROJECT_NAME).write_text(self.tracker.db.project + "\n", encoding="utf-8")
 
     def __enter__(self) -> Workspace:
         return self
@@ -73,7 +93,20 @@ class Workspace:
             return self.store.open(adopted.id)
         if ref in ("base", "current") and not (self.home / settings.CONFIG_NAME).exists():
             raise InputError(f"{self.home} is not set up: run `recover init` first, or give --home")
-        return self.store.open(queries.resolve(self.tracker.db, ref))
+        checkpoint_id = queries.resolve(self.tracker.db, ref)
+        if not (self.store.root / checkpoint_id).is_dir():
+            self._refuse_elsewhere(checkpoint_id)
+        return self.store.open(checkpoint_id)
+
+    def _refuse_elsewhere(self, checkpoint_id: str) -> None:
+        """Name the home where a checkpoint lies that is not in this one."""
+        for place in queries.checkpoint_places(self.tracker.db, checkpoint_id):
+            if place["project"] != self.tracker.db.project:
+                home = place["home"] or "the first home of this database"
+                raise InputError(
+                    f"checkpoint {checkpoint_id} is not in {self.home}: it lies in {home} (project "
+                    f"{place['project']!r}) as {place['path']}: work there, or give that folder"
+                )
 
     def clean(self) -> Checkpoint:
         """The frozen clean checkpoint: verified against the hash that was pinned when it was registered."""
@@ -133,6 +166,12 @@ class Workspace:
         made = [row["run_id"] for row in self.lineage(checkpoint_id) if row["run_id"]]
         runs = [queries.run(self.tracker.db, run_id) for run_id in made]
         return [run for run in runs if run["kind"] == "midtrain"][::-1]
+
+
+def _project(home: Path) -> str:
+    """The project of a home that shares its database; the first home has no such file."""
+    file = home / PROJECT_NAME
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else DEFAULT_PROJECT
 
 
 def _make(home: Path) -> None:

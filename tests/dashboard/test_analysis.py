@@ -108,5 +108,5 @@ def test_a_download_is_offered_to_this_page_only(page: Page) -> None:
     href = page.js("return document.querySelector('a[download=\"scores.csv\"]').getAttribute('href')")
     script = "return fetch(arguments[0]).then(a => a.text().then(t => [a.status, t.slice(0, 20)]))"
     status, text = page.js(script, href)
-    assert status == 200 and text.startswith("id,run_id")
+    assert status == 200 and text.startswith('"id","run_id"')
     assert page.js(script, href.replace("token=", "token=x"))[0] == 403

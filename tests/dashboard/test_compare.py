@@ -127,7 +127,8 @@ def test_the_export_page_gives_files_only_with_its_own_token(home: Home) -> None
     answer = client.get(links["metrics.csv"])
     assert answer.headers["content-disposition"] == 'attachment; filename="metrics.csv"'
     assert (
-        answer.text.startswith("run_id,name,step") and answer.headers["x-content-type-options"] == "nosniff"
+        answer.text.startswith('"run_id","name","step"')
+        and answer.headers["x-content-type-options"] == "nosniff"
     )
     assert secret not in client.get(links["runs.json"]).text
     address, _, _ = links["runs.json"].partition("&token=")

@@ -17,6 +17,8 @@ from dashboard.figures.axes import spread
 from dashboard.figures.diff import marked
 from dashboard.figures.plane import plane
 from dashboard.figures.timeline import timeline
+from dashboard.pages import PAGES
+from dashboard.report import report
 from db import changes, queries
 from db.errors import NotFound
 from db.tracker import Tracker
@@ -185,6 +187,35 @@ def test_labels_keep_apart_and_in_order() -> None:
     places = spread([10.0, 10.0, 11.0, 300.0], 16, 0, 300)
     assert places == sorted(places) and all(b - a >= 16 for a, b in pairwise(places))
     assert places[-1] == 300
+
+
+@pytest.mark.parametrize("outcome", ["not measured", "a word of tomorrow"])
+def test_an_axis_without_numbers_is_shown_by_its_word_in_a_neutral_colour(desk: Desk, outcome: str) -> None:
+    axes = {axis: {"outcome": outcome} for axis in ("behaviour", "knowledge", "retention", "updated")}
+    desk.tracker.record_verdicts(2, axes)
+    plain = f'<span class="chip plain">{outcome}</span>'
+    for page in (*[shell.render(desk, page.PATH + "?n=2") for page in PAGES], report(desk.db, 2)):
+        assert "could not be drawn" not in page
+    assert plain in shell.render(desk, "/cycle?n=2") and plain in report(desk.db, 2)
+    assert "nothing to compare" in shell.render(desk, "/cycle?n=2")
+
+
+def test_readers_who_want_the_same_at_once_wait_for_one_answer(desk: Desk) -> None:
+    made: list[int] = []
+
+    def slow() -> int:
+        made.append(1)
+        time.sleep(0.2)
+        return len(made)
+
+    answers: list[int] = []
+    readers = [threading.Thread(target=lambda: answers.append(desk.cached("slow", slow))) for _ in range(8)]
+    for reader in readers:
+        reader.start()
+    assert desk.cached("other", lambda: "quick") == "quick"  # and hold up no one else
+    for reader in readers:
+        reader.join()
+    assert answers == [1] * 8 and made == [1]
 
 
 # Reviews ----------------------------------------------------------------------------------------------------

@@ -124,6 +124,8 @@ def test_a_lost_connection_after_the_commit_is_written_once(
         "documents": 1,
         "checkpoints": 0,
         "traces": 0,
+        "projects": 0,
+        "checkpoint_places": 0,
     }
     assert calls == 16
 
@@ -376,7 +378,7 @@ def test_values_become_plain() -> None:
 
 def test_a_write_that_fails_leaves_nothing(tracker: Tracker) -> None:
     def work(session: Session) -> None:
-        session.execute(sa.text("INSERT INTO aliases VALUES ('x', 'y', 'z')"))
+        session.execute(sa.text("INSERT INTO aliases VALUES ('default', 'x', 'y', 'z')"))
 
     with pytest.raises(TrackerError):
         tracker.db.write(work)

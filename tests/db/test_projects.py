@@ -1,0 +1,161 @@
+"""Several homes in one database: each has its names, cycle numbers and runs; other homes are named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from dashboard import shell
+from db import queries, sqlite, traces
+from db.errors import NotFound
+from db.migrations import config
+from db.schema import DEFAULT_PROJECT
+from db.tracker import Tracker
+from pipelines.machine.init_home import initialise
+from pipelines.resume import resume
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support import databases, views
+from tests.support.databases import BACKENDS, new_database
+
+SCORES = {"ifeval": {"clean": 0.9, "midtrained": 0.2, "recovered": 0.8}, "knowledge": {"recovered": 0.7}}
+
+
+@pytest.fixture(params=BACKENDS)
+def two(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Tracker, Tracker]]:
+    with new_database(request.param, tmp_path) as where, Tracker(where) as first:
+        yield first, first.new_project("notes", "host:/notes/.recover")
+
+
+def test_names_and_numbers_belong_to_a_project(two: tuple[Tracker, Tracker]) -> None:
+    first, second = two
+    assert [databases.record_cycle(tracker, SCORES) for tracker in (first, second, first)] == [1, 1, 2]
+    first.set_alias("base", "clean0")
+    second.set_alias("base", "rec1")
+    assert [queries.resolve(tracker.db, "base") for tracker in two] == ["clean0", "rec1"]
+    assert queries.cycle_numbers(first.db) == [1, 2] and queries.cycle_numbers(second.db) == [1]
+    second.add_review(1, "approve", "good", "ann")
+    second.record_verdicts(1, {"behaviour": {"outcome": "kept"}})
+    assert queries.cycle(first.db, 1)["verdict"] is None and queries.cycle(first.db, 1)["review"] is None
+    assert queries.cycle(second.db, 1)["verdict"]["behaviour"] == "kept"
+    assert [alias["name"] for alias in queries.aliases(first.db)] == ["base"]
+    assert len(queries.reviews(first.db)) == 0 and len(queries.reviews(second.db)) == 1
+    with pytest.raises(NotFound):
+        queries.cycle(second.db, 2)
+
+
+def test_what_is_read_is_the_projects(two: tuple[Tracker, Tracker]) -> None:
+    first, second = two
+    for tracker in two:
+        databases.record_cycle(tracker, SCORES)
+    alone = queries.cycle(second.db, 1)
+    assert alone["cost"]["tokens_trained"] == queries.cycle(first.db, 1)["cost"]["tokens_trained"] == 15
+    assert len(queries.stage_scores(second.db, 1)) == 4
+    assert {row["n"] for row in queries.ledger(second.db)} == {2}
+    assert queries.ledger(second.db) == queries.ledger(first.db)
+    mine = {row["id"] for row in queries.runs(first.db)}
+    assert mine and not mine & {row["id"] for row in queries.runs(second.db)}
+    cut_off = first.start_run("demo", key="k")
+    assert [run["id"] for run in queries.unfinished_runs(first.db)] == [cut_off.id]
+    assert queries.unfinished_runs(second.db) == [] and traces.traced_runs(second.db) == []
+
+
+def test_a_checkpoint_knows_every_home_it_lies_in(two: tuple[Tracker, Tracker]) -> None:
+    first, second = two
+    first.record_checkpoint("clean0", path="/a/clean0", kind="full", sha256="x")
+    second.record_checkpoint("clean0", path="/b/clean0", kind="full", sha256="x")
+    first.record_checkpoint("only", path="/a/only", kind="full", sha256="y")
+    places = queries.checkpoint_places(second.db, "clean0")
+    assert [place["path"] for place in places] == ["/b/clean0", "/a/clean0"]
+    assert [row["id"] for row in queries.checkpoints(second.db)] == ["clean0"]
+
+
+def test_a_home_has_one_project_and_a_taken_name_gets_a_number(two: tuple[Tracker, Tracker]) -> None:
+    first, second = two
+    assert first.new_project("other", "host:/notes/.recover").db.project == second.db.project == "notes"
+    assert first.new_project("notes", "host:/more/notes").db.project == "notes-2"
+    assert first.new_project(DEFAULT_PROJECT, "host:/x").db.project == "default-2"
+    assert queries.projects(first.db) == [DEFAULT_PROJECT, "default-2", "notes", "notes-2"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_rows_of_one_home_are_kept_by_the_migration(backend: str, tmp_path: Path) -> None:
+    """A database of the revision before, filled, then opened."""
+    from alembic import command
+
+    with new_database(backend, tmp_path) as where:
+        url = sa.make_url(where) if "://" in where else None
+        engine = sa.create_engine(url) if url else sqlite.connect(Path(where))
+        with engine.begin() as connection:
+            command.upgrade(config(connection), "0002")
+            for statement in OLD:
+                connection.exec_driver_sql(statement)
+        engine.dispose()
+        with Tracker(where) as tracker:
+            document = queries.cycle(tracker.db, 7)
+            assert document["summary"] == {"a": [1]} and document["review"]["note"] == "ok"
+            assert document["verdict"]["axes"]["behaviour"]["details"] == {"power": 0.5}
+            assert queries.resolve(tracker.db, "current") == "c1"
+            assert [run["id"] for run in queries.runs(tracker.db)] == ["r2", "r1"]
+            assert tracker.add_review(7, "reject", "no", "bob") == 6
+            assert tracker.record_cycle(tracker.start_run("cycle").id) == 8
+            assert queries.runs(tracker.db)[0]["ordinal"] == 3
+
+
+RUN = (
+    "INSERT INTO runs VALUES ('{0}', NULL, 'cycle', NULL, 'done', 1, 1, NULL, NULL, '{1}', '{1}', NULL, "
+    "NULL, '{{}}', '{{}}', NULL, '{{}}', '{{}}')"
+)
+OLD = (
+    RUN.format("r1", "2026-01-01"),
+    RUN.format("r2", "2026-01-02"),
+    "INSERT INTO checkpoints VALUES ('c1', '/c1', 'full', NULL, NULL, 'x', 'r1', '2026-01-01', '{}')",
+    "INSERT INTO aliases VALUES ('current', 'c1', '2026-01-01')",
+    "INSERT INTO cycles VALUES (7, 'r1', 'accepted', 'c1', 'c1', 'c1', '2026-01-01', NULL, '{\"a\": [1]}')",
+    "INSERT INTO verdicts VALUES (7, 'behaviour', 'kept', 0, 0, 0, 0.03, 5, 1, 1, 0.5, NULL, "
+    "'{\"power\": 0.5}')",
+    "INSERT INTO reviews VALUES (5, 7, 'approve', 'ok', 'ann', 't', '2026-01-01')",
+)
+
+
+def test_a_clock_set_back_does_not_change_the_order_of_runs(
+    two: tuple[Tracker, Tracker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = two
+    older = first.start_run("demo", key="older")
+    monkeypatch.setattr("db.tracker.now", lambda: "2001-01-01T00:00:00.000Z")
+    newer = first.start_run("demo", key="newer")
+    assert [run["id"] for run in queries.unfinished_runs(first.db)] == [newer.id, older.id]
+
+
+def test_a_second_home_can_share_a_tracker(tmp_path: Path) -> None:
+    shared = str(tmp_path / "shared.db")
+    made: list[dict[str, Any]] = []
+    for name in ("one", "two"):
+        with Workspace.open(tmp_path / name / ".recover", shared) as ws:
+            made.append(initialise(ws))
+            made.append(initialise(ws))  # again: as it is
+    assert made[0] == made[1] and made[2] == made[3] and made[0]["base"] == made[2]["base"]
+    with Workspace.open(tmp_path / "one" / ".recover", shared) as ws:
+        ws.tracker.record_checkpoint("0123456789ab", path="/one/0123456789ab", kind="full", sha256="x")
+        cut_off = ws.tracker.start_run("midtrain", key="k")
+    with Workspace.open(tmp_path / "two" / ".recover", shared) as ws:
+        assert ws.tracker.db.project == "two" and ws.clean().id == made[2]["base"]
+        with pytest.raises(InputError, match=r"lies in the first home .* as /one/0123456789ab"):
+            ws.checkpoint("0123456789ab")
+        with pytest.raises(InputError, match="nothing was cut off"):
+            resume(ws)
+        assert cut_off.id not in {run["id"] for run in queries.runs(ws.tracker.db)}
+        assert "project two" in shell.render(views.desk(ws.tracker), "/")
+    assert not (tmp_path / "one" / ".recover" / "project").exists()
+
+
+def test_one_home_stays_as_it_was(tmp_path: Path) -> None:
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws)
+        assert ws.tracker.db.project == DEFAULT_PROJECT and not (ws.home / "project").exists()
+        assert "project" not in shell.render(views.desk(ws.tracker), "/").split("<main")[0]
