@@ -136,8 +136,22 @@ class Views:
         self.student = lru_cache(KEPT_IDS)(self._student)
         self.teacher = lru_cache(KEPT_IDS)(self._teacher) if context else self.student
 
+    def check(self) -> None:
+        """Render every row as student and teacher read it; raise InputError if the template refuses any."""
+        refused: list[tuple[int, InputError]] = []
+        for row in range(len(self.items)):
+            try:
+                self.student(row)
+                self.teacher(row)
+            except InputError as error:
+                refused.append((row, error))
+        if refused:
+            row, reason = refused[0]
+            count = f"{len(refused)} of {len(self.items)} rows cannot be rendered"
+            raise InputError(f"{count}, first row {row}: {reason}: change or leave out these rows")
+
     def dialogue(self, row: int) -> Dialogue:
-        """The row's prompt and its own answer; True on the answer's tokens."""
+        """Return the row's prompt and its answer from the data; True on the answer's tokens."""
         item = self.items[row]
         answer = {"role": "assistant", "content": str(response(item))}
         return self.chat_model.dialogue_ids([*item.messages, answer])

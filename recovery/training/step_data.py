@@ -95,6 +95,7 @@ class Episodes:
         self.weights = _weights(weights, len(self.items))
         self.prompt_rows, self.pair_rows = range(len(prompts)), range(len(prompts), len(self.items))
         self.views = Views(student, self.items, context)
+        self.views.check()
         self.tokens_sampled = self.tokens_scored = 0
         self._last: dict[str, float] = {}
         if isinstance(teacher, SelfTeacher) and teacher.decay is not None:  # only then these are `Stateful`

@@ -336,6 +336,20 @@ def test_what_is_missing_is_said_before_the_work(name: str, changes: dict[str, A
         episodes(METHODS[name], tiny.chat_model(), **changes)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"), [("opd", "1 of 80 rows cannot be rendered, first row 71"), ("opcd", "80 of 80 rows")]
+)
+def test_every_row_is_rendered_before_the_work(name: str, message: str) -> None:
+    """A system turn far down the list, and a context that puts one before every prompt."""
+    student = tiny.chat_model()
+    refusing = "{%- if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{%- endif %}"
+    student.tokenizer.chat_template = refusing + tiny.TEMPLATE
+    rows = [Row([{"role": "user", "content": f"number {n}"}]) for n in range(80)]
+    rows[71] = Row([{"role": "system", "content": "Be brief."}, *rows[71].messages])
+    with pytest.raises(InputError, match=f"{message}.*refuses a dialogue"):
+        episodes(METHODS[name], student, prompts=rows, pairs=[])
+
+
 def test_data_alone_need_no_prompts() -> None:
     (part,) = parts(episodes(METHODS["sft"], tiny.chat_model(), prompts=[]))
     assert len(part.rollouts) == 4
