@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,8 +27,9 @@ from recovery.sampling.protocol import SamplingParams
 from recovery.seeds import step_seed
 from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, SelfTeacher, Teacher, scored
+from recovery.training import trainer
 from recovery.training.config import TrainConfig, lr_at
-from recovery.training.trainer import TrainReport, token_loss, train
+from recovery.training.trainer import TrainReport, fp32_on_tensor_cores, token_loss, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
 
@@ -402,6 +405,25 @@ def test_warm_up_takes_at_most_a_tenth_of_the_steps(steps: int, warmup: int) -> 
     rates = [lr_at(step, config) for step in range(1, min(steps, 30) + 1)]
     assert rates.index(1.0) == max(0, warmup - 1)
     assert sum(rate < 1 for rate in rates) == max(0, warmup - 1)
+
+
+@pytest.mark.parametrize(("device", "inside"), [("cpu", "highest"), ("cuda:0", "high")])
+def test_fp32_products_take_tensor_cores_on_a_gpu_while_training(device: str, inside: str) -> None:
+    with fp32_on_tensor_cores(device):
+        assert torch.get_float32_matmul_precision() == inside
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_training_sets_the_precision_of_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[str] = []
+
+    def spy(device: torch.device) -> Any:
+        devices.append(device.type)
+        return nullcontext()
+
+    monkeypatch.setattr(trainer, "fp32_on_tensor_cores", spy)
+    train(tiny.chat_model(), Texts(), LABELS, replace(CONFIG, steps=1, save_every=0))
+    assert devices == ["cpu"]
 
 
 def test_step_seeds_differ() -> None:
