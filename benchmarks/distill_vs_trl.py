@@ -47,7 +47,7 @@ from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
 from recovery.training.config import TrainConfig
-from recovery.training.step_data import Episodes, Sizes, drawn
+from recovery.training.step_data import Episodes, StepConfig, Task, drawn
 from recovery.training.trainer import token_loss, train
 from recovery.training.updater import Microbatch
 
@@ -212,15 +212,12 @@ class Ours:
 
     def run(self) -> ChatModel:
         case, student = self.case, self.case.start
-        sizes = Sizes(case.batch, 1, case.new_tokens, microbatch_tokens=MICROBATCH)
+        sizes = StepConfig(case.batch, 1, case.new_tokens, microbatch_tokens=MICROBATCH, seed=SEED)
         episodes = Episodes(
             student,
             InProcessSampler(student),
-            CheckpointTeacher(case.teacher),
-            OPD,
-            case.prompts,
+            Task(OPD, case.prompts, teacher=CheckpointTeacher(case.teacher)),
             sizes,
-            seed=SEED,
         )
         watch = self._watch(episodes)
         config = TrainConfig(case.steps, RATE, schedule="constant", seed=SEED)

@@ -69,7 +69,7 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engine_pla
     from pipelines.knowledge import rehearsal as rehearsed
     from recovery.engines.lookahead import Ahead
     from recovery.sampling.split import SplitSampler
-    from recovery.training.step_data import Episodes, Sizes
+    from recovery.training.step_data import Episodes, StepConfig, Task
 
     method, settings = _method(job.settings), job.settings
     asked = evaluation_prompts(job.evaluation, stage)
@@ -86,16 +86,19 @@ def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engine_pla
     episodes = Episodes(
         student,
         sampler,
-        teachers.teacher(data.rows),
-        method,
-        data.prompts,
-        Sizes(**settings.model_dump(include={field.name for field in fields(Sizes)})),
-        pairs=data.pairs,
-        context=context,
-        reward=reward,
-        anchor=teachers.anchor(),
-        seed=job.seed,
-        weights=[row.weight for row in data.rows],
+        Task(
+            method,
+            data.prompts,
+            data.pairs,
+            teacher=teachers.teacher(data.rows),
+            anchor=teachers.anchor(),
+            context=context,
+            reward=reward,
+            weights=[row.weight for row in data.rows],
+        ),
+        StepConfig(
+            seed=job.seed, **settings.model_dump(include={field.name for field in fields(StepConfig)})
+        ),
         rehearsal=rehearsed.rehearsal(ws, job, student, method.epochs, stage),
         on_scored=_tracer(stage, student, method, settings.steps),
         ahead=Ahead(alone, settings.steps, settings.save_every) if settings.ahead else None,  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ from recovery.sampling.in_process import InProcessSampler
 from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 from recovery.training.config import TrainConfig
-from recovery.training.step_data import Episodes, Sizes
+from recovery.training.step_data import Episodes, StepConfig, Task
 from recovery.training.trainer import token_loss, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
@@ -65,15 +65,12 @@ def case(name: str) -> tuple[ChatModel, Any, Any]:
     method = table.with_dials("opd", {"minibatches": "2"})
     teacher = AdapterOffTeacher(student) if lora else CheckpointTeacher(tiny.chat_model())
     items = [Prompt([{"role": "user", "content": f"say {i}"}]) for i in range(9)]
-    sizes = Sizes(prompts_per_step=6, max_new_tokens=8, microbatch_tokens=64)
+    config = StepConfig(prompts_per_step=6, max_new_tokens=8, microbatch_tokens=64, seed=3)
     episodes = Episodes(
         student,
         InProcessSampler(student),
-        teacher,
-        method,
-        items,
-        sizes,
-        seed=3,
+        Task(method, items, teacher=teacher),
+        config,
         on_scored=lambda step, batches: read_alone(student, batches),
     )
     return student, episodes, token_loss(Objective(method, student.stop_ids))

@@ -24,11 +24,11 @@ from recovery.objective.objective import Objective
 from recovery.sampling.in_process import InProcessSampler
 from recovery.teachers.teachers import CheckpointTeacher
 from recovery.training.config import TrainConfig
-from recovery.training.step_data import Episodes, Sizes
+from recovery.training.step_data import Episodes, StepConfig, Task
 from recovery.training.trainer import token_loss, train
 from tests.support import tiny
 
-SIZES = Sizes(prompts_per_step=3, samples_per_prompt=2, max_new_tokens=9, microbatch_tokens=60)
+STEP = StepConfig(prompts_per_step=3, samples_per_prompt=2, max_new_tokens=9, microbatch_tokens=60, seed=3)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def episodes(name: str, student: ChatModel, teacher: ChatModel, **changes: Any) 
     method = METHODS[name]
     scorer = CheckpointTeacher(teacher, "dense" if method.scores == "none" else method.scores)
     sampler = InProcessSampler(student)
-    return Episodes(student, sampler, scorer, method, PROMPTS, SIZES, pairs=PROMPTS, seed=3, **changes)
+    return Episodes(student, sampler, Task(method, PROMPTS, PROMPTS, scorer), STEP, **changes)
 
 
 def looked_at(name: str, teacher_seed: int = 7) -> tuple[list[token_traces.Trace], ChatModel, ChatModel]:
