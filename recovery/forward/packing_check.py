@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from recovery.errors import InputError
-from recovery.forward.equality import near_by_token
+from recovery.forward.equality import close_per_token
 
 Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]  # tokens, attention, positions -> states
 LENGTH = 6  # tokens of each of the two sequences
@@ -34,7 +34,7 @@ def sequences_stay_apart(model: Any, read: Read) -> bool:
             return False
         with torch.no_grad():
             alone_TD = read(model, tokens_BT, None, None).flatten(0, 1)
-        return near_by_token(packed_TD, alone_TD) and not _reach_each_other(packed_TD, embeddings)
+        return close_per_token(packed_TD, alone_TD) and not _reach_each_other(packed_TD, embeddings)
 
 
 def _reach_each_other(states_TD: Tensor, embeddings: list[Tensor]) -> bool:

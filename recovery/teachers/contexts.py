@@ -79,6 +79,10 @@ class Context:
             filled, before = f"{filled}\n\n{before[0]['content']}", before[1:]
         return [{"role": "system", "content": filled}, *before, last]
 
+    @property
+    def adds_system_turn(self) -> bool:
+        return "{prompt}" not in self.template
+
     def check(self, items: Iterable[Item]) -> None:
         """Every prompt has something to show, before any work is done."""
         if "{context}" in self.template and self.given is None and not self.examples:
@@ -137,18 +141,22 @@ class Views:
         self.teacher = lru_cache(KEPT_IDS)(self._teacher) if context else self.student
 
     def check(self) -> None:
-        """Render every row as student and teacher read it; raise InputError if the template refuses any."""
-        refused: list[tuple[int, InputError]] = []
-        for row in range(len(self.items)):
+        """Render every row, so that one that the template refuses stops the run before its first step."""
+        refused: list[str] = []
+        for item in self.items:
+            seen = [item.messages]
+            if self.context and self.context.adds_system_turn:
+                seen.append(self.context(item))
             try:
-                self.student(row)
-                self.teacher(row)
+                for messages in seen:
+                    self.chat_model.encoder.check(messages)
             except InputError as error:
-                refused.append((row, error))
+                refused.append(str(error))
         if refused:
-            row, reason = refused[0]
-            count = f"{len(refused)} of {len(self.items)} rows cannot be rendered"
-            raise InputError(f"{count}, first row {row}: {reason}: change or leave out these rows")
+            raise InputError(
+                f"prompts: {len(refused)} of {len(self.items)} rows cannot be rendered, first: "
+                f"{refused[0]}: change or drop them"
+            )
 
     def dialogue(self, row: int) -> Dialogue:
         """Return the row's prompt and its answer from the data; True on the answer's tokens."""

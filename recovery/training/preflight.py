@@ -24,7 +24,7 @@ from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import Sampler, SamplingParams
 from recovery.teachers.teachers import evaluating, score
-from recovery.training.trainer import token_loss
+from recovery.training.trainer import TokenLoss
 from recovery.training.updater import Microbatch
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def teacher_is_itself(teacher: ChatModel, rollouts: Rollouts) -> Check:
     """Check that the teacher as its own student has a loss of zero, by the code that trains."""
     scores = score(teacher, rollouts, max_tokens=1)
     objective = Objective(table.get("opd"), teacher.stop_ids)
-    loss = token_loss(objective)(teacher.model, Microbatch(rollouts, TokenSignals(scores)))
+    loss = TokenLoss(objective)(teacher.model, Microbatch(rollouts, TokenSignals(scores)))
     kl = float(loss.value) / max(1.0, loss.tokens)
     ok = abs(kl) < _tolerance(teacher, 1e-4, 0.01)
     return Check(

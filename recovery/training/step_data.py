@@ -192,7 +192,7 @@ class Episodes:
         """Return the reward of each sequence."""
         assert self.task.reward is not None
         items = [self.items[row] for row in rollouts.index_B.tolist()]
-        texts = [self.student.text(answer) for answer in rollouts.responses()]
+        texts = [self.student.answer(answer) for answer in rollouts.responses()]
         rewards_B = score(
             self.task.reward, texts, [{**item.fields, "prompt": prompt(item)} for item in items]
         )

@@ -24,12 +24,12 @@ from recovery.models.loading import logits_of, states_at
 from recovery.objective.objective import Loss
 from recovery.objective.signal_survey import Survey
 from recovery.seeds import step_seed
-from recovery.storage.training_state import TrainState
 from recovery.training.config import TrainConfig, lr_at
 from recovery.training.updater import LossFunction, Microbatch, Sums, Updater, prefixed, unprefixed
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
+    from recovery.storage.training_state import TrainState
 
 log = logging.getLogger(__name__)
 ETA_STEPS = 20  # steps whose mean duration gives the time left
@@ -80,7 +80,6 @@ def train(
     on_metrics: Callable[[int, dict[str, float]], None] | None = None,
     on_state: Callable[[int], None] | None = None,
     should_stop: Callable[[int, dict[str, float]], str | None] | None = None,
-    survey: Survey | None = None,
 ) -> TrainReport:
     """Train `chat_model` in place, from the saved `state` if there is one. Steps count from 1.
 
@@ -91,6 +90,7 @@ def train(
     if updater.sharded and isinstance(batches, Stateful):
         raise InputError("training: a teacher that follows the student needs it whole: model.shard: false")
     saver = _Saver(updater, batches, config, state, on_state)
+    survey = loss_fn.survey if isinstance(loss_fn, TokenLoss) else None
     progress, report = saver.resume(), _tolerant(on_metrics if updater.rank == 0 else None)
     last = progress.steps if progress.stopped else config.steps
     chat_model.model.train()
@@ -144,24 +144,25 @@ def fp32_on_tensor_cores(device: torch.device | str) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def token_loss(objective: Callable[..., Loss], survey: Survey | None = None) -> LossFunction:
-    """Return the loss function of an objective, which reads the states that predict the counted tokens.
+class TokenLoss:
+    """The loss function of an objective, which reads the states that predict the counted tokens.
 
-    A microbatch may carry another objective; the survey looks at every microbatch.
+    A microbatch may carry another objective. A survey looks at every microbatch of the steps that it takes.
     """
 
-    def loss(model: Any, microbatch: Microbatch) -> Loss:
+    def __init__(self, objective: Callable[..., Loss], survey: Survey | None = None) -> None:
+        self.objective, self.survey = objective, survey
+
+    def __call__(self, model: Any, microbatch: Microbatch) -> Loss:
         device = next(model.parameters()).device
         rollouts = microbatch.rollouts.to(device)
         signals = microbatch.signals.to(device)
         states_ND = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)
-        evaluate = microbatch.objective or objective
-        result = evaluate(states_ND, partial(logits_of, model), rollouts.tokens_N, signals)
-        if survey:
-            survey.see(microbatch.rollouts, states_ND, result)
-        return result
-
-    return loss
+        objective = microbatch.objective or self.objective
+        loss = objective(states_ND, partial(logits_of, model), rollouts.tokens_N, signals)
+        if self.survey:
+            self.survey.see(microbatch.rollouts, states_ND, loss)
+        return loss
 
 
 @dataclass(frozen=True)

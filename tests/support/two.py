@@ -27,7 +27,7 @@ from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 from recovery.training.config import TrainConfig
 from recovery.training.step_data import Episodes, StepConfig, Task
-from recovery.training.trainer import token_loss, train
+from recovery.training.trainer import TokenLoss, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
 
@@ -57,11 +57,11 @@ def read_alone(student: ChatModel, batches: Sequence[Microbatch]) -> None:
 def case(name: str) -> tuple[ChatModel, Any, Any]:
     kind, _, lora = name.partition("-")
     student = tiny.chat_model(seed=1, tie_word_embeddings=kind != "texts")
-    varlen.use_flat(student.model)  # as of every model that is loaded
+    varlen.use_varlen(student.model)  # as of every model that is loaded
     if lora:
         add_lora(student, LoraSpec(rank=4))
     if kind == "texts":
-        return student, Texts(), token_loss(Objective(table.get("sft")))
+        return student, Texts(), TokenLoss(Objective(table.get("sft")))
     method = table.with_dials("opd", {"minibatches": "2"})
     teacher = AdapterOffTeacher(student) if lora else CheckpointTeacher(tiny.chat_model())
     items = [Prompt([{"role": "user", "content": f"say {i}"}]) for i in range(9)]
@@ -73,7 +73,7 @@ def case(name: str) -> tuple[ChatModel, Any, Any]:
         config,
         on_scored=lambda step, batches: read_alone(student, batches),
     )
-    return student, episodes, token_loss(Objective(method, student.stop_ids))
+    return student, episodes, TokenLoss(Objective(method, student.stop_ids))
 
 
 def run(name: str, folder: Path, die_after: int, sharded: bool) -> None:

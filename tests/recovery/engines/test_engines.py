@@ -238,7 +238,7 @@ FAMILY = (
     "time.sleep(600)']); print(child.pid, flush=True); time.sleep(600)"
 )
 PARENT = (
-    "import os, sys, time\nfrom recovery import guard\n"
+    "import os, sys, time\nfrom recovery.engines import child_process as guard\n"
     "process = guard.spawn([sys.executable, '-c', sys.argv[1]], sys.stdout.buffer, dict(os.environ))\n"
     "print(process.pid, flush=True)\ntime.sleep(600)"
 )

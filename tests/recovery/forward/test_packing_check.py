@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recovery.errors import InputError
-from recovery.forward.equality import near_by_token
+from recovery.forward.equality import close_per_token
 from recovery.forward.hidden_states import plain_states
 from recovery.forward.packing_check import LENGTH, sequences_stay_apart
 from tests.support import tiny
@@ -47,7 +47,7 @@ def test_numbers_alone_would_not_show_it() -> None:
     with torch.no_grad():
         alone_TD = read(model, tokens_BT, None, None).flatten(0, 1)
         packed_TD = read(model, tokens_BT.view(1, -1), None, positions_BT)[0]
-    assert near_by_token(packed_TD, alone_TD)
+    assert close_per_token(packed_TD, alone_TD)
 
 
 def test_sequences_that_are_read_otherwise_when_packed_are_seen() -> None:

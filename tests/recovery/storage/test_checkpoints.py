@@ -122,8 +122,8 @@ def test_bytes_are_read_once_while_the_files_stay_as_they_are(
     made = publish(store)
     checkpoints._VERIFIED.clear()
     reads: list[str] = []
-    check = checkpoints.files.check_files
-    monkeypatch.setattr(checkpoints.files, "check_files", lambda *a: (reads.append(a[0]), check(*a)))
+    check = checkpoints.atomic_dirs.check_files
+    monkeypatch.setattr(checkpoints.atomic_dirs, "check_files", lambda *a: (reads.append(a[0]), check(*a)))
     store.open(made.id)
     CheckpointStore(tmp_path).open(made.id)
     assert len(reads) == 1

@@ -85,10 +85,10 @@ def test_a_turn_end_that_does_not_stop() -> None:
 
 def test_one_prompt_among_many_that_the_template_refuses() -> None:
     student, teacher = tiny.chat_model(), tiny.chat_model()
-    refusing = "{%- if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{%- endif %}"
+    refusing = "{%- if messages[0]['content'] == 'no' %}{{ raise_exception('refused') }}{%- endif %}"
     for chat in (student, teacher):
         chat.tokenizer.chat_template = refusing + tiny.TEMPLATE
-    late = [*PROMPTS, [{"role": "system", "content": "Be brief."}, *PROMPTS[0]]]
+    late = [*PROMPTS, [{"role": "user", "content": "no"}]]
     checks = {check.name: check for check in preflight.checks(student, teacher, late)}
     assert not checks["prompt ids"].ok
     assert "1 of 41 prompts cannot be rendered, first prompt 40" in checks["prompt ids"].detail

@@ -24,7 +24,7 @@ from recovery.teachers.contexts import Context
 from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, SelfTeacher, Teacher
 from recovery.training.config import TrainConfig
 from recovery.training.step_data import Episodes, StepConfig, Task, drawn, minibatches
-from recovery.training.trainer import Stateful, token_loss, train
+from recovery.training.trainer import Stateful, TokenLoss, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
 
@@ -104,7 +104,7 @@ def trained(
             raise KeyboardInterrupt
 
     config = TrainConfig(steps=steps, learning_rate=1e-3, seed=4, save_every=1)
-    loss = token_loss(Objective(method, student.stop_ids))
+    loss = TokenLoss(Objective(method, student.stop_ids))
     try:
         train(
             student,
@@ -235,7 +235,7 @@ def test_a_row_s_weight_is_that_of_its_tokens_by_hand() -> None:
 
 def loss_of(student: ChatModel, part: Microbatch) -> tuple[float, float]:
     with torch.no_grad():
-        found = token_loss(Objective(with_dials("sft", {}), student.stop_ids))(student.model, part)
+        found = TokenLoss(Objective(with_dials("sft", {}), student.stop_ids))(student.model, part)
     return float(found.value), found.tokens
 
 
@@ -263,6 +263,21 @@ def test_a_reward_reads_the_answer_and_its_row() -> None:
     asked = [PROMPTS[row].messages[-1]["content"] for row in rows]
     items = [{**PROMPTS[row].fields, "prompt": text} for row, text in zip(rows, asked, strict=True)]
     assert seen == list(zip(answers, items, strict=True))
+
+
+def test_a_reward_reads_no_thinking() -> None:
+    seen: list[str] = []
+
+    def judge(response: str, _: Any) -> float:
+        seen.append(response)
+        return 0.0
+
+    made = episodes(METHODS["rft"], tiny.chat_model(seed=1), reward=judge)
+    answers = [list(b"<think>12?</think>\n7"), list(b"<think>12")]
+    logprobs = [[0.0] * len(answer) for answer in answers]
+    rollouts = Rollouts.from_samples([[1], [1]], answers, logprobs, [True, False], 258)
+    made.judge(replace(rollouts, index_B=torch.tensor([0, 1])))
+    assert seen == ["7", ""]
 
 
 def test_where_nothing_is_kept_nothing_is_learned() -> None:
@@ -341,18 +356,14 @@ def test_what_is_missing_is_said_before_the_work(name: str, changes: dict[str, A
         episodes(METHODS[name], tiny.chat_model(), **changes)
 
 
-@pytest.mark.parametrize(
-    ("name", "message"), [("opd", "1 of 80 rows cannot be rendered, first row 71"), ("opcd", "80 of 80 rows")]
-)
-def test_every_row_is_rendered_before_the_work(name: str, message: str) -> None:
-    """A system turn far down the list, and a context that puts one before every prompt."""
+def test_every_row_is_rendered_before_the_work() -> None:
     student = tiny.chat_model()
-    refusing = "{%- if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{%- endif %}"
+    refusing = "{%- if messages[0]['content'] == 'no' %}{{ raise_exception('refused') }}{%- endif %}"
     student.tokenizer.chat_template = refusing + tiny.TEMPLATE
     rows = [Row([{"role": "user", "content": f"number {n}"}]) for n in range(80)]
-    rows[71] = Row([{"role": "system", "content": "Be brief."}, *rows[71].messages])
-    with pytest.raises(InputError, match=f"{message}.*refuses a dialogue"):
-        episodes(METHODS[name], student, prompts=rows, pairs=[])
+    rows[71] = Row([{"role": "user", "content": "no"}])
+    with pytest.raises(InputError, match="1 of 80 rows cannot be rendered"):
+        episodes(METHODS["opd"], student, prompts=rows, pairs=[])
 
 
 def test_data_alone_need_no_prompts() -> None:

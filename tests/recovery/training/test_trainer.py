@@ -29,7 +29,7 @@ from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, SelfTeacher, Teacher, scored
 from recovery.training import trainer
 from recovery.training.config import TrainConfig, lr_at
-from recovery.training.trainer import TrainReport, fp32_on_tensor_cores, token_loss, train
+from recovery.training.trainer import TokenLoss, TrainReport, fp32_on_tensor_cores, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
 
@@ -91,7 +91,7 @@ class Averaging(OnPolicy):
         self.teacher.load_state_tensors(tensors)
 
 
-LABELS = token_loss(Objective(table.get("sft")))
+LABELS = TokenLoss(Objective(table.get("sft")))
 
 
 def texts_case() -> tuple:
@@ -103,7 +103,7 @@ def on_policy_case() -> tuple:
     return (
         student,
         OnPolicy(student, CheckpointTeacher(tiny.chat_model()), 9),
-        token_loss(Objective(table.get("opd"))),
+        TokenLoss(Objective(table.get("opd"))),
     )
 
 
@@ -113,7 +113,7 @@ def lora_case() -> tuple:
         for name, parameter in student.model.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(std=0.1, generator=torch.Generator().manual_seed(len(name)))
-    loss = token_loss(Objective(table.get("opd-sampled"), (257, 258)))
+    loss = TokenLoss(Objective(table.get("opd-sampled"), (257, 258)))
     return student, OnPolicy(student, AdapterOffTeacher(student), 9), loss
 
 
@@ -121,7 +121,7 @@ def average_case() -> tuple:
     student = tiny.chat_model()
     teacher = SelfTeacher(student, decay=0.5)
     torch.nn.init.normal_(student.model.lm_head.weight, generator=torch.Generator().manual_seed(1))
-    return student, Averaging(student, teacher, 9), token_loss(Objective(table.get("opd")))
+    return student, Averaging(student, teacher, 9), TokenLoss(Objective(table.get("opd")))
 
 
 def trained(
