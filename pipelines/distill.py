@@ -159,26 +159,27 @@ def _episodes(
     from pipelines.knowledge.rehearsal import rehearsal
     from recovery.engines.lookahead import Ahead
     from recovery.sampling.split import SplitSampler
-    from recovery.training.step_data import Episodes, Sizes
+    from recovery.training.step_data import Episodes, StepConfig, Task
 
     settings, method, student = job.settings, teachers.method, teachers.student
-    sizes = Sizes(**settings.model_dump(include={field.name for field in fields(Sizes)}))
+    sizes = settings.model_dump(include={field.name for field in fields(StepConfig)})
     ahead = None
     if settings.ahead:
         ahead = Ahead(sampler, settings.steps, settings.save_every)  # type: ignore[arg-type]
     return Episodes(
         student,
         SplitSampler.of(sampler, student.pad_id),
-        teachers.teacher(data.rows),
-        method,
-        data.prompts,
-        sizes,
-        pairs=data.pairs,
-        context=extras.context,
-        reward=extras.reward,
-        anchor=teachers.anchor(),
-        seed=job.seed,
-        weights=[row.weight for row in data.rows],
+        Task(
+            method,
+            data.prompts,
+            data.pairs,
+            teacher=teachers.teacher(data.rows),
+            anchor=teachers.anchor(),
+            context=extras.context,
+            reward=extras.reward,
+            weights=[row.weight for row in data.rows],
+        ),
+        StepConfig(seed=job.seed, **sizes),
         rehearsal=rehearsal(stage.workspace, job, student, method.epochs, stage),
         on_scored=_tracer(stage, student, method, settings.steps),
         ahead=ahead,

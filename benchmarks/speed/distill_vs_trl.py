@@ -47,8 +47,8 @@ from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
 from recovery.training.config import TrainConfig
-from recovery.training.step_data import Episodes, Sizes, drawn
-from recovery.training.trainer import token_loss, train
+from recovery.training.step_data import Episodes, StepConfig, Task, drawn
+from recovery.training.trainer import TokenLoss, train
 from recovery.training.updater import Microbatch
 
 RATE, SEED, HELD_OUT, MICROBATCH = 5e-4, 0, 128, 2048  # the preset's microbatch
@@ -212,15 +212,12 @@ class Ours:
 
     def run(self) -> ChatModel:
         case, student = self.case, self.case.start
-        sizes = Sizes(case.batch, 1, case.new_tokens, microbatch_tokens=MICROBATCH)
+        sizes = StepConfig(case.batch, 1, case.new_tokens, microbatch_tokens=MICROBATCH, seed=SEED)
         episodes = Episodes(
             student,
             InProcessSampler(student),
-            CheckpointTeacher(case.teacher),
-            OPD,
-            case.prompts,
+            Task(OPD, case.prompts, teacher=CheckpointTeacher(case.teacher)),
             sizes,
-            seed=SEED,
         )
         watch = self._watch(episodes)
         config = TrainConfig(case.steps, RATE, schedule="constant", seed=SEED)
@@ -236,7 +233,7 @@ class Ours:
                     self.seen.parts[part].append(seconds)
             last[0] = now
 
-        train(student, episodes, token_loss(Objective(OPD, student.stop_ids)), config, on_metrics=on_metrics)
+        train(student, episodes, TokenLoss(Objective(OPD, student.stop_ids)), config, on_metrics=on_metrics)
         return student
 
     def _watch(self, episodes: Episodes) -> dict[str, float]:
@@ -344,7 +341,7 @@ def divergence(case: Case, student: ChatModel) -> float:
     """Exact KL(student || teacher) a token, on the student's own answers to prompts it was not trained on."""
     prompts = [student.prompt_ids(prompt.messages) for prompt in case.held_out]
     rollouts = InProcessSampler(student).sample(prompts, SamplingParams(case.new_tokens, seed=1))
-    teacher, loss = CheckpointTeacher(case.teacher), token_loss(Objective(OPD, student.stop_ids))
+    teacher, loss = CheckpointTeacher(case.teacher), TokenLoss(Objective(OPD, student.stop_ids))
     total = tokens = 0.0
     with torch.no_grad():
         for part in rollouts.split(4096):
@@ -367,7 +364,7 @@ def shipped(steps: int, batch: int) -> Case:
         for text in texts
     ]
     batches = MixedTokens({"new": documents}, settings, start.pad_id, SEED)
-    train(start, batches, token_loss(Objective(get("sft"))), TrainConfig(40, 1e-3, warmup_steps=5, seed=SEED))
+    train(start, batches, TokenLoss(Objective(get("sft"))), TrainConfig(40, 1e-3, warmup_steps=5, seed=SEED))
     return Case(f"Shipped model ({_size(start)})", start, teacher, steps, batch, SHORT)
 
 

@@ -26,10 +26,10 @@ from recovery.models.loading import ModelSpec
 from recovery.objective.objective import Objective
 from recovery.teachers.teachers import CheckpointTeacher
 from recovery.training.config import TrainConfig
-from recovery.training.step_data import Episodes, Sizes
-from recovery.training.trainer import token_loss, train
+from recovery.training.step_data import Episodes, StepConfig, Task
+from recovery.training.trainer import TokenLoss, train
 
-SIZES = Sizes(prompts_per_step=32, samples_per_prompt=2, max_new_tokens=64, microbatch_tokens=4096)
+STEP = StepConfig(prompts_per_step=32, samples_per_prompt=2, max_new_tokens=64, microbatch_tokens=4096)
 SETTINGS = EngineSettings(cpu_cache_gib=0.25, eager=True)
 
 
@@ -54,8 +54,8 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
             server.stop()
     report.tables["Seconds a step"] = rows = [row(name, found[ahead]) for ahead, name in NAMES.items()]
     report.notes.append(
-        f"The shipped model in fp32; {SIZES.prompts_per_step} prompts a step, {SIZES.samples_per_prompt} "
-        f"answers each of up to {SIZES.max_new_tokens} tokens; exact reverse KL; medians over the steps of "
+        f"The shipped model in fp32; {STEP.prompts_per_step} prompts a step, {STEP.samples_per_prompt} "
+        f"answers each of up to {STEP.max_new_tokens} tokens; exact reverse KL; medians over the steps of "
         "alternating trainings but their first two and last. `waiting` is for answers and the teacher's "
         f"scores. A step ahead took {rows[1]['step'] / rows[0]['step']:.2f} of the time."
     )
@@ -77,13 +77,11 @@ def trained(directory: Path, server: Server, steps: int, ahead: bool) -> list[di
     batches = Episodes(
         student,
         sampler,
-        CheckpointTeacher(_frozen(student)),
-        method,
-        read_prompts("microworld", 0),
-        SIZES,
+        Task(method, read_prompts("microworld", 0), teacher=CheckpointTeacher(_frozen(student))),
+        STEP,
         ahead=Ahead(sampler, steps, 0) if ahead else None,
     )
-    loss = token_loss(Objective(method, student.stop_ids))
+    loss = TokenLoss(Objective(method, student.stop_ids))
     train(student, batches, loss, TrainConfig(steps, 1e-4), on_metrics=lambda _, found: seen.append(found))
     return seen
 

@@ -27,7 +27,7 @@ from recovery.models.chat_model import ChatModel
 from recovery.models.loading import ModelSpec
 from recovery.objective.objective import Objective
 from recovery.training.config import TrainConfig
-from recovery.training.trainer import token_loss, train
+from recovery.training.trainer import TokenLoss, train
 
 RATE = 5e-4
 
@@ -91,7 +91,7 @@ def ours(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig, 
         last[0] = now
 
     last[0] = time.perf_counter()
-    loss = token_loss(Objective(get("sft")))
+    loss = TokenLoss(Objective(get("sft")))
     train(student, batches, loss, TrainConfig(steps, RATE, schedule="constant"), on_metrics=on_metrics)
     return found[1:]
 

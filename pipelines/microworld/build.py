@@ -151,7 +151,7 @@ def build(directory: Path, *, seed: int = 0, steps: int = STEPS, progress: Progr
     from recovery.models import loading
     from recovery.objective.objective import Objective
     from recovery.training.config import TrainConfig
-    from recovery.training.trainer import token_loss, train
+    from recovery.training.trainer import TokenLoss, train
 
     shown = progress or Progress()
     chat_model = build_model(build_tokenizer(), seed)
@@ -166,7 +166,7 @@ def build(directory: Path, *, seed: int = 0, steps: int = STEPS, progress: Progr
     report = train(
         chat_model,
         Curriculum(chat_model, seed),
-        token_loss(Objective(get("sft"))),
+        TokenLoss(Objective(get("sft"))),
         config,
         on_metrics=on_metrics,
     )

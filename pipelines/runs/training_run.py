@@ -17,7 +17,7 @@ from recovery.objective.signal_survey import Survey
 from recovery.storage.training_state import TrainState
 from recovery.training.alarms import HEARD, Watch
 from recovery.training.config import TrainConfig
-from recovery.training.trainer import Batches, TrainReport, token_loss, train
+from recovery.training.trainer import Batches, TokenLoss, TrainReport, train
 
 if TYPE_CHECKING:
     import torch
@@ -98,12 +98,11 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
     return train(
         training.student,
         training.batches,
-        token_loss(Objective(method, training.student.stop_ids), survey),
+        TokenLoss(Objective(method, training.student.stop_ids), survey),
         config,
         state=LoggedState(stage),
         on_metrics=on_metrics,
         should_stop=any_of(watch, *training.checks),
-        survey=survey,
     )
 
 

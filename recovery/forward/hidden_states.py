@@ -12,9 +12,9 @@ from typing import Any
 import torch
 
 from recovery.errors import InputError
-from recovery.forward.equality import close_per_token
 from recovery.forward.fast_path import fast_path
 from recovery.forward.packed import PackedReader
+from recovery.forward.packing_check import sequences_stay_apart
 from recovery.forward.varlen import VarlenReader, varlen_reader
 
 SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
@@ -131,20 +131,7 @@ def _read_packed(
 
 def can_pack(model: Any) -> bool:
     """Return whether sequences packed in one row stay apart; recurrent architectures, for one, leak."""
-    core = unwrap(model)
-    tokens = torch.arange(8, device=core.get_input_embeddings().weight.device)
-    positions = tokens % 4
-    was_training = core.training
-    core.eval()
-    try:
-        with torch.inference_mode():
-            alone = hidden_states(core, tokens.view(2, 4)).flatten(0, 1)
-            packed = hidden_states(core, tokens[None], None, positions[None])[0]
-    except InputError:
-        return False
-    finally:
-        core.train(was_training)
-    return close_per_token(packed, alone)
+    return sequences_stay_apart(unwrap(model), plain_states)
 
 
 def _takes_positions(decoder: Any) -> bool:

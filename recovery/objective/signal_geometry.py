@@ -88,12 +88,6 @@ def measure_gradients(gradients_NP: Tensor, draw_N: Tensor | None = None, floor:
     )
 
 
-def topk_overlap(student_NV: Tensor, teacher_NV: Tensor, k: int = 16) -> Tensor:
-    """Share of the teacher's top k entries that are among the student's, token by token (N)."""
-    student_NK, teacher_NK = student_NV.topk(k).indices, teacher_NV.topk(k).indices
-    return (student_NK.unsqueeze(-1) == teacher_NK.unsqueeze(-2)).any(-1).float().mean(-1)
-
-
 def _mean_by_draw(values_NP: Tensor, draw_N: Tensor) -> Tensor:
     """The mean arrow of each draw (D, P)."""
     values_NP = values_NP.detach().double()

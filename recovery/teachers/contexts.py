@@ -159,7 +159,7 @@ class Views:
             )
 
     def dialogue(self, row: int) -> Dialogue:
-        """The row's prompt and its own answer; True on the answer's tokens."""
+        """Return the row's prompt and its answer from the data; True on the answer's tokens."""
         item = self.items[row]
         answer = {"role": "assistant", "content": str(response(item))}
         return self.chat_model.dialogue_ids([*item.messages, answer])

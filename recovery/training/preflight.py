@@ -1,11 +1,13 @@
-"""What must be true of a student, its teacher and its sampler before hours are spent on them.
+"""Check a student, its teacher and its sampler before training.
 
-Every check looks at what the models do, not only at what their configs say, on a few dozen prompts.
+Every prompt is rendered; what the models compute and sample is checked on a few dozen prompts, rather than
+what their configs say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,23 +15,24 @@ import torch
 from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
-from recovery.errors import GateError
+from recovery.errors import GateError, InputError
 from recovery.forward.hidden_states import plain_states
 from recovery.methods import table
-from recovery.models.loading import can_pack, hidden_states, logits_of, unwrap
+from recovery.models.loading import adapter_off, can_pack, hidden_states, is_adapter, logits_of, unwrap
 from recovery.objective.objective import Objective
 from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import Sampler, SamplingParams
 from recovery.teachers.teachers import evaluating, score
-from recovery.training.trainer import token_loss
+from recovery.training.trainer import TokenLoss
 from recovery.training.updater import Microbatch
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 Messages = Sequence[dict[str, Any]]
-MAX_TOKENS = 8192  # read at once
+MAX_TOKENS = 8192  # of one forward pass
+MIN_STOP_MASS = 0.1  # probability above which a model is said to stop
 CHUNK = 256  # tokens whose whole distributions are held at once
 
 
@@ -51,25 +54,43 @@ def checks(
     max_new_tokens: int = 96,
     seed: int = 0,
 ) -> list[Check]:
-    """All of them; later ones are left out where an earlier failure makes them meaningless."""
-    prompts = list(prompts)[:max_prompts]
+    """Return all checks; leave out those that an earlier failure makes meaningless.
+
+    If the teacher is the student's own chat model and carries an adapter, the teacher is the model below it.
+    """
+    prompts = list(prompts)
     found = [vocabulary(student, teacher), prompt_ids(student, teacher, prompts)]
-    found += [stop_tokens(student, teacher), padded_vocabulary(student, teacher)]
-    found += [head("student", student, prompts), head("teacher", teacher, prompts)]
+    found += [stop_tokens(student, teacher), turn_end(student, teacher), padded_vocabulary(student, teacher)]
+    if not all(check.ok for check in found):
+        return found
+    prompts = prompts[:max_prompts]
+    found.append(head("student", student, prompts))
+    with _as_teacher(student, teacher):
+        found.append(head("teacher", teacher, prompts))
     if not all(check.ok for check in found):
         return found
     ids = [student.prompt_ids(messages) for messages in prompts]
     params = SamplingParams(max_new_tokens=max_new_tokens, seed=seed)
-    theirs = InProcessSampler(teacher).sample(ids, params)
+    with _as_teacher(student, teacher):
+        theirs = InProcessSampler(teacher).sample(ids, params)
     mine = (sampler or InProcessSampler(student)).sample(ids, params)
     with evaluating(student.model), evaluating(teacher.model), torch.no_grad():
-        found += [same_stops(student, teacher, theirs), teacher_is_itself(teacher, theirs)]
+        found.append(same_stops("stop mass", student, teacher, theirs))
+        found.append(same_stops("student's stops", student, teacher, mine))
+        with _as_teacher(student, teacher):
+            found.append(teacher_is_itself(teacher, theirs))
         seen = Seen.of(student, mine)
     return [*found, sampler_agrees(student, mine, seen), sampler_is_whole(seen)]
 
 
+def _as_teacher(student: ChatModel, teacher: ChatModel) -> Any:
+    """Inside, a teacher that shares the student's weights is the model below the student's adapter."""
+    shared = teacher.model is student.model and is_adapter(student.model)
+    return adapter_off(student) if shared else nullcontext()
+
+
 def require(found: Iterable[Check]) -> None:
-    """Raise if any failed: the first with its remedy, and how many more."""
+    """Raise GateError if any check failed, with the first one's remedy."""
     failed = [check for check in found if not check.ok]
     if failed:
         more = f" (and {len(failed) - 1} more: {', '.join(c.name for c in failed[1:])})" if failed[1:] else ""
@@ -77,7 +98,7 @@ def require(found: Iterable[Check]) -> None:
 
 
 def vocabulary(student: ChatModel, teacher: ChatModel) -> Check:
-    """The same text gets the same ids: the teacher scores the student's ids as they are."""
+    """Check that both give a text the same ids, as the teacher scores the student's ids."""
     mine, theirs = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
     other = sorted(token for token in mine.keys() | theirs.keys() if mine.get(token) != theirs.get(token))
     detail = f"{len(mine)} tokens, the same ids"
@@ -88,7 +109,12 @@ def vocabulary(student: ChatModel, teacher: ChatModel) -> Check:
 
 
 def prompt_ids(student: ChatModel, teacher: ChatModel, prompts: Sequence[Messages]) -> Check:
-    """One chat template, one set of template arguments."""
+    """Check that both templates accept every prompt and render it to the same ids."""
+    refused = _refused(student, prompts) or _refused(teacher, prompts)
+    if refused:
+        row, reason = refused[0]
+        detail = f"{len(refused)} of {len(prompts)} prompts cannot be rendered, first prompt {row}: {reason}"
+        return Check("prompt ids", False, detail, "change or leave out these prompts")
     for number, messages in enumerate(prompts):
         mine, theirs = student.prompt_ids(messages), teacher.prompt_ids(messages)
         if mine != theirs:
@@ -103,6 +129,17 @@ def prompt_ids(student: ChatModel, teacher: ChatModel, prompts: Sequence[Message
     return Check("prompt ids", True, f"the same in {len(prompts)} prompts")
 
 
+def _refused(chat: ChatModel, prompts: Sequence[Messages]) -> list[tuple[int, str]]:
+    """Return the prompts that the chat template refuses, each with the reason."""
+    refused = []
+    for number, messages in enumerate(prompts):
+        try:
+            chat.prompt_ids(messages)
+        except InputError as error:
+            refused.append((number, str(error)))
+    return refused
+
+
 def stop_tokens(student: ChatModel, teacher: ChatModel) -> Check:
     mine, theirs = set(student.stop_ids), set(teacher.stop_ids)
     detail = f"student {sorted(mine)}, teacher {sorted(theirs)}"
@@ -111,8 +148,22 @@ def stop_tokens(student: ChatModel, teacher: ChatModel) -> Check:
     )
 
 
+def turn_end(student: ChatModel, teacher: ChatModel) -> Check:
+    """Check that the token that the template writes after an answer ends an answer in sampling."""
+    for whose, chat in (("student", student), ("teacher", teacher)):
+        end = chat.encoder.turn_end_id
+        if end is not None and end not in chat.stop_ids:
+            detail = (
+                f"the {whose}'s template ends a turn with {end}, which is not among {sorted(chat.stop_ids)}"
+            )
+            return Check("turn end", False, detail, "add it to the generation config's eos_token_id")
+    end = student.encoder.turn_end_id
+    detail = "the template writes no token after an answer" if end is None else f"{end} ends an answer"
+    return Check("turn end", True, detail)
+
+
 def padded_vocabulary(student: ChatModel, teacher: ChatModel) -> Check:
-    """Heads may differ by padding; every token of the tokenizer needs its row in both."""
+    """Check that both heads have a row for every token; they may differ by padding."""
     rows = [unwrap(chat.model).get_output_embeddings().weight.shape[0] for chat in (student, teacher)]
     needed = max(student.tokenizer.get_vocab().values()) + 1
     detail = f"head rows: student {rows[0]}, teacher {rows[1]}; the tokenizer needs {needed}"
@@ -122,7 +173,7 @@ def padded_vocabulary(student: ChatModel, teacher: ChatModel) -> Check:
 
 
 def packing(chat: ChatModel) -> Check:
-    """Whether documents may share a row without seeing each other; by trying it, whatever the config says."""
+    """Check whether documents that share a row stay apart, by trying it."""
     config = unwrap(chat.model).config
     how = f"{config.model_type} with {getattr(config, '_attn_implementation', None) or 'its own'} attention"
     if can_pack(chat.model):
@@ -132,7 +183,7 @@ def packing(chat: ChatModel) -> Check:
 
 @torch.no_grad()
 def head(whose: str, chat: ChatModel, prompts: Sequence[Messages]) -> Check:
-    """Logits from hidden states, as the loss takes them, are the model's own: no scaling was missed."""
+    """Check that logits computed from hidden states, as in the loss, are those of the whole model."""
     tokens_BT = torch.tensor([chat.prompt_ids(prompts[0])], device=chat.device)
     with evaluating(chat.model):
         own = chat.model(input_ids=tokens_BT).logits.float()
@@ -145,33 +196,43 @@ def head(whose: str, chat: ChatModel, prompts: Sequence[Messages]) -> Check:
     )
 
 
-def same_stops(student: ChatModel, teacher: ChatModel, rollouts: Rollouts) -> Check:
-    """Where the teacher ended its turns: which stop token each model favours there, and how much."""
-    name, remedy = "stop mass", "compare chat templates and generation configs: they end turns differently"
+def same_stops(name: str, student: ChatModel, teacher: ChatModel, rollouts: Rollouts) -> Check:
+    """Compare which stop token each model favours where answers ended, and with how much probability.
+
+    A student that midtraining broke may stop nowhere, which training repairs. One that stops with another
+    token than its teacher points to different templates or generation configs.
+    """
+    remedy = "compare chat templates and generation configs: they end turns differently"
     rows = min(unwrap(chat.model).get_input_embeddings().weight.shape[0] for chat in (student, teacher))
     ended = (rollouts.finished_B & (rollouts.tokens_BT < rows).all(1)).nonzero()[:, 0]
     if not len(ended):
-        return Check(name, True, "not seen: none of the teacher's responses ended in time")
+        return Check(name, True, "not seen: none of the responses ended in time")
     rollouts = rollouts.select(ended)
-    last_B = rollouts.lengths_B - 2  # the state that predicts the last token
-    masses = []
-    for chat in (student, teacher):
-        hidden_BTD = hidden_states(chat.model, *rollouts.to(chat.device).model_inputs[:2])
-        states_BD = hidden_BTD[torch.arange(len(rollouts)), last_B.to(hidden_BTD.device)]
-        probabilities = logits_of(chat.model, states_BD).float().softmax(-1).mean(0)
-        masses.append({stop: float(probabilities[stop]) for stop in teacher.stop_ids})
-    mine, theirs = (max(mass, key=lambda stop: mass[stop]) for mass in masses)
-    detail = f"student {_shares(masses[0])}, teacher {_shares(masses[1])}"
-    # A student that midtraining broke may stop nowhere; only one that stops otherwise would never be told.
-    differ = mine != theirs and masses[0][mine] > 0.1 and masses[1][mine] < 0.1 * masses[1][theirs]
+    student_masses = _stop_masses(student, teacher.stop_ids, rollouts)
+    with _as_teacher(student, teacher):
+        teacher_masses = _stop_masses(teacher, teacher.stop_ids, rollouts)
+    detail = f"student {_shares(student_masses)}, teacher {_shares(teacher_masses)}"
+    mine = max(student_masses, key=lambda stop: student_masses[stop])
+    theirs = max(teacher_masses, key=lambda stop: teacher_masses[stop])
+    both_stop = student_masses[mine] > MIN_STOP_MASS and teacher_masses[theirs] > MIN_STOP_MASS
+    differ = mine != theirs and both_stop and teacher_masses[mine] < 0.1 * teacher_masses[theirs]
     return Check(name, not differ, detail, remedy)
 
 
+def _stop_masses(chat: ChatModel, stop_ids: Sequence[int], rollouts: Rollouts) -> dict[int, float]:
+    """Return the mean probability of each stop token where the responses ended."""
+    before_last_B = (rollouts.lengths_B - 2).to(chat.device)  # the state that predicts the last token
+    hidden_BTD = hidden_states(chat.model, *rollouts.to(chat.device).model_inputs[:2])
+    states_BD = hidden_BTD[torch.arange(len(rollouts)), before_last_B]
+    probabilities_V = logits_of(chat.model, states_BD).float().softmax(-1).mean(0)
+    return {stop: float(probabilities_V[stop]) for stop in stop_ids}
+
+
 def teacher_is_itself(teacher: ChatModel, rollouts: Rollouts) -> Check:
-    """Student = teacher must give a loss of zero, through the very code that training takes."""
+    """Check that the teacher as its own student has a loss of zero, by the code that trains."""
     scores = score(teacher, rollouts, max_tokens=1)
     objective = Objective(table.get("opd"), teacher.stop_ids)
-    loss = token_loss(objective)(teacher.model, Microbatch(rollouts, TokenSignals(scores)))
+    loss = TokenLoss(objective)(teacher.model, Microbatch(rollouts, TokenSignals(scores)))
     kl = float(loss.value) / max(1.0, loss.tokens)
     ok = abs(kl) < _tolerance(teacher, 1e-4, 0.01)
     return Check(
@@ -181,7 +242,7 @@ def teacher_is_itself(teacher: ChatModel, rollouts: Rollouts) -> Check:
 
 @dataclass(frozen=True)
 class Seen:
-    """The student's own view of sampled tokens: log-probability, its expectation, its variance."""
+    """The student's log-probability of sampled tokens, with its expectation and variance."""
 
     logprob_N: Tensor
     mean_N: Tensor
@@ -205,7 +266,7 @@ class Seen:
 
 
 def sampler_agrees(student: ChatModel, rollouts: Rollouts, seen: Seen) -> Check:
-    """The sampler's log-probabilities are the trainer's: same weights, same prompts, same distribution."""
+    """Check that the sampler's log-probabilities are the trainer's."""
     gap_N = (seen.logprob_N - rollouts.logprobs_N.cpu()).abs()
     ok = float(gap_N.mean()) < _tolerance(student, 1e-3, 0.05)
     detail = f"log-probs differ by {float(gap_N.mean()):.1g} on average, {float(gap_N.max()):.1g} at most"
@@ -213,10 +274,10 @@ def sampler_agrees(student: ChatModel, rollouts: Rollouts, seen: Seen) -> Check:
 
 
 def sampler_is_whole(seen: Seen) -> Check:
-    """No top-p, top-k or temperature: sampled tokens are on average as likely as the entropy says.
+    """Check that sampled tokens are as likely as the entropy says: no top-p, top-k or temperature.
 
     log p(token) + entropy has mean 0 and a known variance under the whole distribution; a sampler that leaves
-    out unlikely tokens pushes it up.
+    out unlikely tokens raises it.
     """
     z = float((seen.logprob_N - seen.mean_N).sum() / seen.variance_N.sum().clamp(min=1e-12).sqrt())
     detail = f"sampled tokens are {z:+.1f} standard errors likelier than the whole distribution makes them"

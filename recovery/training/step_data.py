@@ -1,6 +1,6 @@
-"""A step's data, whatever the method: draw prompts, let someone write, reward it, have the teacher score it.
+"""Produce a step's data for any method: draw prompts, sample, reward, and score with the teacher.
 
-Everything depends on (seed, step, weights) alone, so that a resumed run meets the same prompts and draws.
+Everything depends on (seed, step, weights) alone, so a resumed run has the same prompts and samples.
 """
 
 from __future__ import annotations
@@ -38,72 +38,104 @@ if TYPE_CHECKING:
     from recovery.sampling.protocol import Sampler
     from recovery.teachers.teachers import Teacher
 
-READ_STATES = ("data", "mix")  # need pairs
-STUDENT_STATES = ("student", "student-kept", "mix", "teacher-mix")  # tokens with odds to compare with
-TEACHER_STATES = ("teacher", "student-continued")  # tokens that the teacher had to sample
+READ_STATES = ("data", "mix")  # read pairs
+STUDENT_STATES = ("student", "student-kept", "mix", "teacher-mix")  # have a sampler's log-probabilities
+TEACHER_STATES = ("teacher", "student-continued")  # sampled by the teacher
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """How much a step is."""
+class StepConfig:
+    """The size of a step and the seed that its prompts and samples follow from."""
 
     prompts_per_step: int
     samples_per_prompt: int = 1  # at least the method's group_size
     max_new_tokens: int = 256
     microbatch_tokens: int = 16384
+    seed: int = 0
 
 
-class Beside(Protocol):
-    """Something else to be trained on with each update's answers."""
+@dataclass(frozen=True)
+class Task:
+    """A method with everything that it needs. Rows are the prompts, followed by the pairs."""
+
+    method: Method
+    prompts: Sequence[Item] = ()
+    pairs: Sequence[Item] = ()  # rows with a response, read by data states
+    teacher: Teacher | None = None
+    anchor: Teacher | None = None
+    context: Context | None = None
+    reward: Reward | None = None
+    weights: Sequence[float] | None = (
+        None  # of each row's tokens, in the loss and in the count that divides it
+    )
+
+    def __post_init__(self) -> None:
+        """Raise InputError if the method lacks something, before any work is done."""
+        method, paired = self.method, bool(self.pairs) and all(map(response, self.pairs))
+        shown = f"{method.context} to show: --context TEXT or FILE"
+        for needed, there, what in (
+            (method.teacher != "none", self.teacher, "a teacher: name a checkpoint (--teacher)"),
+            (method.needs_rewards, self.reward, "a reward: --reward exact, ifeval or module:function"),
+            (method.anchor_beta > 0, self.anchor, "an anchor, the clean model: name it (--teacher)"),
+            (method.context != "none", self.context, shown),
+            (
+                method.state_kind in READ_STATES,
+                paired,
+                "pairs, rows with a prompt and a response: --pairs FILE",
+            ),
+            (method.state_kind != "data", self.prompts, "prompts: --prompts FILE"),
+        ):
+            if needed and not there:
+                raise InputError(f"method {method.name!r} needs {what}")
+        if self.context is not None:
+            self.context.check(self.items)
+
+    @property
+    def items(self) -> list[Item]:
+        """All rows."""
+        return [*self.prompts, *self.pairs]
+
+
+class Rehearsal(Protocol):
+    """Other tokens that are trained on in the same updates as the answers."""
 
     def begin(self, step: int) -> None: ...
     def beside(self, answers: Sequence[Microbatch]) -> list[Microbatch]: ...
 
 
 class Episodes:
-    """Batches for the trainer. Row i is prompt i, then come the pairs (what data states are read from).
-
-    A row's weight is that of each of its tokens, in the loss and in the count that divides it.
-    """
+    """The trainer's batches: sample or read sequences, reward, score and cut them into microbatches."""
 
     def __init__(
         self,
         student: ChatModel,
         sampler: Sampler,
-        teacher: Teacher | None,
-        method: Method,
-        prompts: Sequence[Item],
-        sizes: Sizes,
+        task: Task,
+        config: StepConfig,
         *,
-        pairs: Sequence[Item] = (),
-        context: Context | None = None,
-        reward: Reward | None = None,
-        anchor: Teacher | None = None,
-        seed: int = 0,
-        weights: Sequence[float] | None = None,
-        rehearsal: Beside | None = None,
+        rehearsal: Rehearsal | None = None,
         on_scored: Callable[[int, list[Microbatch]], None] | None = None,
         ahead: Ahead | None = None,
     ) -> None:
-        _check(method, teacher, prompts, pairs, context, reward, anchor)
-        self.student, self.teacher, self.anchor = student, teacher, anchor
+        self.student, self.task, self.config = student, task, config
         self.sampler = SplitSampler.of(sampler, student.pad_id)
-        self.method, self.sizes, self.reward, self.seed = method, sizes, reward, seed
-        self.rehearsal, self.on_scored = rehearsal, on_scored
-        self.ahead, self._started = ahead, {}  # type: ignore[var-annotated]
-        self.items = [*prompts, *pairs]
-        self.weights = _weights(weights, len(self.items))
-        self.prompt_rows, self.pair_rows = range(len(prompts)), range(len(prompts), len(self.items))
-        self.views = Views(student, self.items, context)
+        self.method, self.teacher, self.items = task.method, task.teacher, task.items
+        self.rehearsal, self.on_scored, self.ahead = rehearsal, on_scored, ahead
+        self.weights = _weights(task.weights, len(self.items))
+        prompts = len(task.prompts)
+        self.prompt_rows, self.pair_rows = range(prompts), range(prompts, len(self.items))
+        self.views = Views(student, self.items, task.context)
         self.views.check()
         self.tokens_sampled = self.tokens_scored = 0
+        self._started: dict[int, Desk] = {}  # drawn and being sampled a step ahead
         self._last: dict[str, float] = {}
+        teacher = task.teacher
         if isinstance(teacher, SelfTeacher) and teacher.decay is not None:  # only then these are `Stateful`
             self.state_tensors, self.load_state_tensors = teacher.state_tensors, teacher.load_state_tensors
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
-        """Every optimizer update that a step's rollouts are used for."""
-        rollouts = self.write(self._started.pop(step, None) or self.draw(step))
+        """Yield the microbatches of every optimizer update of a step."""
+        rollouts = self.write(self._started.pop(step) if step in self._started else self.draw(step))
         if self.ahead and self.ahead.starts(step + 1):
             self._started[step + 1] = self.ahead.start(self.draw(step + 1))
         rollouts = self.earn(rollouts)
@@ -120,11 +152,13 @@ class Episodes:
         self.follow()
 
     def draw(self, step: int) -> Desk:
-        """The step's prompts, each as often as it is to be answered, and as many pairs."""
-        samples = max(self.sizes.samples_per_prompt, self.method.group_size)
-        rows = drawn(self.prompt_rows, self.sizes.prompts_per_step, step, f"prompts:{self.seed}")
-        data = drawn(self.pair_rows, self.sizes.prompts_per_step * samples, step, f"pairs:{self.seed}")
-        seed = step_seed(self.seed, step)
+        """Draw the step's prompts, each as often as it is sampled, and as many pairs."""
+        samples = max(self.config.samples_per_prompt, self.method.group_size)
+        rows = drawn(self.prompt_rows, self.config.prompts_per_step, step, f"prompts:{self.config.seed}")
+        data = drawn(
+            self.pair_rows, self.config.prompts_per_step * samples, step, f"pairs:{self.config.seed}"
+        )
+        seed = step_seed(self.config.seed, step)
         return Desk(
             self.method,
             step,
@@ -134,13 +168,13 @@ class Episodes:
             self.views,
             rows=[row for row in rows for _ in range(samples)],
             data=data,
-            params=SamplingParams(self.sizes.max_new_tokens, self.method.temperature, seed),
+            params=SamplingParams(self.config.max_new_tokens, self.method.temperature, seed),
             dice=random.Random(seed),
             rewards=self.judge,
         )
 
     def write(self, desk: Desk) -> Rollouts:
-        """What the method's states are made of; remembers how the student behaved in it."""
+        """Produce the sequences that the method trains on; keep metrics of the student's answers."""
         self._last = {}
         rollouts = WRITERS[self.method.state_kind](desk)
         if isinstance(self.sampler, Reporting):
@@ -155,24 +189,26 @@ class Episodes:
         return rollouts
 
     def judge(self, rollouts: Rollouts) -> Tensor:
-        """The reward of each sequence."""
-        assert self.reward is not None
+        """Return the reward of each sequence."""
+        assert self.task.reward is not None
         items = [self.items[row] for row in rollouts.index_B.tolist()]
         texts = [self.student.answer(answer) for answer in rollouts.responses()]
-        rewards_B = score(self.reward, texts, [{**item.fields, "prompt": prompt(item)} for item in items])
+        rewards_B = score(
+            self.task.reward, texts, [{**item.fields, "prompt": prompt(item)} for item in items]
+        )
         self._last["reward"] = float(rewards_B.mean())
         return rewards_B
 
     def earn(self, rollouts: Rollouts) -> Rollouts:
-        """What each sequence earned beyond the others at its prompt, where the method asks for it."""
+        """Add each sequence's advantage over the others of its prompt, if the method uses rewards."""
         if self.method.reward_weight == 0:
             return rollouts
         gains_B = group_advantages(self.judge(rollouts), rollouts.index_B, self.method.reward_baseline)
         return replace(rollouts, rewards_B=gains_B)
 
     def score(self, rollouts: Rollouts) -> list[Microbatch]:
-        """Microbatches with all that the objective asks about the tokens of those that are this process's."""
-        limit = self.sizes.microbatch_tokens
+        """Return microbatches; those that this process trains on carry the signals of the objective."""
+        limit = self.config.microbatch_tokens
         parts: list[tuple[Rollouts, TeacherScores | None]] = [(part, None) for part in rollouts.split(limit)]
         if parts and self.teacher is not None and self.method.scores != "none":
             contexts = None
@@ -188,12 +224,12 @@ class Episodes:
         ]
 
     def follow(self) -> None:
-        """A moving-average teacher takes its step."""
+        """Update a moving-average teacher."""
         if isinstance(self.teacher, SelfTeacher):
             self.teacher.follow()
 
     def metrics(self) -> dict[str, float]:
-        """How the student behaved in the last step and what it earned: what the alarms listen to."""
+        """Return metrics of the student's last answers and rewards, which the alarms read."""
         return self._last
 
     def _signals(self, part: Rollouts, scores: TeacherScores | None) -> TokenSignals:
@@ -207,8 +243,8 @@ class Episodes:
             signals["advantages_N"] = part.per_token(part.rewards_B)
         if self.weights is not None:
             signals["weights_N"] = part.per_token(self.weights[part.index_B.cpu()])
-        if self.anchor is not None:
-            signals["anchor"] = self.anchor.score(part)
+        if self.task.anchor is not None:
+            signals["anchor"] = self.task.anchor.score(part)
             self.tokens_scored += part.n_tokens
         return TokenSignals(**signals)
 
@@ -219,7 +255,7 @@ class Episodes:
 
 
 def _weights(weights: Sequence[float] | None, rows: int) -> Tensor | None:
-    """None where every row counts alike."""
+    """Return the rows' weights, or None if all are 1."""
     if weights is None:
         return None
     if len(weights) != rows or not all(0 <= weight < math.inf for weight in weights):
@@ -228,7 +264,7 @@ def _weights(weights: Sequence[float] | None, rows: int) -> Tensor | None:
 
 
 def drawn(pool: Sequence[int], count: int, step: int, seed: str) -> list[int]:
-    """A step's rows: every row of the pool once before any comes again, in an order of each epoch's own."""
+    """Return a step's rows: each epoch is a new permutation of the pool."""
     total, count = len(pool), min(count, len(pool))
     orders: dict[int, list[int]] = {}
     rows = []
@@ -241,31 +277,6 @@ def drawn(pool: Sequence[int], count: int, step: int, seed: str) -> list[int]:
 
 
 def minibatches(batches: list[Microbatch], count: int) -> Iterator[list[Microbatch]]:
-    """The microbatches dealt out to `count` updates; fewer where there are fewer microbatches."""
+    """Deal the microbatches out to `count` updates, or fewer if there are fewer microbatches."""
     for start in range(min(count, len(batches))):
         yield batches[start::count]
-
-
-def _check(
-    method: Method,
-    teacher: Teacher | None,
-    prompts: Sequence[Item],
-    pairs: Sequence[Item],
-    context: Context | None,
-    reward: Reward | None,
-    anchor: Teacher | None,
-) -> None:
-    """All that the row asks for is there, before any work is done."""
-    paired = bool(pairs) and all(map(response, pairs))
-    for needed, there, what in (
-        (method.teacher != "none", teacher is not None, "a teacher: name a checkpoint (--teacher)"),
-        (method.needs_rewards, reward is not None, "a reward: --reward exact, ifeval or module:function"),
-        (method.anchor_beta > 0, anchor is not None, "an anchor, the clean model: name it (--teacher)"),
-        (method.context != "none", context is not None, f"{method.context} to show: --context TEXT or FILE"),
-        (method.state_kind in READ_STATES, paired, "pairs, rows with a prompt and a response: --pairs FILE"),
-        (method.state_kind != "data", bool(prompts), "prompts: --prompts FILE"),
-    ):
-        if needed and not there:
-            raise InputError(f"method {method.name!r} needs {what}")
-    if context is not None:
-        context.check([*prompts, *pairs])

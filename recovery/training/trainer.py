@@ -1,19 +1,21 @@
-"""The one training loop, used by midtraining and by every method. It knows no database: it calls back.
+"""Run the training loop of midtraining and of every method, reporting through callbacks.
 
     batches -> microbatches -> loss, summed over tokens -> gradient over the global token count -> AdamW
 
-A step's numbers depend on (seed, step, weights) alone, so a run that was killed goes on bitwise (fp32, CPU).
+A step depends on (seed, step, weights) alone, so a resumed run is bitwise equal to a whole one (fp32, CPU).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 
 from recovery import distributed
@@ -30,20 +32,22 @@ if TYPE_CHECKING:
     from recovery.storage.training_state import TrainState
 
 log = logging.getLogger(__name__)
-ETA_STEPS = 20  # the time left is judged by the last steps
+ETA_STEPS = 20  # steps whose mean duration gives the time left
 
 
 class Batches(Protocol):
-    """A step's data: one list of microbatches an optimizer update. It depends on (seed, step, weights) alone.
+    """The data of a step: one list of microbatches per optimizer update.
 
-    With several processes each takes its share of every list; all must see the same lists."""
+    It depends on (seed, step, weights) alone. Of several processes each trains on its share of every list,
+    and all must produce the same lists.
+    """
 
     def updates(self, step: int) -> Iterable[Sequence[Microbatch]]: ...
 
 
 @runtime_checkable
 class Reporting(Protocol):
-    """Batches that know more of the step just trained on: response lengths, rewards, alarms' inputs."""
+    """Batches with metrics of the last step: response lengths, rewards, inputs of alarms."""
 
     def metrics(self) -> dict[str, float]: ...
 
@@ -58,7 +62,7 @@ class Stateful(Protocol):
 
 @dataclass(frozen=True)
 class TrainReport:
-    """What happened, resumed parts included; `stopped` says why it ended before its last step."""
+    """Totals of a training, resumed parts included; `stopped` is the reason of an early end."""
 
     steps: int
     tokens: int
@@ -76,82 +80,100 @@ def train(
     on_metrics: Callable[[int, dict[str, float]], None] | None = None,
     on_state: Callable[[int], None] | None = None,
     should_stop: Callable[[int, dict[str, float]], str | None] | None = None,
-    survey: Survey | None = None,
 ) -> TrainReport:
-    """Train `chat_model` in place, from where `state` left off. Steps count from 1.
+    """Train `chat_model` in place, from the saved `state` if there is one. Steps count from 1.
 
-    `on_metrics` gets every step's numbers, `on_state` each saved step, `should_stop` may give
-    a reason. Of several processes only the first reports and saves; all ask `should_stop` the same.
+    `on_metrics` receives every step's metrics, `on_state` the number of each saved step; `should_stop` may
+    return a reason to end. Of several processes only the first one reports and saves.
     """
     updater = Updater(chat_model, config)
     if updater.sharded and isinstance(batches, Stateful):
         raise InputError("training: a teacher that follows the student needs it whole: model.shard: false")
     saver = _Saver(updater, batches, config, state, on_state)
+    survey = loss_fn.survey if isinstance(loss_fn, TokenLoss) else None
     progress, report = saver.resume(), _tolerant(on_metrics if updater.rank == 0 else None)
     last = progress.steps if progress.stopped else config.steps
     chat_model.model.train()
-    for step in range(progress.steps + 1, last + 1):
-        begun, rate = time.perf_counter(), lr_at(step, config)
-        updater.prepare(rate, step_seed(config.seed, step))
-        updates, sums = _Timed(batches.updates(step)), Sums()
-        if survey:
-            survey.begin(step)
+    with fp32_on_tensor_cores(chat_model.device):
+        for step in range(progress.steps + 1, last + 1):
+            begun, rate = time.perf_counter(), lr_at(step, config)
+            updater.prepare(rate, step_seed(config.seed, step))
+            updates, sums = _Timed(batches.updates(step)), Sums()
+            if survey:
+                survey.begin(step)
 
-        for microbatches in updates:
-            part = updater.accumulate(microbatches, loss_fn)
-            part = replace(part, norm=updater.gradient_norm(part.tokens))
-            if not part.finite:
-                saver.keep(progress, untouched=not sums.updates)
-                raise _non_finite(step, part)
-            updater.update()
-            sums = sums.plus(part)
+            for microbatches in updates:
+                part = updater.accumulate(microbatches, loss_fn)
+                part = replace(part, norm=updater.gradient_norm(part.tokens))
+                if not part.finite:
+                    saver.keep(progress, untouched=not sums.updates)
+                    raise _non_finite(step, part)
+                updater.update()
+                sums = sums.plus(part)
 
-        progress = progress.plus(sums.tokens, time.perf_counter() - begun)
-        metrics = sums.means() | {"lr": rate, "batch_seconds": updates.seconds} | progress.rates(config.steps)
-        metrics |= batches.metrics() if isinstance(batches, Reporting) else {}
-        metrics |= survey.metrics() if survey else {}
-        report(step, metrics)
+            progress = progress.plus(sums.tokens, time.perf_counter() - begun)
+            metrics = {"lr": rate, "batch_seconds": updates.seconds}
+            metrics |= sums.means() | progress.rates(config.steps)
+            metrics |= batches.metrics() if isinstance(batches, Reporting) else {}
+            metrics |= survey.metrics() if survey else {}
+            report(step, metrics)
 
-        with distributed.gathered(chat_model.model):
-            reason = distributed.share(should_stop(step, metrics) if should_stop else None)
-        progress = replace(progress, stopped=reason)
-        if reason or step == config.steps or (config.save_every and step % config.save_every == 0):
-            saver.save(progress)
-        if reason:
-            break
+            with distributed.gathered(chat_model.model):
+                reason = distributed.share(should_stop(step, metrics) if should_stop else None)
+            progress = replace(progress, stopped=reason)
+            if reason or step == config.steps or (config.save_every and step % config.save_every == 0):
+                saver.save(progress)
+            if reason:
+                break
     updater.finish(chat_model)
     return progress.report(progress.stopped)
 
 
-def token_loss(objective: Callable[..., Loss], survey: Survey | None = None) -> LossFunction:
-    """Return the loss function of an objective, which reads the states that predict the counted tokens.
+@contextmanager
+def fp32_on_tensor_cores(device: torch.device | str) -> Iterator[None]:
+    """Inside, let a GPU multiply fp32 matrices (adapters, fp32 heads) in TF32; restore the setting after.
 
-    A microbatch may carry another objective; the survey looks at every microbatch.
+    Evaluation runs outside, so that checkpoints are compared at one precision.
+    """
+    before = torch.get_float32_matmul_precision()
+    if torch.device(device).type == "cuda":
+        torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+class TokenLoss:
+    """The loss function of an objective, which reads the states that predict the counted tokens.
+
+    A microbatch may carry another objective. A survey looks at every microbatch of the steps that it takes.
     """
 
-    def loss(model: Any, microbatch: Microbatch) -> Loss:
+    def __init__(self, objective: Callable[..., Loss], survey: Survey | None = None) -> None:
+        self.objective, self.survey = objective, survey
+
+    def __call__(self, model: Any, microbatch: Microbatch) -> Loss:
         device = next(model.parameters()).device
         rollouts = microbatch.rollouts.to(device)
         signals = microbatch.signals.to(device)
         states_ND = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)
-        evaluate = microbatch.objective or objective
-        result = evaluate(states_ND, partial(logits_of, model), rollouts.tokens_N, signals)
-        if survey:
-            survey.see(microbatch.rollouts, states_ND, result)
-        return result
-
-    return loss
+        objective = microbatch.objective or self.objective
+        loss = objective(states_ND, partial(logits_of, model), rollouts.tokens_N, signals)
+        if self.survey:
+            self.survey.see(microbatch.rollouts, states_ND, loss)
+        return loss
 
 
 @dataclass(frozen=True)
 class _Progress:
-    """How far a training is, and how fast it went lately."""
+    """Steps, tokens and seconds so far, and the speed of the last steps."""
 
     steps: int = 0
     tokens: float = 0.0
     seconds: float = 0.0
     recent: tuple[tuple[float, float], ...] = ()  # (tokens, seconds) of the last steps
-    stopped: str | None = None  # why it ended early: a state saved then is not trained on
+    stopped: str | None = None  # reason of an early end; such a state is not trained further
 
     def plus(self, tokens: float, seconds: float) -> _Progress:
         recent = (*self.recent, (tokens, seconds))[-ETA_STEPS:]
@@ -168,7 +190,7 @@ class _Progress:
 
 
 class _Saver:
-    """Reads and writes the state of a training: weights, optimizer, what the batches carry, how far it is."""
+    """Load and save the state of a training: weights, optimizer, tensors of the batches, progress."""
 
     def __init__(
         self,
@@ -179,16 +201,18 @@ class _Saver:
         on_state: Callable[[int], None] | None,
     ) -> None:
         self.updater, self.batches, self.state, self.on_state = updater, batches, state, on_state
-        settings = {k: v for k, v in asdict(config).items() if k != "shard"}  # how, not what
+        settings = {
+            k: v for k, v in asdict(config).items() if k != "shard"
+        }  # changes how the training runs, not its result
         self.config = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
         self.saved = 0
 
     def resume(self) -> _Progress:
-        """Put the newest whole state back, if there is one, and say how far it had come."""
-        found = self.state.load() if self.state else None
-        if found is None:
+        """Restore the newest whole state, if there is one, and return its progress."""
+        loaded = self.state.load() if self.state else None
+        if loaded is None:
             return _Progress()
-        self.saved, tensors, meta = found
+        self.saved, tensors, meta = loaded
         for name, value in self.config.items():
             if meta["config"].get(name) != value:
                 raise InputError(
@@ -217,13 +241,13 @@ class _Saver:
                 self.on_state(progress.steps)
 
     def keep(self, progress: _Progress, *, untouched: bool) -> None:
-        """Save the last good step if it still stands: not changed since, nor carried on by the batches."""
+        """Save the last good step unless weights or tensors of the batches have changed since."""
         if untouched and progress.steps > self.saved and not isinstance(self.batches, Stateful):
             self.save(progress)
 
 
 class _Timed:
-    """An iterable that knows how long its items took to come: sampling and scoring, not training."""
+    """Measure the time that an iterable takes for its items: sampling and scoring, not training."""
 
     def __init__(self, items: Iterable[Sequence[Microbatch]]) -> None:
         self.items, self.seconds = iter(items), 0.0
@@ -249,7 +273,7 @@ def _non_finite(step: int, part: Sums) -> NonFiniteLoss:
 def _tolerant(
     on_metrics: Callable[[int, dict[str, float]], None] | None,
 ) -> Callable[[int, dict[str, float]], None]:
-    """Whoever logs must not stop a training: the first error is a warning, and the calls go on."""
+    """Return a callback whose first error becomes a warning: logging must not stop a training."""
     warned = False
 
     def report(step: int, metrics: dict[str, float]) -> None:

@@ -26,8 +26,8 @@ from recovery.sampling.in_process import InProcessSampler
 from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 from recovery.training.config import TrainConfig
-from recovery.training.step_data import Episodes, Sizes
-from recovery.training.trainer import token_loss, train
+from recovery.training.step_data import Episodes, StepConfig, Task
+from recovery.training.trainer import TokenLoss, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
 
@@ -61,22 +61,19 @@ def case(name: str) -> tuple[ChatModel, Any, Any]:
     if lora:
         add_lora(student, LoraSpec(rank=4))
     if kind == "texts":
-        return student, Texts(), token_loss(Objective(table.get("sft")))
+        return student, Texts(), TokenLoss(Objective(table.get("sft")))
     method = table.with_dials("opd", {"minibatches": "2"})
     teacher = AdapterOffTeacher(student) if lora else CheckpointTeacher(tiny.chat_model())
     items = [Prompt([{"role": "user", "content": f"say {i}"}]) for i in range(9)]
-    sizes = Sizes(prompts_per_step=6, max_new_tokens=8, microbatch_tokens=64)
+    config = StepConfig(prompts_per_step=6, max_new_tokens=8, microbatch_tokens=64, seed=3)
     episodes = Episodes(
         student,
         InProcessSampler(student),
-        teacher,
-        method,
-        items,
-        sizes,
-        seed=3,
+        Task(method, items, teacher=teacher),
+        config,
         on_scored=lambda step, batches: read_alone(student, batches),
     )
-    return student, episodes, token_loss(Objective(method, student.stop_ids))
+    return student, episodes, TokenLoss(Objective(method, student.stop_ids))
 
 
 def run(name: str, folder: Path, die_after: int, sharded: bool) -> None:

@@ -26,7 +26,7 @@ from pipelines.runs.workspace import Workspace
 from recovery.batches.rollouts import Rollouts
 from recovery.methods.table import get
 from recovery.objective.objective import Loss, Objective
-from recovery.training.trainer import token_loss
+from recovery.training.trainer import TokenLoss
 from recovery.training.updater import Microbatch, Sums
 from tests.support import stages, tiny
 from tests.support.stages import PRESET
@@ -94,7 +94,7 @@ def test_an_update_weighs_answers_and_documents_alike_by_token() -> None:
     found = rehearsal()
     found.begin(1)
     mixed = [*answers([9, 6]), *found.beside(answers([9, 6]))]
-    loss_of = token_loss(Objective(method, student.stop_ids))
+    loss_of = TokenLoss(Objective(method, student.stop_ids))
     parts = [loss_of(student.model, part) for part in mixed]
     by_hand, count = 0.0, 0
     for part in mixed:

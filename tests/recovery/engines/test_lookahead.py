@@ -21,7 +21,7 @@ from recovery.objective.objective import Objective
 from recovery.sampling.protocol import SamplingParams
 from recovery.storage.training_state import TrainState
 from recovery.training.config import TrainConfig
-from recovery.training.trainer import token_loss, train
+from recovery.training.trainer import TokenLoss, train
 from tests.recovery.training.test_step_data import episodes
 from tests.support import tiny
 from tests.support.engine_fakes import TinyEngine, step
@@ -146,7 +146,7 @@ def trained(
         seen.append(metrics)
 
     config = TrainConfig(steps=steps, learning_rate=3e-3, seed=4, save_every=save_every)
-    loss = token_loss(Objective(method, student.stop_ids))
+    loss = TokenLoss(Objective(method, student.stop_ids))
     try:
         train(student, made, loss, config, state=state, on_metrics=on_metrics)
     except KeyboardInterrupt:
@@ -188,7 +188,7 @@ def test_one_step_off_ends_where_on_policy_ends(seed: int) -> None:
         made = episodes(method, student, sampler=sampler, seed=seed, ahead=early)
         seen: list[float] = []
         config = TrainConfig(steps=30, learning_rate=3e-3, seed=4)
-        loss = token_loss(Objective(method, student.stop_ids))
+        loss = TokenLoss(Objective(method, student.stop_ids))
         train(student, made, loss, config, on_metrics=lambda _, m, seen=seen: seen.append(m["reverse_kl"]))
         losses[ahead] = sum(seen[:5]) / 5, sum(seen[-5:]) / 5
     assert all(end < 0.75 * begin for begin, end in losses.values())

@@ -24,11 +24,11 @@ from recovery.objective.objective import Objective
 from recovery.sampling.in_process import InProcessSampler
 from recovery.teachers.teachers import CheckpointTeacher
 from recovery.training.config import TrainConfig
-from recovery.training.step_data import Episodes, Sizes
-from recovery.training.trainer import token_loss, train
+from recovery.training.step_data import Episodes, StepConfig, Task
+from recovery.training.trainer import TokenLoss, train
 from tests.support import tiny
 
-SIZES = Sizes(prompts_per_step=3, samples_per_prompt=2, max_new_tokens=9, microbatch_tokens=60)
+STEP = StepConfig(prompts_per_step=3, samples_per_prompt=2, max_new_tokens=9, microbatch_tokens=60, seed=3)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def episodes(name: str, student: ChatModel, teacher: ChatModel, **changes: Any) 
     method = METHODS[name]
     scorer = CheckpointTeacher(teacher, "dense" if method.scores == "none" else method.scores)
     sampler = InProcessSampler(student)
-    return Episodes(student, sampler, scorer, method, PROMPTS, SIZES, pairs=PROMPTS, seed=3, **changes)
+    return Episodes(student, sampler, Task(method, PROMPTS, PROMPTS, scorer), STEP, **changes)
 
 
 def looked_at(name: str, teacher_seed: int = 7) -> tuple[list[token_traces.Trace], ChatModel, ChatModel]:
@@ -123,7 +123,7 @@ def test_looking_does_not_change_a_training() -> None:
         add_lora(student, LoraSpec(rank=2, dropout=0.5))
         tracer = on_scored and token_traces.Tracer(student, Objective(METHODS["opd"]), 2, on_scored)
         made = episodes("opd", student, tiny.chat_model(seed=7), on_scored=tracer)
-        loss = token_loss(Objective(METHODS["opd"], student.stop_ids))
+        loss = TokenLoss(Objective(METHODS["opd"], student.stop_ids))
         train(student, made, loss, TrainConfig(steps=2, learning_rate=1e-3, seed=4))
         return {name: p.detach().clone() for name, p in student.model.named_parameters() if p.requires_grad}
 

@@ -92,12 +92,6 @@ def test_gradients_are_measured_by_length_and_direction() -> None:
     assert geo.measure_gradients(torch.zeros(0, 3)).density == 0.0
 
 
-def test_overlap_of_the_likeliest_entries() -> None:
-    student, teacher = torch.tensor([[4.0, 3.0, 2.0, 1.0]]), torch.tensor([[1.0, 4.0, 3.0, 2.0]])
-    assert geo.topk_overlap(student, teacher, 2).item() == 0.5
-    assert geo.topk_overlap(student, student, 3).item() == 1.0
-
-
 @given(st.lists(st.floats(-100, 100, allow_subnormal=False), min_size=1, max_size=300))
 def test_shares_are_shares(numbers: list[float]) -> None:
     shape = geo.measure(torch.tensor(numbers, dtype=torch.float64))

@@ -11,7 +11,7 @@ from recovery.objective import signal_geometry
 from recovery.objective.objective import Loss, Objective
 from recovery.objective.signal_survey import Survey
 from recovery.training.config import TrainConfig
-from recovery.training.trainer import token_loss, train
+from recovery.training.trainer import TokenLoss, train
 from tests.recovery.training.test_step_data import episodes
 from tests.support import tiny
 
@@ -22,10 +22,10 @@ Weights = dict[str, torch.Tensor]
 
 def run(name: str, steps: int, survey: Survey | None) -> tuple[list[dict[str, float]], Weights]:
     student, seen = tiny.chat_model(seed=1), []
-    loss = token_loss(Objective(METHODS[name], student.stop_ids), survey)
+    loss = TokenLoss(Objective(METHODS[name], student.stop_ids), survey)
     config = TrainConfig(steps=steps, learning_rate=1e-3, seed=4)
     made = episodes(METHODS[name], student)
-    train(student, made, loss, config, on_metrics=lambda _, m: seen.append(m), survey=survey)
+    train(student, made, loss, config, on_metrics=lambda _, m: seen.append(m))
     return seen, {key: p.detach().clone() for key, p in student.model.named_parameters()}
 
 

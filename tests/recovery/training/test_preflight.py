@@ -10,7 +10,9 @@ import torch
 
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import GateError
+from recovery.forward.hidden_states import plain_states, unwrap
 from recovery.models.chat_model import ChatModel
+from recovery.models.loading import LoraSpec, add_lora
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.training import preflight
@@ -36,10 +38,12 @@ def test_a_good_pair_passes_and_is_left_as_it_was() -> None:
         "vocabulary",
         "prompt ids",
         "stop tokens",
+        "turn end",
         "vocabulary size",
         "student head",
         "teacher head",
         "stop mass",
+        "student's stops",
         "self-KL",
         "sampler log-probs",
         "whole distribution",
@@ -69,6 +73,25 @@ def test_other_stop_tokens() -> None:
     teacher = tiny.chat_model()
     teacher.stop_ids = (257,)
     assert failures(tiny.chat_model(), teacher) == ["stop tokens"]
+
+
+def test_a_turn_end_that_does_not_stop() -> None:
+    student, teacher = tiny.chat_model(), tiny.chat_model()
+    student.stop_ids = teacher.stop_ids = (258,)
+    check = found(student, teacher)["turn end"]
+    assert not check.ok
+    assert "ends a turn with 257, which is not among [258]" in check.detail
+
+
+def test_one_prompt_among_many_that_the_template_refuses() -> None:
+    student, teacher = tiny.chat_model(), tiny.chat_model()
+    refusing = "{%- if messages[0]['content'] == 'no' %}{{ raise_exception('refused') }}{%- endif %}"
+    for chat in (student, teacher):
+        chat.tokenizer.chat_template = refusing + tiny.TEMPLATE
+    late = [*PROMPTS, [{"role": "user", "content": "no"}]]
+    checks = {check.name: check for check in preflight.checks(student, teacher, late)}
+    assert not checks["prompt ids"].ok
+    assert "1 of 41 prompts cannot be rendered, first prompt 40" in checks["prompt ids"].detail
 
 
 def test_a_head_too_small_for_the_tokenizer() -> None:
@@ -110,6 +133,45 @@ def test_a_student_that_ends_its_turns_otherwise() -> None:
     assert not checks["stop mass"].ok
     assert "student 257: 0.0025, 258: 0.3" in checks["stop mass"].detail
     assert failures(ending_with(257), ending_with(257)) == []
+
+
+def adapter_ending_with(adapted_stop: int, base_stop: int) -> ChatModel:
+    """An adapter under which every turn ends with one stop token, on a base that ends it with another.
+
+    The base's states are one constant vector; the adapter turns it to the first axis, which the head reads.
+    """
+    chat_model = tiny.chat_model(tie_word_embeddings=False)
+    core = chat_model.model
+    with torch.no_grad():
+        core.model.embed_tokens.weight.fill_(1.0)
+        for layer in core.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+            layer.mlp.down_proj.weight.zero_()
+        core.lm_head = torch.nn.Linear(32, 259)
+        core.lm_head.weight.zero_()
+        core.lm_head.bias.zero_()[base_stop] = 5.0
+        core.lm_head.weight[adapted_stop, 0], core.lm_head.weight[adapted_stop, 1] = 2.0, -2.0
+    add_lora(chat_model, LoraSpec(rank=1))
+    down = unwrap(chat_model.model).model.layers[0].mlp.down_proj
+    inputs: list[torch.Tensor] = []
+    hook = down.register_forward_hook(lambda module, args, output: inputs.append(args[0]))
+    with torch.no_grad():
+        plain_states(unwrap(chat_model.model), torch.tensor([[5]]))
+        hook.remove()
+        reach = down.lora_A["default"](inputs[0]).item() * down.scaling["default"]
+        down.lora_B["default"].weight.zero_()[0] = 1000.0 / reach
+    return chat_model
+
+
+def test_an_adapter_is_compared_with_the_model_below_it() -> None:
+    """The student teaches nothing to itself, so that its chat model stands for the base: adapter off."""
+    student = adapter_ending_with(258, base_stop=257)
+    checks = found(student, student)
+    assert not checks["stop mass"].ok and not checks["student's stops"].ok
+    assert "teacher 257: 0.3" in checks["stop mass"].detail
+    assert checks["self-KL"].ok
+    same = adapter_ending_with(257, base_stop=257)
+    assert failures(same, same) == []
 
 
 class Truncated:

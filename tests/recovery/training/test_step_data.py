@@ -23,12 +23,12 @@ from recovery.storage.training_state import TrainState
 from recovery.teachers.contexts import Context
 from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, SelfTeacher, Teacher
 from recovery.training.config import TrainConfig
-from recovery.training.step_data import Episodes, Sizes, drawn, minibatches
-from recovery.training.trainer import Stateful, token_loss, train
+from recovery.training.step_data import Episodes, StepConfig, Task, drawn, minibatches
+from recovery.training.trainer import Stateful, TokenLoss, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
 
-SIZES = Sizes(prompts_per_step=2, samples_per_prompt=2, max_new_tokens=8, microbatch_tokens=200)
+STEP = StepConfig(prompts_per_step=2, samples_per_prompt=2, max_new_tokens=8, microbatch_tokens=200)
 SECRET = "QXZ"
 
 
@@ -73,19 +73,24 @@ def make_teacher(method: Method, student: ChatModel) -> Teacher | None:
     return CheckpointTeacher(tiny.chat_model(seed=7), kind) if method.teacher == "base" else None
 
 
-def episodes(method: Method, student: ChatModel, **changes: Any) -> Episodes:
+PARTS = ("sampler", "rehearsal", "on_scored", "ahead")  # the rest belongs to the task
+
+
+def episodes(
+    method: Method, student: ChatModel, step: StepConfig = STEP, seed: int = 4, **changes: Any
+) -> Episodes:
     parts: dict[str, Any] = {
         "sampler": Listener(student),
         "teacher": make_teacher(method, student),
-        "sizes": SIZES,
         "prompts": PROMPTS,
         "pairs": PROMPTS,
         "context": Context(method.context, SECRET) if method.context != "none" else None,
         "anchor": CheckpointTeacher(tiny.chat_model(seed=7)) if method.anchor_beta else None,
         "reward": coin,
-        "seed": 4,
     } | changes
-    return Episodes(student, method=method, **parts)
+    task = Task(method, **{name: part for name, part in parts.items() if name not in PARTS})
+    rest = {name: part for name, part in parts.items() if name in PARTS}
+    return Episodes(student, task=task, config=replace(step, seed=seed), **rest)
 
 
 def trained(
@@ -99,7 +104,7 @@ def trained(
             raise KeyboardInterrupt
 
     config = TrainConfig(steps=steps, learning_rate=1e-3, seed=4, save_every=1)
-    loss = token_loss(Objective(method, student.stop_ids))
+    loss = TokenLoss(Objective(method, student.stop_ids))
     try:
         train(
             student,
@@ -192,7 +197,7 @@ def test_rewards_become_advantages_by_hand() -> None:
         method,
         tiny.chat_model(seed=1),
         reward=lambda *_: next(given),
-        sizes=replace(SIZES, samples_per_prompt=1),
+        step=replace(STEP, samples_per_prompt=1),
     )
     rollouts = made.earn(made.write(made.draw(1)))
     gains = [2 / 3, -1 / 3, -1 / 3, 0, 0, 0]
@@ -230,7 +235,7 @@ def test_a_row_s_weight_is_that_of_its_tokens_by_hand() -> None:
 
 def loss_of(student: ChatModel, part: Microbatch) -> tuple[float, float]:
     with torch.no_grad():
-        found = token_loss(Objective(with_dials("sft", {}), student.stop_ids))(student.model, part)
+        found = TokenLoss(Objective(with_dials("sft", {}), student.stop_ids))(student.model, part)
     return float(found.value), found.tokens
 
 
@@ -304,7 +309,7 @@ def test_each_microbatch_has_what_its_method_asks() -> None:
 def test_several_epochs_go_over_the_same_microbatches() -> None:
     method = with_dials("opd-sampled", {"epochs": 3, "minibatches": 2})
     updates = list(
-        episodes(method, tiny.chat_model(seed=1), sizes=replace(SIZES, microbatch_tokens=1)).updates(1)
+        episodes(method, tiny.chat_model(seed=1), step=replace(STEP, microbatch_tokens=1)).updates(1)
     )
     assert [len(update) for update in updates] == [2, 2] * 3
     assert updates[0] == updates[2] == updates[4]
@@ -351,6 +356,16 @@ def test_what_is_missing_is_said_before_the_work(name: str, changes: dict[str, A
         episodes(METHODS[name], tiny.chat_model(), **changes)
 
 
+def test_every_row_is_rendered_before_the_work() -> None:
+    student = tiny.chat_model()
+    refusing = "{%- if messages[0]['content'] == 'no' %}{{ raise_exception('refused') }}{%- endif %}"
+    student.tokenizer.chat_template = refusing + tiny.TEMPLATE
+    rows = [Row([{"role": "user", "content": f"number {n}"}]) for n in range(80)]
+    rows[71] = Row([{"role": "user", "content": "no"}])
+    with pytest.raises(InputError, match="1 of 80 rows cannot be rendered"):
+        episodes(METHODS["opd"], student, prompts=rows, pairs=[])
+
+
 def test_data_alone_need_no_prompts() -> None:
     (part,) = parts(episodes(METHODS["sft"], tiny.chat_model(), prompts=[]))
     assert len(part.rollouts) == 4
@@ -359,7 +374,7 @@ def test_data_alone_need_no_prompts() -> None:
 def test_teachers_scores_fit_the_tokens_whatever_they_saw() -> None:
     """With a context, the scores of a token are the teacher's after its own prompt."""
     student = tiny.chat_model(seed=1)
-    made = episodes(METHODS["opsd"], student, sizes=replace(SIZES, microbatch_tokens=60))
+    made = episodes(METHODS["opsd"], student, step=replace(STEP, microbatch_tokens=60))
     for part in parts(made):
         scores = part.signals.scores
         found = scores.head(scores.hidden_ND).log_softmax(-1)

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,8 +27,9 @@ from recovery.sampling.protocol import SamplingParams
 from recovery.seeds import step_seed
 from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, SelfTeacher, Teacher, scored
+from recovery.training import trainer
 from recovery.training.config import TrainConfig, lr_at
-from recovery.training.trainer import TrainReport, token_loss, train
+from recovery.training.trainer import TokenLoss, TrainReport, fp32_on_tensor_cores, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
 
@@ -88,7 +91,7 @@ class Averaging(OnPolicy):
         self.teacher.load_state_tensors(tensors)
 
 
-LABELS = token_loss(Objective(table.get("sft")))
+LABELS = TokenLoss(Objective(table.get("sft")))
 
 
 def texts_case() -> tuple:
@@ -100,7 +103,7 @@ def on_policy_case() -> tuple:
     return (
         student,
         OnPolicy(student, CheckpointTeacher(tiny.chat_model()), 9),
-        token_loss(Objective(table.get("opd"))),
+        TokenLoss(Objective(table.get("opd"))),
     )
 
 
@@ -110,7 +113,7 @@ def lora_case() -> tuple:
         for name, parameter in student.model.named_parameters():
             if "lora_B" in name:
                 parameter.normal_(std=0.1, generator=torch.Generator().manual_seed(len(name)))
-    loss = token_loss(Objective(table.get("opd-sampled"), (257, 258)))
+    loss = TokenLoss(Objective(table.get("opd-sampled"), (257, 258)))
     return student, OnPolicy(student, AdapterOffTeacher(student), 9), loss
 
 
@@ -118,7 +121,7 @@ def average_case() -> tuple:
     student = tiny.chat_model()
     teacher = SelfTeacher(student, decay=0.5)
     torch.nn.init.normal_(student.model.lm_head.weight, generator=torch.Generator().manual_seed(1))
-    return student, Averaging(student, teacher, 9), token_loss(Objective(table.get("opd")))
+    return student, Averaging(student, teacher, 9), TokenLoss(Objective(table.get("opd")))
 
 
 def trained(
@@ -402,6 +405,25 @@ def test_warm_up_takes_at_most_a_tenth_of_the_steps(steps: int, warmup: int) -> 
     rates = [lr_at(step, config) for step in range(1, min(steps, 30) + 1)]
     assert rates.index(1.0) == max(0, warmup - 1)
     assert sum(rate < 1 for rate in rates) == max(0, warmup - 1)
+
+
+@pytest.mark.parametrize(("device", "inside"), [("cpu", "highest"), ("cuda:0", "high")])
+def test_fp32_products_take_tensor_cores_on_a_gpu_while_training(device: str, inside: str) -> None:
+    with fp32_on_tensor_cores(device):
+        assert torch.get_float32_matmul_precision() == inside
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_training_sets_the_precision_of_its_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices: list[str] = []
+
+    def spy(device: torch.device) -> Any:
+        devices.append(device.type)
+        return nullcontext()
+
+    monkeypatch.setattr(trainer, "fp32_on_tensor_cores", spy)
+    train(tiny.chat_model(), Texts(), LABELS, replace(CONFIG, steps=1, save_every=0))
+    assert devices == ["cpu"]
 
 
 def test_step_seeds_differ() -> None:
