@@ -18,7 +18,7 @@ from pipelines.distillation.prompts import read_prompts
 from pipelines.evaluate import SUITES, evaluate, recorded_items
 from pipelines.midtrain import midtrain, with_augmented, with_mix
 from pipelines.runs.stage_runner import Result, Stage, run_stage
-from pipelines.runs.workspace import Workspace, companions, placed
+from pipelines.runs.workspace import Workspace, companions, placed, prompts_of
 from recovery.errors import InputError, RecoverError
 from recovery.methods.table import with_dials
 
@@ -201,7 +201,7 @@ def prepare(
         student=chosen,
         clean=ws.clean().id,
         settings=settings,
-        prompts=asked_of,
+        prompts=prompts_of(ws, prompts, beside, config.distill.prompts),
         suites=SUITES if measured.probes else ("ifeval",),
         earlier=_earlier_probes(ws, chosen),
         augment=str(augment.absolute()) if augment else None,

@@ -22,7 +22,7 @@ from pipelines.distillation import engine_places
 from pipelines.distillation.inputs import check_read, is_file
 from pipelines.evaluate import SUITES
 from pipelines.midtrain import with_augmented, with_mix
-from pipelines.runs.workspace import Workspace, companions, placed
+from pipelines.runs.workspace import Workspace, companions, placed, prompts_of
 from pipelines.sweep import parse_weights
 from recovery.errors import InputError
 from recovery.methods.table import with_dials
@@ -58,7 +58,7 @@ def midtrain_job(
         settings=settings,
         evaluation=_evaluation(ws, companions(docs), None, None),
         augment=str(augment.absolute()) if augment else None,
-        prompts=placed(prompts or companions(docs).get("prompts") or ws.config.distill.prompts),
+        prompts=prompts_of(ws, prompts, companions(docs), ws.config.distill.prompts),
         seed=ws.config.seed if seed is None else seed,
     )
 
@@ -122,7 +122,7 @@ def distill_job(
         student=chosen,
         teacher=ws.checkpoint(teacher).id,
         settings=settings,
-        prompts=placed(prompts or beside.get("prompts") or settings.prompts),
+        prompts=prompts_of(ws, prompts, beside, settings.prompts),
         evaluation=_evaluation(ws, beside, None, None),
         docs=placed_docs(docs),
         seed=ws.config.seed if seed is None else seed,
@@ -174,11 +174,11 @@ def eval_job(
 def drift_job(
     ws: Workspace, a: str, b: str, *, prompts: str | None, count: int, max_new_tokens: int, seed: int | None
 ) -> DriftJob:
-    source = prompts or docs_companions(ws, ws.checkpoint(b).id).get("prompts") or ws.config.distill.prompts
+    beside = docs_companions(ws, ws.checkpoint(b).id)
     return DriftJob(
         a=ws.checkpoint(a).id,
         b=ws.checkpoint(b).id,
-        prompts=placed(source),
+        prompts=prompts_of(ws, prompts, beside, ws.config.distill.prompts),
         count=count,
         max_new_tokens=max_new_tokens,
         seed=ws.config.seed if seed is None else seed,

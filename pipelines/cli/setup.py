@@ -57,7 +57,7 @@ def preflight_command(
     from recovery.errors import GateError
 
     with session.workspace() as ws:
-        asked = read_prompts(prompts or ws.config.distill.prompts, ws.config.seed)
+        asked = read_prompts(prompts or ws.config.distill.prompts, ws.config.seed, ws.home)
         checks = preflight_report(ws, student, teacher, asked, sampler or ws.config.distill.sampler)
         rows = [asdict(check) for check in checks]
         session.show(rows, lambda: report(rows))

@@ -153,6 +153,14 @@ def placed(source: str | None) -> str | None:
     return str(Path(source).absolute()) if source and Path(source).is_file() else source
 
 
+def prompts_of(ws: Workspace, typed: str | None, beside: dict[str, str], configured: str) -> str:
+    """Choose what was typed, else prompts.jsonl beside the documents (said in a line), else `configured`."""
+    found = None if typed else beside.get("prompts")
+    if found:
+        ws.progress.say(f"  prompts      {found} beside the documents, not {configured} of recover.yaml")
+    return placed(typed or found or configured)
+
+
 def companions(docs: Path) -> dict[str, str]:
     """Files beside a folder of documents that say how to measure it: probes, prompts, ifeval."""
     names = ("probes", "prompts", "ifeval")
