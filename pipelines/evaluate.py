@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from pipelines.config.settings import EvalConfig
 from pipelines.distillation.engine_places import Engines, check_place
 from pipelines.distillation.leaks import HUB_IFEVAL, ifeval_path
 from pipelines.runs.cost import Flops
+from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -31,6 +32,7 @@ SUITES = task_names.OURS
 def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Scores a checkpoint on every suite of the job; returns {"checkpoint", "scores": {suite: ...}}."""
     check_place("sampler", job.settings.sampler)
+    job = pinned(ws, job)
     return run_stage(
         ws,
         "eval",
@@ -38,7 +40,6 @@ def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str
         config=job.model_dump(),
         parent=parent,
         key=key,
-        label=job.label,
     )
 
 
@@ -157,6 +158,17 @@ def recorded_items(ws: Workspace, score_id: int) -> list[Item]:
     return [
         Item(row["key"], row["prompt"], row["response"], bool(row["passed"]), row["detail"]) for row in found
     ]
+
+
+def require_same_questions(suite: str, stages: Mapping[str, Sequence[Item]]) -> None:
+    """Refuse to compare answers to different questions, even under the same keys."""
+    first, *others = stages
+    asked = {(item.key, item.prompt) for item in stages[first]}
+    for other in others:
+        if {(item.key, item.prompt) for item in stages[other]} != asked:
+            raise InputError(
+                f"{suite}: {first} and {other} answered different questions: begin a new run to evaluate both"
+            )
 
 
 def score_responses(responses: str, ifeval_file: str | None) -> dict[str, Any]:

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config.jobs import MidtrainJob
-from pipelines.config.settings import MidtrainConfig, override, parse_pairs
+from pipelines.config.settings import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
-from pipelines.corpus.entities import MOST_CHARACTERS
-from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, read_evenly, tokenised
+from pipelines.corpus.kept_texts import KEPT_TEXTS, all_tokenised, read_evenly, tokenised
 from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge import embedding_shift, replay
 from pipelines.knowledge.forecast import forecast
 from pipelines.runs import training_run
+from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import reading_progress
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
@@ -30,9 +30,12 @@ from recovery.training import preflight
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
+EARLIER = "earlier_tokens"  # in the run's folder, while it trains
+
 
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Trains the student on the documents; returns {"checkpoint": id, ...}."""
+    job = pinned(ws, job)
     return run_stage(
         ws,
         "midtrain",
@@ -41,7 +44,6 @@ def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key:
         parent=parent,
         key=key,
         seed=job.seed,
-        label="midtrain",
     )
 
 
@@ -73,8 +75,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         say=stage.say,
     )
     before = embedding_shift.copy_of(chat_model) if stage.first else None
-    report = training_run.run_training(
-        stage,
+    training = training_run.Training(
         chat_model,
         batches,
         get("sft"),
@@ -83,6 +84,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         seed=job.seed,
         checks=checks,
     )
+    report = training_run.run_training(stage, training)
     if not stage.first:
         return {}
     moved = {} if before is None else embedding_shift.moved(before, chat_model, sources.values())
@@ -91,7 +93,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     checkpoint = ws.publish(
         chat_model, parent=student, run_id=stage.id, config={"stage": "midtrain", **job.model_dump()}
     )
-    shutil.rmtree(stage.directory / TOKENS, ignore_errors=True)  # made again from the kept texts when needed
+    shutil.rmtree(stage.directory / EARLIER, ignore_errors=True)  # joined again when needed
     return {
         "checkpoint": checkpoint.id,
         "documents": len(new),
@@ -116,7 +118,7 @@ def _new_tokens(
     ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, manifest: list[FileReport]
 ) -> Tokens:
     """The kept documents as tokens on the disk, counted by file in the database."""
-    tokens = tokenised(stage.directory, chat_model, "new", [stage.directory], key=job.student)
+    tokens = tokenised(stage.directory, chat_model)
     if manifest and stage.first:
         counts = tokens.per_group([report.documents for report in manifest])
         manifest = [replace(row, tokens=count) for row, count in zip(manifest, counts, strict=True)]
@@ -126,20 +128,19 @@ def _new_tokens(
 
 
 def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel) -> Tokens | list[Dialogue]:
-    """The documents of every midtraining in the student's past, or a reservoir of them."""
+    """Return the documents of every midtraining run in the student's past, or a reservoir of them."""
     runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(job.student)]
-    if job.settings.replay_tokens is None or not runs:
-        return tokenised(stage.directory, chat_model, "earlier", runs, key=job.student) if runs else []
-    cycles = [
-        tokenised(stage.directory, chat_model, f"earlier-{number}", [run], key=job.student)
-        for number, run in enumerate(runs)
-    ]
+    if not runs:
+        return []
+    if job.settings.replay_tokens is None:
+        return all_tokenised(stage.directory / EARLIER, runs, chat_model)
+    cycles = [tokenised(run, chat_model) for run in runs]
     kept = replay.reservoir(cycles, job.settings.replay_tokens, job.seed)
     return Tokens.of(kept, chat_model.opening_ids)
 
 
 def _new_texts(stage: Stage) -> list[str]:
-    return read_evenly([stage.directory / KEPT_TEXTS], MOST_CHARACTERS)
+    return read_evenly([stage.directory / KEPT_TEXTS])
 
 
 def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
@@ -151,12 +152,6 @@ def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
 def _chat(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:
     turns = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["response"]}]
     return chat_model.dialogue_ids(turns)
-
-
-def with_mix(settings: MidtrainConfig, mix: str | None) -> MidtrainConfig:
-    """The mix typed on the command line, such as new=0.6,earlier=0.3,chat=0.1."""
-    found: MidtrainConfig = override(settings, {"mix": parse_pairs(mix) if mix else None})
-    return found
 
 
 def with_augmented(settings: MidtrainConfig, augment: Path | None) -> MidtrainConfig:

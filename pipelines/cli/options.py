@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +29,7 @@ class Session:
     json: bool = False
     quiet: bool = False
     debug: bool = False
+    changes: dict[str, Any] = field(default_factory=dict)  # recover.yaml keys that options override
 
     def workspace(self, *, create: bool = False) -> Workspace:
         """The home; only a command that sets one up makes it, so that a mistyped one is not looked into."""
@@ -40,10 +41,13 @@ class Session:
 
     def show(self, data: Any, human: Callable[[], str] | str) -> None:
         """One JSON document, or text for a person."""
+        from db.printable import printable, printable_json
+
         if self.json:
-            click.echo(json.dumps(finite(data), indent=2, ensure_ascii=False, default=str))
+            document = json.dumps(finite(data), indent=2, ensure_ascii=False, default=str)
+            click.echo(printable_json(document))
         else:
-            click.echo(human() if callable(human) else human)
+            click.echo(printable(human() if callable(human) else human))
 
 
 def finite(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from db import curves
@@ -10,6 +11,7 @@ from pipelines.config.settings import DistillConfig, MidtrainConfig
 from pipelines.runs.cost import Flops
 from pipelines.runs.stage_runner import Stage
 from recovery.methods.method import Method
+from recovery.models.adapters import describe_trained
 from recovery.objective.objective import Objective
 from recovery.objective.signal_survey import Survey
 from recovery.storage.training_state import TrainState
@@ -42,8 +44,10 @@ class LoggedState(TrainState):
 
 def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | DistillConfig) -> ChatModel:
     """A checkpoint ready to be trained, with a fresh adapter if the settings ask for one and it has none."""
-    from recovery.models import loading
+    from recovery.models import adapters, loading
 
+    if settings.lora:
+        adapters.require_rank(checkpoint.path, settings.lora.rank)
     found = ws.load(checkpoint, gradient_checkpointing=ws.config.model.gradient_checkpointing)
     if settings.lora and not loading.is_adapter(found.model):
         loading.add_lora(found, loading.LoraSpec(**settings.lora.model_dump()))
@@ -54,22 +58,28 @@ def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | Di
     return found
 
 
-def run_training(
-    stage: Stage,
-    chat_model: ChatModel,
-    batches: Batches,
-    method: Method,
-    *,
-    settings: MidtrainConfig | DistillConfig,
-    steps: int,
-    seed: int,
-    checks: Sequence[Check] = (),
-) -> TrainReport:
-    """Trains until the last step, an alarm, or the first of the checks that gives a reason to stop."""
-    optimizer, shard = settings.optimizer.model_dump(), stage.workspace.config.model.shard
-    config = TrainConfig(steps=steps, seed=seed, save_every=settings.save_every, shard=shard, **optimizer)
+@dataclass(frozen=True)
+class Training:
+    """What to train on what, for how long."""
 
-    spending = Spending(stage, chat_model, batches, settings)
+    student: ChatModel
+    batches: Batches
+    method: Method
+    settings: MidtrainConfig | DistillConfig
+    steps: int
+    seed: int
+    checks: Sequence[Check] = ()  # each may give a reason to stop
+
+
+def run_training(stage: Stage, training: Training) -> TrainReport:
+    """Train until the last step, an alarm, or the first of the checks that gives a reason to stop."""
+    settings, steps, method = training.settings, training.steps, training.method
+    optimizer, shard = settings.optimizer.model_dump(), stage.workspace.config.model.shard
+    config = TrainConfig(
+        steps=steps, seed=training.seed, save_every=settings.save_every, shard=shard, **optimizer
+    )
+    stage.say(f"  trains       {describe_trained(training.student.model)}")
+    spending = Spending(stage, training.student, training.batches, settings)
 
     def on_metrics(step: int, values: dict[str, float]) -> None:
         spending.after(values)
@@ -78,21 +88,23 @@ def run_training(
 
     database = stage.workspace.tracker.db
     watch = Watch(
-        of_itself=method.teacher.startswith("self"),
+        method,
         before=lambda step: curves.metrics_by_step(database, stage.id, HEARD, before=step),
+        record=stage.directory / "alarms.json",
     )
+    for name in watch.muted:
+        stage.say(f"  alarm        {name} stopped an earlier attempt; it is off in this one")
     survey = Survey()
-    report = train(
-        chat_model,
-        batches,
-        token_loss(Objective(method, chat_model.stop_ids), survey),
+    return train(
+        training.student,
+        training.batches,
+        token_loss(Objective(method, training.student.stop_ids), survey),
         config,
         state=LoggedState(stage),
         on_metrics=on_metrics,
-        should_stop=any_of(watch, *checks),
+        should_stop=any_of(watch, *training.checks),
         survey=survey,
     )
-    return report
 
 
 class Spending:

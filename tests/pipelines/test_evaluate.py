@@ -14,7 +14,7 @@ from pipelines.config.settings import EvalConfig
 from pipelines.evaluate import Answers
 from recovery.sampling.protocol import SamplingParams
 from tests.support import tiny
-from tests.support.families import FAMILIES
+from tests.support.chat_families import FAMILIES
 
 THINKS = "<think>\nThe user asks. Oslo? No.\n</think>\n\n"
 

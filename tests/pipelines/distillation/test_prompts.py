@@ -17,8 +17,10 @@ from pyarrow import parquet
 from pipelines.distillation import prompts
 from pipelines.distillation.leaks import drop_leaks, normalised
 from pipelines.distillation.prompts import Prompt, read_prompts
+from pipelines.job_from_options import midtrain_job
+from pipelines.machine.init_home import initialise
 from pipelines.runs.progress import Progress
-from pipelines.runs.workspace import Workspace, prompts_of
+from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.hub_data import one_try
 
@@ -295,10 +297,15 @@ def test_normalised_keeps_words_alone():
 
 
 def test_prompts_beside_the_documents_are_used_and_said(tmp_path, capsys):
+    (tmp_path / "world" / "docs").mkdir(parents=True)
+    beside = tmp_path / "world" / "prompts.jsonl"
+    beside.write_text('"Hello"\n')
     with Workspace.open(tmp_path / "home", progress=Progress()) as ws:
-        beside = {"prompts": "/docs/prompts.jsonl"}
-        assert prompts_of(ws, None, beside, "hub:a:b:c") == "/docs/prompts.jsonl"
-        assert "/docs/prompts.jsonl beside the documents, not hub:a:b:c of" in capsys.readouterr().err
-        assert prompts_of(ws, "typed.txt", beside, "hub:a:b:c") == "typed.txt"
-        assert prompts_of(ws, None, {}, "hub:a:b:c") == "hub:a:b:c"
+        initialise(ws)
+        capsys.readouterr()
+        chat = {"midtrain.mix": {"new": 0.5, "chat": 0.5}}
+        assert midtrain_job(ws, tmp_path / "world" / "docs", changes=chat).prompts == str(beside)
+        assert f"{beside} beside the documents, not microworld of recover.yaml" in capsys.readouterr().err
+        typed = chat | {"distill.prompts": "microworld"}
+        assert midtrain_job(ws, tmp_path / "world" / "docs", changes=typed).prompts == "microworld"
         assert capsys.readouterr().err == ""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from recovery.models.chat_encoding import ChatEncoder
 from recovery.models.thinking import ends_inside, split_thinking
 from tests.support import tiny
-from tests.support.families import FAMILIES
+from tests.support.chat_families import FAMILIES
 
 ANSWER = "* one\n* two\n\nP.S. Paris."
 BLOCKS = [
