@@ -298,12 +298,13 @@ def test_normalised_keeps_words_alone():
 
 def test_prompts_beside_the_documents_are_used_and_said(tmp_path, capsys):
     (tmp_path / "world" / "docs").mkdir(parents=True)
+    (tmp_path / "world" / "docs" / "note.txt").write_text("Ada lives in Rome.")
     beside = tmp_path / "world" / "prompts.jsonl"
     beside.write_text('"Hello"\n')
     with Workspace.open(tmp_path / "home", progress=Progress()) as ws:
         initialise(ws)
         capsys.readouterr()
-        chat = {"midtrain.mix": {"new": 0.5, "chat": 0.5}}
+        chat = {"midtrain.mix": {"new": 0.5, "earlier": 0.0, "chat": 0.5}}
         assert midtrain_job(ws, tmp_path / "world" / "docs", changes=chat).prompts == str(beside)
         assert f"{beside} beside the documents, not microworld of recover.yaml" in capsys.readouterr().err
         typed = chat | {"distill.prompts": "microworld"}
