@@ -26,6 +26,7 @@ from lm_eval.api.task import Task
 from evals import jsonl, sentences
 from evals.scores import Generate
 from recovery.errors import InputError, RecoverError
+from recovery.hub_data import one_try
 
 HUB_PROMPTS = "google/IFEval"
 _IFEVAL_FOLDER = Path(lm_eval.tasks.__file__).parent / "ifeval"
@@ -158,7 +159,8 @@ def _load_task(prompts_path: str | Path | None) -> Task:
     manager = lm_eval.tasks.TaskManager(include_defaults=False, include_path=str(_IFEVAL_FOLDER))
     if prompts_path is None:
         try:
-            return manager.load("ifeval")["tasks"]["ifeval"]
+            with one_try(HUB_PROMPTS):
+                return manager.load("ifeval")["tasks"]["ifeval"]
         except Exception as error:  # offline, not cached, gated: each raises another kind
             raise InputError(
                 f"{HUB_PROMPTS}: cannot be loaded from the hub ({first_line(error)}): "

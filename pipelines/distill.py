@@ -227,7 +227,7 @@ def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint
 
 def _without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: list[str]) -> inputs.Data:
     """The prompts and pairs that the method needs, without those of the evaluation."""
-    data = inputs.read_data(job, method)
+    data = inputs.read_data(job, method, stage.workspace.home)
     kept = {}
     for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
         kept[name], leaked = drop_leaks(rows, evaluated)
@@ -321,7 +321,7 @@ def show_prompts(ws: Workspace, job: DistillJob, count: int) -> list[dict[str, s
     from recovery.teachers import contexts
 
     method = with_dials(job.settings.method, job.settings.dials)
-    data = inputs.read_data(job, method)
+    data = inputs.read_data(job, method, ws.home)
     context = inputs.read_context(job, method, data.pairs)
     return contexts.show(data.rows[:count], context, _renderer(ws, job.student))
 

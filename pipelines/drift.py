@@ -35,7 +35,7 @@ def drift(ws: Workspace, job: DriftJob, *, parent: str | None = None, key: str |
 
 
 def _work(ws: Workspace, job: DriftJob, stage: Stage) -> Result:
-    prompts = read_prompts(job.prompts, job.seed)
+    prompts = read_prompts(job.prompts, job.seed, ws.home)
     chosen = random.Random(f"drift:{job.seed}").sample(prompts, min(job.count, len(prompts)))
     a, b = ws.load(ws.checkpoint(job.a)), ws.load(ws.checkpoint(job.b))
     ids = [a.prompt_ids(prompt.messages) for prompt in chosen]

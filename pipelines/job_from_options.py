@@ -75,7 +75,7 @@ def cycle_job(
         student=chosen,
         clean=ws.clean().id,
         settings=settings,
-        prompts=_prompts(ws, settings),
+        prompts=_prompts(ws, settings, changes),
         suites=SUITES if settings.eval.probes else ("ifeval",),
         earlier=_earlier_probes(ws, chosen),
         augment=str(augment.absolute()) if augment else None,
@@ -93,9 +93,15 @@ def _refuse_early(settings: DistillConfig, *, by_method: bool) -> None:
         read_prompts(settings.prompts)
 
 
-def _prompts(ws: Workspace, settings: Config) -> str:
-    """The source of recovery prompts; of `self` the file, which the clean model writes on first use."""
-    return self_prompts.resolved(ws, settings.distill.prompts, settings.seed)
+def _prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
+    """The source of recovery prompts; of `self` the file, which the clean model writes on first use.
+
+    Say so where prompts.jsonl beside the documents takes the place of recover.yaml's source.
+    """
+    source, configured = settings.distill.prompts, ws.config.distill.prompts
+    if source != configured and "distill.prompts" not in changes:
+        ws.progress.say(f"  prompts      {source} beside the documents, not {configured} of recover.yaml")
+    return self_prompts.resolved(ws, source, settings.seed)
 
 
 def _earlier_probes(ws: Workspace, student: str) -> dict[int, str]:
@@ -123,7 +129,7 @@ def midtrain_job(
         settings=with_augmented(settings.midtrain, augment),
         evaluation=settings.eval,
         augment=str(augment.absolute()) if augment else None,
-        prompts=_prompts(ws, settings) if settings.midtrain.mix.chat else settings.distill.prompts,
+        prompts=_prompts(ws, settings, changes) if settings.midtrain.mix.chat else settings.distill.prompts,
         seed=settings.seed,
     )
 
@@ -149,7 +155,7 @@ def distill_job(
         student=chosen,
         teacher=ws.checkpoint(teacher).id,
         settings=distill,
-        prompts=_prompts(ws, settings),
+        prompts=_prompts(ws, settings, changes),
         evaluation=settings.eval,
         docs=placed_docs(docs),
         seed=settings.seed,
@@ -192,7 +198,7 @@ def drift_job(
     return DriftJob(
         a=first,
         b=second,
-        prompts=_prompts(ws, settings),
+        prompts=_prompts(ws, settings, changes),
         count=count,
         max_new_tokens=max_new_tokens,
         seed=settings.seed,

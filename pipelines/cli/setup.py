@@ -60,7 +60,7 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
     with session.workspace() as ws:
         settings = changed(ws.config, session.changes)
         source = self_prompts.resolved(ws, settings.distill.prompts, settings.seed)
-        prompts = read_prompts(source, settings.seed)
+        prompts = read_prompts(source, settings.seed, ws.home)
         checks = preflight_report(ws, student, teacher, prompts, settings.distill.sampler)
         rows = [asdict(check) for check in checks]
         session.show(rows, lambda: report(rows))

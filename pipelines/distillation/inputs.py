@@ -57,13 +57,13 @@ def _reads_pairs(method: Method) -> bool:
     return method.state_kind in ("data", "mix") or method.context == "demonstrations"
 
 
-def read_data(job: DistillJob, method: Method) -> Data:
+def read_data(job: DistillJob, method: Method, home: Path | None = None) -> Data:
     """The rows that the method needs; without --pairs, the prompts that have a response are the pairs."""
     only_pairs = method.state_kind == "data" and job.settings.pairs
-    prompts = [] if only_pairs else read_prompts(job.prompts, job.seed)
+    prompts = [] if only_pairs else read_prompts(job.prompts, job.seed, home)
     rows = prompts if _reads_pairs(method) else []
     if rows is prompts and job.settings.pairs:
-        rows = read_prompts(job.settings.pairs, job.seed)
+        rows = read_prompts(job.settings.pairs, job.seed, home)
     pairs = [row for row in rows if row.fields.get("response")]
     if rows and not pairs:
         source = job.settings.pairs or job.prompts

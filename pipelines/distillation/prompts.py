@@ -1,65 +1,163 @@
-"""Where recovery prompts come from: a file, a hub data set, the microworld; none that the evaluation asks."""
+"""Read recovery prompts from a file, a data set on the hub or the microworld.
+
+A prompt is a dialogue that ends with a turn to be answered. Rows hold a "prompt" text, or "messages": there
+the last assistant turn is the row's response, and all turns before it are the prompt. Tool schemas in "tools"
+travel on the first message, where the chat encoder picks them up.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
-from collections.abc import Iterator
+import os
+import random
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from recovery.errors import InputError
+from recovery.hub_data import one_try
+from recovery.storage.atomic_dirs import storage_errors
 
-Messages = list[dict[str, str]]
+Messages = list[dict[str, Any]]
+Rows = Iterator[tuple[Any, str]]  # a row, and where it stands
 HUB_LIMIT = 50_000
 HUB_EXAMPLE = "hub:allenai/tulu-3-sft-mixture:train:messages"
+KEPT = "prompts"  # folder of a home: samples of hub data sets
+TURN_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "tools")
+ANSWERABLE = ("user", "tool")  # roles that an assistant turn answers
 
 
 @dataclass(frozen=True)
 class Prompt:
     messages: Messages
-    fields: dict[str, Any] = field(default_factory=dict)  # whatever else the row holds: answer, route, kind
+    fields: dict[str, Any] = field(default_factory=dict)  # the row's other fields: answer, route, kind
     weight: float = 1.0  # of each of its tokens in the loss
 
     @property
     def text(self) -> str:
-        return "\n".join(message["content"] for message in self.messages)
+        return "\n".join(message.get("content") or "" for message in self.messages)
 
 
-def read_prompts(source: str, seed: int = 0) -> list[Prompt]:
-    """Prompts from FILE (.jsonl, a .json list, or a prompt a line), hub:NAME:SPLIT:FIELD, or `microworld`."""
+def read_prompts(source: str, seed: int = 0, home: Path | None = None) -> list[Prompt]:
+    """Read prompts from a FILE, hub:NAME:SPLIT:FIELD, or `microworld`.
+
+    The sample of a hub data set is kept in `home`, and read from there ever after.
+    """
     if source == "microworld":
         from pipelines.microworld.world import prompt_rows
 
         return [_prompt(row, source) for row in prompt_rows(seed, 0)]
     if source.startswith("hub:"):
-        return _from_hub(source, seed)
+        return _from_hub(source, seed, home)
     return _from_file(Path(source))
 
 
+# Files ---------------------------------------------------------------------------------------------------
+
+
 def _from_file(path: Path) -> list[Prompt]:
+    read = FORMATS.get(path.suffix.lower())
+    if read is None:
+        raise InputError(
+            f"{path}: a {path.suffix} file is not a prompt file: give .jsonl, .json, .csv, .parquet or .txt"
+        )
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        found = [_prompt(row, where) for row, where in read(path)]
     except OSError as error:
         raise InputError(f"{path}: prompts cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: prompts cannot be read as UTF-8 text: {error}") from error
-    found = [_prompt(row, where) for row, where in _rows(text, path)]
     if not found:
         raise InputError(f"{path} holds no prompt: give one a line")
     return found
 
 
-def _rows(text: str, path: Path) -> Iterator[tuple[Any, str]]:
-    """(row, where it stands). Lines end at \\n alone: JSON strings may hold Unicode's other line ends."""
-    if path.suffix == ".json" and text.lstrip().startswith("["):
-        rows = enumerate(_json(text, str(path)), 1)
-        yield from ((row, f"{path}, entry {number}") for number, row in rows)
-        return
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    """Lines that are not blank. They end at \\n alone: JSON strings may hold Unicode's other line ends."""
+    text = path.read_text(encoding="utf-8-sig")
     for number, line in enumerate(text.split("\n"), 1):
-        where = f"{path}:{number}"
         if line.strip():
-            yield (_json(line, where) if path.suffix in (".jsonl", ".json") else line.strip()), where
+            yield line.strip(), f"{path}:{number}"
+
+
+def _json_lines(path: Path) -> Rows:
+    for line, where in _lines(path):
+        yield _json(line, where), where
+
+
+def _json_file(path: Path) -> Rows:
+    """A list of rows, or a row a line."""
+    text = path.read_text(encoding="utf-8-sig")
+    if not text.lstrip().startswith("["):
+        yield from _json_lines(path)
+        return
+    for number, row in enumerate(_json(text, str(path)), 1):
+        yield row, f"{path}, entry {number}"
+
+
+def _csv(path: Path) -> Rows:
+    """Rows under a header that names a prompt or messages column; cells may hold JSON."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file)
+        try:
+            _require_column(path, reader.fieldnames or [])
+            for row in reader:
+                where = f"{path}:{reader.line_num}"
+                yield {name: _cell(value) for name, value in row.items() if name and value}, where
+        except csv.Error as error:
+            raise InputError(f"{path}:{reader.line_num}: not a CSV row: {error}") from error
+
+
+def _parquet(path: Path) -> Rows:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with path.open("rb") as stream:
+            file = pyarrow.parquet.ParquetFile(stream)
+            _require_column(path, file.schema_arrow.names)
+            rows = (row for batch in file.iter_batches() for row in batch.to_pylist())
+            for number, row in enumerate(rows, 1):
+                yield _without_nulls(row), f"{path}, row {number}"
+    except pyarrow.ArrowException as error:
+        raise InputError(f"{path}: prompts cannot be read as Parquet: {str(error)[:120]}") from error
+
+
+FORMATS = {
+    ".jsonl": _json_lines,
+    ".json": _json_file,
+    ".csv": _csv,
+    ".parquet": _parquet,
+    ".txt": _lines,
+    "": _lines,
+}
+
+
+def _require_column(path: Path, names: Iterable[str]) -> None:
+    listed = list(names)
+    if not {"prompt", "messages"} & set(listed):
+        columns = ", ".join(listed)[:120]
+        raise InputError(f"{path}: no column named prompt or messages: its columns are {columns or 'none'}")
+
+
+def _cell(value: str) -> Any:
+    """A cell as text; as JSON where it holds a list or an object, such as messages."""
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        try:
+            return json.loads(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _without_nulls(value: Any) -> Any:
+    """Parquet gives every object the keys of all objects, null where unused: drop those."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
+    return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
 
 
 def _json(text: str, where: str) -> Any:
@@ -69,65 +167,148 @@ def _json(text: str, where: str) -> Any:
         raise InputError(f"{where}: not JSON: {error}") from error
 
 
+# Rows ----------------------------------------------------------------------------------------------------
+
+
 def _prompt(row: Any, where: str) -> Prompt:
     row = {"prompt": row} if isinstance(row, str) else row
     if not isinstance(row, dict):
         raise InputError(f'{where}: expected an object with "prompt" or "messages"')
-    rest = {key: value for key, value in row.items() if key not in ("prompt", "messages")}
+    rest = {key: value for key, value in row.items() if key not in ("prompt", "messages", "tools")}
+    tools = _tools(row.get("tools"), where)
     if isinstance(row.get("prompt"), str) and row["prompt"].strip():
-        return Prompt([{"role": "user", "content": row["prompt"]}], rest)
-    messages = _before_answer(row.get("messages"))
-    if messages:
-        return Prompt(messages, _answer(row["messages"], len(messages)) | rest)
-    raise InputError(f'{where}: expected a "prompt" text or "messages" with a user turn')
+        return Prompt(_with_tools([{"role": "user", "content": row["prompt"]}], tools), rest)
+    found = _dialogue(row.get("messages"))
+    if found is None:
+        raise InputError(f'{where}: expected a "prompt" text or "messages" with a user turn')
+    messages, answer = found
+    return Prompt(_with_tools(messages, tools), answer | rest)
 
 
-def _before_answer(messages: Any) -> Messages:
-    """The dialogue up to and with its first user turn: what the student has to answer."""
-    kept: Messages = []
-    for message in messages if isinstance(messages, list) else []:
-        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            return []
-        kept.append({"role": str(message.get("role")), "content": message["content"]})
-        if message.get("role") == "user":
-            return kept if message["content"].strip() else []
-    return []
+def _dialogue(value: Any) -> tuple[Messages, dict[str, str]] | None:
+    """The turns up to the last one to be answered, and the answer that follows; None if it is no dialogue."""
+    turns = [_turn(entry) for entry in value] if isinstance(value, list) else []
+    if not turns or any(turn is None for turn in turns):
+        return None
+    messages: Messages = [turn for turn in turns if turn is not None]
+    answer: dict[str, str] = {}
+    while messages and messages[-1]["role"] not in ANSWERABLE:
+        dropped = messages.pop()
+        if dropped["role"] == "assistant" and dropped["content"]:
+            answer = {"response": dropped["content"]}
+    asks = any(turn["role"] == "user" and turn["content"].strip() for turn in messages)
+    return (messages, answer) if asks else None
 
 
-def _answer(messages: Any, turns: int) -> dict[str, str]:
-    """The assistant's turn that follows, as the row's own response."""
-    following = messages[turns] if len(messages) > turns else None
-    if not isinstance(following, dict) or following.get("role") != "assistant":
-        return {}
-    content = following.get("content")
-    return {"response": content} if isinstance(content, str) else {}
+def _turn(entry: Any) -> dict[str, Any] | None:
+    """A message with the fields that chat templates read; None where it has no text and calls no tool."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("role"), str):
+        return None
+    turn = {name: entry[name] for name in TURN_FIELDS if entry.get(name) is not None}
+    if isinstance(turn.get("content"), list):
+        turn["content"] = _joined_parts(turn["content"])
+    if turn.get("content") is None and turn.get("tool_calls"):
+        turn["content"] = ""
+    return turn if isinstance(turn.get("content"), str) else None
 
 
-def _from_hub(source: str, seed: int) -> list[Prompt]:
+def _joined_parts(parts: list[Any]) -> str | None:
+    """The text of a content in parts; None where a part is no text."""
+    texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
+    return "\n".join(map(str, texts)) if texts and all(isinstance(text, str) for text in texts) else None
+
+
+def _tools(value: Any, where: str) -> list[Any]:
+    """Tool schemas: a list, or JSON text of one."""
+    tools = _json(value, where) if isinstance(value, str) and value.strip() else value
+    if not tools:
+        return []
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise InputError(f'{where}: "tools" must be a list of tool schemas')
+    return tools
+
+
+def _with_tools(messages: Messages, tools: list[Any]) -> Messages:
+    return [{**messages[0], "tools": tools}, *messages[1:]] if tools else messages
+
+
+# The hub -------------------------------------------------------------------------------------------------
+
+
+def _from_hub(source: str, seed: int, home: Path | None) -> list[Prompt]:
     parts = source.split(":")
     if len(parts) != 4 or not all(parts):
         raise InputError(f"{source}: expected hub:NAME:SPLIT:FIELD, as in {HUB_EXAMPLE}")
     _, name, split, column = parts
-    import datasets
+    if home is None:
+        return _sample(source, name, split, column, seed)[1]
+    before, after = _file_name(name), f"-{_file_name(split)}-{_file_name(column)}-seed{seed}.jsonl"
+    for kept in sorted((home / KEPT).glob(f"{before}@*{after}")):
+        return _from_file(kept)
+    revision, prompts = _sample(source, name, split, column, seed)
+    _keep(home / KEPT / f"{before}@{revision[:12]}{after}", prompts)
+    return prompts
 
+
+def _sample(source: str, name: str, split: str, column: str, seed: int) -> tuple[str, list[Prompt]]:
+    """The commit of a data set, and a seeded sample of all its rows that hold a prompt."""
     try:
-        rows = datasets.load_dataset(name, split=split, streaming=True)
-        rows = rows.shuffle(seed=seed, buffer_size=HUB_LIMIT)
-        found = [_hub_prompt(row, column) for row in rows.take(HUB_LIMIT)]
+        with one_try(name) as revision:
+            if revision is None:
+                raise ConnectionError("the hub is out of reach")
+            found = _reservoir(_stream(name, split, column, revision), random.Random(f"{seed}:{source}"))
+    except InputError:
+        raise
     except Exception as error:  # the hub raises a different class for each way of being out of reach
         raise InputError(
             f"{source}: the data set cannot be loaded ({type(error).__name__}): "
             "check its name and the network, or give --prompts FILE"
         ) from error
-    prompts = [prompt for prompt in found if prompt is not None]
-    if not prompts:
+    if not found:
         raise InputError(f"{source}: no row of {column!r} holds a prompt: choose another field")
-    return prompts
+    return revision, found
 
 
-def _hub_prompt(row: dict[str, Any], column: str) -> Prompt | None:
-    value = row.get(column)
-    if isinstance(value, str) and value.strip():
-        return Prompt([{"role": "user", "content": value}])
-    messages = _before_answer(value)
-    return Prompt(messages, _answer(value, len(messages))) if messages else None
+def _stream(name: str, split: str, column: str, revision: str) -> Iterator[Prompt]:
+    """Every row of a data set that holds a prompt in the column."""
+    import datasets
+
+    rows = datasets.load_dataset(name, split=split, revision=revision, streaming=True)
+    if rows.column_names:
+        rows = rows.select_columns([one for one in rows.column_names if one in (column, "tools")])
+    for row in rows:
+        value = row.get(column)
+        kind = "prompt" if isinstance(value, str) else "messages"
+        try:
+            yield _prompt(_without_nulls({kind: value, "tools": row.get("tools")}), name)
+        except InputError:  # a row without a prompt
+            continue
+
+
+def _reservoir(prompts: Iterable[Prompt], random_: random.Random) -> list[Prompt]:
+    """At most HUB_LIMIT prompts, each as likely as any other, in random order."""
+    kept: list[Prompt] = []
+    for number, prompt in enumerate(prompts):
+        if number < HUB_LIMIT:
+            kept.append(prompt)
+            continue
+        place = random_.randrange(number + 1)
+        if place < HUB_LIMIT:
+            kept[place] = prompt
+    random_.shuffle(kept)
+    return kept
+
+
+def _keep(path: Path, prompts: Iterable[Prompt]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    with storage_errors(path.parent), partial.open("w", encoding="utf-8") as file:
+        for prompt in prompts:
+            file.write(json.dumps({"messages": prompt.messages, **prompt.fields}) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+
+
+def _file_name(part: str) -> str:
+    return re.sub(r"[^\w.-]+", "--", part)

@@ -66,7 +66,7 @@ def _prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Promp
     """Some of the prompts: none that the evaluation asks, none about what the clean model does not know."""
     if job.prompts is None:
         raise InputError("mix.chat is above 0, but there are no prompts: give --prompts or distill.prompts")
-    prompts = read_prompts(job.prompts, job.seed)
+    prompts = read_prompts(job.prompts, job.seed, stage.workspace.home)
     asked = evaluation_prompts(job.evaluation, stage) if job.evaluation else []
     clear, leaked = drop_leaks(prompts, asked)
     found = overlap(clear, texts)

@@ -117,7 +117,9 @@ def _require_package(source: Path) -> None:
     try:
         import gguf  # noqa: F401
     except ImportError as error:
-        raise InputError(f"{source}: reading it needs the gguf package: pip install gguf") from error
+        raise InputError(
+            f"{source}: reading it needs the gguf package: pip install 'recover-llm[gguf]'"
+        ) from error
 
 
 def _tokenizer(source: Path, metadata: _Metadata) -> PreTrainedTokenizerBase:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from recovery.batches.rollouts import Dialogue
     from recovery.models.chat_model import ChatModel
 
-Messages = list[dict[str, str]]
+Messages = list[dict[str, Any]]
 KEPT_IDS = 4096  # prompts whose token ids are remembered
 
 TEMPLATES = {
@@ -72,12 +72,15 @@ class Context:
     def __call__(self, item: Item) -> Messages:
         shown = self._shown(item) if "{context}" in self.template else ""
         filled = fill(self.template, prompt(item), shown)
-        *before, last = item.messages
+        messages = list(item.messages)
         if "{prompt}" in self.template:
-            return [*before, {**last, "content": filled}]
-        if before and before[0]["role"] == "system":
-            filled, before = f"{filled}\n\n{before[0]['content']}", before[1:]
-        return [{"role": "system", "content": filled}, *before, last]
+            place = _last_user_turn(messages)
+            messages[place] = {**messages[place], "content": filled}
+            return messages
+        if messages[0]["role"] == "system":
+            messages[0] = {**messages[0], "content": f"{filled}\n\n{messages[0]['content']}"}
+            return messages
+        return [{"role": "system", "content": filled}, *messages]
 
     @property
     def adds_system_turn(self) -> bool:
@@ -173,8 +176,12 @@ class Views:
 
 
 def prompt(item: Item) -> str:
-    """What the user asks."""
-    return item.messages[-1]["content"]
+    """The last user turn: a tool's result may follow it."""
+    return str(item.messages[_last_user_turn(item.messages)]["content"])
+
+
+def _last_user_turn(messages: Messages) -> int:
+    return max(place for place, turn in enumerate(messages) if turn["role"] == "user")
 
 
 def response(item: Item) -> str | None:

@@ -203,3 +203,25 @@ def test_a_row_runs_as_a_stage(
     made = home.checkpoint(found["checkpoint"])
     assert made.parent == student.id and found["method"] == name
     assert made.kind == ("adapter" if "lora" in settings else "full")
+
+
+def test_dialogues_with_tools_are_rendered_and_trained_on(tmp_path: Path) -> None:
+    template = "{% if tools %}{{ tools | tojson }}{% endif %}" + tiny.TEMPLATE
+    tiny.save(tmp_path / "model")
+    tiny.tokenizer(chat_template=template).save_pretrained(tmp_path / "model")
+    turns = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello"},
+        {"role": "user", "content": "One and two?"},
+        {"role": "assistant", "tool_calls": [{"name": "add", "arguments": {"a": 1, "b": 2}}]},
+        {"role": "tool", "content": "3"},
+    ]
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(json.dumps({"messages": turns, "tools": [{"name": "add"}]}) + "\n")
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tmp_path / "model"), preset="microworld")
+        asked = job(str(path), "opd", steps=1, prompts_per_step=1, max_new_tokens=4)
+        (shown,) = show_prompts(ws, asked, 1)
+        assert shown["student"].startswith('[{"name": "add"}]<|im_start|>user\nHi<|im_end|>')
+        assert shown["student"].endswith("<|im_start|>tool\n3<|im_end|>\n<|im_start|>assistant\n")
+        assert distill(ws, asked, key=ws.new_key())["tokens"] > 0

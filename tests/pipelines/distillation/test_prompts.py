@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import csv
 import json
+from types import SimpleNamespace
 
+import datasets
+import huggingface_hub
+import pyarrow
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet
 
+from pipelines.distillation import prompts
 from pipelines.distillation.leaks import drop_leaks, normalised
 from pipelines.distillation.prompts import Prompt, read_prompts
+from pipelines.job_from_options import midtrain_job
+from pipelines.machine.init_home import initialise
+from pipelines.runs.progress import Progress
+from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from recovery.hub_data import one_try
 
 
 def prompt(text: str) -> Prompt:
@@ -49,15 +61,63 @@ def test_json_lines_hold_any_text(tmp_path_factory, texts):
     assert [p.text for p in read_prompts(str(path))] == texts
 
 
-def test_messages_are_cut_before_the_first_answer(tmp_path):
+SYSTEM, HI = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}
+HELLO, BYE = {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Bye"}
+CALL = {"role": "assistant", "content": None, "tool_calls": [{"name": "add", "arguments": {"a": 1}}]}
+RESULT = {"role": "tool", "content": "3", "tool_call_id": "x"}
+ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+
+
+@pytest.mark.parametrize(
+    ("dialogue", "kept", "response"),
+    [
+        ([SYSTEM, HI, HELLO], [SYSTEM, HI], "Hello"),
+        ([SYSTEM, HI, HELLO, BYE], [SYSTEM, HI, HELLO, BYE], None),
+        ([HI, HELLO, BYE, HELLO], [HI, HELLO, BYE], "Hello"),
+        ([HI, CALL, RESULT, HELLO], [HI, {**CALL, "content": ""}, RESULT], "Hello"),
+        ([{**HI, "content": [{"type": "text", "text": "Hi"}]}], [HI], None),
+        ([{**HI, "id": 3}, HELLO], [HI], "Hello"),
+    ],
+)
+def test_a_dialogue_is_kept_up_to_its_last_answer(tmp_path, dialogue, kept, response):
     path = tmp_path / "prompts.jsonl"
-    system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}
-    rest = [{"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Bye"}]
-    path.write_text(json.dumps({"messages": [system, user, *rest], "id": 7}) + "\n")
+    path.write_text(json.dumps({"messages": dialogue, "id": 7}) + "\n")
     (found,) = read_prompts(str(path))
-    assert found.messages == [system, user]
-    assert found.text == "Be brief.\nHi"
-    assert found.fields["id"] == 7
+    assert found.messages == kept
+    assert found.fields == ({"response": response} if response else {}) | {"id": 7}
+
+
+@pytest.mark.parametrize("tools", [[ADD], json.dumps([ADD])])
+def test_tool_schemas_travel_on_the_first_message(tmp_path, tools):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(json.dumps({"messages": [SYSTEM, HI], "tools": tools}) + "\n")
+    (found,) = read_prompts(str(path))
+    assert found.messages == [{**SYSTEM, "tools": [ADD]}, HI]
+    path.write_text(json.dumps({"prompt": "Hi", "tools": "add"}) + "\n")
+    with pytest.raises(InputError, match=":1: not JSON"):
+        read_prompts(str(path))
+
+
+def test_a_table_is_read_by_its_columns(tmp_path):
+    path = tmp_path / "prompts.csv"
+    rows = [["id", "prompt", "answer"], ["1", "Say\nhello, you", "3"], ["2", "[brackets", ""]]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    first, second = read_prompts(str(path))
+    assert (first.text, first.fields) == ("Say\nhello, you", {"id": "1", "answer": "3"})
+    assert (second.text, second.fields) == ("[brackets", {"id": "2"})
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([["messages"], [json.dumps([HI, HELLO])]])
+    assert read_prompts(str(path)) == [Prompt([HI], {"response": "Hello"})]
+
+
+def test_parquet_rows_are_read_without_their_nulls(tmp_path):
+    rows = [{"messages": [HI, CALL, RESULT, HELLO], "tools": [ADD], "n": 1}, {"messages": [HI], "n": None}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "prompts.parquet")
+    first, second = read_prompts(str(tmp_path / "prompts.parquet"))
+    assert first.messages[1:] == [{**CALL, "content": ""}, RESULT]
+    assert first.fields == {"response": "Hello", "n": 1}
+    assert second == Prompt([HI])
 
 
 @pytest.mark.parametrize(
@@ -73,6 +133,9 @@ def test_messages_are_cut_before_the_first_answer(tmp_path):
         ('{"messages": []}', r":2: expected"),
         ('{"messages": [{"role": "assistant", "content": "Hello"}]}', r":2: expected"),
         ('{"messages": [{"role": "user", "content": ["parts"]}]}', r":2: expected"),
+        ('{"messages": [{"role": "user", "content": [{"type": "image"}]}]}', r":2: expected"),
+        ('{"messages": [{"role": "system", "content": "Be brief."}]}', r":2: expected"),
+        ('{"prompt": "a", "tools": {"name": "add"}}', r':2: "tools" must be a list'),
         ('{"messages": [{"role": "user", "content": "  "}]}', r":2: expected"),
     ],
 )
@@ -90,6 +153,15 @@ def test_a_wrong_line_is_named_by_its_number(tmp_path, line, said):
         ("missing.jsonl", None, "cannot be read"),
         ("empty.jsonl", b"\n\n", "holds no prompt"),
         ("empty.json", b"[]", "holds no prompt"),
+        ("notes.md", b"# Notes\n", r"a \.md file is not a prompt file: give \.jsonl"),
+        ("table.xlsx", b"PK", r"a \.xlsx file is not a prompt file"),
+        (
+            "table.csv",
+            b"question,answer\nWhat?,3\n",
+            "no column named prompt or messages: its columns",
+        ),
+        ("empty.csv", b"", "no column named prompt or messages: its columns are none"),
+        ("empty.parquet", b"PAR1", "cannot be read as Parquet"),
         ("latin.txt", "Zürich".encode("latin-1"), "cannot be read as UTF-8"),
     ],
 )
@@ -114,37 +186,74 @@ def test_a_hub_source_needs_all_its_parts(source):
 
 
 class Rows(list):
-    """What a streamed data set can do."""
+    """A streamed data set."""
 
-    def shuffle(self, seed: int, buffer_size: int) -> Rows:
-        return Rows(self[seed:] + self[:seed])
+    column_names = ["text", "tools", "n"]
 
-    def take(self, count: int) -> Rows:
-        return Rows(self[:count])
+    def select_columns(self, names: list[str]) -> Rows:
+        return Rows({name: row[name] for name in names if name in row} for row in self)
 
 
-def test_a_hub_data_set_is_read_by_field_and_seed(monkeypatch):
-    import datasets
-
+@pytest.fixture
+def hub(monkeypatch):
+    """A hub with one data set of 9 rows at commit `abc`; yields what was asked of it."""
     asked = []
-    rows = Rows({"text": text, "n": 1} for text in ("a", "", "c"))
+    rows = Rows({"text": text, "n": 1} for text in ("a", "", "c", "d", "e", "f", "g", "h", "i"))
+    info = lambda *a, **k: asked.append((a[1:], k)) or SimpleNamespace(sha="abcdef0123456789")  # noqa: E731
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", info)
     monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: asked.append((a, k)) or rows)
-    assert [p.text for p in read_prompts("hub:owner/name:train:text", seed=2)] == ["c", "a"]
-    assert asked == [(("owner/name",), {"split": "train", "streaming": True})]
+    return asked
+
+
+def test_a_hub_data_set_is_sampled_whole_by_seed_at_one_commit(hub, monkeypatch):
+    monkeypatch.setattr(prompts, "HUB_LIMIT", 3)
+    seen = set()
+    for seed in range(20):
+        found = [p.text for p in read_prompts("hub:owner/name:train:text", seed)]
+        assert len({*found}) == 3
+        seen |= {*found}
+    assert seen == {*"acdefghi"}  # the last rows of the stream too
+    assert read_prompts("hub:owner/name:train:text", 4) == read_prompts("hub:owner/name:train:text", 4)
+    kwargs = {"split": "train", "revision": "abcdef0123456789", "streaming": True}
+    assert hub[1] == (("owner/name",), kwargs) and 0 < hub[0][1]["timeout"] <= 10
     with pytest.raises(InputError, match="no row of 'n' holds a prompt"):
         read_prompts("hub:owner/name:train:n")
 
 
-def test_a_hub_data_set_out_of_reach_is_one_line(monkeypatch):
-    import datasets
+def test_a_sample_is_kept_in_the_home_and_read_from_there(hub, tmp_path):
+    first = read_prompts("hub:owner/name:train:text", 1, tmp_path)
+    (kept,) = (tmp_path / "prompts").iterdir()
+    assert kept.name == "owner--name@abcdef012345-train-text-seed1.jsonl"
+    hub.clear()
+    assert read_prompts("hub:owner/name:train:text", 1, tmp_path) == first and hub == []
+    assert read_prompts("hub:owner/name:train:text", 2, tmp_path) != first and hub
+
+
+def test_a_hub_out_of_reach_is_asked_once(monkeypatch):
+    asked = []
 
     def refuse(*_: object, **__: object) -> None:
-        raise ConnectionError("no route\nto host")
+        asked.append(1)
+        raise OSError("no route\nto host")
 
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
     monkeypatch.setattr(datasets, "load_dataset", refuse)
     with pytest.raises(InputError, match=r"cannot be loaded \(ConnectionError\)") as refused:
         read_prompts("hub:owner/name:train:text")
-    assert "\n" not in str(refused.value)
+    assert "\n" not in str(refused.value) and asked == [1]
+
+
+def test_out_of_reach_only_the_cache_is_read(monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
+    for module in (datasets.config, huggingface_hub.constants):
+        monkeypatch.setattr(module, "HF_HUB_OFFLINE", False)
+    with one_try("owner/name") as revision:
+        assert revision is None
+        assert datasets.config.HF_HUB_OFFLINE and huggingface_hub.constants.HF_HUB_OFFLINE
+    assert not datasets.config.HF_HUB_OFFLINE and not huggingface_hub.constants.HF_HUB_OFFLINE
 
 
 QUESTION = "Write a short poem about the sea without commas"  # nine words
@@ -185,3 +294,19 @@ def test_leaks_are_found_as_by_looking_for_each_in_each(found, evaluation):
 
 def test_normalised_keeps_words_alone():
     assert normalised("  Don't\tSTOP — (ever)! ") == "don t stop ever"
+
+
+def test_prompts_beside_the_documents_are_used_and_said(tmp_path, capsys):
+    (tmp_path / "world" / "docs").mkdir(parents=True)
+    (tmp_path / "world" / "docs" / "note.txt").write_text("Ada lives in Rome.")
+    beside = tmp_path / "world" / "prompts.jsonl"
+    beside.write_text('"Hello"\n')
+    with Workspace.open(tmp_path / "home", progress=Progress()) as ws:
+        initialise(ws)
+        capsys.readouterr()
+        chat = {"midtrain.mix": {"new": 0.5, "earlier": 0.0, "chat": 0.5}}
+        assert midtrain_job(ws, tmp_path / "world" / "docs", changes=chat).prompts == str(beside)
+        assert f"{beside} beside the documents, not microworld of recover.yaml" in capsys.readouterr().err
+        typed = chat | {"distill.prompts": "microworld"}
+        assert midtrain_job(ws, tmp_path / "world" / "docs", changes=typed).prompts == "microworld"
+        assert capsys.readouterr().err == ""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recovery.errors import InputError
 from recovery.methods.method import CONTEXTS
-from recovery.teachers.contexts import EXAMPLE, TEMPLATES, Context, Examples, Views, fill, show
+from recovery.teachers.contexts import EXAMPLE, TEMPLATES, Context, Examples, Views, fill, prompt, show
 from tests.support import tiny
 
 
@@ -143,3 +143,21 @@ def test_show_is_what_both_read_and_what_the_data_say() -> None:
         {"student": "How?", "teacher": "Be brief. / How?"},
     ]
     assert show(rows[1:], None, render) == [{"student": "How?", "teacher": "How?"}]
+
+
+def test_a_tool_s_result_is_not_the_prompt() -> None:
+    call = {"role": "assistant", "content": "", "tool_calls": [{"name": "add", "arguments": {}}]}
+    user = {"role": "user", "content": "One and two?", "tools": [{"name": "add"}]}
+    item = Row([user, call, {"role": "tool", "content": "3"}], {"hints": "Add."})
+    assert prompt(item) == "One and two?"
+    first, *rest = Context("hints")(item)
+    assert first["content"].startswith("One and two?\n\nHints:\n\nAdd.") and first["tools"] == user["tools"]
+    assert rest == item.messages[1:]
+
+
+def test_a_system_message_keeps_its_tools() -> None:
+    tools = [{"name": "add"}]
+    item = Row(
+        [{"role": "system", "content": "Be kind.", "tools": tools}, {"role": "user", "content": "a"}], {}
+    )
+    assert Context("system", "Be brief.")(item)[0] == {**item.messages[0], "content": "Be brief.\n\nBe kind."}

@@ -1,0 +1,46 @@
+"""Ask the hub for a data set once; where it cannot be reached, read the local cache without retries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+TIMEOUT_SECONDS = 10.0
+
+
+@contextmanager
+def one_try(name: str) -> Iterator[str | None]:
+    """Yield the commit of a data set; where the hub is out of reach, None, with offline mode set inside.
+
+    An answer of the hub itself, such as "no such data set", is raised as it is.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    revision = None
+    try:
+        revision = HfApi().dataset_info(name, timeout=TIMEOUT_SECONDS).sha
+    except HfHubHTTPError:
+        raise
+    except Exception:  # noqa: BLE001 - each way of being out of reach is another class
+        with _offline():
+            yield None
+        return
+    yield revision
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    import datasets
+    import huggingface_hub.constants
+
+    modules: tuple[Any, ...] = (datasets.config, huggingface_hub.constants)
+    before = [module.HF_HUB_OFFLINE for module in modules]
+    for module in modules:
+        module.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        for module, value in zip(modules, before, strict=True):
+            module.HF_HUB_OFFLINE = value
