@@ -20,8 +20,9 @@ from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
 from pipelines.config.settings import EvalConfig, override
 from pipelines.distill import distill
 from pipelines.distillation.leaks import ifeval_path
-from pipelines.evaluate import evaluate, recorded_items
+from pipelines.evaluate import evaluate, recorded_items, require_same_questions
 from pipelines.merge import merge
+from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
@@ -50,6 +51,7 @@ def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str
 
     A candidate that cannot be made is left out with its reason ("left_out"); the last one's error is raised.
     """
+    job = pinned(ws, job)
     return run_stage(
         ws,
         "choose",
@@ -70,6 +72,7 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
         }
         for suite in job.suites
     }
+    _warn_of_small_halves(job, stage, standards)
     tried: list[Tried] = []
     left_out: dict[str, str] = {}
     names = list(_names(job.how))
@@ -92,6 +95,19 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
     result: Result = {"checkpoint": chosen.checkpoint, "chosen": chosen.name}
     result["tried"] = [asdict(one) for one in tried]
     return result | ({"left_out": left_out} if left_out else {})
+
+
+def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> None:
+    """Say before any candidate is made that half of the evaluation may be too small to show anything."""
+    halves = {
+        axis.name: len({cluster(item.key, item.detail) for item in standards[axis.suite]["clean"]})
+        for axis in verdict.AXES
+        if axis.suite in standards
+    }
+    for line in verdict.power_warning(halves, margins(job.settings.eval)):
+        stage.say(
+            f"  choose       {line}: raise eval.samples or write more prompts (`recover prompts ifeval`)"
+        )
 
 
 def _names(how: str) -> Iterator[str]:
@@ -127,7 +143,7 @@ def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
         evaluation=job.settings.eval,
         seed=job.seed,
     )
-    return str(distill(ws, wanted, parent=stage.id, key=name)["checkpoint"])
+    return str(distill(ws, inherited(wanted, job), parent=stage.id, key=name)["checkpoint"])
 
 
 def _judged(
@@ -145,9 +161,11 @@ def _judged(
     suites = {
         suite: {**standards[suite], "recovered": recorded_items(ws, ids[suite])} for suite in job.suites
     }
+    for suite, stages in suites.items():
+        require_same_questions(suite, stages)
     found = verdict.verdict(suites, margins(job.settings.eval))
     behaviour = found["axes"].get("behaviour", {}).get("difference")
-    return Tried(name, checkpoint, verdict.accepted(found), behaviour, verdict.summary(found))
+    return Tried(name, checkpoint, verdict.accepted(found, job.suites), behaviour, verdict.summary(found))
 
 
 def _behaviour(tried: Tried) -> float:

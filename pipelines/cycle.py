@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from db import queries
 from evals import verdict
 from evals.scores import Item
 from pipelines import choose as choosing
 from pipelines.choose import choose
 from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
-from pipelines.config.settings import DistillConfig, override, strictly, with_method
-from pipelines.corpus import documents
 from pipelines.distill import distill
-from pipelines.distillation import engine_places
-from pipelines.distillation.prompts import read_prompts
-from pipelines.evaluate import SUITES, evaluate, recorded_items
-from pipelines.midtrain import midtrain, with_augmented, with_mix
+from pipelines.evaluate import evaluate, recorded_items, require_same_questions
+from pipelines.midtrain import midtrain
+from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
-from pipelines.runs.workspace import Workspace, companions, placed
-from recovery.errors import InputError, RecoverError
-from recovery.methods.table import with_dials
+from pipelines.runs.workspace import Workspace
+from recovery.errors import RecoverError
 
 
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """Runs a cycle, or goes on with it; returns {"cycle": number, "status": ...}."""
+    """Run a cycle, or go on with it; returns {"cycle": number, "status": ...}."""
+    job = pinned(ws, job)
     return run_stage(
         ws,
         "cycle",
@@ -50,7 +44,9 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     stage.say(f"cycle {number}: {job.docs}")
     scores = {"clean": _evaluate(ws, job, stage, "clean", job.clean)}
 
-    midtrained = midtrain(ws, _midtraining(job), parent=stage.id, key="midtrain")["checkpoint"]
+    midtrained = midtrain(ws, inherited(_midtraining(job), job), parent=stage.id, key="midtrain")[
+        "checkpoint"
+    ]
     ws.tracker.record_cycle(stage.id, midtrained_id=midtrained)
     scores["midtrained"] = _evaluate(ws, job, stage, "midtrained", midtrained)
 
@@ -92,7 +88,8 @@ def _recover(
 ) -> str:
     """By the method that was asked for, or by the cheapest that does the job."""
     if job.recover_with is None:
-        return str(distill(ws, _distillation(job, midtrained), parent=stage.id, key="distill")["checkpoint"])
+        wanted_of_method = inherited(_distillation(job, midtrained), job)
+        return str(distill(ws, wanted_of_method, parent=stage.id, key="distill")["checkpoint"])
     wanted = ChooseJob(
         how=job.recover_with,
         student=midtrained,
@@ -103,7 +100,7 @@ def _recover(
         scores=scores,
         seed=job.seed,
     )
-    return str(choose(ws, wanted, parent=stage.id, key="choose")["checkpoint"])
+    return str(choose(ws, inherited(wanted, job), parent=stage.id, key="choose")["checkpoint"])
 
 
 def _evaluate(
@@ -118,14 +115,15 @@ def _evaluate(
     settings = job.settings.eval
     if label != "clean":  # the ceiling is what can be read, not what was learned
         settings = settings.model_copy(update={"open_book": False})
-    asked = EvalJob(
+    evaluation = EvalJob(
         checkpoint=checkpoint,
         suites=job.suites,
         settings=settings,
         earlier=earlier or {},
         label=label,
     )
-    found: dict[str, int] = evaluate(ws, asked, parent=stage.id, key=f"eval:{label}")["score_ids"]
+    evaluation = inherited(evaluation, job)
+    found: dict[str, int] = evaluate(ws, evaluation, parent=stage.id, key=f"eval:{label}")["score_ids"]
     return found
 
 
@@ -137,12 +135,14 @@ def _decide(
         suite: {label: _deciding(ws, job, ids[suite]) for label, ids in scores.items()}
         for suite in job.suites
     }
+    for suite, stages in suites.items():
+        require_same_questions(suite, stages)
     margins = choosing.margins(job.settings.eval)
     found = verdict.verdict(suites, margins)
     ws.tracker.record_verdicts(number, found["axes"])
     for line in verdict.summary(found):
         stage.say(f"  verdict      {line}")
-    status = "accepted" if verdict.accepted(found) else "rejected"
+    status = "accepted" if verdict.accepted(found, job.suites) else "rejected"
     ws.tracker.record_cycle(stage.id, status=status)
     return {"cycle": number, "status": status, "verdict": verdict.summary(found)}
 
@@ -151,79 +151,3 @@ def _deciding(ws: Workspace, job: CycleJob, score_id: int) -> list[Item]:
     """The items that decide: all, or where a method was chosen, those that had no part in choosing it."""
     items = recorded_items(ws, score_id)
     return [item for item in items if job.recover_with is None or not choosing.on_probe(item, job.seed)]
-
-
-def prepare(
-    ws: Workspace,
-    docs: Path,
-    *,
-    student: str = "current",
-    method: str | None = None,
-    prompts: str | None = None,
-    probes: str | None = None,
-    ifeval: str | None = None,
-    strict: bool = False,
-    mix: str | None = None,
-    augment: Path | None = None,
-    overlap: str | None = None,
-    freeze_embeddings: bool | None = None,
-    merge: float | None = None,
-    rehearsal: float | None = None,
-    seed: int | None = None,
-    recover_with: str | None = None,
-) -> CycleJob:
-    """A cycle's job from recover.yaml, the files beside the documents, and what was typed."""
-    beside, config = companions(docs), ws.config
-    measured = override(
-        config.eval,
-        {
-            "probes": placed(probes or beside.get("probes")),
-            "ifeval": placed(ifeval or beside.get("ifeval")),
-        },
-    )
-    if method and recover_with:
-        raise InputError("--method and --recover-with say the same thing: give one of them")
-    chosen_later = recover_with if recover_with in choosing.CHOICES else None
-    named = method or (None if chosen_later else recover_with)
-    distilled = override(
-        with_method(config.distill, named), {"overlap": overlap, "merge": merge, "rehearsal": rehearsal}
-    )
-    taught = override(
-        strictly(with_augmented(with_mix(config.midtrain, mix), augment), strict),
-        {"freeze_embeddings": freeze_embeddings},
-    )
-    settings = config.model_copy(update={"midtrain": taught, "eval": measured, "distill": distilled})
-    asked_of = placed(prompts or beside.get("prompts") or config.distill.prompts)
-    chosen = ws.checkpoint(student).id
-    _refuse_early(docs, distilled, asked_of, by_method=chosen_later is None)
-    return CycleJob(
-        docs=str(docs.absolute()),
-        student=chosen,
-        clean=ws.clean().id,
-        settings=settings,
-        prompts=asked_of,
-        suites=SUITES if measured.probes else ("ifeval",),
-        earlier=_earlier_probes(ws, chosen),
-        augment=str(augment.absolute()) if augment else None,
-        seed=config.seed if seed is None else seed,
-        recover_with=chosen_later,
-    )
-
-
-def _refuse_early(docs: Path, distilled: DistillConfig, prompts: str, *, by_method: bool) -> None:
-    """What only a later stage needs is looked at now: nobody wants to hear of a wrong name after hours."""
-    documents.require(docs)
-    method = with_dials(distilled.method, distilled.dials)
-    if by_method:
-        engine_places.check(distilled, method)
-    if not prompts.startswith("hub:"):
-        read_prompts(prompts)
-
-
-def _earlier_probes(ws: Workspace, student: str) -> dict[int, str]:
-    """The probes of the cycles that the student has been through, by cycle number."""
-    past = {row["id"] for row in ws.lineage(student)}
-    cycles = [row for row in queries.cycles(ws.tracker.db) if row["checkpoints"]["recovered"] in past]
-    jobs = {row["cycle"]: queries.run(ws.tracker.db, row["run"])["config"] for row in cycles}
-    probes = {number: job["settings"]["eval"]["probes"] for number, job in jobs.items()}
-    return {number: path for number, path in probes.items() if path and Path(path).is_file()}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from db import queries
 from pipelines.config.jobs import DemoJob
-from pipelines.cycle import cycle, prepare
+from pipelines.cycle import cycle
+from pipelines.job_from_options import cycle_job
 from pipelines.machine.init_home import initialise
 from pipelines.microworld.world import write_world
 from pipelines.runs.stage_runner import Result, Stage, run_stage
@@ -46,7 +47,8 @@ def _work(ws: Workspace, job: DemoJob, stage: Stage) -> Result:
             stage.say(f"stopping after {len(numbers)} cycles: another would not fit in {budget}")
             break
         docs = world_once(stage.directory / "worlds", turn, job.seed)
-        done = cycle(ws, prepare(ws, docs, seed=job.seed), parent=stage.id, key=f"cycle:{turn}")
+        asked = cycle_job(ws, docs, changes={"seed": job.seed})
+        done = cycle(ws, asked, parent=stage.id, key=f"cycle:{turn}")
         numbers.append(done["cycle"])
     return {"cycles": numbers, "seed": job.seed}
 

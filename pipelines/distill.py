@@ -1,9 +1,12 @@
-"""Distillation: the student writes, the teacher scores what it wrote, the objective says what to change."""
+"""Distillation: the student samples, the teacher scores the samples, the objective turns scores into a loss.
+
+A distillation is composed from its job (data, models, sampler, batches), then run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config.jobs import DistillJob, Kind, MergeJob
@@ -15,6 +18,7 @@ from pipelines.knowledge import guards
 from pipelines.merge import merged
 from pipelines.runs import training_run
 from pipelines.runs.launch import launched
+from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -26,13 +30,17 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import Sampler
     from recovery.storage.checkpoints import Checkpoint
-    from recovery.teachers.contexts import Messages
+    from recovery.teachers.contexts import Context, Messages
+    from recovery.teachers.rewards import Reward
+    from recovery.training.step_data import Episodes
+    from recovery.training.trainer import TrainReport
 
 
 def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """Brings the student's behaviour back from the teacher; returns {"checkpoint": id, ...}."""
+    """Distil the student's behaviour back from the teacher; returns {"checkpoint": id, ...}."""
     # A wrong dial or engine is refused before anything is recorded.
     engine_places.check(job.settings, with_dials(job.settings.method, job.settings.dials))
+    job = pinned(ws, job)
     return run_stage(
         ws,
         "distill",
@@ -41,97 +49,144 @@ def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: s
         parent=parent,
         key=key,
         seed=job.seed,
-        label="distill",
     )
 
 
+def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
+    """A distillation outside of a cycle: no verdict is waited for, its model becomes `current` at once."""
+    found = distill(ws, job, key=key)
+    ws.tracker.set_alias("current", found["checkpoint"])
+    return found
+
+
 def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
-    """What the stage does; of several processes all take part, and the first one publishes."""
+    """Compose the distillation, run it, publish the student; of several processes the first one publishes."""
     _refuse_engines_of_several(job.settings)
-    with engine_places.Engines(ws, stage.directory) as started:
-        return _work_with(ws, job, stage, started)
+    with engine_places.Engines(ws, stage.directory) as engines:
+        distillation = compose(ws, job, stage, engines)
+        report = run(stage, distillation)
+    if not stage.first:
+        return {}
+    config = {"stage": "distill", **job.model_dump()}
+    checkpoint = ws.publish(distillation.student, parent=distillation.parent, run_id=stage.id, config=config)
+    return {
+        "checkpoint": checkpoint.id,
+        "method": distillation.method.name,
+        "tokens": report.tokens,
+        "stopped": report.stopped,
+        **distillation.recorded,
+    }
 
 
 def _refuse_engines_of_several(settings: DistillConfig) -> None:
-    """Each process would start an engine, and give it weights, of its own."""
+    """Each process would start an engine, and update its weights, by itself."""
     if launched() > 1 and (
         settings.sampler != engine_places.INPROCESS
         or settings.teacher_engine in (engine_places.COLOCATED, engine_places.OWN_SERVER)
     ):
         raise InputError(
-            "several processes write in themselves: set sampler: inprocess, and teacher_engine: inprocess or "
-            "the URL of a server that runs already"
+            "several processes sample in themselves: set sampler: inprocess, and teacher_engine: "
+            "inprocess or the URL of a running server"
         )
 
 
-def _work_with(ws: Workspace, job: DistillJob, stage: Stage, started: engine_places.Engines) -> Result:
+# Composing ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """All parts of a distillation, loaded and ready to run."""
+
+    job: DistillJob
+    method: Method
+    parent: Checkpoint  # of the new checkpoint
+    student: ChatModel
+    data: inputs.Data
+    probe: list[Prompt]  # held out, for stopping early
+    sampler: Sampler
+    teachers: inputs.Teachers
+    taught: guards.Taught | None
+    episodes: Episodes
+    recorded: Result  # about the data, beside the new checkpoint
+
+
+def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places.Engines) -> Distillation:
+    """Read the data, load student and teachers, drop what the guard refuses, and make the batches of it."""
     from pipelines.distillation import early_stop
-    from pipelines.knowledge import rehearsal as rehearsed
+
+    method, evaluated = _method(job.settings), evaluation_prompts(job.evaluation, stage)
+    data, probe = early_stop.hold_out(job, _without_leaks(job, method, stage, evaluated), evaluated)
+    reward, data = inputs.read_reward(job, method, data)
+    context = inputs.read_context(job, method, data.pairs)
+    parent, student = _beginning(ws, job, stage)
+    teachers = inputs.Teachers(ws, job, method, parent, student, engines)
+    taught = guards.taught(ws, job, method, student, teachers, stage)
+    data, recorded = guards.guard(job, data, taught, stage)
+    samples = engine_places.student_writes(method)
+    place = job.settings.sampler if samples else engine_places.INPROCESS
+    sampler = engines.sampler(place, student, parent, follow=True)
+    return Distillation(
+        job=job,
+        method=method,
+        parent=parent,
+        student=student,
+        data=data,
+        probe=probe,
+        sampler=sampler,
+        teachers=teachers,
+        taught=taught,
+        episodes=_episodes(stage, job, data, teachers, sampler, Extras(reward, context)),
+        recorded=recorded,
+    )
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What only some methods take."""
+
+    reward: Reward | None
+    context: Context | None
+
+
+def _episodes(
+    stage: Stage,
+    job: DistillJob,
+    data: inputs.Data,
+    teachers: inputs.Teachers,
+    sampler: Sampler,
+    extras: Extras,
+) -> Episodes:
+    from pipelines.knowledge.rehearsal import rehearsal
     from recovery.engines.lookahead import Ahead
     from recovery.sampling.split import SplitSampler
     from recovery.training.step_data import Episodes, Sizes
 
-    method, settings = _method(job.settings), job.settings
-    asked = evaluation_prompts(job.evaluation, stage)
-    data, probe = early_stop.hold_out(job, _without_leaks(job, method, stage, asked), asked)
-    reward, data = inputs.read_reward(job, method, data)
-    context = inputs.read_context(job, method, data.pairs)
-    parent, student = _beginning(ws, job, stage)
-    teachers = inputs.Teachers(ws, job, method, parent, student, started)
-    known = guards.taught(ws, job, method, student, teachers, stage)
-    data, found = guards.guard(job, data, known, stage)
-    place = settings.sampler if engine_places.student_writes(method) else engine_places.INPROCESS
-    alone = started.sampler(place, student, parent, follow=True)
-    sampler = SplitSampler.of(alone, student.pad_id)
-    episodes = Episodes(
+    settings, method, student = job.settings, teachers.method, teachers.student
+    sizes = Sizes(**settings.model_dump(include={field.name for field in fields(Sizes)}))
+    ahead = None
+    if settings.ahead:
+        ahead = Ahead(sampler, settings.steps, settings.save_every)  # type: ignore[arg-type]
+    return Episodes(
         student,
-        sampler,
+        SplitSampler.of(sampler, student.pad_id),
         teachers.teacher(data.rows),
         method,
         data.prompts,
-        Sizes(**settings.model_dump(include={field.name for field in fields(Sizes)})),
+        sizes,
         pairs=data.pairs,
-        context=context,
-        reward=reward,
+        context=extras.context,
+        reward=extras.reward,
         anchor=teachers.anchor(),
         seed=job.seed,
         weights=[row.weight for row in data.rows],
-        rehearsal=rehearsed.rehearsal(ws, job, student, method.epochs, stage),
+        rehearsal=rehearsal(stage.workspace, job, student, method.epochs, stage),
         on_scored=_tracer(stage, student, method, settings.steps),
-        ahead=Ahead(alone, settings.steps, settings.save_every) if settings.ahead else None,  # type: ignore[arg-type]
+        ahead=ahead,
     )
-    if settings.preflight and stage.first and (data.prompts or method.teacher != "none"):
-        _preflight(stage, student, list(teachers.models.values()), data.prompts or data.pairs, alone)
-    stage.say(f"  method       {_in_words(method, job, data)}")
-    if settings.ahead:
-        stage.say(f"  ahead        answers are one step old: tokens weigh up to {method.importance_clip:g}")
-    checks = _checks(ws, job, stage, student, sampler, teachers, probe)
-    checks += guards.tripwire(job, known, stage)
-    report = training_run.run_training(
-        stage,
-        student,
-        episodes,
-        method,
-        settings=settings,
-        steps=settings.steps,
-        seed=job.seed,
-        checks=checks,
-    )
-    if not stage.first:
-        return {}
-    config = {"stage": "distill", **job.model_dump()}
-    checkpoint = ws.publish(student, parent=parent, run_id=stage.id, config=config)
-    return {
-        "checkpoint": checkpoint.id,
-        "method": method.name,
-        "tokens": report.tokens,
-        "stopped": report.stopped,
-        **found,
-    }
 
 
 def _method(settings: DistillConfig) -> Method:
-    """The row with its dials; answers of older weights are weighed."""
+    """The row of the table with its dials; with importance weights where answers are a step old."""
     method = with_dials(settings.method, settings.dials)
     if not settings.ahead:
         return method
@@ -141,9 +196,9 @@ def _method(settings: DistillConfig) -> Method:
 
 
 def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint, ChatModel]:
-    """What is trained, and the checkpoint that it stands on: the student, with a share of the teacher in it.
+    """The checkpoint that training starts from and the model that is trained, the teacher's share merged in.
 
-    A fresh adapter gets the mixture below it as a checkpoint; an adapter on the teacher becomes a weaker one.
+    Below a fresh adapter the mixture becomes a checkpoint; an adapter on the teacher is scaled down instead.
     """
     from recovery import distributed
     from recovery.models import merging
@@ -169,8 +224,21 @@ def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint
     return parent, student
 
 
+def _without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: list[str]) -> inputs.Data:
+    """The prompts and pairs that the method needs, without those of the evaluation."""
+    data = inputs.read_data(job, method)
+    kept = {}
+    for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
+        kept[name], leaked = drop_leaks(rows, evaluated)
+        if leaked:
+            stage.say(f"  {name:<12} {leaked} of {len(rows):,} are evaluation prompts: left out")
+        if rows and not kept[name]:
+            raise InputError(f"every one of the {name} is an evaluation prompt: give other --{name}")
+    return inputs.Data(**kept)
+
+
 def _tracer(stage: Stage, student: ChatModel, method: Method, steps: int) -> Tracer:
-    """Keeps a few rollouts of some steps, token by token, for a person to look at."""
+    """Record a few rollouts of some steps token by token, for the dashboard."""
     from recovery.inspection.token_traces import Tracer
     from recovery.objective.objective import Objective
 
@@ -182,58 +250,69 @@ def _tracer(stage: Stage, student: ChatModel, method: Method, steps: int) -> Tra
     )
 
 
-def _checks(
-    ws: Workspace,
-    job: DistillJob,
-    stage: Stage,
-    student: ChatModel,
-    sampler: Sampler,
-    teachers: inputs.Teachers,
-    probe: list[Prompt],
-) -> list[training_run.Check]:
-    """What may end the training before its last step."""
-    if job.settings.stop is None:
-        return []
-    from pipelines.distillation import early_stop
-
-    clean = teachers.frozen(ws.clean().id, "dense")
-    limit = job.settings.max_new_tokens
-    return [early_stop.BehaviourBack(job.settings.stop, probe, student, sampler, clean, stage, limit)]
+# Running ------------------------------------------------------------------------------------------
 
 
-def _without_leaks(job: DistillJob, method: Method, stage: Stage, asked: list[str]) -> inputs.Data:
-    """The prompts and pairs that the method needs, without those that the evaluation asks."""
-    data = inputs.read_data(job, method)
-    kept = {}
-    for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
-        kept[name], leaked = drop_leaks(rows, asked)
-        if leaked:
-            stage.say(f"  {name:<12} {leaked} of {len(rows):,} are evaluation prompts: left out")
-        if rows and not kept[name]:
-            raise InputError(f"every one of the {name} is an evaluation prompt: give other --{name}")
-    return inputs.Data(**kept)
+def run(stage: Stage, made: Distillation) -> TrainReport:
+    """Check the models, then train until the last step or a reason to stop."""
+    settings, data = made.job.settings, made.data
+    if settings.preflight and stage.first and (data.prompts or made.method.teacher != "none"):
+        _preflight(stage, made)
+    stage.say(f"  method       {_in_words(made)}")
+    if settings.ahead:
+        clip = f"{made.method.importance_clip:g}"
+        stage.say(f"  ahead        answers are one step old: importance weights up to {clip}")
+    training = training_run.Training(
+        made.student,
+        made.episodes,
+        made.method,
+        settings=settings,
+        steps=settings.steps,
+        seed=made.job.seed,
+        checks=[*_early_stop(stage, made), *guards.tripwire(made.job, made.taught, stage)],
+    )
+    return training_run.run_training(stage, training)
 
 
-def _in_words(method: Method, job: DistillJob, data: inputs.Data) -> str:
-    who = {"none": "", "base": f" from {job.teacher}"}.get(method.teacher, f" from {method.teacher}")
-    seen = "" if method.context == "none" else f" seeing {method.context}"
-    counts = {"prompts": len(data.prompts), "pairs": len(data.pairs), "steps": job.settings.steps}
-    much = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-    return f"{method.name}: {method.signal}{who}{seen} on {method.states} states; {much}"
-
-
-def _preflight(
-    stage: Stage, student: ChatModel, teachers: list[ChatModel], prompts: list[Prompt], sampler: Sampler
-) -> None:
-    """What must be true before a GPU-hour is spent; the first thing that is not stops the stage."""
+def _preflight(stage: Stage, made: Distillation) -> None:
+    """Check student and each loaded teacher before GPU hours are spent; the first failure ends the stage."""
     from recovery.training import preflight
 
-    for teacher in teachers or [student]:
-        checks = preflight.checks(student, teacher, [prompt.messages for prompt in prompts], sampler)
-        if not checks[0].ok:  # not a run that goes wrong but a pair that cannot be: bad input
+    prompts = [prompt.messages for prompt in made.data.prompts or made.data.pairs]
+    for teacher in list(made.teachers.models.values()) or [made.student]:
+        checks = preflight.checks(made.student, teacher, prompts, made.sampler)
+        if not checks[0].ok:  # two models that can never be a pair: bad input
             raise InputError(f"{checks[0].detail}: {checks[0].remedy}")
         preflight.require(checks)
         stage.say(f"  preflight    all {len(checks)} checks passed")
+
+
+def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:
+    """The probe that ends training once behaviour is back, if one is configured."""
+    settings = made.job.settings
+    if settings.stop is None:
+        return []
+    from pipelines.distillation import early_stop
+
+    clean = made.teachers.frozen(stage.workspace.clean().id, "dense")
+    sampler, limit = made.episodes.sampler, settings.max_new_tokens
+    return [early_stop.BehaviourBack(settings.stop, made.probe, made.student, sampler, clean, stage, limit)]
+
+
+def _in_words(made: Distillation) -> str:
+    method, teacher = made.method, made.method.teacher
+    source = {"none": "", "base": f" from {made.job.teacher}"}.get(teacher, f" from {teacher}")
+    seen = "" if method.context == "none" else f" seeing {method.context}"
+    counts = {
+        "prompts": len(made.data.prompts),
+        "pairs": len(made.data.pairs),
+        "steps": made.job.settings.steps,
+    }
+    amounts = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    return f"{method.name}: {method.signal}{source}{seen} on {method.states} states; {amounts}"
+
+
+# Without training ------------------------------------------------------------------------------------------
 
 
 def show_prompts(ws: Workspace, job: DistillJob, count: int) -> list[dict[str, str]]:

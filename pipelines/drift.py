@@ -11,6 +11,7 @@ from pipelines.config.jobs import DriftJob
 from pipelines.corpus import documents
 from pipelines.corpus.kept_texts import KEPT_TEXTS
 from pipelines.distillation.prompts import read_prompts
+from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 def drift(ws: Workspace, job: DriftJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """{"states": distances, "floor": the same of a against itself, "kl": ..., "forgetting": ...}"""
+    job = pinned(ws, job)
     return run_stage(
         ws,
         "drift",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +16,13 @@ from pipelines.config.settings import EvalConfig
 from pipelines.distillation.engine_places import Engines, check_place
 from pipelines.distillation.leaks import HUB_IFEVAL, ifeval_path
 from pipelines.runs.cost import Flops
+from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
-    from evals.scores import Asked, Generate, Score
+    from evals.scores import Asked, Generate, Message, Score
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import Sampler
 
@@ -29,6 +32,7 @@ SUITES = task_names.OURS
 def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Scores a checkpoint on every suite of the job; returns {"checkpoint", "scores": {suite: ...}}."""
     check_place("sampler", job.settings.sampler)
+    job = pinned(ws, job)
     return run_stage(
         ws,
         "eval",
@@ -36,7 +40,6 @@ def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str
         config=job.model_dump(),
         parent=parent,
         key=key,
-        label=job.label,
     )
 
 
@@ -57,7 +60,9 @@ def _measure(
     results: dict[str, Any] = {}
     ids: dict[str, int] = {}
     for suite, scorer in scorers.items():
-        for score in scorer(Answers(chat_model, sampler, job, stage, suite)):
+        answers = Answers(chat_model, sampler, job, stage, suite)
+        for scored in scorer(answers):
+            score = answers.with_thinking(scored)
             recorded = ws.tracker.record_score(stage.id, job.checkpoint, score.as_dict() | {"suite": suite})
             stage.say(
                 f"  {job.label:<12} {suite + _kind(score):<12} {score.value:.3f}  "
@@ -155,6 +160,17 @@ def recorded_items(ws: Workspace, score_id: int) -> list[Item]:
     ]
 
 
+def require_same_questions(suite: str, stages: Mapping[str, Sequence[Item]]) -> None:
+    """Refuse to compare answers to different questions, even under the same keys."""
+    first, *others = stages
+    asked = {(item.key, item.prompt) for item in stages[first]}
+    for other in others:
+        if {(item.key, item.prompt) for item in stages[other]} != asked:
+            raise InputError(
+                f"{suite}: {first} and {other} answered different questions: begin a new run to evaluate both"
+            )
+
+
 def score_responses(responses: str, ifeval_file: str | None) -> dict[str, Any]:
     """Recorded answers to IFEval's prompts, scored without a model."""
     path = Path(ifeval_file) if ifeval_file and ifeval_file != HUB_IFEVAL else None
@@ -170,6 +186,8 @@ class Answers:
         self.chat_model, self.settings, self.stage, self.suite = chat_model, job.settings, stage, suite
         self.job, self.sampler = job, sampler
         self.flops = Flops.of(chat_model.model)
+        self.thinking: dict[str, deque[str]] = defaultdict(deque)  # by answer, in the order of the prompts
+        self.unfinished = 0  # answers of the current score that ended inside their thinking
 
     def chats(self, max_new_tokens: int) -> Generate | list[Generate]:
         """Greedy answers; or several sampled ones, a function each."""
@@ -182,12 +200,49 @@ class Answers:
         return self._chat(max_new_tokens, 0.0, 0)
 
     def _chat(self, max_new_tokens: int, temperature: float, seed: int) -> Generate:
-        return lambda chats: self._answer(
-            [self._prompt(chat) for chat in chats], max_new_tokens, temperature, seed
-        )
+        def generate(chats: list[list[Message]]) -> list[str]:
+            prompts = [self._prompt(chat) for chat in chats]
+            written = self._write(prompts, max_new_tokens, temperature, seed)
+            return [self._without_thinking(ids) for ids in written]
+
+        return generate
+
+    def _without_thinking(self, ids: list[int]) -> str:
+        thinking, answer = self.chat_model.encoder.answer(ids)
+        self.thinking[answer].append(thinking)
+        self.unfinished += bool(thinking) and not answer
+        return answer
+
+    def with_thinking(self, score: Score) -> Score:
+        """Add to each item the thinking before its answer, and to the score how its answers were made."""
+        items = tuple(self._item_with_thinking(item) for item in score.items)
+        encoder = self.chat_model.encoder
+        mode = {
+            "thinking": encoder.opens_thinking or any("thinking" in item.detail for item in items),
+            "unfinished_thinking": self.unfinished,
+            "date": encoder.date,
+            "template_args": self.chat_model.template_args,
+        }
+        if self.unfinished:
+            self.stage.say(
+                f"  {self.suite:<12} {self.unfinished} of {score.n} answers ended inside their thinking and "
+                "count as empty: raise the limit of new tokens"
+            )
+        self.thinking.clear()
+        self.unfinished = 0
+        return replace(score, items=items, details={**score.details, "mode": mode})
+
+    def _item_with_thinking(self, item: Item) -> Item:
+        waiting = self.thinking.get(item.response)
+        thinking = waiting.popleft() if waiting else ""
+        return replace(item, detail={**item.detail, "thinking": thinking}) if thinking else item
 
     def continuation(self, max_new_tokens: int) -> Callable[[list[str]], list[str]]:
-        return lambda texts: self._answer([self.chat_model.text_ids(text) for text in texts], max_new_tokens)
+        def generate(texts: list[str]) -> list[str]:
+            written = self._write([self.chat_model.document_start(text) for text in texts], max_new_tokens)
+            return [self.chat_model.text(ids) for ids in written]
+
+        return generate
 
     def calls(self) -> ModelCalls:
         """What lm-eval's tasks ask for: text or chats to go on with, and how likely a continuation is."""
@@ -202,7 +257,11 @@ class Answers:
 
     def _go_on(self, asked: list[Asked], limit: int, temperature: float) -> list[str]:
         limit = min(limit, self.settings.max_new_tokens)
-        return self._answer([self._prompt(one) for one in asked], limit, temperature, self.job.seed)
+        written = self._write([self._prompt(one) for one in asked], limit, temperature, self.job.seed)
+        return [
+            self.chat_model.text(ids) if isinstance(one, str) else self._without_thinking(ids)
+            for one, ids in zip(asked, written, strict=True)
+        ]
 
     def _likelihoods(self, asked: list[tuple[Asked, str]]) -> list[tuple[float, bool]]:
         from recovery.teachers.likelihood import loglikelihoods, split_ids
@@ -216,13 +275,13 @@ class Answers:
         )
 
     def _prompt(self, asked: Asked) -> list[int]:
-        return (
-            self.chat_model.text_ids(asked) if isinstance(asked, str) else self.chat_model.prompt_ids(asked)
-        )
+        if isinstance(asked, str):
+            return self.chat_model.document_start(asked)
+        return self.chat_model.prompt_ids(asked)
 
-    def _answer(
+    def _write(
         self, prompts: list[list[int]], max_new_tokens: int, temperature: float = 0.0, seed: int = 0
-    ) -> list[str]:
+    ) -> list[list[int]]:
         from recovery.sampling.protocol import SamplingParams
 
         params = SamplingParams(max_new_tokens, temperature, seed)
@@ -232,4 +291,4 @@ class Answers:
         read, written = sum(map(len, prompts)), sum(map(len, responses))
         flops = self.flops.forward(read + written, (read + written / 2) / len(prompts))
         self.stage.spend(tokens_sampled=written, flops=flops)
-        return [self.chat_model.text(ids) for ids in responses]
+        return responses

@@ -1,227 +1,222 @@
-"""What was typed, turned into a job: aliases resolved, settings from recover.yaml, options on top."""
+"""Jobs from settings: recover.yaml, then the files beside the documents, then the options that were typed."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from db import queries
-from pipelines.config.jobs import DistillJob, DriftJob, EvalJob, Kind, MergeJob, MidtrainJob, SweepJob
-from pipelines.config.settings import (
-    EvalConfig,
-    LoraConfig,
-    StopConfig,
-    override,
-    parse_pairs,
-    strictly,
-    with_method,
+from pipelines.choose import CHOICES
+from pipelines.config.jobs import (
+    CycleJob,
+    DistillJob,
+    DriftJob,
+    EvalJob,
+    Kind,
+    MergeJob,
+    MidtrainJob,
+    SweepJob,
 )
+from pipelines.config.settings import Config, DistillConfig, EvalConfig, changed
 from pipelines.corpus import documents
-from pipelines.distill import distill
 from pipelines.distillation import engine_places
-from pipelines.distillation.inputs import check_read, is_file
+from pipelines.distillation.inputs import check_read
+from pipelines.distillation.prompts import read_prompts
 from pipelines.evaluate import SUITES
-from pipelines.midtrain import with_augmented, with_mix
-from pipelines.runs.workspace import Workspace, companions, placed
+from pipelines.midtrain import with_augmented
+from pipelines.runs.workspace import Workspace, companions
 from pipelines.sweep import parse_weights
 from recovery.errors import InputError
 from recovery.methods.table import with_dials
+
+if TYPE_CHECKING:
+    from recovery.storage.checkpoints import Checkpoint
+
+Changes = Mapping[str, Any]  # settings by their key in recover.yaml: {"distill.steps": 20}
+BESIDE = {"probes": "eval.probes", "ifeval": "eval.ifeval", "prompts": "distill.prompts"}
+OPTIONS_OF_SOME_METHODS = {
+    "pairs": "distill.pairs",
+    "context": "distill.context",
+    "reward": "distill.reward",
+    "route": "distill.routes",
+}
+NONE: Changes = {}
+
+
+def resolved(ws: Workspace, docs: Path | None, changes: Changes = NONE) -> Config:
+    """recover.yaml, overridden by the files beside the documents, and both by `changes`."""
+    beside = companions(docs) if docs else {}
+    from_files = {BESIDE[name]: path for name, path in beside.items()}
+    return changed(ws.config, {**from_files, **changes})
+
+
+def cycle_job(
+    ws: Workspace,
+    docs: Path,
+    *,
+    student: str = "current",
+    augment: Path | None = None,
+    recover_with: str | None = None,
+    changes: Changes = NONE,
+) -> CycleJob:
+    """A whole cycle, every setting resolved now; what only a later stage needs is checked now as well."""
+    if recover_with and "distill.method" in changes:
+        raise InputError("--method and --recover-with say the same thing: give one of them")
+    chosen_later = recover_with if recover_with in CHOICES else None
+    if recover_with and not chosen_later:
+        changes = {**changes, "distill.method": recover_with}
+    settings = resolved(ws, docs, changes)
+    documents.require(docs)
+    taught = with_augmented(settings.midtrain, augment)
+    settings = settings.model_copy(update={"midtrain": taught})
+    _refuse_early(settings.distill, by_method=chosen_later is None)
+    chosen = ws.checkpoint(student).id
+    return CycleJob(
+        docs=str(docs.absolute()),
+        student=chosen,
+        clean=ws.clean().id,
+        settings=settings,
+        prompts=settings.distill.prompts,
+        suites=SUITES if settings.eval.probes else ("ifeval",),
+        earlier=_earlier_probes(ws, chosen),
+        augment=str(augment.absolute()) if augment else None,
+        seed=settings.seed,
+        recover_with=chosen_later,
+    )
+
+
+def _refuse_early(settings: DistillConfig, *, by_method: bool) -> None:
+    """Refuse now what the distillation would refuse after the midtraining."""
+    method = with_dials(settings.method, settings.dials)
+    if by_method:
+        engine_places.check(settings, method)
+    if not settings.prompts.startswith("hub:"):
+        read_prompts(settings.prompts)
+
+
+def _earlier_probes(ws: Workspace, student: str) -> dict[int, str]:
+    """The probes of the cycles that the student has been through, by cycle number."""
+    past = {row["id"] for row in ws.lineage(student)}
+    cycles = [row for row in queries.cycles(ws.tracker.db) if row["checkpoints"]["recovered"] in past]
+    jobs = {row["cycle"]: queries.run(ws.tracker.db, row["run"])["config"] for row in cycles}
+    probes = {number: job["settings"]["eval"]["probes"] for number, job in jobs.items()}
+    return {number: path for number, path in probes.items() if path and Path(path).is_file()}
 
 
 def midtrain_job(
     ws: Workspace,
     docs: Path,
-    student: str,
+    student: str = "current",
     *,
-    steps: int | None = None,
-    epochs: float | None = None,
-    learning_rate: float | None = None,
-    mix: str | None = None,
-    lora: int | None = None,
-    freeze_embeddings: bool | None = None,
-    prompts: str | None = None,
-    strict: bool = False,
     augment: Path | None = None,
-    seed: int | None = None,
+    changes: Changes = NONE,
 ) -> MidtrainJob:
-    settings = ws.config.midtrain
+    settings = resolved(ws, docs, changes)
     documents.require(docs)
-    if steps is not None or epochs is not None:
-        neither = settings.model_copy(update={"steps": None, "epochs": None})
-        settings = override(neither, {"steps": steps, "epochs": epochs})
-    settings = with_augmented(with_mix(settings, mix), augment)
-    settings = override(settings, {"freeze_embeddings": freeze_embeddings})
-    settings = _trained(strictly(settings, strict), learning_rate, lora)
+    chosen = ws.checkpoint(student)
+    _require_rank(chosen, changes, "midtrain.lora")
     return MidtrainJob(
         docs=str(docs.absolute()),
-        student=ws.checkpoint(student).id,
-        settings=settings,
-        evaluation=_evaluation(ws, companions(docs), None, None),
+        student=chosen.id,
+        settings=with_augmented(settings.midtrain, augment),
+        evaluation=settings.eval,
         augment=str(augment.absolute()) if augment else None,
-        prompts=placed(prompts or companions(docs).get("prompts") or ws.config.distill.prompts),
-        seed=ws.config.seed if seed is None else seed,
+        prompts=settings.distill.prompts,
+        seed=settings.seed,
     )
+
+
+def _require_rank(student: Checkpoint, changes: Changes, key: str) -> None:
+    """Refuse a rank that was typed and is not that of the student's adapter."""
+    if key in changes:
+        from recovery.models.adapters import require_rank
+
+        lora = changes[key] or {"rank": 0}
+        require_rank(student.path, lora["rank"])
 
 
 def distill_job(
     ws: Workspace,
-    teacher: str,
-    student: str | None,
+    teacher: str = "base",
+    student: str | None = None,
     *,
-    method: str | None = None,
-    dials: tuple[str, ...] = (),
-    prompts: str | None = None,
-    pairs: str | None = None,
-    context: str | None = None,
-    reward: str | None = None,
-    routes: tuple[str, ...] = (),
-    steps: int | None = None,
-    learning_rate: float | None = None,
-    lora: int | None = None,
-    stop_when_recovered: bool = False,
-    overlap: str | None = None,
-    tripwire: float | None = None,
     docs: Path | None = None,
-    seed: int | None = None,
-    sampler: str | None = None,
-    teacher_engine: str | None = None,
-    merge: float | None = None,
-    rehearsal: float | None = None,
-    ahead: int | None = None,
+    changes: Changes = NONE,
 ) -> DistillJob:
-    chosen_method = with_method(ws.config.distill, method, parse_pairs(",".join(dials)))
-    by_name = {**ws.config.distill.routes, **parse_pairs(",".join(routes))}
-    if context is not None and is_file(context):
-        context = str(Path(context).absolute())
-    settings = override(
-        chosen_method,
-        {
-            "steps": steps,
-            "pairs": placed(pairs),
-            "context": context,
-            "reward": reward,
-            "sampler": sampler,
-            "teacher_engine": teacher_engine,
-            "ahead": ahead,
-            "routes": {name: ws.checkpoint(place).id for name, place in by_name.items()},
-            "overlap": overlap,
-            "merge": merge,
-            "rehearsal": rehearsal,
-            "tripwire_share": tripwire,
-        },
-    )
-    if stop_when_recovered and settings.stop is None:
-        settings = settings.model_copy(update={"stop": StopConfig()})
-    row = with_dials(settings.method, settings.dials)
-    engine_places.check(settings, row)
-    check_read(row, pairs=pairs, context=context, reward=reward, route=routes)
-    settings = _trained(settings, learning_rate, lora)
-    chosen = ws.checkpoint(student or newest_midtrained(ws)).id
-    beside = docs_companions(ws, chosen)
+    """Without a student, the newest midtrained checkpoint."""
+    checkpoint = ws.checkpoint(student or newest_midtrained(ws))
+    _require_rank(checkpoint, changes, "distill.lora")
+    chosen = checkpoint.id
+    settings = resolved(ws, taught_folder(ws, chosen), changes)
+    routes = {name: ws.checkpoint(place).id for name, place in settings.distill.routes.items()}
+    distill = settings.distill.model_copy(update={"routes": routes})
+    method = with_dials(distill.method, distill.dials)
+    engine_places.check(distill, method)
+    typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
+    check_read(method, **typed)
     return DistillJob(
         student=chosen,
         teacher=ws.checkpoint(teacher).id,
-        settings=settings,
-        prompts=placed(prompts or beside.get("prompts") or settings.prompts),
-        evaluation=_evaluation(ws, beside, None, None),
+        settings=distill,
+        prompts=distill.prompts,
+        evaluation=settings.eval,
         docs=placed_docs(docs),
-        seed=ws.config.seed if seed is None else seed,
+        seed=settings.seed,
     )
-
-
-def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> dict[str, Any]:
-    """A distillation outside of a cycle: no verdict is waited for, its model becomes `current` at once."""
-    found = distill(ws, job, key=key)
-    ws.tracker.set_alias("current", found["checkpoint"])
-    return found
 
 
 def eval_job(
     ws: Workspace,
-    checkpoint: str | None,
-    suites: str | None,
-    ifeval: str | None,
-    probes: str | None,
+    checkpoint: str | None = None,
+    suites: str | None = None,
     *,
-    tasks: str | None = None,
-    chat: bool = False,
-    samples: int | None = None,
     output: str | None = None,
-    sampler: str | None = None,
+    changes: Changes = NONE,
 ) -> EvalJob:
-    """Without suites: all that can be asked with the files at hand."""
+    """Without suites: all for which there are questions."""
     chosen = ws.checkpoint(checkpoint or "current").id
-    settings = override(
-        _evaluation(ws, docs_companions(ws, chosen), ifeval, probes),
-        {
-            "tasks": str(Path(tasks).absolute()) if tasks else None,
-            "tasks_in_chat": chat or None,
-            "samples": samples,
-            "sampler": sampler,
-        },
-    )
-    given = [name for name, value in (("ifeval", ifeval), ("probes", probes)) if value]
-    names = suites.split(",") if suites else _askable(settings, given)
+    settings = resolved(ws, taught_folder(ws, chosen), changes)
+    names = suites.split(",") if suites else _answerable(settings.eval, changes)
     return EvalJob(
         checkpoint=chosen,
         suites=tuple(name.strip() for name in names),
-        settings=settings,
+        settings=settings.eval,
         output=str(Path(output).absolute()) if output else None,
-        seed=ws.config.seed,
+        seed=settings.seed,
     )
+
+
+def _answerable(settings: EvalConfig, changes: Changes) -> list[str]:
+    """The suites of the files that were named as options; of none, all for which there are questions."""
+    named = [name for name in ("ifeval", "probes") if f"eval.{name}" in changes]
+    files = named or [name for name in ("ifeval", "probes") if getattr(settings, name)]
+    return [suite for suite in SUITES if ("ifeval" if suite == "ifeval" else "probes") in files]
 
 
 def drift_job(
-    ws: Workspace, a: str, b: str, *, prompts: str | None, count: int, max_new_tokens: int, seed: int | None
+    ws: Workspace, a: str, b: str, *, count: int, max_new_tokens: int, changes: Changes = NONE
 ) -> DriftJob:
-    source = prompts or docs_companions(ws, ws.checkpoint(b).id).get("prompts") or ws.config.distill.prompts
+    first, second = ws.checkpoint(a).id, ws.checkpoint(b).id
+    settings = resolved(ws, taught_folder(ws, second), changes)
     return DriftJob(
-        a=ws.checkpoint(a).id,
-        b=ws.checkpoint(b).id,
-        prompts=placed(source),
+        a=first,
+        b=second,
+        prompts=settings.distill.prompts,
         count=count,
         max_new_tokens=max_new_tokens,
-        seed=ws.config.seed if seed is None else seed,
+        seed=settings.seed,
     )
-
-
-def _askable(settings: EvalConfig, given: list[str]) -> list[str]:
-    """Files named on the command line say what is wanted; else everything that the settings allow."""
-    asked = given or [name for name in ("ifeval", "probes") if getattr(settings, name)]
-    return [suite for suite in SUITES if ("ifeval" if suite == "ifeval" else "probes") in asked]
-
-
-def _evaluation(ws: Workspace, beside: dict[str, str], ifeval: str | None, probes: str | None) -> EvalConfig:
-    """What was typed, else a file beside the documents that the checkpoint was taught, else recover.yaml."""
-    found: EvalConfig = override(
-        ws.config.eval,
-        {"ifeval": placed(ifeval or beside.get("ifeval")), "probes": placed(probes or beside.get("probes"))},
-    )
-    return found
-
-
-def _trained(settings: Any, learning_rate: float | None, lora: int | None) -> Any:
-    if learning_rate is not None:
-        optimizer = override(settings.optimizer, {"learning_rate": learning_rate})
-        settings = settings.model_copy(update={"optimizer": optimizer})
-    if lora is not None:
-        settings = settings.model_copy(update={"lora": LoraConfig(rank=lora) if lora else None})
-    return settings
 
 
 def merge_job(
     ws: Workspace,
     weight: float,
-    other: str,
-    student: str | None,
-    kind: Kind,
-    origin: str | None,
-    **sweep: str | None,
+    other: str = "base",
+    student: str | None = None,
+    kind: Kind = "linear",
+    origin: str | None = None,
 ) -> MergeJob:
-    for name, value in sweep.items():
-        if value is not None:
-            option = "suite" if name == "suites" else name
-            raise InputError(f"--{option} has no effect with --weight: it belongs to --sweep")
     return MergeJob(
         student=ws.checkpoint(student or newest_midtrained(ws)).id,
         other=ws.checkpoint(other).id,
@@ -232,21 +227,15 @@ def merge_job(
 
 
 def sweep_job(
-    ws: Workspace,
-    weights: str,
-    other: str,
-    student: str | None,
-    kind: Kind,
-    origin: str | None,
-    **asked: str | None,
+    ws: Workspace, weights: str, merged: MergeJob, suites: str | None = None, changes: Changes = NONE
 ) -> SweepJob:
-    merged = merge_job(ws, 0.0, other, student, kind, origin)
-    measured = eval_job(ws, merged.student, asked["suites"], asked["ifeval"], asked["probes"])
+    """The same merge in each of these shares, and how to measure what comes out."""
+    measured = eval_job(ws, merged.student, suites, changes=changes)
     return SweepJob(
         student=merged.student,
         other=merged.other,
         weights=parse_weights(weights),
-        kind=kind,
+        kind=merged.kind,
         origin=merged.origin,
         suites=measured.suites,
         settings=measured.settings,
@@ -268,7 +257,7 @@ def newest_midtrained(ws: Workspace) -> str:
     raise InputError("nothing was midtrained yet: run `recover midtrain --docs DIR` first, or give --student")
 
 
-def docs_companions(ws: Workspace, checkpoint: str) -> dict[str, str]:
-    """Files beside the documents that a checkpoint was last taught."""
+def taught_folder(ws: Workspace, checkpoint: str) -> Path | None:
+    """The folder of documents that a checkpoint was last taught; None for the clean model."""
     runs = ws.midtraining_runs(checkpoint)
-    return companions(Path(runs[-1]["config"]["docs"])) if runs else {}
+    return Path(runs[-1]["config"]["docs"]) if runs else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.config.jobs import MidtrainJob
-from pipelines.config.settings import MidtrainConfig, override, parse_pairs
+from pipelines.config.settings import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
 from pipelines.corpus.entities import MOST_CHARACTERS
@@ -18,6 +18,7 @@ from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge import embedding_shift, replay
 from pipelines.knowledge.forecast import forecast
 from pipelines.runs import training_run
+from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import reading_progress
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Trains the student on the documents; returns {"checkpoint": id, ...}."""
+    job = pinned(ws, job)
     return run_stage(
         ws,
         "midtrain",
@@ -41,7 +43,6 @@ def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key:
         parent=parent,
         key=key,
         seed=job.seed,
-        label="midtrain",
     )
 
 
@@ -73,8 +74,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         say=stage.say,
     )
     before = embedding_shift.copy_of(chat_model) if stage.first else None
-    report = training_run.run_training(
-        stage,
+    training = training_run.Training(
         chat_model,
         batches,
         get("sft"),
@@ -83,6 +83,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         seed=job.seed,
         checks=checks,
     )
+    report = training_run.run_training(stage, training)
     if not stage.first:
         return {}
     moved = {} if before is None else embedding_shift.moved(before, chat_model, sources.values())
@@ -134,7 +135,8 @@ def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatMode
         tokenised(stage.directory, chat_model, f"earlier-{number}", [run], key=job.student)
         for number, run in enumerate(runs)
     ]
-    return replay.reservoir(cycles, job.settings.replay_tokens, job.seed)
+    kept = replay.reservoir(cycles, job.settings.replay_tokens, job.seed)
+    return Tokens.of(kept, chat_model.opening_ids)
 
 
 def _new_texts(stage: Stage) -> list[str]:
@@ -150,12 +152,6 @@ def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
 def _chat(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:
     turns = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["response"]}]
     return chat_model.dialogue_ids(turns)
-
-
-def with_mix(settings: MidtrainConfig, mix: str | None) -> MidtrainConfig:
-    """The mix typed on the command line, such as new=0.6,earlier=0.3,chat=0.1."""
-    found: MidtrainConfig = override(settings, {"mix": parse_pairs(mix) if mix else None})
-    return found
 
 
 def with_augmented(settings: MidtrainConfig, augment: Path | None) -> MidtrainConfig:

@@ -18,9 +18,9 @@ from pipelines.config.jobs import (
 )
 from pipelines.cycle import cycle
 from pipelines.demo import demo
+from pipelines.distill import distill_alone
 from pipelines.drift import drift
 from pipelines.evaluate import evaluate
-from pipelines.job_from_options import distill_alone
 from pipelines.merge import merge
 from pipelines.midtrain import midtrain
 from pipelines.runs.workspace import Workspace

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,8 @@ from evals import knowledge
 from evals.knowledge import CLOZE, Probe
 from pipelines.config.jobs import EvalJob
 from pipelines.evaluate import evaluate
-from pipelines.job_from_options import docs_companions
-from pipelines.runs.workspace import Workspace, placed
+from pipelines.job_from_options import resolved, taught_folder
+from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from recovery.storage.checkpoints import Checkpoint
 
 MOST_CANDIDATES = 32
+Questions = Mapping[str, str]  # id -> prompt
 
 
 @dataclass(frozen=True)
@@ -38,17 +39,20 @@ class Verdict:
     back: bool | None  # answered by the model recovered from this one; None where there is none
 
 
-def lost(ws: Workspace, reference: str, suite: str, probes_file: str | None = None) -> dict[str, Any]:
+def lost(
+    ws: Workspace, reference: str, suite: str, changes: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Every failed question of a suite, sorted into what is out of reach and what is gone."""
     checkpoint = ws.checkpoint(reference)
-    path = placed(probes_file) or docs_companions(ws, checkpoint.id).get("probes") or ws.config.eval.probes
+    path = resolved(ws, taught_folder(ws, checkpoint.id), changes or {}).eval.probes
     if path is None:
         raise InputError(f"no probes lie beside the documents of {reference}: give --probes FILE")
     probes = knowledge.load_probes(path, suite)
-    passed = _answered(ws, checkpoint.id, suite, path)
+    questions = {probe.id: probe.prompt for probe in probes if probe.counts}
+    passed = _answered(ws, checkpoint.id, suite, path, questions)
     asked = [probe for probe in probes if probe.counts and probe.id in passed]
     failed = [probe for probe in asked if not passed[probe.id]]
-    recovered = _recovered(ws, checkpoint, suite)
+    recovered = _recovered(ws, checkpoint, suite, questions)
     found = [
         Verdict(probe, rank == 0, chance, recovered.get(probe.id) if recovered else None)
         for probe, (rank, chance) in zip(failed, _ranks(ws.load(checkpoint), failed, probes), strict=True)
@@ -56,31 +60,30 @@ def lost(ws: Workspace, reference: str, suite: str, probes_file: str | None = No
     return _told(checkpoint.id, suite, asked, found)
 
 
-def _answered(ws: Workspace, checkpoint: str, suite: str, path: str) -> dict[str, bool]:
-    """What the checkpoint answers, as recorded; asked now where it never was."""
-    found = _recorded(ws, checkpoint, suite)
-    ids = {probe.id for probe in knowledge.load_probes(path, suite) if probe.counts}
-    if found.keys() >= ids:
+def _answered(ws: Workspace, checkpoint: str, suite: str, path: str, questions: Questions) -> dict[str, bool]:
+    """Which questions the checkpoint answers: as recorded, else evaluated now."""
+    found = _recorded(ws, checkpoint, suite, questions)
+    if found.keys() >= questions.keys():
         return found
     settings = ws.config.eval.model_copy(update={"probes": path})
     evaluate(ws, EvalJob(checkpoint=checkpoint, suites=(suite,), settings=settings), key=ws.new_key())
-    return _recorded(ws, checkpoint, suite)
+    return _recorded(ws, checkpoint, suite, questions)
 
 
-def _recorded(ws: Workspace, checkpoint: str, suite: str) -> dict[str, bool]:
-    """The newest headline score's items."""
+def _recorded(ws: Workspace, checkpoint: str, suite: str, questions: Questions) -> dict[str, bool]:
+    """The newest headline score's items, of these very questions only."""
     db = ws.tracker.db
     rows = [row for row in queries.scores(db, checkpoint_id=checkpoint) if row["suite"] == suite]
     newest = next((row for row in rows if row["metric"] == "lenient"), None)
     items = queries.items(db, newest["id"], limit=2**31) if newest else []
-    return {row["key"]: bool(row["passed"]) for row in items}
+    return {row["key"]: bool(row["passed"]) for row in items if questions.get(row["key"]) == row["prompt"]}
 
 
-def _recovered(ws: Workspace, checkpoint: Checkpoint, suite: str) -> dict[str, bool]:
-    """The same of a model that was recovered from this one, if there is one that was asked."""
+def _recovered(ws: Workspace, checkpoint: Checkpoint, suite: str, questions: Questions) -> dict[str, bool]:
+    """The same of a model that was recovered from this one, if one was evaluated."""
     for row in queries.checkpoints(ws.tracker.db, limit=2**31 - 1):
         child = row["parent_id"] == checkpoint.id and row["config"].get("stage") == "distill"
-        if child and (found := _recorded(ws, row["id"], suite)):
+        if child and (found := _recorded(ws, row["id"], suite, questions)):
             return found
     return {}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pipelines.cli import setting_options
 from pipelines.cli.options import Session, several, shared, table
 
 STAGES = ("clean", "midtrained", "recovered")
@@ -40,39 +41,35 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @click.command("cycle")
 @click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
 @click.option("--student", default="current", show_default=True, help="the model to teach")
-@click.option("--method", help="recover with this row of `recover methods` (default: recover.yaml)")
+@setting_options.method
 @click.option(
     "--recover-with",
     metavar="auto|merge|METHOD",
     help="auto: the cheapest that passes on half of the evaluation; the other half decides",
 )
-@click.option("--prompts", help="recovery prompts: FILE or hub:NAME:SPLIT:FIELD")
-@click.option("--probes", help="FILE of knowledge and retention probes")
-@click.option("--ifeval", help="FILE in IFEval's format (default: recover.yaml)")
-@click.option("--strict", is_flag=True, help="stop at the first file that cannot be read")
-@click.option("--mix", help="shares of the midtraining's tokens, as in new=0.6,earlier=0.3,chat=0.1")
-@click.option(
-    "--freeze-embeddings/--train-embeddings",
-    default=None,
-    help="whether midtraining leaves embeddings and head as they are (default: recover.yaml)",
-)
+@setting_options.prompts
+@setting_options.probes
+@setting_options.ifeval
+@setting_options.strict
+@setting_options.mix
+@setting_options.freeze_embeddings
 @click.option("--augment", type=click.Path(path_type=Path), help="folder written by `recover augment`")
-@click.option(
-    "--overlap", type=click.Choice(["drop", "weight", "keep"]), help="prompts about what was just taught"
-)
-@click.option("--merge", type=float, metavar="SHARE", help="of the teacher's weights, mixed in at the start")
-@click.option("--rehearsal", type=float, metavar="SHARE", help="of the tokens: taught documents read again")
-@click.option("--seed", type=int, help="default: recover.yaml")
+@setting_options.overlap
+@setting_options.merge
+@setting_options.rehearsal
+@setting_options.seed
 @several
 @shared
 @click.pass_obj
 def cycle_command(session: Session, docs: Path, **options: Any) -> None:
     """Midtrain, evaluate, recover, evaluate, decide; resumable stage by stage."""
     from db import queries
-    from pipelines.cycle import cycle, prepare
+    from pipelines.cycle import cycle
+    from pipelines.job_from_options import cycle_job
 
     with session.workspace() as ws:
-        done = cycle(ws, prepare(ws, docs, **options), key=ws.new_key())
+        job = cycle_job(ws, docs, **options, changes=session.changes)
+        done = cycle(ws, job, key=ws.new_key())
         row = queries.cycle(ws.tracker.db, done["cycle"])
         session.show(row, lambda: cycle_text(row))
         require_accepted([done])

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pipelines.cli import setting_options
 from pipelines.cli.options import Session, shared, table
 
 DOCS = click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
@@ -70,15 +71,15 @@ def probes_command(session: Session, docs: Path, out: Path, **options: Any) -> N
 @click.command("lost")
 @click.argument("checkpoint", default="current")
 @click.option("--suite", default="knowledge", show_default=True, help="knowledge or retention")
-@click.option("--probes", help="FILE of probes (default: those beside the documents)")
+@setting_options.probes
 @shared
 @click.pass_obj
-def lost_command(session: Session, checkpoint: str, suite: str, probes: str | None) -> None:
+def lost_command(session: Session, checkpoint: str, suite: str) -> None:
     """Of what a checkpoint fails to answer: what is out of reach, and what is gone."""
     from pipelines.unreachable_facts import lost
 
     with session.workspace() as ws:
-        found = lost(ws, checkpoint, suite, probes)
+        found = lost(ws, checkpoint, suite, session.changes)
         session.show(found, lambda: _lost_text(found))
 
 

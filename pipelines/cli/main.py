@@ -43,6 +43,7 @@ COMMANDS = {
     "report": "look",
     "query": "look",
     "methods": "look",
+    "prompts": "prompts",
     "dashboard": "look",
 }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pipelines.cli import setting_options
 from pipelines.cli.options import Session, shared, table
 
 
@@ -17,31 +18,33 @@ from pipelines.cli.options import Session, shared, table
     help="ifeval, knowledge, retention, or any task of lm-eval "
     "(truthfulqa_mc2, mmlu, gsm8k, ...); several with commas",
 )
-@click.option("--ifeval", help="FILE in IFEval's format (default: recover.yaml)")
-@click.option("--probes", help="FILE of knowledge and retention probes")
-@click.option("--tasks", metavar="DIR", help="local tasks: lm-eval's YAML files, or rows as TASK.jsonl")
-@click.option("--chat", is_flag=True, help="ask lm-eval tasks in the chat template, not as plain text")
-@click.option("--samples", type=click.IntRange(1), help="answers to each prompt; several are sampled")
+@setting_options.ifeval
+@setting_options.probes
+@setting_options.tasks
+@setting_options.chat
+@setting_options.samples
 @click.option("--output", metavar="DIR", help="also write lm-eval's own JSON and samples there")
-@click.option("--sampler", metavar="WHERE", help="who answers: inprocess, vllm, server, or servers' URLs")
+@setting_options.answering
 @click.option("--responses", help="score this FILE of {prompt, response} lines instead of a model")
 @shared
 @click.pass_obj
-def eval_command(session: Session, checkpoint: str | None, suites: str | None, **options: Any) -> None:
+def eval_command(
+    session: Session, checkpoint: str | None, suites: str | None, output: str | None, responses: str | None
+) -> None:
     """Score a checkpoint (default: current), or a file of recorded responses."""
-    if options["responses"]:
+    changes = session.changes
+    if responses:
         from pipelines.evaluate import score_responses
 
-        scores = score_responses(options["responses"], options["ifeval"])
+        scores = score_responses(responses, changes.get("eval.ifeval"))
         session.show({"scores": scores}, lambda: score_table(scores))
         return
     with session.workspace() as ws:
-        require_suites(suites, options["tasks"] or ws.config.eval.tasks)
+        require_suites(suites, changes.get("eval.tasks") or ws.config.eval.tasks)
         from pipelines.evaluate import evaluate
         from pipelines.job_from_options import eval_job
 
-        options.pop("responses")
-        job = eval_job(ws, checkpoint, suites, options.pop("ifeval"), options.pop("probes"), **options)
+        job = eval_job(ws, checkpoint, suites, output=output, changes=changes)
         found = evaluate(ws, job, key=ws.new_key())
         session.show(found, lambda: score_table(found["scores"]))
 
@@ -115,19 +118,20 @@ def _short(text: str) -> str:
 @click.command("drift")
 @click.argument("a")
 @click.argument("b")
-@click.option("--prompts", help="FILE, hub:NAME:SPLIT:FIELD, or microworld (default: recover.yaml)")
+@setting_options.prompts
 @click.option("--count", default=64, show_default=True, type=click.IntRange(2), help="so many prompts")
 @click.option(
     "--max-new-tokens", default=96, show_default=True, type=click.IntRange(1), help="longest answer"
 )
-@click.option("--seed", type=int, help="default: recover.yaml")
+@setting_options.seed
 @shared
 @click.pass_obj
-def drift_command(session: Session, a: str, b: str, **options: Any) -> None:
+def drift_command(session: Session, a: str, b: str, count: int, max_new_tokens: int) -> None:
     """How far B has moved from A: forgetting, the states it visits, divergence on old and new inputs."""
     from pipelines.drift import drift, drift_text
     from pipelines.job_from_options import drift_job
 
     with session.workspace() as ws:
-        found = drift(ws, drift_job(ws, a, b, **options), key=ws.new_key())
+        job = drift_job(ws, a, b, count=count, max_new_tokens=max_new_tokens, changes=session.changes)
+        found = drift(ws, job, key=ws.new_key())
         session.show(found, lambda: drift_text(found))

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +29,7 @@ class Session:
     json: bool = False
     quiet: bool = False
     debug: bool = False
+    changes: dict[str, Any] = field(default_factory=dict)  # recover.yaml keys that options override
 
     def workspace(self, *, create: bool = False) -> Workspace:
         """The home; only a command that sets one up makes it, so that a mistyped one is not looked into."""

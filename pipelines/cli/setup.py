@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from pipelines.cli import setting_options
 from pipelines.cli.options import DEFAULT_HOME, Session, shared, table
 
 
@@ -44,21 +45,21 @@ def doctor_command(session: Session) -> None:
 @click.command("preflight")
 @click.option("--student", default="current", show_default=True, help="the model that will be trained")
 @click.option("--teacher", default="base", show_default=True, help="the model that will correct it")
-@click.option("--prompts", help="default: recover.yaml")
-@click.option("--sampler", metavar="WHERE", help="who writes: inprocess, vllm, server, or servers' URLs")
+@setting_options.prompts
+@setting_options.sampler
 @shared
 @click.pass_obj
-def preflight_command(
-    session: Session, student: str, teacher: str, prompts: str | None, sampler: str | None
-) -> None:
+def preflight_command(session: Session, student: str, teacher: str) -> None:
     """Is this pair of models ready? Exit code 3 when it is not."""
+    from pipelines.config.settings import changed
     from pipelines.distill import preflight_report
     from pipelines.distillation.prompts import read_prompts
     from recovery.errors import GateError
 
     with session.workspace() as ws:
-        asked = read_prompts(prompts or ws.config.distill.prompts, ws.config.seed)
-        checks = preflight_report(ws, student, teacher, asked, sampler or ws.config.distill.sampler)
+        settings = changed(ws.config, session.changes)
+        prompts = read_prompts(settings.distill.prompts, settings.seed)
+        checks = preflight_report(ws, student, teacher, prompts, settings.distill.sampler)
         rows = [asdict(check) for check in checks]
         session.show(rows, lambda: report(rows))
         failed = [row for row in rows if not row["ok"]]

@@ -1,4 +1,4 @@
-"""What each stage is asked to do: recorded with its run, and enough to do it again."""
+"""The job of each stage: recorded with its run, and enough to do it again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,16 @@ from pipelines.config.settings import Config, DistillConfig, EvalConfig, Midtrai
 Kind = Literal["linear", "slerp", "residual", "embeddings"]  # of merging
 
 
+class Job(Section):
+    """What a run was asked to do: recorded with it, and enough to do it again."""
+
+    inputs: dict[str, str] = Field(default_factory=dict)  # SHA-256 of each source when the run began
+
+    def sources(self) -> dict[str, str]:
+        """Files and folders that the run reads, by what they are."""
+        return {}
+
+
 class DemoJob(Section):
     """How much of the story to tell."""
 
@@ -19,7 +29,7 @@ class DemoJob(Section):
     minutes_budget: float | None = None
 
 
-class CycleJob(Section):
+class CycleJob(Job):
     """One turn of the story, with every setting resolved when it began."""
 
     docs: str
@@ -33,8 +43,15 @@ class CycleJob(Section):
     augment: str | None = None  # the documents retold
     seed: int = 0
 
+    def sources(self) -> dict[str, str]:
+        return {
+            **_named(documents=self.docs, prompts=self.prompts, augmented=self.augment),
+            **_distillation(self.settings.distill),
+            **_evaluation(self.settings.eval, self.earlier),
+        }
 
-class MidtrainJob(Section):
+
+class MidtrainJob(Job):
     """What a midtraining run was asked to do: enough to do it again."""
 
     docs: str
@@ -45,8 +62,11 @@ class MidtrainJob(Section):
     augment: str | None = None  # folder of augmented.jsonl
     seed: int = 0
 
+    def sources(self) -> dict[str, str]:
+        return _named(documents=self.docs, prompts=self.prompts, augmented=self.augment)
 
-class DistillJob(Section):
+
+class DistillJob(Job):
     """What a distillation was asked to do: enough to do it again."""
 
     student: str
@@ -57,8 +77,11 @@ class DistillJob(Section):
     docs: str | None = None  # what the student was taught; default: what its midtraining read
     seed: int = 0
 
+    def sources(self) -> dict[str, str]:
+        return _named(documents=self.docs, prompts=self.prompts) | _distillation(self.settings)
 
-class ChooseJob(Section):
+
+class ChooseJob(Job):
     """What may be tried on which checkpoint, and where the standards are recorded."""
 
     how: str  # auto or merge
@@ -69,6 +92,10 @@ class ChooseJob(Section):
     suites: tuple[str, ...]
     scores: dict[str, dict[str, int]]  # stage -> suite -> recorded score, of the clean and midtrained model
     seed: int = 0
+
+    def sources(self) -> dict[str, str]:
+        files = _named(prompts=self.prompts) | _distillation(self.settings.distill)
+        return files | _evaluation(self.settings.eval, {})
 
 
 class MergeJob(Section):
@@ -93,7 +120,7 @@ class SweepJob(Section):
     settings: EvalConfig
 
 
-class EvalJob(Section):
+class EvalJob(Job):
     """Which checkpoint to ask what."""
 
     checkpoint: str
@@ -104,8 +131,11 @@ class EvalJob(Section):
     seed: int = 0  # of sampled answers
     label: str = "eval"
 
+    def sources(self) -> dict[str, str]:
+        return _evaluation(self.settings, self.earlier)
 
-class DriftJob(Section):
+
+class DriftJob(Job):
     """Which two checkpoints to set side by side, and on what."""
 
     a: str  # the standard, mostly the clean one
@@ -114,3 +144,20 @@ class DriftJob(Section):
     count: int = Field(default=64, ge=2)  # prompts, and documents
     max_new_tokens: int = Field(default=96, ge=1)
     seed: int = 0
+
+    def sources(self) -> dict[str, str]:
+        return _named(prompts=self.prompts)
+
+
+def _distillation(settings: DistillConfig) -> dict[str, str]:
+    probe = settings.stop.probe if settings.stop else None
+    return _named(pairs=settings.pairs, context=settings.context) | _named(**{"early-stop probe": probe})
+
+
+def _evaluation(settings: EvalConfig, earlier: dict[int, str]) -> dict[str, str]:
+    files = {"IFEval prompts": settings.ifeval, "probes": settings.probes, "tasks": settings.tasks}
+    return _named(**files, **{f"probes of cycle {cycle}": path for cycle, path in earlier.items()})
+
+
+def _named(**sources: str | None) -> dict[str, str]:
+    return {name: source for name, source in sources.items() if source}

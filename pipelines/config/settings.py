@@ -1,10 +1,11 @@
 """recover.yaml: every setting of a run, typed, documented and checked where it is declared. No torch here.
 
-The shipped presets (pipelines/presets/*.yaml) are complete files that a user can read and copy.
+The shipped presets (pipelines/config/presets/*.yaml) are complete files that a user can read and copy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +18,7 @@ from recovery.errors import InputError
 
 CONFIG_NAME = "recover.yaml"
 OF_ANY_METHOD = ("minibatches", "epochs")  # dials that say how often answers are used
+EXCLUSIVE = ({"midtrain.steps", "midtrain.epochs"},)  # settings of which one at most is given
 
 
 class Section(BaseModel):
@@ -73,7 +75,7 @@ class OptimizerConfig(Section):
     """AdamW and its schedule."""
 
     learning_rate: float = Field(gt=0, description="at its highest, after the warm-up")
-    warmup_steps: int = Field(default=10, ge=0, description="steps of linear rise from zero")
+    warmup_steps: int = Field(default=10, ge=0, description="steps of linear rise, at most a tenth of all")
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="after the warm-up"
     )
@@ -372,19 +374,40 @@ def override(section: Section, changes: dict[str, Any]) -> Any:
         raise InputError(_first(error)) from error
 
 
-def with_method(settings: DistillConfig, method: str | None, dials: dict[str, Any] | None = None) -> Any:
-    """Another method than the file's leaves behind the dials that make that one what it is; what is typed is
-    added."""
-    kept = settings.dials
-    if method is not None and method != settings.method:
-        kept = {name: kept[name] for name in OF_ANY_METHOD if name in kept}
-    return override(settings, {"method": method, "dials": {**kept, **(dials or {})}})
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The settings with some replaced, each named as in recover.yaml: {"distill.optimizer.learning_rate": 1}.
+
+    A mapping (dials, routes, a section) extends the one that is there; any other value replaces it.
+    """
+    data = config.model_dump()
+    _forget_superseded(data, changes)
+    for key, value in changes.items():
+        _put(data, key, value)
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        raise InputError(_first(error)) from error
 
 
-def strictly(settings: MidtrainConfig, strict: bool) -> MidtrainConfig:
-    """The settings, with a file that is skipped as an error if that was asked for."""
-    reading = override(settings.reading, {"strict": strict or None})
-    return settings.model_copy(update={"reading": reading})
+def _forget_superseded(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Drop what a change makes void: the other way to give a length, and the dials of another method."""
+    for group in EXCLUSIVE:
+        if group & changes.keys():
+            for key in group:
+                _put(data, key, None)
+    distill = data["distill"]
+    if changes.get("distill.method", distill["method"]) != distill["method"]:
+        distill["dials"] = {name: dial for name, dial in distill["dials"].items() if name in OF_ANY_METHOD}
+
+
+def _put(data: dict[str, Any], key: str, value: Any) -> None:
+    *path, name = key.split(".")
+    for part in path:
+        data = data[part]
+    before = data.get(name)
+    if isinstance(before, dict) and isinstance(value, dict):
+        value = {**before, **value}
+    data[name] = value
 
 
 def parse_pairs(text: str) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""The texts that a midtraining run read, kept for replay, rehearsal and the guard."""
+"""Keep the texts of a midtraining run for replay, rehearsal and the guard."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,30 +17,35 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 KEPT_TEXTS = "documents.jsonl"
-TOKENS = "tokens"  # the same as ids, while the run lasts
+TOKENS = "tokens"  # folder of the same texts as token ids; removed when the run ends
 
 
 def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> list[str]:
-    """The texts of every midtraining in a student's past; of more than can be looked at, an even part."""
+    """Return the texts of all midtraining runs in a student's lineage, thinned to `most` characters."""
     runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(student)]
     return read_evenly([run / KEPT_TEXTS for run in runs], most)
 
 
 def read_evenly(kept: list[Path], most: int) -> list[str]:
-    """Every so manieth piece, so that what is read stays small."""
+    """Return every n-th piece of the kept texts, with n such that about `most` characters are read."""
     size = sum(path.stat().st_size for path in kept if path.exists())
     pieces = chain.from_iterable(documents.load_pieces(path) for path in kept)
     return [piece.text for piece in islice(pieces, 0, None, max(1, -(-size // most)))]
 
 
 def tokenised(directory: Path, chat_model: ChatModel, name: str, runs: list[Path], *, key: str) -> Tokens:
-    """The texts that some runs kept; made once under `directory`, found again when it is resumed."""
+    """Return the kept texts of some runs as token ids, each with the document's opening and end tokens.
+
+    The ids are written once under `directory`; a resumed run opens them again.
+    """
     pieces = chain.from_iterable(documents.load_pieces(run / KEPT_TEXTS) for run in runs)
     sources = [documents.kept_digest(run / KEPT_TEXTS) for run in runs]
-    return write_tokens(
+    end = chat_model.document_end
+    tokens = write_tokens(
         directory / TOKENS / name,
         pieces,
         chat_model.text_ids,
-        chat_model.document_end,
-        key=atomic_dirs.digest([key, *sources]),
+        end,
+        key=atomic_dirs.digest([key, str(end), *sources]),
     )
+    return replace(tokens, opening=tuple(chat_model.opening_ids))

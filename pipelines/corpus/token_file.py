@@ -25,11 +25,15 @@ IDS, ENDS, META = "ids.u32", "ends.i64", "tokens.json"
 
 @dataclass(frozen=True)
 class Tokens:
-    """Sequences of ids laid end to end; without `targets`, every token is one."""
+    """Sequences of ids laid end to end; without `targets`, every token is one.
+
+    The `opening` tokens (BOS) are not stored: they go before each sequence, and each piece of one, when read.
+    """
 
     ids: NDArray[np.uint32]
     ends: NDArray[np.int64]  # where each sequence ends in `ids`
     targets: NDArray[np.bool_] | None = None
+    opening: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -43,11 +47,16 @@ class Tokens:
         return self.part(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))
 
     def part(self, start: int, end: int) -> Dialogue:
+        """The opening tokens, then the stored ids from `start` to `end`; opening tokens are no targets."""
         targets = [True] * (end - start) if self.targets is None else self.targets[start:end].tolist()
-        return self.ids[start:end].tolist(), targets
+        return [*self.opening, *self.ids[start:end].tolist()], [False] * len(self.opening) + targets
 
     def cuts(self, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where pieces of at most `longest` tokens begin and end; none crosses a sequence's border."""
+        """Where pieces begin and end that, with their opening, have at most `longest` tokens.
+
+        None crosses a sequence's border.
+        """
+        longest = max(1, longest - len(self.opening))
         begins = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
         counts = -(-(self.ends - begins) // longest)
         whole = np.repeat(np.arange(len(self.ends)), counts)
@@ -61,11 +70,13 @@ class Tokens:
         return np.diff(borders).tolist()
 
     @classmethod
-    def of(cls, dialogues: Sequence[Dialogue]) -> Tokens:
-        """Sequences that are in memory anyway."""
+    def of(cls, dialogues: Sequence[Dialogue], opening: Sequence[int] = ()) -> Tokens:
+        """Lay sequences in memory end to end; they must not hold the opening tokens themselves."""
         ids = np.array([token for ids, _ in dialogues for token in ids], np.uint32)
         targets = np.array([flag for _, mask in dialogues for flag in mask], np.bool_)
-        return cls(ids, np.cumsum([len(ids) for ids, _ in dialogues], dtype=np.int64), targets)
+        return cls(
+            ids, np.cumsum([len(ids) for ids, _ in dialogues], dtype=np.int64), targets, tuple(opening)
+        )
 
 
 class TokenStream:
@@ -103,10 +114,10 @@ def write_tokens(
     key: str,
     progress: Callable[[int], None] | None = None,
 ) -> Tokens:
-    """Encodes pieces of text to `target`, or opens what was written there under the same key.
+    """Encode pieces of text to `target`, or open what was written there under the same key.
 
-    Every document ends with `end_id`; a document's pieces are one sequence. `progress` hears of every
-    document that is done.
+    Every document ends with `end_id`; a document's pieces are one sequence. `progress` is called with the
+    number of documents done.
     """
     found = read_tokens(target, key)
     if found is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.distillation.engine_places import INPROCESS
 from pipelines.distillation.prompts import Prompt, read_prompts
+from pipelines.runs.workspace import is_file
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,15 +41,15 @@ class Data:
 
 
 def check_read(method: Method, **given: object) -> None:
-    """What was typed for this method is read by it: an option without effect must not look effective."""
+    """Refuse an option that this method would ignore."""
     readers = {
         "pairs": (_reads_pairs(method), "data states or demonstrations"),
         "context": (method.context != "none", "methods with a context"),
         "reward": (method.needs_rewards, "methods with a reward"),
         "route": (method.teacher == "routed", "teacher=routed"),
     }
-    for name, (read, whose) in readers.items():
-        if given.get(name) and not read:
+    for name, (reads, whose) in readers.items():
+        if given.get(name) and not reads:
             raise InputError(f"--{name} has no effect with method {method.name!r}: it belongs to {whose}")
 
 
@@ -181,13 +182,6 @@ class Teachers:
         from recovery.models.loading import is_adapter
 
         return (self.parent.base or self.parent.id) if is_adapter(self.student.model) else None
-
-
-def is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except OSError:  # a text too long to be a name
-        return False
 
 
 def _text(path: Path) -> str:

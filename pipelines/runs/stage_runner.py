@@ -74,9 +74,8 @@ def run_stage(
     parent: str | None = None,
     key: str | None = None,
     seed: int | None = None,
-    label: str | None = None,
 ) -> Result:
-    """Does the work, or returns what it gave when it was done before."""
+    """Do the work, or return its recorded result where it was done before."""
     run = workspace.tracker.start_run(
         kind,
         parent=parent,
@@ -91,7 +90,7 @@ def run_stage(
     directory = workspace.run_directory(run.id)
     with _exclusive(directory), _recorded(workspace, run.id), workspace.tracker.live(run.id) as live:
         ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
-        stage = Stage(run.id, label or kind, directory, live, workspace, ledger)
+        stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
         try:
             with launch.together(workspace, kind, run.id, config):
                 result = work(stage)

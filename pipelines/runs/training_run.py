@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from db import curves
@@ -57,23 +58,28 @@ def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | Di
     return found
 
 
-def run_training(
-    stage: Stage,
-    chat_model: ChatModel,
-    batches: Batches,
-    method: Method,
-    *,
-    settings: MidtrainConfig | DistillConfig,
-    steps: int,
-    seed: int,
-    checks: Sequence[Check] = (),
-) -> TrainReport:
-    """Trains until the last step, an alarm, or the first of the checks that gives a reason to stop."""
-    optimizer, shard = settings.optimizer.model_dump(), stage.workspace.config.model.shard
-    config = TrainConfig(steps=steps, seed=seed, save_every=settings.save_every, shard=shard, **optimizer)
+@dataclass(frozen=True)
+class Training:
+    """What to train on what, for how long."""
 
-    stage.say(f"  trains       {describe_trained(chat_model.model)}")
-    spending = Spending(stage, chat_model, batches, settings)
+    student: ChatModel
+    batches: Batches
+    method: Method
+    settings: MidtrainConfig | DistillConfig
+    steps: int
+    seed: int
+    checks: Sequence[Check] = ()  # each may give a reason to stop
+
+
+def run_training(stage: Stage, training: Training) -> TrainReport:
+    """Train until the last step, an alarm, or the first of the checks that gives a reason to stop."""
+    settings, steps, method = training.settings, training.steps, training.method
+    optimizer, shard = settings.optimizer.model_dump(), stage.workspace.config.model.shard
+    config = TrainConfig(
+        steps=steps, seed=training.seed, save_every=settings.save_every, shard=shard, **optimizer
+    )
+    stage.say(f"  trains       {describe_trained(training.student.model)}")
+    spending = Spending(stage, training.student, training.batches, settings)
 
     def on_metrics(step: int, values: dict[str, float]) -> None:
         spending.after(values)
@@ -86,17 +92,16 @@ def run_training(
         before=lambda step: curves.metrics_by_step(database, stage.id, HEARD, before=step),
     )
     survey = Survey()
-    report = train(
-        chat_model,
-        batches,
-        token_loss(Objective(method, chat_model.stop_ids), survey),
+    return train(
+        training.student,
+        training.batches,
+        token_loss(Objective(method, training.student.stop_ids), survey),
         config,
         state=LoggedState(stage),
         on_metrics=on_metrics,
-        should_stop=any_of(watch, *checks),
+        should_stop=any_of(watch, *training.checks),
         survey=survey,
     )
-    return report
 
 
 class Spending:

@@ -150,7 +150,14 @@ def placed(source: str) -> str: ...
 def placed(source: None) -> None: ...
 def placed(source: str | None) -> str | None:
     """A file by its full path, so that a run can be resumed from anywhere; any other source as it is."""
-    return str(Path(source).absolute()) if source and Path(source).is_file() else source
+    return str(Path(source).absolute()) if source and is_file(source) else source
+
+
+def is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except OSError:  # a text too long to be a name
+        return False
 
 
 def companions(docs: Path) -> dict[str, str]:

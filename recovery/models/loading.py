@@ -145,6 +145,7 @@ def _load_tokenizer(spec: ModelSpec, directory: Path) -> PreTrainedTokenizerBase
 def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> PreTrainedModel:
     """The weights, complete and in one dtype, on the device; nothing is left at random values."""
     _require_safetensors(spec.path, directory)
+    unpacking = _unpacking(spec.path, directory)
     with explained(spec.path, "model"):
         model, report = loader_of(directory).from_pretrained(
             directory,
@@ -155,6 +156,7 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
             output_loading_info=True,
             attn_implementation=None if spec.attention == "auto" else spec.attention,
             device_map={"": device} if device.type == "cuda" else None,
+            **unpacking,
         )
     lost = sorted(report["missing_keys"]) + sorted(key[0] for key in report["mismatched_keys"])
     if lost:
@@ -178,6 +180,22 @@ def loader_of(directory: Path) -> Any:
 
     has_vision = "vision_config" in read_object(directory / "config.json")
     return AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
+
+
+def _unpacking(path: str, directory: Path) -> dict[str, Any]:
+    """Loading arguments for stored weights that are unpacked; other quantised weights are refused."""
+    config = read_object(directory / "config.json")
+    method = (config.get("quantization_config") or {}).get("quant_method")
+    if method == "mxfp4":
+        from transformers import Mxfp4Config
+
+        return {"quantization_config": Mxfp4Config(dequantize=True)}
+    if method:
+        raise InputError(
+            f"{path}: its weights are quantised ({method}), which can't be trained: "
+            "give the model that they were made from, in bfloat16"
+        )
+    return {}
 
 
 def _settle_dequantized(model: PreTrainedModel, directory: Path) -> None:
@@ -257,7 +275,14 @@ def _prove(chat: ChatModel) -> None:
     tokens = torch.tensor([ids], device=chat.device)
     with torch.inference_mode(), explained(chat.path, "model"):
         own = unwrap(chat.model)(input_ids=tokens, use_cache=False).logits.float()
-        gap = (logits_of(chat.model, plain_states(unwrap(chat.model), tokens)).float() - own).abs().max()
+        states = plain_states(unwrap(chat.model), tokens)
+        if states.shape[-1] != embedding_weights(chat.model)[-1].shape[-1]:
+            kind = unwrap(chat.model).config.model_type
+            raise InputError(
+                f"{chat.path}: models of type {kind} are not supported: "
+                "the decoder gives no hidden states for the head"
+            )
+        gap = (logits_of(chat.model, states).float() - own).abs().max()
     tolerance = 1e-3 if chat.model.dtype == torch.float32 else 5e-2
     if not gap <= tolerance * own.abs().max().clamp(min=1):
         raise RecoverError(

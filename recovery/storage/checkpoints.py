@@ -9,17 +9,14 @@ from __future__ import annotations
 import datetime
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recovery.errors import DamagedCheckpoint, InputError, RecoverError
 from recovery.storage import atomic_dirs
 from recovery.storage.weights_hash import weight_files, weights_sha256
-
-if TYPE_CHECKING:
-    pass
 
 MANIFEST = "manifest.json"
 KINDS = ("full", "adapter", "reference")
@@ -87,7 +84,8 @@ class CheckpointStore:
         checkpoint = self._checkpoint(checkpoint_id, manifest)
         if checkpoint.kind == "reference" and not checkpoint.path.is_dir():
             raise DamagedCheckpoint(
-                f"checkpoint {checkpoint_id}: {checkpoint.path} is gone: put the model back there"
+                f"checkpoint {checkpoint_id}: the model is no longer at {checkpoint.path}: put it back, "
+                "or set model.path in recover.yaml to its new place and run `recover init`"
             )
         if checkpoint.base:
             self.open(checkpoint.base)
@@ -112,18 +110,6 @@ class CheckpointStore:
                 except RecoverError as error:
                     log.warning("%s", error)
         return sorted(found, key=lambda checkpoint: (checkpoint.created, checkpoint.id))
-
-    def newest_whole(self, ids: Iterable[str]) -> Checkpoint:
-        """The newest of `ids` whose bytes are right; damaged ones are named in a warning and passed over."""
-        wanted = set(ids)
-        newest_first = [checkpoint.id for checkpoint in reversed(self.list()) if checkpoint.id in wanted]
-        for checkpoint_id in newest_first:
-            try:
-                return self.open(checkpoint_id)
-            except DamagedCheckpoint as error:
-                log.warning("%s", error)
-        names = ", ".join(sorted(wanted)) or "no checkpoints"
-        raise DamagedCheckpoint(f"{self.root}: none of {names} is whole: restore one or start a new run")
 
     def _finish(self, scratch: Path, facts: dict[str, Any], table: atomic_dirs.FileTable) -> Checkpoint:
         """Write the manifest and rename; an equal whole checkpoint that is already there wins."""

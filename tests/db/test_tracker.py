@@ -275,7 +275,7 @@ def test_a_verdict_keeps_every_number(tracker: Tracker) -> None:
         }
         tracker.record_verdicts(number, {"behaviour": row})
     verdict = queries.cycle(tracker.db, number)["verdict"]
-    assert (verdict["behaviour"], verdict["knowledge"]) == ("underpowered", None)
+    assert (verdict["behaviour"], verdict["knowledge"]) == ("underpowered", "not measured")
     behaviour = verdict["axes"]["behaviour"]
     assert (behaviour["n"], behaviour["needed_n"], behaviour["margin"]) == (5, 10**12, None)
     assert behaviour["details"] == {"power": "nan", "bootstrap": [-0.1, 0.2]}

@@ -15,7 +15,8 @@ from evals import knowledge
 from evals.scores import Item
 from pipelines.choose import on_probe, write_probe_split
 from pipelines.config.settings import EvalConfig
-from pipelines.cycle import cycle, prepare
+from pipelines.cycle import cycle
+from pipelines.job_from_options import cycle_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -76,7 +77,7 @@ def settle(ws: Workspace, margin: float, learning_rate: float) -> None:
 
 
 def tried(ws: Workspace, docs: Path, **options: Any) -> dict[str, Any]:
-    done = cycle(ws, prepare(ws, docs, **options), key=ws.new_key())
+    done = cycle(ws, cycle_job(ws, docs, **options), key=ws.new_key())
     (run,) = queries.runs(ws.tracker.db, kind="choose")
     return {"cycle": queries.cycle(ws.tracker.db, done["cycle"]), **run["result"]}
 
@@ -188,11 +189,11 @@ def test_one_way_can_be_forced(ws: Workspace, docs: Path) -> None:
     settle(ws, margin=0.4, learning_rate=1e-12)
     found = tried(ws, docs, recover_with="merge")
     assert (found["chosen"], len(found["tried"])) == ("merge:0.3", 1)
-    assert prepare(ws, docs, recover_with="seqkd").settings.distill.method == "seqkd"
+    assert cycle_job(ws, docs, recover_with="seqkd").settings.distill.method == "seqkd"
     with pytest.raises(InputError, match="no method is called 'nope'"):
-        prepare(ws, docs, recover_with="nope")
+        cycle_job(ws, docs, recover_with="nope")
     with pytest.raises(InputError, match="give one of them"):
-        prepare(ws, docs, recover_with="auto", method="opd")
+        cycle_job(ws, docs, recover_with="auto", changes={"distill.method": "opd"})
 
 
 def test_the_halves_share_no_prompt_and_no_fact(docs: Path, tmp_path: Path) -> None:

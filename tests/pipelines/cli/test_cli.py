@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import click
 import pytest
 
 from pipelines.cli.main import COMMANDS, cli, main
+from pipelines.cli.setting_options import SettingOption
+from pipelines.config import settings
 from tests.support import tiny
 
 QUESTION = "Write {n} lines without commas."
@@ -85,9 +88,9 @@ def make_world(directory: Path) -> Path:
     return docs
 
 
-def make_small(settings: Path) -> None:
+def make_small(path: Path) -> None:
     """The microworld's settings with a tiny random model's lengths."""
-    text = settings.read_text()
+    text = path.read_text()
     small = {
         "max_new_tokens": 6,
         "row_tokens": 32,
@@ -98,7 +101,7 @@ def make_small(settings: Path) -> None:
     }
     for name, value in small.items():
         text = re.sub(rf"\b{name}: \d+", f"{name}: {value}", text)
-    settings.write_text(text)
+    path.write_text(text)
 
 
 def run_quietly(*words: object) -> None:
@@ -127,8 +130,8 @@ def home(tmp_path_factory, world) -> Path:
 def fresh(tmp_path, home) -> Path:
     """A home with the same model and settings where nothing has happened yet."""
     (tmp_path / "fresh").mkdir()
-    settings = (home / "recover.yaml").read_text()
-    (tmp_path / "fresh" / "recover.yaml").write_text(settings)
+    text = (home / "recover.yaml").read_text()
+    (tmp_path / "fresh" / "recover.yaml").write_text(text)
     run_quietly("-q", "--home", tmp_path / "fresh", "init")
     return tmp_path / "fresh"
 
@@ -174,6 +177,16 @@ def test_every_command_and_every_option_says_what_it_is(name):
     assert command.help
     options = [option for option in command.params if isinstance(option, click.Option)]
     assert not [option.opts for option in options if not option.help]
+
+
+def test_every_setting_option_names_a_setting():
+    data = settings.parse(settings.preset_text("real"), "preset").model_dump()
+    options = [option for name in COMMANDS for option in cli.get_command(None, name).params]
+    keys = {option.key for option in options if isinstance(option, SettingOption)}
+    assert len(keys) > 20
+    for key in keys:
+        *sections, name = key.split(".")
+        assert name in reduce(lambda section, part: section[part], sections, data), key
 
 
 def test_version(recover):
@@ -431,6 +444,60 @@ def test_resume_with_nothing_to_resume(recover, fresh):
     assert said.error == "Error: nothing was cut off: `recover ls runs` lists every run"
 
 
+SWAPPED = {
+    "documents": "docs/ada.md",
+    "prompts": "prompts.jsonl",
+    "probes": "probes.jsonl",
+    "IFEval prompts": "ifeval.jsonl",
+}
+
+
+@pytest.fixture
+def cut_cycle(recover, fresh, tmp_path, monkeypatch) -> Path:
+    """The world of a cycle that was killed after the midtrained evaluation."""
+    world = make_world(tmp_path / "swapped")
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.cycle.distill", interrupt)
+        assert recover("-q", "--home", fresh, "cycle", "--docs", world).code == 130
+    return world.parent
+
+
+def interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_cycle_whose_inputs_were_swapped_is_refused_by_name(recover, fresh, cut_cycle):
+    for name, file in SWAPPED.items():
+        path = cut_cycle / file
+        before = path.read_text()
+        path.write_text(
+            before.replace("lines", "easy lines").replace("Ada", "Ida").replace("words", "things")
+        )
+        said = recover("-q", "--home", fresh, "resume")
+        assert said.code == 2 and said.out == ""
+        assert said.error.startswith(
+            f"Error: {name} ({cut_cycle}/{file.split('/')[0]}): changed since the run"
+        )
+        path.write_text(before)
+    config = fresh / "recover.yaml"
+    before = config.read_text()
+    config.write_text(before.replace("dtype: float32", "dtype: bfloat16"))
+    said = recover("-q", "--home", fresh, "resume")
+    assert said.code == 2 and "model section of recover.yaml: changed since the run began" in said.error
+    config.write_text(before)
+    assert recover("-q", "--home", fresh, "resume").code == 3  # the cycle's verdict
+
+
+def test_answers_to_other_questions_are_not_paired(recover, fresh, cut_cycle, monkeypatch):
+    """Even when the files are swapped while the cycle runs."""
+    monkeypatch.setattr("pipelines.runs.pinned_inputs.hashes", lambda sources: {})
+    path = cut_cycle / "ifeval.jsonl"
+    path.write_text(path.read_text().replace("lines without commas", "letters"))
+    said = recover("-q", "--home", fresh, "resume")
+    assert (said.code, said.out) == (2, "")
+    assert "ifeval: clean and recovered answered different questions" in said.error
+
+
 # Bad input -------------------------------------------------------------------------------------------------
 
 
@@ -651,11 +718,11 @@ def test_a_file_that_is_no_database_is_one_line(recover, tmp_path):
 
 
 def test_settings_that_are_wrong_name_the_file_and_the_place(recover, fresh):
-    settings = fresh / "recover.yaml"
-    settings.write_text(settings.read_text().replace("steps: 2", "steps: two", 1))
+    path = fresh / "recover.yaml"
+    path.write_text(path.read_text().replace("steps: 2", "steps: two", 1))
     said = recover("--home", fresh, "midtrain", "--docs", fresh)
     assert said.code == 2
-    assert f"{settings}: midtrain.steps" in said.error
+    assert f"{path}: midtrain.steps" in said.error
 
 
 def test_an_unforeseen_error_is_one_line_and_a_traceback_only_with_debug(recover, home, monkeypatch):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
-from pipelines.corpus.reading import plain, records
+from pipelines.corpus.reading import plain, tables
 from pipelines.corpus.reading.formats import format_of
 from pipelines.corpus.reading.plain import Piece, pieces
 from pipelines.corpus.reading.similar import SIMILAR, Signature, Similar, shingles
@@ -229,8 +229,8 @@ def test_lines_come_whole_and_long_ones_cut_off(lines, width):
     text = "\n".join(lines)
     parts = [text[i : i + width] for i in range(0, len(text), width)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "LONGEST_LINE", 8)
-        found = list(records.lines(parts))
+        patch.setattr(tables, "LONGEST_LINE", 8)
+        found = list(tables.lines(parts))
     for line, read in zip(lines, found, strict=False):
         assert read == line + "\n" or read == line or (len(line) > 8 and read.startswith(line[:8]))
     assert len(found) == text.count("\n") + (not text.endswith("\n") and bool(text))
@@ -243,7 +243,7 @@ def test_lines_come_whole_and_long_ones_cut_off(lines, width):
     )
 )
 def test_any_row_of_json_gives_a_text(row):
-    assert isinstance(records.row_text(row), str)
+    assert isinstance(tables.row_text(row), str)
 
 
 # Near-duplicates -----------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ def prompts(tmp_path: Path) -> str:
 
 
 def job(prompts: str, method: str, **settings: Any) -> DistillJob:
-    named = config.with_method(PRESET.distill, method)
+    named = config.changed(PRESET, {"distill.method": method}).distill
     changed = config.override(named, {"preflight": False, **settings})
     return DistillJob(
         student="base", teacher="base", prompts=prompts, settings=changed, evaluation=PRESET.eval

@@ -11,9 +11,8 @@ from pipelines.config.settings import Mix, OptimizerConfig
 from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge.replay import reservoir
-from pipelines.midtrain import with_augmented, with_mix
+from pipelines.midtrain import with_augmented
 from recovery.batches.rollouts import Dialogue
-from recovery.errors import InputError
 
 
 def encode(text: str) -> Dialogue:
@@ -65,11 +64,7 @@ def test_the_shares_of_a_step_are_the_mix_and_are_shown():
     assert "no augmented yet: its share goes to the others" in batches.summary()
 
 
-def test_the_mix_on_one_line(tmp_path):
-    mix = with_mix(settings(), "new=0.6, earlier=0.3,chat=0.1").mix
-    assert (mix.new, mix.earlier, mix.chat, mix.augmented) == (0.6, 0.3, 0.1, 0.0)
-    with pytest.raises(InputError, match=r"add up to 0\.9"):
-        with_mix(settings(), "new=0.6,earlier=0.3")
+def test_retold_documents_share_the_tokens_of_the_new_ones(tmp_path):
     (tmp_path / "augmented.jsonl").write_text('{"kind": "summary", "text": "so"}\n')
     mix = with_augmented(settings(mix=Mix(new=0.8, earlier=0.2)), tmp_path).mix
     assert (mix.new, mix.earlier, mix.augmented) == (0.4, 0.2, 0.4)

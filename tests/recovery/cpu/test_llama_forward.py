@@ -20,6 +20,7 @@ from recovery.forward.hidden_states import by_hand, can_pack, hidden_states, pla
 from recovery.methods.table import get
 from recovery.models.loading import LoraSpec, adapter_off, add_lora
 from recovery.objective.objective import Objective
+from recovery.objective.token_signals import TokenSignals
 from tests.recovery.cpu.test_llama_decode import TAKEN, built, chat_of
 from tests.support import tiny
 
@@ -186,7 +187,7 @@ def test_a_student_that_is_its_teacher_has_no_gradient() -> None:
             hidden_ND=hidden_states(teacher, TOKENS, mask).flatten(0, 1), head=teacher.lm_head
         )
     objective = Objective(get("opd"), stop_ids=[3])
-    loss = objective(states.flatten(0, 1), student.lm_head, TOKENS.flatten(), scores=scores)
+    loss = objective(states.flatten(0, 1), student.lm_head, TOKENS.flatten(), TokenSignals(scores))
     loss.value.backward()
     assert loss.value == 0
     assert not any(p.grad.any() for p in student.parameters() if p.grad is not None)

@@ -1,0 +1,61 @@
+"""The two pictures in the README, made from a home in which cycles have ended (`make demo` leaves one).
+
+python -m benchmarks.dashboard.pictures HOME        docs/dashboard.png and docs/plane.png
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import tempfile
+from pathlib import Path
+
+from benchmarks.dashboard.chromium import Page, chromium, missing, serving
+from dashboard import app
+from db.errors import TrackerError
+from db.session import Database
+from db.tracker import Tracker
+
+DOCS = Path(__file__).parents[2] / "docs"
+WIDTH, SCALE = 1280, 1.5  # the page's width, and how much finer the picture is drawn
+
+
+def pictures(home: Path, out: Path) -> list[Path]:
+    """Writes both; the same home gives the same pictures."""
+    Database.open(home / "recover.db", create=False).close()
+    made = [out / "dashboard.png", out / "plane.png"]
+    with Tracker(home / "recover.db") as tracker:
+        app.picture_of(tracker, str(made[1]))
+        with serving(tracker) as base, tempfile.TemporaryDirectory() as profile:
+            with chromium(base, Path(profile), flags=("--lang=en-GB",)) as page:
+                made[0].write_bytes(shot(page.window(WIDTH, 900, scale=SCALE).open("/?theme=light")))
+    return made
+
+
+def shot(page: Page) -> bytes:
+    """The whole page, however long, as PNG."""
+    width, height = page.js(
+        "return [innerWidth, Math.ceil(document.getElementById('root').getBoundingClientRect().height)]"
+    )
+    clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+    taken = page.do("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
+    return base64.b64decode(taken["data"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("home", type=Path, help="the folder with recover.db, such as .recover")
+    parser.add_argument("--out", type=Path, default=DOCS, metavar="DIR", help="default: docs")
+    given = parser.parse_args()
+    if why := missing():
+        raise SystemExit(why)
+    try:
+        made = pictures(given.home, given.out)
+    except TrackerError as error:
+        raise SystemExit(str(error)) from error
+    for path in made:
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,285 @@
+"""What keeps knowledge over cycles: the microworld's cycles in several ways that differ in one thing each.
+
+    preset         as shipped
+    no-replay      midtraining sees the new documents only
+    no-merge       recovery begins at what midtraining left, not partly at the clean weights
+    no-rehearsal   recovery reads no documents again
+    frozen         midtraining leaves the embeddings and the head as they are
+    no-guard       recovery prompts that ask about the new people as well, all of them used
+    guard          the same prompts, those that touch what is new left out
+    weight         the same prompts, those weighed 0.2
+
+    python -m benchmarks.outcomes.keep OUT --ways preset --seeds 0 1 --cycles 5   # a line a cycle
+    python -m benchmarks.outcomes.keep OUT --ways guard no-guard --seeds 0  # beside it, or later
+    python -m benchmarks.outcomes.keep OUT --write-docs  # trains nothing: docs/knowledge.md
+
+A run that was cut off goes on where it was: the same command again. Several may fill one OUT folder at once,
+each its own ways and seeds; every cycle is a line of OUT/WAY-SEED/cycles.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ledger import Ledger, Line, markdown, put, read
+from db import queries
+from pipelines.config import settings
+from pipelines.cycle import cycle
+from pipelines.demo import world_once
+from pipelines.job_from_options import cycle_job
+from pipelines.machine.init_home import initialise
+from pipelines.microworld import people
+from pipelines.microworld.words import ATTRIBUTES
+from pipelines.runs.progress import Progress
+from pipelines.runs.workspace import Workspace
+
+TOUCHING = 200  # recovery prompts about the new people, beside the world's own
+PAGE = Path(__file__).parents[2] / "docs" / "knowledge.md"
+LINES = "cycles.jsonl"  # in a way's home
+COLUMNS = {  # of the table: a summary's value by what it is called there
+    "direct": "direct",
+    "heldout": "held-out phrasing",
+    "reverse": "reverse",
+    "kept": "first cycle's kept",
+    "least_kept": "at the lowest",
+    "general_share": "general / clean",
+    "least_general": "its lowest",
+    "worst_ifeval": "worst IFEval − clean, points",
+    "touching": "prompts touching",
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """What one arm does otherwise than the preset."""
+
+    changes: Mapping[str, Any] = field(default_factory=dict)  # settings by their key in recover.yaml
+    touching: bool = False
+
+    @property
+    def looks(self) -> bool:
+        """Whether prompts about the new documents are searched for."""
+        return self.changes.get("distill.overlap") != "keep"
+
+
+def _touched(overlap: str) -> Way:
+    return Way({"distill.overlap": overlap}, touching=True)
+
+
+WAYS = {
+    "preset": Way(),
+    "no-replay": Way({"midtrain.mix": {"new": 1.0, "earlier": 0.0}}),
+    "no-merge": Way({"distill.merge": 0.0}),
+    "no-rehearsal": Way({"distill.rehearsal": 0.0}),
+    "frozen": Way({"midtrain.freeze_embeddings": True}),
+    "no-guard": _touched("keep"),
+    "guard": _touched("drop"),
+    "weight": _touched("weight"),
+}
+
+
+def run(out: Path, name: str, seed: int, cycles: int, small: bool = False) -> Iterator[Line]:
+    """A line for every cycle of one way; each starts from what the one before recovered, come what may."""
+    home = out / f"{name}-{seed}"
+    ledger = Ledger(home / LINES, ("cycle",))
+    if all(ledger.get(cycle=number) for number in range(1, cycles + 1)):
+        yield from (ledger.lines[(number,)] for number in range(1, cycles + 1))
+        return
+    _prepare(home, small)
+    with Workspace.open(home, progress=Progress(quiet=True)) as ws:
+        student = "base"
+        for number in range(1, cycles + 1):
+            line = ledger.get(cycle=number)
+            if line is None:
+                row = _cycle(ws, WAYS[name], student, number, seed)
+                line = ledger.add({"way": name, "seed": seed, "small": small, **row})
+            student = line["checkpoint"]
+            yield line
+
+
+def _cycle(ws: Workspace, way: Way, student: str, number: int, seed: int) -> Line:
+    docs = world_once(ws.home / "worlds", number, seed)
+    changes = {**way.changes, "seed": seed}
+    if way.touching:
+        changes["distill.prompts"] = _touching(docs.parent, number, seed)
+    job = cycle_job(ws, docs, student=student, changes=changes)
+    return _row(ws, cycle(ws, job, key=f"cycle:{number}")["cycle"])
+
+
+def _prepare(home: Path, small: bool) -> None:
+    """A home as `recover init` makes it; closed again, as its settings are read once."""
+    with Workspace.open(home, progress=Progress(quiet=True)) as ws:
+        initialise(ws, model="microworld")
+    if small:
+        _shrink(home / settings.CONFIG_NAME)
+
+
+def _shrink(path: Path) -> None:
+    """A few steps only: whether it runs, not what comes out."""
+    text = re.sub(r"\b(epochs|steps): [\d.]+", "steps: 2", path.read_text(encoding="utf-8"))
+    path.write_text(text, encoding="utf-8")
+
+
+def _touching(world: Path, number: int, seed: int) -> str:
+    """The world's recovery prompts and as many about the new people, in a fixed order."""
+    rng = random.Random(f"touching:{seed}:{number}")
+    rows = [line for line in (world / "prompts.jsonl").read_text(encoding="utf-8").splitlines() if line]
+    asked = [
+        question.format(n=who.name)
+        for who in people.new_people(seed, number)
+        for attribute in ATTRIBUTES
+        for question in attribute.questions
+    ]
+    rows += [json.dumps({"prompt": text, "kind": "touching"}) for text in rng.sample(asked, TOUCHING)]
+    rng.shuffle(rows)
+    path = world / "touching.jsonl"
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def _row(ws: Workspace, number: int) -> dict[str, Any]:
+    """What is known after a cycle."""
+    found = queries.cycle(ws.tracker.db, number)
+    recovered, scores = found["checkpoints"]["recovered"], found["scores"]
+    kinds, apart = _kinds(ws, recovered)
+    first = next((row for row in found.get("knowledge_by_cycle", []) if row["cycle"] == 1), {})
+    return {
+        "checkpoint": recovered,
+        "cycle": number,
+        "direct": kinds.get("direct"),
+        "heldout": kinds.get("heldout"),
+        "reverse": apart.get("reverse"),
+        "first_cycle": first.get("score"),
+        "kept": first.get("kept"),
+        "general": scores["retention"]["recovered"],
+        "general_clean": scores["retention"]["clean"],
+        "ifeval": scores["ifeval"]["recovered"],
+        "ifeval_clean": scores["ifeval"]["clean"],
+        "touching": _touching_new(ws, found["run"]),
+    }
+
+
+def _kinds(ws: Workspace, checkpoint: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Knowledge of the newest documents by kind of question, and the kinds that are scored apart."""
+    rows = queries.scores(ws.tracker.db, checkpoint_id=checkpoint)
+    by_metric = {row["metric"]: row for row in reversed(rows) if row["suite"] == "knowledge"}
+    kinds = by_metric["lenient"]["details"]["by_kind"]
+    apart = {metric: row["value"] for metric, row in by_metric.items() if metric != "lenient"}
+    return {kind: group["value"] for kind, group in kinds.items()}, apart
+
+
+def _touching_new(ws: Workspace, run_id: str) -> int:
+    """Prompts that the guard found to touch what is new."""
+    (done,) = queries.runs(ws.tracker.db, kind="distill", parent=run_id)
+    return int(done["result"].get("overlap", {}).get("prompts", {}).get("touch_new", 0))
+
+
+def stored(out: Path) -> list[Line]:
+    """The lines of every way and seed in the folder, whoever writes them."""
+    lines = [line for path in sorted(out.glob(f"*/{LINES}")) for line in read(path)]
+    order = list(WAYS)
+    return sorted(lines, key=lambda line: (order.index(line["way"]), line["seed"], line["cycle"]))
+
+
+def summary(rows: list[Line]) -> list[Line]:
+    """A row a way and seed: new documents averaged over the cycles, everything else after the last."""
+    found = []
+    for key in dict.fromkeys((row["way"], row["seed"]) for row in rows):
+        mine = [row for row in rows if (row["way"], row["seed"]) == key]
+        means = {
+            name: sum(row[name] for row in mine) / len(mine)
+            for name in ("direct", "heldout", "reverse")
+            if all(row[name] is not None for row in mine)
+        }
+        general = [row["general"] / row["general_clean"] for row in mine]
+        kept = [row["kept"] for row in mine if row["kept"] is not None]
+        lowest = {
+            "worst_ifeval": min(100 * (row["ifeval"] - row["ifeval_clean"]) for row in mine),
+            "least_general": min(general),
+            "least_kept": min(kept, default=None),
+        }
+        looked = WAYS[key[0]].looks
+        touching = sum(row["touching"] for row in mine) if looked else None
+        found.append(
+            {
+                **mine[-1],
+                **means,
+                **lowest,
+                "general_share": general[-1],
+                "touching": touching,
+            }
+        )
+    return found
+
+
+def table(rows: list[Line]) -> list[Line]:
+    """A row a way: the mean over its seeds, with the lowest and the highest where there are several."""
+    found = []
+    for way in dict.fromkeys(row["way"] for row in rows):
+        mine = [row for row in summary(rows) if row["way"] == way]
+        named = {"way": f"`{way}`", "seeds": _listed(mine, "seed"), "cycles": _listed(mine, "cycle")}
+        found.append(named | {title: _spread([row[name] for row in mine]) for name, title in COLUMNS.items()})
+    return found
+
+
+def _listed(rows: list[Line], name: str) -> str:
+    return ", ".join(map(str, sorted({row[name] for row in rows})))
+
+
+def _spread(values: list[float | None]) -> str:
+    there = [value for value in values if value is not None]
+    if not there:
+        return ""
+    whole = all(isinstance(value, int) for value in there)
+    numbers = sum(there) / len(there), min(there), max(there)
+    mean, low, high = (f"{number:.{0 if whole else 2}f}" for number in numbers)
+    return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def page(rows: list[Line]) -> str:
+    """What goes into the documentation."""
+    note = (
+        "Means over the seeds, with the lowest and highest. `direct`, `held-out phrasing` and `reverse` are "
+        "the new documents' probes after recovery, averaged over the cycles; `prompts touching` is the sum "
+        "over them, what is lowest or worst that of all cycles; the rest is after the last one."
+    )
+    small = "\n\n**A run with `--small`: two steps each, the numbers mean nothing.**"
+    return f"{note}{small if any(row.get('small') for row in rows) else ''}\n\n{markdown(table(rows))}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.outcomes.keep",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("out", type=Path, help="folder for the homes; the same again to go on")
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--cycles", type=int, default=5)
+    parser.add_argument("--small", action="store_true", help="two steps each: only whether it runs")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="train nothing: all that OUT holds into docs/knowledge.md"
+    )
+    chosen = parser.parse_args()
+    for seed in () if chosen.write_docs else chosen.seeds:
+        for way in chosen.ways:
+            for line in run(chosen.out, way, seed, chosen.cycles, chosen.small):
+                print(json.dumps(line), flush=True)
+    rows = stored(chosen.out)
+    print(markdown(table(rows)))
+    if chosen.write_docs:
+        if not rows:
+            raise SystemExit(f"{chosen.out}: no cycle was finished there: run it without --write-docs first")
+        put(PAGE, "keep", page(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""What each row of the table is asked to move on the microworld, with the dials that it takes: the same for
+every seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.outcomes.lab import RECOVERY_RATE, SHOUT
+
+Scores = dict[str, float]
+CLOSE = 0.05  # behaviour within five points of clean is back
+CONCENTRATION = "signal_concentration"
+# The divergence whose concentration the clip of `opsd` tames.
+AS_MEASURED = {"signal": "reverse_kl", "temperature": 1.0}
+FORGET = ("others", "retention")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one training did: scores before and after, the clean model's, and its curves' ends."""
+
+    clean: Scores
+    before: Scores
+    after: Scores
+    metrics: dict[str, list[float]]
+
+    @property
+    def forgotten(self) -> float:
+        """F of source 002: clean minus after, the mean over what should not have changed."""
+        return sum(self.clean[name] - self.after[name] for name in FORGET) / len(FORGET)
+
+    def rose(self, name: str) -> float:
+        return self.after[name] - self.before[name]
+
+    def mean(self, metric: str) -> float:
+        return sum(self.metrics[metric]) / len(self.metrics[metric])
+
+
+Results = Mapping[str, Outcome]
+Claim = Callable[[Outcome, Results], bool]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One training of the bench: a method, from where, on what, and what it must have moved."""
+
+    label: str
+    method: str
+    student: str  # clean, midtrained, or the label of a row before it
+    prompts: str
+    measures: tuple[str, ...]
+    claim: str
+    holds: Claim
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    learning_rate: float = RECOVERY_RATE
+    needs: tuple[str, ...] = ()  # rows that the claim, or a teacher, refers to
+    routes: Mapping[str, str] = field(default_factory=dict)
+
+
+def _back(outcome: Outcome, results: Results) -> bool:
+    return outcome.after["behaviour"] >= outcome.clean["behaviour"] - CLOSE
+
+
+def _habit(name: str, least: float = 0.5) -> Claim:
+    return lambda outcome, results: outcome.rose(name) >= least
+
+
+def _rewarded(outcome: Outcome, results: Results) -> bool:
+    return outcome.metrics["reward"][-1] > outcome.metrics["reward"][0] + 0.05
+
+
+def _forgets_less(than: str, name: str = "capitals") -> Claim:
+    """The task learned, at less cost than by another row."""
+    return lambda o, results: o.after[name] >= 0.8 and o.forgotten < results[than].forgotten
+
+
+def _recovery(method: str, **settings: Any) -> Row:
+    learning_rate = settings.pop("learning_rate", 2.5e-4)
+    return Row(
+        method,
+        method,
+        "midtrained",
+        "prompts.jsonl",
+        ("behaviour", "knowledge", "retention"),
+        "behaviour within 5 points of clean",
+        _back,
+        settings,
+        learning_rate,
+    )
+
+
+DIALS = {"minibatches": 5}
+TASK = ("capitals", *FORGET)
+SHORT = {"steps": 12, "prompts_per_step": 27, "dials": {"minibatches": 2}}  # half of the requests a step
+FOREIGN = {**SHORT, "steps": 18}  # someone else's words take longer to be learned
+
+ROWS = (
+    _recovery("opd", dials=DIALS),
+    _recovery("opd-sampled", dials=DIALS),
+    _recovery("opd-topk", dials=DIALS),
+    _recovery("gkd", dials=DIALS),
+    _recovery("seqkd", dials=DIALS),
+    _recovery("minillm", dials=DIALS),
+    _recovery("opd-continue", dials={**DIALS, "continuation": 32}),
+    _recovery("opd-reward", dials=DIALS, reward="ifeval", prompts_per_step=32),
+    Row(
+        "rft",
+        "rft",
+        "midtrained",
+        "prompts.jsonl",
+        ("behaviour", "knowledge", "retention"),
+        "behaviour rises by 5 points or more",
+        _habit("behaviour", 0.05),
+        {"steps": 20, "prompts_per_step": 32, "reward": "ifeval"},
+        2.5e-4,
+    ),
+    Row(
+        "rl",
+        "rl",
+        "midtrained",
+        "prompts.jsonl",
+        ("behaviour", "knowledge", "retention"),
+        "its reward rises by 0.05 or more",
+        _rewarded,
+        {"steps": 20, "prompts_per_step": 16, "reward": "ifeval", "dials": {"minibatches": 4}},
+        2.5e-4,
+    ),
+    Row(
+        "opcd",
+        "opcd",
+        "clean",
+        "plain.jsonl",
+        TASK,
+        "capitals, as the system prompt said, without it: +50 points",
+        _habit("capitals"),
+        {**SHORT, "context": SHOUT},
+    ),
+    Row(
+        "deliberate",
+        "deliberate",
+        "clean",
+        "plain.jsonl",
+        ("commas", *FORGET),
+        "the rule (no commas) holds without the rules: +30 points",
+        _habit("commas", 0.3),
+        {**SHORT},
+    ),
+    Row(
+        "pid",
+        "pid",
+        "clean",
+        "plain.jsonl",
+        TASK,
+        "what the hints asked for, without hints: +50 points",
+        _habit("capitals"),
+        {**SHORT, "dials": {"minibatches": 2, "entry_clip": "off"}},
+    ),  # it mutes the tokens of a new habit
+    Row(
+        "sft",
+        "sft",
+        "clean",
+        "plain.jsonl",
+        TASK,
+        "the task (someone else's capitals) is learned: 80 % or more",
+        lambda o, results: o.after["capitals"] >= 0.8,
+        {**FOREIGN},
+    ),
+    Row(
+        "dft",
+        "dft",
+        "clean",
+        "plain.jsonl",
+        TASK,
+        "takes up little of what it finds absurd: forgets less than sft",
+        lambda o, results: o.forgotten < results["sft"].forgotten,
+        {**FOREIGN},
+        needs=("sft",),
+    ),
+    Row(
+        "asft",
+        "asft",
+        "clean",
+        "plain.jsonl",
+        TASK,
+        "the task, forgetting less than sft",
+        _forgets_less("sft"),
+        {**FOREIGN, "dials": {"minibatches": 2, "signal": "label", "anchor_kl": "reverse"}},
+        needs=("sft",),
+    ),
+    Row(
+        "sdft",
+        "sdft",
+        "clean",
+        "plain.jsonl",
+        TASK,
+        "the task from demonstrations, forgetting less than sft",
+        _forgets_less("sft"),
+        {
+            **SHORT,
+            "steps": 11,
+            "context": "examples.jsonl",
+            "dials": {"minibatches": 2, "signal": "jsd", "beta": 0.9},
+        },
+        needs=("sft",),
+    ),
+    Row(
+        "sdft-reverse",
+        "sdft-reverse",
+        "clean",
+        "plain.jsonl",
+        (),
+        "a signal to compare with",
+        lambda o, results: True,
+        {**SHORT, "steps": 1, "context": "examples.jsonl"},
+    ),
+    Row(
+        "opsd",
+        "opsd",
+        "clean",
+        "prompts.jsonl",
+        (),
+        "a signal to compare with",
+        lambda o, results: True,
+        {"steps": 1, "dials": AS_MEASURED},
+    ),
+    Row(
+        "opsd, no clip",
+        "opsd",
+        "clean",
+        "prompts.jsonl",
+        (),
+        "a signal more concentrated than with the clip, by a tenth or more",
+        lambda o, results: o.mean(CONCENTRATION) > 1.1 * results["opsd"].mean(CONCENTRATION),
+        {"steps": 1, "dials": {**AS_MEASURED, "entry_clip": "off"}},
+        needs=("opsd",),
+    ),
+    Row(
+        "opd-multi",
+        "opd-multi",
+        "clean",
+        "routed.jsonl",
+        ("capitals", "behaviour", *FORGET),
+        "plain requests as one specialist answers them (+50 points), all others as the clean model does: "
+        "behaviour within 5 points of clean",
+        lambda o, results: o.rose("capitals") >= 0.5 and _back(o, results),
+        {"steps": 24, "dials": DIALS},
+        2.5e-4,
+        needs=("opcd",),
+        routes={"rest": "clean", "plain": "opcd"},
+    ),
+)

@@ -1,0 +1,196 @@
+"""Does every row of the table move what it should? Trains them on the microworld, seed by seed.
+
+python -m benchmarks.outcomes.methods --seeds 1,2,3               # one table; goes on where it was cut off
+python -m benchmarks.outcomes.methods --seeds 1,2,3 --write-docs  # and puts it into docs/methods.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ledger import Clock, Ledger, Line, markdown, mean, put
+from benchmarks.outcomes.method_rows import ROWS, Outcome, Row
+
+PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
+HOME = Path(".recover") / "benchmarks"
+SHAPES = ("density", "bias", "concentration")
+WORK = ("sampled", "trained")
+BY_LABEL = {row.label: row for row in ROWS}
+
+
+def main() -> None:
+    asked = _arguments()
+    ledger = Ledger(asked.out or asked.home / "methods.jsonl", ("seed", "row", "digest"))
+    rows = _with_needed(asked.rows or list(BY_LABEL))
+    for seed in asked.seeds:
+        _run_seed(ledger, seed, rows, asked)
+    lines = [line for seed in asked.seeds for line in _known(ledger, seed, asked.limit).values()]
+    moved, shapes = markdown(table(lines)), markdown(geometry(lines))
+    print(f"{moved}\n\n{shapes}")
+    if asked.write_docs:
+        seeds = f"Seeds {', '.join(map(str, asked.seeds))}; IFEval on {asked.limit} prompts."
+        put(PAGE, "moved", f"{seeds}\n\n{moved}")
+        put(PAGE, "geometry", f"{seeds}\n\n{shapes}")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seeds", type=_numbers, default=[1, 2, 3], help="worlds, as in 1,2,3")
+    parser.add_argument("--rows", type=_labels, help=f"of: {', '.join(BY_LABEL)}")
+    parser.add_argument("--limit", type=int, default=300, help="IFEval prompts asked")
+    parser.add_argument("--home", type=Path, default=HOME, help="where trainings and results are kept")
+    parser.add_argument("--out", type=Path, help="results, a line each (default: methods.jsonl in the home)")
+    parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/methods.md")
+    return parser.parse_args()
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+def _labels(text: str) -> list[str]:
+    found = [part.strip() for part in text.split(";" if ";" in text else ",")]
+    for label in found:
+        if label not in BY_LABEL:
+            raise argparse.ArgumentTypeError(f"no row {label!r}: choose among {'; '.join(BY_LABEL)}")
+    return found
+
+
+def _with_needed(labels: Iterable[str]) -> list[Row]:
+    """The rows in the table's order, with those that they refer to."""
+    wanted: set[str] = set()
+    queue = list(labels)
+    while queue:
+        label = queue.pop()
+        wanted.add(label)
+        queue += BY_LABEL[label].needs
+    return [row for row in ROWS if row.label in wanted]
+
+
+def _run_seed(ledger: Ledger, seed: int, rows: Sequence[Row], asked: argparse.Namespace) -> None:
+    missing = [row for row in rows if row.label not in _known(ledger, seed, asked.limit)]
+    if not missing:
+        return
+    from benchmarks.outcomes.lab import Lab  # torch and transformers, which --help does without
+
+    lab, clock = Lab(asked.home, seed, asked.limit), Clock(len(missing))
+    try:
+        for row in missing:
+            clock.say(f"seed {seed}: {row.label}")
+            ledger.add(_run(lab, row, _known(ledger, seed, asked.limit), asked.limit))
+            clock.done += 1
+    finally:
+        lab.close()
+
+
+def _known(ledger: Ledger, seed: int, limit: int) -> dict[str, Line]:
+    """What this seed's rows gave under their settings of today."""
+    lines = {row.label: ledger.get(seed=seed, row=row.label, digest=_digest(row, limit)) for row in ROWS}
+    return {label: line for label, line in lines.items() if line}
+
+
+def _run(lab: Any, row: Row, known: dict[str, Line], limit: int) -> Line:
+    """Trains a row and measures what it moved."""
+
+    def checkpoint(name: str) -> str:
+        if name in ("clean", "midtrained"):
+            return str(getattr(lab, name))
+        return str(known[name]["checkpoint"])
+
+    settings: dict[str, Any] = {"method": row.method, "prompts": lab.file(row.prompts), **row.settings}
+    if str(settings.get("context", "")).endswith(".jsonl"):
+        settings["context"] = lab.file(settings["context"])
+    if row.routes:
+        settings["routes"] = {name: checkpoint(place) for name, place in row.routes.items()}
+    student = checkpoint(row.student)
+    made = lab.train(row.label, student, settings, row.learning_rate)
+    outcome = Outcome(
+        clean=lab.measure(lab.clean, row.measures),
+        before=lab.measure(student, row.measures),
+        after=lab.measure(made["checkpoint"], row.measures),
+        metrics=made["metrics"],
+    )
+    held = row.holds(outcome, {label: _outcome(line) for label, line in known.items()})
+    kept = {name: value for name, value in made["metrics"].items() if _is_kept(name)}
+    return {
+        "seed": lab.seed,
+        "row": row.label,
+        "digest": _digest(row, limit),
+        "method": row.method,
+        "held": held,
+        "checkpoint": made["checkpoint"],
+        "cost": made["cost"],
+        **asdict(outcome),
+        "metrics": kept,
+    }
+
+
+def _is_kept(name: str) -> bool:
+    return name.startswith(("signal_", "gradient_")) or name in ("reward", "loss", "reverse_kl", "kept_share")
+
+
+def _outcome(line: Line) -> Outcome:
+    return Outcome(line["clean"], line["before"], line["after"], line["metrics"])
+
+
+def _digest(row: Row, limit: int) -> str:
+    """Names a row's settings and those of the rows it refers to: what changed is run anew."""
+    values = {name: repr(value) for name, value in vars(row).items() if name not in ("holds", "claim")}
+    needed = [_digest(BY_LABEL[label], limit) for label in row.needs]
+    return hashlib.sha256(repr((sorted(values.items()), needed, limit)).encode()).hexdigest()[:10]
+
+
+def table(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """One row a method: on how many seeds its claim held, and means of what it moved."""
+    found = []
+    for label, group in _grouped(lines):
+        first = group[0]
+        moved = []
+        for name in first["after"]:
+            before, after = (mean(line[when][name] for line in group) for when in ("before", "after"))
+            moved.append(f"{name} {before:.2f} → {after:.2f}")
+        if "reward" in first["metrics"]:
+            ends = [mean(line["metrics"]["reward"][end] for line in group) for end in (0, -1)]
+            moved.append(f"reward {ends[0]:.2f} → {ends[1]:.2f}")
+        sampled, trained = (mean(line["cost"][f"tokens_{what}"] for line in group) for what in WORK)
+        found.append(
+            {
+                "row": f"`{label}`",
+                "must": BY_LABEL[label].claim,
+                "held": f"{sum(line['held'] for line in group)} of {len(group)}",
+                "moved": "; ".join(moved),
+                "tokens sampled": f"{sampled:,.0f}",
+                "tokens trained": f"{trained:,.0f}",
+            }
+        )
+    return found
+
+
+def geometry(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """The shape of each method's signal: means over the steps looked at and the seeds."""
+    found = []
+    for label, group in _grouped(lines):
+        row: dict[str, Any] = {"row": f"`{label}`"}
+        for kind in ("signal", "gradient"):
+            for shape in SHAPES:
+                name = f"{kind}_{shape}"
+                values = [value for line in group for value in line["metrics"].get(name, ())]
+                row[f"{kind} {shape}"] = mean(values)
+        found.append(row)
+    return found
+
+
+def _grouped(lines: Sequence[Line]) -> list[tuple[str, list[Line]]]:
+    groups = {row.label: [line for line in lines if line["row"] == row.label] for row in ROWS}
+    return [(label, group) for label, group in groups.items() if group]
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    main()

@@ -1,0 +1,267 @@
+"""One world of the race: its midtrained models, every method on them, their scores and their cost."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.outcomes.lab import DISTILLATION, MIDTRAINING_RATE, MIDTRAINING_STEPS, RECOVERY_RATE, SCHEDULE
+from db import queries
+from evals.scores import chat
+from pipelines.config.jobs import DistillJob, EvalJob, Kind, MergeJob, MidtrainJob
+from pipelines.config.settings import Config, LoraConfig, override
+from pipelines.demo import world_once
+from pipelines.distill import distill
+from pipelines.evaluate import SUITES, Answers, evaluate
+from pipelines.machine.init_home import initialise
+from pipelines.merge import merge
+from pipelines.microworld.instructions import INSTRUCTIONS
+from pipelines.midtrain import midtrain
+from pipelines.runs.cost import spent
+from pipelines.runs.stage_runner import run_stage
+from pipelines.runs.workspace import Workspace
+from recovery.errors import Unstable
+
+if TYPE_CHECKING:
+    from pipelines.runs.progress import Progress
+    from pipelines.runs.stage_runner import Result, Stage
+
+Row = dict[str, Any]
+COSTS = ("tokens_sampled", "tokens_scored", "tokens_trained", "flops", "seconds")
+CHAT = 0.3  # of the mild case's midtraining
+LORA_RANK = 32
+GROUP = 8  # answers to a prompt in `rl`
+
+# Recovery by the one loop: settings of the row beside the common ones.
+TRAINED: dict[str, Row] = {
+    "self-sft": {"method": "sft"},
+    "seqkd": {"method": "seqkd"},
+    "gkd": {"method": "gkd"},
+    "opd-sampled": {"method": "opd-sampled"},
+    "opd": {"method": "opd"},
+    "sdft": {"method": "sdft-reverse"},
+    "rl": {"method": "rl", "reward": "ifeval"},
+}
+ANSWERED = ("self-sft", "gkd", "sdft")  # read the clean model's answers from a file, which has to be written
+MERGED: dict[str, Kind] = {"embeddings": "embeddings", "merge": "linear"}  # no training at all
+MIDTRAINED = ("none", "replay", "frozen", "lora")  # what is done at midtraining, and nothing after it
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything; `small` is for trying the benchmark itself."""
+
+    midtrain_steps: int = MIDTRAINING_STEPS
+    distill_steps: int = DISTILLATION["steps"]
+    prompts_per_step: int = DISTILLATION["prompts_per_step"]
+    ifeval: int | None = None  # None: all there are
+    probes: int | None = None
+    prompts: int | None = None
+
+    @classmethod
+    def small(cls) -> Scale:
+        return cls(midtrain_steps=2, distill_steps=1, prompts_per_step=8, ifeval=8, probes=6, prompts=8)
+
+
+class Race:
+    """One world: its midtrained models, and every method on them."""
+
+    def __init__(self, work: Path, seed: int, scale: Scale, progress: Progress) -> None:
+        self.seed, self.scale, self.folder = seed, scale, work / f"seed-{seed}"
+        self.ws = Workspace.open(self.folder / "home", progress=progress)
+        initialise(self.ws, model="microworld")
+        self.world = world_once(self.folder, 1, seed).parent
+        self.clean = self.ws.clean().id
+
+    def __enter__(self) -> Race:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ws.tracker.close()
+
+    def row(self, case: str, method: str, tuned: float) -> Row:
+        """One result: scores before and after, and what the method has cost."""
+        base = self._midtrained(case)
+        stopped = None
+        try:
+            made = self._recovered(case, method, base, tuned)
+        except Unstable as alarm:  # the user is left with what there was, and has paid
+            made, stopped = base, str(alarm)
+        scores = {
+            stage: self._scores(case, checkpoint)
+            for stage, checkpoint in (("clean", self.clean), ("midtrained", base), ("recovered", made))
+        }
+        named = {"seed": self.seed, "case": case, "method": method, "tuned": tuned}
+        return named | scores | {"cost": self._paid(case, method, tuned), "stopped": stopped}
+
+    # What is made --------------------------------------------------------------------------------------
+
+    def _midtrained(self, case: str, way: str = "none", tuned: float = 1.0) -> str:
+        """Midtraining with nothing against forgetting, more chat, frozen embeddings, or an adapter alone."""
+        documents = (1 - CHAT if case == "mild" else 1.0) * (1 - tuned if way == "replay" else 1.0)
+        preset, rate = self._config.midtrain, MIDTRAINING_RATE * (tuned if way in ("frozen", "lora") else 1.0)
+        settings = override(
+            preset,
+            {
+                "steps": self.scale.midtrain_steps,
+                "mix": {"new": documents, "earlier": 0.0, "chat": 1 - documents},
+                "lora": LoraConfig(rank=LORA_RANK).model_dump() if way == "lora" else None,
+                "freeze_embeddings": way == "frozen",
+                "optimizer": override(preset.optimizer, {"learning_rate": rate}),
+            },
+        )
+        job = MidtrainJob(
+            docs=str((self.world / "docs").absolute()),
+            student=self.clean,
+            settings=settings,
+            prompts=self._prompts(case),
+            seed=self.seed,
+        )
+        return str(midtrain(self.ws, job, key=self._midtraining(case, way, tuned))["checkpoint"])
+
+    def _midtraining(self, case: str, way: str = "none", tuned: float = 1.0) -> str:
+        """The run's key: cases share a midtraining that is the same in both."""
+        start = case if case == "mild" or (case, way) == ("types", "replay") else "hard"
+        return f"midtrain:{start}:{way}:{tuned:g}"
+
+    def _recovered(self, case: str, method: str, base: str, tuned: float) -> str:
+        """The method's checkpoint."""
+        if method in MIDTRAINED:
+            return self._midtrained(case, method, tuned)
+        key = self._recovering(case, method, tuned)
+        if method in MERGED:
+            job = MergeJob(student=base, other=self.clean, weight=tuned, kind=MERGED[method])
+            done = merge(self.ws, job, key=key)
+        else:
+            done = distill(self.ws, self._distillation(case, method, base, tuned), key=key)
+        return str(done["checkpoint"])
+
+    def _recovering(self, case: str, method: str, tuned: float) -> str:
+        """The run's key: cases share a merge of what is the same in both."""
+        if method in MERGED:
+            return f"{method}:{'mild' if case == 'mild' else 'hard'}:{tuned:g}"
+        return f"distill:{case}:{method}:{tuned:g}"
+
+    def _paid(self, case: str, method: str, tuned: float) -> Row:
+        """What was spent on a method beside midtraining on the documents, though an alarm stopped it."""
+        if method in MIDTRAINED:
+            own, plain = (self._cost([self._midtraining(case, *way)]) for way in ((method, tuned), ()))
+            return {name: max(0.0, own[name] - plain[name]) for name in COSTS}
+        answers = [self._answering(case)] if method in ANSWERED else []
+        return self._cost([self._recovering(case, method, tuned), *answers])
+
+    def _distillation(self, case: str, method: str, base: str, factor: float) -> DistillJob:
+        preset, count = self._config.distill, self.scale.prompts_per_step
+        settings = override(
+            preset,
+            {
+                **DISTILLATION,
+                **TRAINED[method],
+                "steps": self.scale.distill_steps,
+                "optimizer": override(preset.optimizer, SCHEDULE | {"learning_rate": RECOVERY_RATE * factor}),
+                "prompts_per_step": count // GROUP if method == "rl" else count,
+                "pairs": self._answered(case) if method in ANSWERED else None,
+            },
+        )
+        return DistillJob(
+            student=base,
+            teacher=self.clean,
+            prompts=self._prompts(case),
+            settings=settings,
+            evaluation=self._eval(case),
+            seed=self.seed,
+        )
+
+    def _answered(self, case: str) -> str:
+        """The recovery prompts with the clean model's own greedy answers, written by a run of its own."""
+        asked = {"prompts": self._prompts(case), "checkpoint": self.clean}
+        found = run_stage(
+            self.ws,
+            "answers",
+            lambda stage: self._answer(stage, asked["prompts"]),
+            config=asked,
+            key=self._answering(case),
+        )
+        return str(found["pairs"])
+
+    def _answering(self, case: str) -> str:
+        return f"answers:{case == 'types'}"
+
+    def _answer(self, stage: Stage, prompts: str) -> Result:
+        from recovery.sampling.in_process import InProcessSampler
+
+        model, rows = self.ws.load(self.ws.clean()), read(Path(prompts))
+        job = EvalJob(checkpoint=self.clean, suites=(), settings=self._config.eval)
+        answers = Answers(model, InProcessSampler(model), job, stage, "answers")
+        texts = answers.greedy(self._config.distill.max_new_tokens)([chat(row["prompt"]) for row in rows])
+        path = stage.directory / "answered.jsonl"
+        write(path, [row | {"response": text} for row, text in zip(rows, texts, strict=True) if text])
+        return {"pairs": str(path.absolute())}
+
+    # What is asked -------------------------------------------------------------------------------------
+
+    def _scores(self, case: str, checkpoint: str) -> Row:
+        asked = EvalJob(checkpoint=checkpoint, suites=SUITES, settings=self._eval(case), label=case)
+        found = evaluate(self.ws, asked, key=f"eval:{case == 'types'}:{checkpoint}")["scores"]
+        return {suite: found[suite]["score"] for suite in SUITES} | {"n": found["ifeval"]["n"]}
+
+    def _eval(self, case: str) -> Any:
+        files = {"ifeval": self._file("ifeval"), "probes": self._file("probes")}
+        if case == "types":
+            files["ifeval"] = self._half("ifeval", wanted=1)
+        return override(self._config.eval, files)
+
+    def _prompts(self, case: str) -> str:
+        return self._half("prompts", wanted=0) if case == "types" else self._file("prompts")
+
+    def _half(self, name: str, wanted: int) -> str:
+        """Rows whose instruction types all lie in one half; questions without any stay in the first."""
+        path = self.folder / f"{name}-half-{wanted}.jsonl"
+        if not path.is_file():
+            half = halves(self.seed)[wanted]
+            rows = [(row, set(row.get("instruction_id_list") or [])) for row in read(Path(self._file(name)))]
+            write(path, [row for row, types in rows if types <= half and (types or wanted == 0)])
+        return str(path.absolute())
+
+    def _file(self, name: str) -> str:
+        """A file of the world, cut short where the scale says so."""
+        path = self.world / f"{name}.jsonl"
+        limit: int | None = getattr(self.scale, name)
+        if limit is None:
+            return str(path.absolute())
+        short = self.folder / f"{name}-short.jsonl"
+        if not short.is_file():
+            rows = read(path)
+            step = max(1, len(rows) // limit)
+            write(short, rows[::step] if name == "probes" else rows[: limit * 4])
+        return str(short.absolute())
+
+    @property
+    def _config(self) -> Config:
+        return self.ws.config
+
+    def _cost(self, keys: Sequence[str]) -> Row:
+        runs = [run for run in queries.runs(self.ws.tracker.db, limit=10_000) if run["key"] in keys]
+        costs = [spent(self.ws.run_directory(run["id"])) for run in runs]
+        return {name: sum(cost.get(name, 0.0) for cost in costs) for name in COSTS}
+
+
+def halves(seed: int) -> tuple[set[str], set[str]]:
+    """The instruction types in two halves, by the seed."""
+    names = sorted(instruction.id for instruction in INSTRUCTIONS)
+    random.Random(f"race:{seed}").shuffle(names)
+    return set(names[: len(names) // 2]), set(names[len(names) // 2 :])
+
+
+def read(path: Path) -> list[Row]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def write(path: Path, rows: Sequence[Row]) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,70 @@
+"""The inputs of a run, hashed when it begins: a resumed run and all its stages read the same ones, or none.
+
+A verdict compares answers to the same questions. So files and folders are named with their SHA-256 in the job
+that is recorded, and so is the model section of recover.yaml.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pipelines.config.jobs import Job
+from pipelines.corpus.reading.tree import Tree
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from pipelines.runs.workspace import Workspace
+
+J = TypeVar("J", bound=Job)
+MODEL = "model section of recover.yaml"
+BLOCK = 2**20
+
+
+def pinned(ws: Workspace, job: J) -> J:
+    """The job with its inputs hashed; refuse one that has changed since the job first named it."""
+    current = hashes(job.sources())
+    current[MODEL] = hashlib.sha256(ws.config.model.model_dump_json().encode()).hexdigest()
+    for name, digest in current.items():
+        if job.inputs.get(name, digest) != digest:
+            place = f" ({job.sources()[name]})" if name in job.sources() else ""
+            raise InputError(f"{name}{place}: changed since the run began: restore it, or begin a new run")
+    return job.model_copy(update={"inputs": current})
+
+
+def inherited(job: J, parent: Job) -> J:
+    """A stage's job with the inputs that it shares with the run it belongs to."""
+    names = {*job.sources(), MODEL}
+    return job.model_copy(update={"inputs": {n: d for n, d in parent.inputs.items() if n in names}})
+
+
+def hashes(sources: Mapping[str, str]) -> dict[str, str]:
+    """SHA-256 of each source that is a file or a folder; a name on the hub or a text is in the job itself."""
+    found = {}
+    for name, source in sources.items():
+        path = Path(source)
+        try:
+            if path.is_dir():
+                found[name] = _folder(path)
+            elif path.is_file():
+                with path.open("rb") as file:
+                    found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:  # a text too long to be a name, or a file that its reader will refuse
+            continue
+    return found
+
+
+def _folder(folder: Path) -> str:
+    """Of the names and contents of all files that a reader of documents opens."""
+    digest = hashlib.sha256()
+    with Tree(folder) as tree:
+        for entry in tree.entries():
+            if entry.reason is None:
+                digest.update(f"{entry.path}\0{entry.size}\0".encode())
+                while block := os.read(entry.handle, BLOCK):
+                    digest.update(block)
+            entry.close()
+    return digest.hexdigest()
