@@ -88,9 +88,12 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
 
     database = stage.workspace.tracker.db
     watch = Watch(
-        of_itself=method.teacher.startswith("self"),
+        method,
         before=lambda step: curves.metrics_by_step(database, stage.id, HEARD, before=step),
+        record=stage.directory / "alarms.json",
     )
+    for name in watch.muted:
+        stage.say(f"  alarm        {name} stopped an earlier attempt; it is off in this one")
     survey = Survey()
     return train(
         training.student,

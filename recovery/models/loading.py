@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from recovery.cpu import fused_layers, heap, matrix_products
 from recovery.errors import InputError, RecoverError
 from recovery.forward import varlen
+from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import (
     can_pack,
     embedding_weights,
@@ -168,9 +168,10 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
     _settle_dequantized(model, directory)
     _freeze_unused(model)
     model = model.to(device).eval()
-    fused_layers.speed_up(model)
+    if device.type == "cpu":
+        fast_path().configure(model)
     if spec.attention == "auto":
-        varlen.use_flat(model)
+        varlen.use_varlen(model)
     return model
 
 
@@ -311,8 +312,6 @@ def pick_device(name: str = "auto") -> torch.device:
         raise InputError(f"device {name}: no CUDA GPU is visible here: use cpu or auto")
     if device.type == "cpu":
         torch.set_flush_denormal(True)
-        matrix_products.use_the_faster()
-        heap.keep()
     return device
 
 
