@@ -110,10 +110,10 @@ def _write_settings(path: Path, model: str, revision: str | None, preset: str | 
 
 def _write(path: Path, text: str) -> None:
     """Replace a file as a whole."""
-    partial = path.with_suffix(".partial")
+    from recovery.storage.atomic_dirs import write_text
+
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.rename(path)
+        write_text(path, text)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
 

@@ -9,7 +9,6 @@ gradient checkpointing and padding are left out.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import sys
 import time
@@ -18,6 +17,8 @@ from dataclasses import dataclass, field
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from recovery.storage import atomic_dirs
 
 if TYPE_CHECKING:
     from recovery.models.size import Size
@@ -60,9 +61,7 @@ class Ledger:
             return
         self._saved = moment
         path = self.directory / f"cost-{self.attempt}.json"
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(self.now()), encoding="utf-8")
-        os.replace(partial, path)
+        atomic_dirs.write_text(path, json.dumps(self.now()), durable=False)
 
     def total(self) -> Cost:
         """All attempts together."""

@@ -29,19 +29,20 @@ PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 TOKENS = torch.tensor([[72, 101, 108, 108, 111, 32, 9, 200, 7]])
 HEAD = """# Model families
 
-Any causal language model with a chat template is tried at `recover init`: it is loaded, its head is compared
-with its hidden states, and a few tokens are sampled from padded prompts and scored again. What does not agree is
-refused there in one line. An adapter or a quantised model is refused as `--model` too; GPT-OSS in MXFP4 is
-unpacked to bfloat16 on loading. Of a vision-language model the language part is trained, and the vision part is
-kept as it is.
+Any causal language model with a chat template is tried at `recover init`: it is loaded, its head is
+compared with its hidden states, and a few tokens are sampled from padded prompts and scored again. What
+does not agree is refused there in one line. An adapter or a quantised model is refused as `--model` too;
+GPT-OSS in MXFP4 is unpacked to bfloat16 on loading. Of a vision-language model the language part is
+trained, and the vision part is kept as it is.
 
-Each row is a tiny random model of the real architecture, taken through loading, hidden states, sampling (log-probs
-recomputed), a training step, saving and reading back; then the same with an adapter, which is saved, read back and
-merged into its base. `python -m tests.support.family_table` writes this page; the tests compare it.
+Each row is a tiny random model of the real architecture, taken through loading, hidden states, sampling
+(log-probs recomputed), a training step, saving and reading back; then the same with an adapter, which is
+saved, read back and merged into its base. `python -m tests.support.family_table` writes this page; the
+tests compare it.
 
-*Packed*: documents share a row of tokens, which is faster; otherwise each has a row of its own. *Adapter*: the
-layers that `lora` trains by default. An adapter on routed experts keeps a copy of their weights while it computes:
-sampling with it in this process is slow.
+*Packed*: documents share a row of tokens, which is faster; otherwise each has a row of its own. *Adapter
+on*: the layers that `lora` trains by default. An adapter on routed experts makes a copy of their weights
+whenever it computes: sampling with it in this process is slow.
 
 | family | model type | works | packed | adapter on |
 |---|---|---|---|---|

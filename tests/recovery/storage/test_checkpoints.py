@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from recovery.errors import DamagedCheckpoint, InputError, RecoverError
-from recovery.storage import checkpoints
+from recovery.storage import atomic_dirs, checkpoints
 from recovery.storage.checkpoints import CheckpointStore
 from recovery.storage.training_state import TrainState, load_optimizer_tensors, optimizer_tensors
 from recovery.storage.weights_hash import weights_sha256
@@ -401,3 +402,17 @@ def test_no_pickle_is_written(tmp_path: Path) -> None:
 def test_checkpoints_are_listed_without_torch() -> None:
     code = "import sys, recovery.storage.checkpoints; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    atomic_dirs.write_text(path, "old")
+    with suppress(RuntimeError), atomic_dirs.whole_file(path) as file:
+        file.write(b"half of the n")
+        raise RuntimeError("cut off")
+    assert path.read_text() == "old"
+    with atomic_dirs.whole_file(path, durable=False) as file:
+        file.write(b"new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
