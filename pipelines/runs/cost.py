@@ -55,7 +55,7 @@ class Ledger:
         return self.cost | {"seconds": time.monotonic() - self._begun, PEAK: peak()}
 
     def save(self, *, at_once: bool = False) -> None:
-        """Writes this attempt's file, whole or not at all, at most once a second."""
+        """Replace this attempt's file, at most once a second."""
         moment = time.monotonic()
         if not at_once and moment - self._saved < SAVE_EVERY:
             return

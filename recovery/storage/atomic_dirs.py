@@ -89,7 +89,7 @@ def publish(directory: Path, target: Path) -> bool:
 
 
 def remove(target: Path) -> None:
-    """Take a directory away in one step; what a kill leaves of it, the next writer in that folder sweeps."""
+    """Remove a directory in one step; the next writer in that folder sweeps what a kill left."""
     if target.exists():
         aside = target.parent / f"{TEMPORARY}aside-{secrets.token_hex(6)}"
         target.rename(aside)
@@ -185,7 +185,7 @@ def write_sealed(path: Path, value: dict[str, Any]) -> None:
 
 
 def read_sealed(label: str, path: Path) -> dict[str, Any]:
-    """What `write_sealed` wrote, or DamagedCheckpoint naming the file."""
+    """Return what `write_sealed` wrote; raise DamagedCheckpoint naming a changed file."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         seal = value.pop(SEAL)

@@ -58,7 +58,7 @@ class CheckpointStore:
         base: str | None = None,
         config: dict[str, Any] | None = None,
     ) -> Checkpoint:
-        """Let `write` fill a directory and make it a checkpoint; the same content twice is one checkpoint."""
+        """Let `write` fill a directory and publish it; the same content twice is one checkpoint."""
         if kind not in KINDS[:2] or (kind == "adapter") != (base is not None):
             raise ValueError(f"kind {kind!r} with base {base!r}: full has none, adapter needs one")
         with atomic_dirs.new_directory(self.root) as scratch:
@@ -126,7 +126,7 @@ class CheckpointStore:
         return checkpoint
 
     def _is_good(self, checkpoint_id: str, facts: dict[str, Any]) -> bool:
-        """Whether what is there already may stay: whole, and a reference still points at the same place."""
+        """Whether the existing checkpoint may stay: whole, and a reference to the same place."""
         try:
             there = self.open(checkpoint_id)
         except RecoverError as error:
@@ -169,7 +169,7 @@ def base_directory(adapter: Path | str) -> Path | None:
 
 
 def _refuse_strangers(checkpoint: Checkpoint, table: atomic_dirs.FileTable) -> None:
-    """A file added later could change what is loaded (an index, an adapter config)."""
+    """Refuse files added later, which could change what is loaded (an index, an adapter config)."""
     if checkpoint.kind == "reference":
         return
     for name in sorted(set(atomic_dirs.relative_files(checkpoint.path)) - {*table, MANIFEST}):
@@ -188,7 +188,7 @@ def model_files(directory: Path) -> list[str]:
 
 
 def _stamps(directory: Path, table: atomic_dirs.FileTable) -> Stamps:
-    """What `stat` says of each file: equal stamps mean that nobody wrote in between."""
+    """Size, time and inode of each file: equal stamps mean that no file changed."""
     found: Stamps = []
     for name in sorted(table):
         try:
