@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from pipelines.microworld.world import write_world
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from recovery.storage import atomic_dirs
 
 STORY = """the story   a model learns documents, forgets how to follow instructions, and gets that back
             clean -> midtrained on new documents -> recovered by distillation from the clean model"""
@@ -65,8 +65,7 @@ def world_once(worlds: Path, turn: int, seed: int) -> Path:
     """This cycle's documents, written once; a half-written world of a killed run is written again."""
     directory = worlds / f"cycle-{turn}"
     if not directory.exists():
-        partial = worlds / f"cycle-{turn}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        write_world(partial, cycle=turn, seed=seed)
-        partial.rename(directory)
+        with atomic_dirs.new_directory(worlds) as scratch:
+            write_world(scratch, cycle=turn, seed=seed)
+            atomic_dirs.publish(scratch, directory)
     return directory / "docs"

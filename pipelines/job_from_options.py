@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from db import queries
 from pipelines.choose import CHOICES
@@ -30,6 +30,9 @@ from pipelines.sweep import parse_weights
 from pipelines.writing import self_prompts
 from recovery.errors import InputError
 from recovery.methods.table import with_dials
+
+if TYPE_CHECKING:
+    from recovery.storage.checkpoints import Checkpoint
 
 Changes = Mapping[str, Any]  # settings by their key in recover.yaml: {"distill.steps": 20}
 BESIDE = {"probes": "eval.probes", "ifeval": "eval.ifeval", "prompts": "distill.prompts"}
@@ -123,15 +126,26 @@ def midtrain_job(
 ) -> MidtrainJob:
     settings = resolved(ws, docs, changes)
     documents.require(docs)
+    chosen = ws.checkpoint(student)
+    _require_rank(chosen, changes, "midtrain.lora")
     return MidtrainJob(
         docs=str(docs.absolute()),
-        student=ws.checkpoint(student).id,
+        student=chosen.id,
         settings=with_augmented(settings.midtrain, augment),
         evaluation=settings.eval,
         augment=str(augment.absolute()) if augment else None,
         prompts=_prompts(ws, settings, changes) if settings.midtrain.mix.chat else settings.distill.prompts,
         seed=settings.seed,
     )
+
+
+def _require_rank(student: Checkpoint, changes: Changes, key: str) -> None:
+    """Refuse a rank that was typed and is not that of the student's adapter."""
+    if key in changes:
+        from recovery.models.adapters import require_rank
+
+        lora = changes[key] or {"rank": 0}
+        require_rank(student.path, lora["rank"])
 
 
 def distill_job(
@@ -143,7 +157,9 @@ def distill_job(
     changes: Changes = NONE,
 ) -> DistillJob:
     """Without a student, the newest midtrained checkpoint."""
-    chosen = ws.checkpoint(student or newest_midtrained(ws)).id
+    checkpoint = ws.checkpoint(student or newest_midtrained(ws))
+    _require_rank(checkpoint, changes, "distill.lora")
+    chosen = checkpoint.id
     settings = resolved(ws, taught_folder(ws, chosen), changes)
     routes = {name: ws.checkpoint(place).id for name, place in settings.distill.routes.items()}
     distill = settings.distill.model_copy(update={"routes": routes})

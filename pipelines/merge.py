@@ -17,7 +17,7 @@ def merge(ws: Workspace, job: MergeJob, *, parent: str | None = None, key: str |
 
 
 def require(weight: float, kind: Kind = "linear", origin: str | None = None) -> None:
-    """Refuses what cannot be merged before anything is recorded."""
+    """Refuse impossible settings before anything is recorded."""
     if not 0 <= weight <= 1:
         raise InputError(f"--weight {weight:g} is outside 0 to 1: give the share of the other checkpoint")
     if kind == "residual" and origin is None:
@@ -31,7 +31,7 @@ def _work(ws: Workspace, job: MergeJob, stage: Stage) -> Result:
 
 
 def merged(ws: Workspace, job: MergeJob, stage: Stage) -> str:
-    """The id of the checkpoint; made again it is the same one."""
+    """Publish the merged checkpoint and return its id; a repetition gives the same one."""
     from recovery.models.merging import merge_weights
 
     student, other = ws.checkpoint(job.student), ws.checkpoint(job.other)

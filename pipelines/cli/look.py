@@ -100,15 +100,13 @@ def export_command(session: Session, what: str, kind: str | None, out: Path | No
 
 def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
     """All of it or nothing: what was there stays until the new file is complete."""
-    partial = path.with_name(f".{path.name}.partial")
+    from recovery.storage.atomic_dirs import whole_file
+
     try:
-        with partial.open("wb") as file:
+        with whole_file(path) as file:
             file.writelines(pieces)
-        partial.replace(path)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}: give another --out") from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 @click.command("report")

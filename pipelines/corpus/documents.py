@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -274,9 +273,8 @@ def keep(
     Both appear when everything was read; the folder may be larger than the memory.
     """
     manifest: list[FileReport] = []
-    partial = target.with_suffix(".partial")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_dirs.storage_errors(target.parent), partial.open("wb") as texts:
+    with atomic_dirs.storage_errors(target.parent), atomic_dirs.whole_file(target) as texts:
         whole = 0  # bytes of the files that are done
         for item in read_folder(directory, limits, strict=strict, progress=progress):
             if isinstance(item, Piece):
@@ -287,10 +285,7 @@ def keep(
                 texts.truncate(texts.seek(whole))
             whole = texts.tell()
         refuse_nothing(directory, manifest)
-        texts.flush()
-        os.fsync(texts.fileno())
-    _write_manifest(target.parent / MANIFEST, manifest)
-    partial.rename(target)
+        _write_manifest(target.parent / MANIFEST, manifest)
     return manifest
 
 
@@ -324,10 +319,8 @@ def load_texts(path: Path) -> list[str]:
 
 
 def _write_manifest(path: Path, manifest: Iterable[FileReport]) -> None:
-    with atomic_dirs.storage_errors(path.parent), path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(asdict(report)) + "\n" for report in manifest)
-        file.flush()
-        os.fsync(file.fileno())
+    with atomic_dirs.storage_errors(path.parent):
+        atomic_dirs.write_text(path, "".join(json.dumps(asdict(report)) + "\n" for report in manifest))
 
 
 def load_manifest(directory: Path) -> list[FileReport]:

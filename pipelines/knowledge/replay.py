@@ -14,7 +14,7 @@ from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.knowledge.overlap import overlap
 from pipelines.runs.cost import Flops
 from recovery.errors import InputError
-from recovery.storage.atomic_dirs import storage_errors
+from recovery.storage.atomic_dirs import storage_errors, write_text
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import MidtrainJob
@@ -99,10 +99,8 @@ def _answers(
 
 
 def _save(path: Path, dialogues: Sequence[tuple[list[int], int]]) -> None:
-    partial = path.with_suffix(".partial")
-    with storage_errors(path.parent), partial.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row) + "\n" for row in dialogues)
-    partial.rename(path)
+    with storage_errors(path.parent):
+        write_text(path, "".join(json.dumps(row) + "\n" for row in dialogues))
 
 
 def _load(path: Path) -> list[tuple[list[int], int]]:

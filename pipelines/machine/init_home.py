@@ -76,11 +76,27 @@ def _clean(ws: Workspace) -> Checkpoint:
     """Return the registered clean checkpoint; register it first in a new home."""
     if all(row["name"] != "base" for row in queries.aliases(ws.tracker.db)):
         return _register(ws)
-    checkpoint, model = ws.clean(), ws.config.model.path
+    base = queries.resolve(ws.tracker.db, "base")
+    checkpoint, model = _in_its_new_place(ws, base) or ws.clean(), ws.config.model.path
     if checkpoint.config.get("model") != model:
         raise InputError(
             f"{ws.home}: `base` is {checkpoint.config.get('model')!r}, not {model!r}: use another --home"
         )
+    return checkpoint
+
+
+def _in_its_new_place(ws: Workspace, base: str) -> Checkpoint | None:
+    """Register the clean model where model.path says it is now, if it left its place; None if it did not."""
+    from recovery.models.hub import locate
+
+    settings = ws.config.model
+    if ws.store.locate(base).is_dir() or settings.path == MICROWORLD:
+        return None
+    found, commit = locate(settings.path, settings.revision)
+    checkpoint = ws.store.reference(found, config={"model": settings.path, "revision": commit})
+    if checkpoint.id != base:
+        raise InputError(f"{found}: not the model that `base` was registered as: put that one there")
+    ws.record(checkpoint, None)
     return checkpoint
 
 
@@ -96,16 +112,17 @@ def _write_settings(path: Path, model: str, revision: str | None, preset: str | 
 
 def _write(path: Path, text: str) -> None:
     """Replace a file as a whole."""
-    partial = path.with_suffix(".partial")
+    from recovery.storage.atomic_dirs import write_text
+
     try:
-        partial.write_text(text, encoding="utf-8")
-        partial.rename(path)
+        write_text(path, text)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _register(ws: Workspace) -> Checkpoint:
     """Load the model once, to refuse an unusable one, then register it by the hash of its weights."""
+    from recovery.inspection.supported import load_supported
     from recovery.models import loading
 
     settings = ws.config.model
@@ -118,7 +135,7 @@ def _register(ws: Workspace) -> Checkpoint:
         template_args=settings.template_args,
         attention=settings.attention,
     )
-    chat_model = loading.load(spec)
+    chat_model = load_supported(spec)
     if chat_model.encoder.writes_date and "today" not in settings.template_args:
         _pin_date(ws)
     checkpoint = ws.store.reference(found, config={"model": settings.path, "revision": commit})

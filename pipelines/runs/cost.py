@@ -9,7 +9,6 @@ gradient checkpointing and padding are left out.
 from __future__ import annotations
 
 import json
-import os
 import resource
 import sys
 import time
@@ -18,6 +17,8 @@ from dataclasses import dataclass, field
 from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from recovery.storage import atomic_dirs
 
 if TYPE_CHECKING:
     from recovery.models.size import Size
@@ -54,15 +55,13 @@ class Ledger:
         return self.cost | {"seconds": time.monotonic() - self._begun, PEAK: peak()}
 
     def save(self, *, at_once: bool = False) -> None:
-        """Writes this attempt's file, whole or not at all, at most once a second."""
+        """Replace this attempt's file, at most once a second."""
         moment = time.monotonic()
         if not at_once and moment - self._saved < SAVE_EVERY:
             return
         self._saved = moment
         path = self.directory / f"cost-{self.attempt}.json"
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(self.now()), encoding="utf-8")
-        os.replace(partial, path)
+        atomic_dirs.write_text(path, json.dumps(self.now()), durable=False)
 
     def total(self) -> Cost:
         """All attempts together."""

@@ -8,7 +8,6 @@ augmented.jsonl: {"kind", "source", "text"} or {"kind": "qa", "source", "prompt"
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from pipelines.corpus.passages import Passage, passages
 from pipelines.writing.filters import Leaks, first_of, pairs, question_flaw, text_flaw
 from pipelines.writing.text_cache import Cache, written
 from recovery.errors import InputError
-from recovery.storage.atomic_dirs import storage_errors
+from recovery.storage.atomic_dirs import storage_errors, write_text
 
 if TYPE_CHECKING:
     from evals.knowledge import Probe
@@ -126,12 +125,7 @@ def _request(kind: str, passage: Passage, about: Entities, questions: int) -> st
 def save(path: Path, rows: Sequence[Row]) -> None:
     with storage_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        with partial.open("w", encoding="utf-8") as file:
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.rename(path)
+        write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def load(path: Path) -> list[Row]:

@@ -99,7 +99,7 @@ def _is_gate(name: str, linear: Any, experts: int) -> bool:
 
 
 def _is_called(name: str, parent: Any) -> bool:
-    """Whether a layer's forward runs: Mamba's kernels read the bare weights of all but the first."""
+    """Whether a layer's forward runs; Mamba's kernels read most of its weights bare."""
     is_state_space = hasattr(parent, "A_log") and hasattr(parent, "D")
     return not is_state_space or name.endswith("in_proj")
 
@@ -111,8 +111,8 @@ def _holds_experts(parameter: torch.Tensor, experts: int) -> bool:
 def _around_renaming(core: Any, targets: Targets) -> Targets:
     """Name as parameters what peft would otherwise take for routed experts of an older transformers.
 
-    For mixture-of-experts families peft renames targets such as `gate_proj` into the fused expert weights, and
-    loses the dense layers and shared experts of that name.
+    For mixture-of-experts families peft renames targets such as `gate_proj` into the fused expert weights:
+    dense layers and shared experts of that name would be lost.
     """
     from peft.utils import transformers_weight_conversion as renaming
 
@@ -158,14 +158,16 @@ def describe_trained(model: Any) -> str:
     total = sum(count for _, count in trained)
     if not is_adapter(model):
         return f"all weights: {total:,}"
-    kinds = sorted({_layer_kind(name) for name, _ in trained})
+    kinds = sorted({layer_kind(name) for name, _ in trained})
     return f"an adapter of {total:,} weights on {', '.join(kinds)}"
 
 
-def _layer_kind(name: str) -> str:
+def layer_kind(name: str) -> str:
     """`...layers.3.mlp.experts.base_layer.lora_A.default.weight` -> `experts`."""
     parts = name.partition(".lora_")[0].split(".")
-    return next(part for part in reversed(parts) if part not in ("base_layer", "weight"))
+    return next(
+        part for part in reversed(parts) if part not in ("base_layer", "weight") and not part.isdigit()
+    )
 
 
 def adapter_rank(directory: Path | str) -> int | None:

@@ -1,4 +1,4 @@
-"""Where a model's files are, and what a broken or missing one is called, in one line. No torch here."""
+"""Find a model's files, here or on the hub; explain a broken or missing one in one line. No torch here."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ UNWANTED_FILES = ["consolidated*", "original/*", "onnx/*", "*.gguf"]
 
 
 def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
-    """The directory of a model, and the commit that a hub model is pinned to."""
+    """Return a model's directory, and the commit that a hub model is pinned to."""
     local = Path(path).expanduser()
     if local.is_dir():
         if not any((local / name).is_file() for name in ("config.json", "adapter_config.json")):
             raise InputError(f"{path}: no config.json in it: give a model's own directory")
         return local, None
     if local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1 or not path:
-        raise InputError(f"{path or '(empty)'}: no such model directory: check the path")
+        expected = f" (expected at {local.absolute()})" if path and not local.is_absolute() else ""
+        remedy = "check the path, or name its new place as model.path in recover.yaml"
+        raise InputError(f"{path or '(empty)'}: no such model directory{expected}: {remedy}")
     return _download(path, revision)
 
 
 def _download(name: str, revision: str | None) -> tuple[Path, str]:
-    """One commit's files from the hub, or from its local cache."""
+    """Return one commit's files, from the hub or from its local cache."""
     import huggingface_hub as hub
     from huggingface_hub import errors
 
@@ -58,7 +60,7 @@ def _download(name: str, revision: str | None) -> tuple[Path, str]:
 
 @contextmanager
 def explained(path: str, what: str) -> Iterator[None]:
-    """Whatever a library says about a broken model, in one line that names the model."""
+    """Turn a library's error about a model into one line that names the model."""
     try:
         yield
     except (RecoverError, MemoryError):
@@ -76,7 +78,7 @@ def explained(path: str, what: str) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars and no page-long warnings from transformers; as it was afterwards."""
+    """Silence transformers' progress bars and warnings inside; restore both afterwards."""
     from transformers.utils import logging
 
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()

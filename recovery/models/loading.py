@@ -77,7 +77,7 @@ Loaded = tuple[Any, "PreTrainedTokenizerBase"]
 
 
 def load(spec: ModelSpec) -> ChatModel:
-    """A ready model in eval mode, its head checked; every way this can fail is one line."""
+    """Load a model in eval mode and check its head; every failure is one line."""
     directory, revision = locate(spec.path, spec.revision)
     device = pick_device(spec.device)
     adapter = directory / "adapter_config.json"
@@ -107,21 +107,23 @@ def load(spec: ModelSpec) -> ChatModel:
 
 
 def compile_layers(chat_model: ChatModel) -> None:
-    """Each layer is compiled when it is first trained, all by the same code, for sequences of any length. A
-    small model on a CPU is read by hand where that is possible, compiled or not."""
+    """Compile each layer when it is first trained, for sequences of any length.
+
+    The CPU engine reads small models its own way, compiled or not.
+    """
     for layer in unwrap(chat_model.model).get_decoder().layers:
         layer.compile(dynamic=True)
 
 
 def load_encoder(spec: ModelSpec) -> ChatEncoder:
-    """Only the tokenizer, for counting: no weights are read."""
+    """Load the tokenizer alone, for counting."""
     directory, _ = locate(spec.path, spec.revision)
     with quiet():
         return ChatEncoder(_load_tokenizer(spec, directory), spec.template_args)
 
 
 def _load_full(spec: ModelSpec, directory: Path, device: torch.device) -> Loaded:
-    """Tokenizer first: a missing chat template is known before gigabytes are read."""
+    """Load the tokenizer first: a missing chat template shows before gigabytes are read."""
     tokenizer = _load_tokenizer(spec, directory)
     return _load_weights(spec, directory, device), tokenizer
 
@@ -143,8 +145,9 @@ def _load_tokenizer(spec: ModelSpec, directory: Path) -> PreTrainedTokenizerBase
 
 
 def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> PreTrainedModel:
-    """The weights, complete and in one dtype, on the device; nothing is left at random values."""
+    """Load the weights in one dtype to the device; refuse files that leave any at random values."""
     _require_safetensors(spec.path, directory)
+    unpacking = _unpacking(spec.path, directory)
     with explained(spec.path, "model"):
         model, report = loader_of(directory).from_pretrained(
             directory,
@@ -155,6 +158,7 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
             output_loading_info=True,
             attn_implementation=None if spec.attention == "auto" else spec.attention,
             device_map={"": device} if device.type == "cuda" else None,
+            **unpacking,
         )
     lost = sorted(report["missing_keys"]) + sorted(key[0] for key in report["mismatched_keys"])
     if lost:
@@ -181,6 +185,22 @@ def loader_of(directory: Path) -> Any:
     return AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
 
 
+def _unpacking(path: str, directory: Path) -> dict[str, Any]:
+    """Loading arguments for stored weights that are unpacked; other quantised weights are refused."""
+    config = read_object(directory / "config.json")
+    method = (config.get("quantization_config") or {}).get("quant_method")
+    if method == "mxfp4":
+        from transformers import Mxfp4Config
+
+        return {"quantization_config": Mxfp4Config(dequantize=True)}
+    if method:
+        raise InputError(
+            f"{path}: its weights are quantised ({method}), which can't be trained: "
+            "give the model that they were made from, in bfloat16"
+        )
+    return {}
+
+
 def _settle_dequantized(model: PreTrainedModel, directory: Path) -> None:
     """Save a model that was stored quantised and unpacked on loading as what it is now.
 
@@ -201,7 +221,7 @@ def _freeze_unused(model: PreTrainedModel) -> None:
 
 
 def _load_adapter(spec: ModelSpec, directory: Path, device: torch.device) -> Loaded:
-    """An adapter on its base: the base by the checkpoint's manifest, else by the adapter's own config."""
+    """Load an adapter on its base: by the checkpoint's manifest, else by the adapter's config."""
     from peft import PeftConfig, PeftModel, get_peft_model_state_dict
 
     with explained(spec.path, "adapter"):
@@ -228,7 +248,7 @@ def _load_adapter(spec: ModelSpec, directory: Path, device: torch.device) -> Loa
 
 
 def _require_safetensors(path: str, directory: Path) -> None:
-    """Say plainly what is wrong with the weight files before the loader says it in a page."""
+    """Refuse missing, pickled or cut-off weight files in one line."""
     shards = weight_files(directory)
     if not shards:
         pickled = next(iter(sorted(directory.glob("*.bin")) + sorted(directory.glob("*.pt*"))), None)
@@ -239,14 +259,14 @@ def _require_safetensors(path: str, directory: Path) -> None:
 
 
 def _settle_generation_config(model: PreTrainedModel) -> None:
-    """Some published configs set a temperature without sampling; transformers refuses to save those."""
+    """Turn sampling on where a published config sets a temperature without it: it could not be saved."""
     config = model.generation_config
     if config and not config.do_sample and any((config.temperature, config.top_p, config.top_k)):
         config.do_sample = True
 
 
 def _prove(chat: ChatModel) -> None:
-    """What must hold of any model before it is used: it ends, its ids fit, its head is understood."""
+    """Check that the model has a stop token, that its ids fit, and that its head is understood."""
     if not chat.stop_ids:
         raise InputError(f"{chat.path}: no stop token in its generation config or tokenizer: set eos_token")
     ids = chat.prompt_ids([{"role": "user", "content": "a"}])
@@ -258,7 +278,14 @@ def _prove(chat: ChatModel) -> None:
     tokens = torch.tensor([ids], device=chat.device)
     with torch.inference_mode(), explained(chat.path, "model"):
         own = unwrap(chat.model)(input_ids=tokens, use_cache=False).logits.float()
-        gap = (logits_of(chat.model, plain_states(unwrap(chat.model), tokens)).float() - own).abs().max()
+        states = plain_states(unwrap(chat.model), tokens)
+        if states.shape[-1] != embedding_weights(chat.model)[-1].shape[-1]:
+            kind = unwrap(chat.model).config.model_type
+            raise InputError(
+                f"{chat.path}: models of type {kind} are not supported: "
+                "the decoder gives no hidden states for the head"
+            )
+        gap = (logits_of(chat.model, states).float() - own).abs().max()
     tolerance = 1e-3 if chat.model.dtype == torch.float32 else 5e-2
     if not gap <= tolerance * own.abs().max().clamp(min=1):
         raise RecoverError(
@@ -267,7 +294,7 @@ def _prove(chat: ChatModel) -> None:
 
 
 def freeze_embeddings(chat: ChatModel) -> None:
-    """Tokens mean from here on what they mean now, and are as easily written: neither end is trained."""
+    """Exclude the embeddings and the head from training."""
     for weight in embedding_weights(chat.model):
         weight.requires_grad_(False)
 

@@ -54,7 +54,7 @@ def merge_weights(
     origin: Path | None = None,
     on_tensor: OnTensor | None = None,
 ) -> None:
-    """Fills `target` with the student's files and merged weights; an adapter counts with its base."""
+    """Write the student's files and the merged weights to `target`; an adapter counts with its base."""
     if (kind == "residual") != (origin is not None):
         raise InputError("merge: residual, and no other kind, needs the origin that `other` was tuned from")
     sources = [Stored(path) for path in (student, other, origin) if path is not None]
@@ -81,7 +81,7 @@ def mix_in(student: ChatModel, other: ChatModel, weight: float, kind: str = "lin
 
 @torch.no_grad()
 def weaken(student: ChatModel, share: float) -> None:
-    """In memory: an adapter that adds `share` of what it added, as if its base had been mixed in."""
+    """Scale in memory what an adapter adds by `share`, as if its base had been mixed in."""
     trained = {name: one for name, one in student.model.named_parameters() if one.requires_grad}
     odd = [name for name in trained if ".lora_A." not in name and ".lora_B." not in name]
     if odd:
@@ -163,7 +163,7 @@ def _inner_products(one: Stored, other: Stored, name: str) -> tuple[float, float
 
 
 def _chunks(shape: tuple[int, ...]) -> Iterator[slice]:
-    """The rows of a tensor, CHUNK numbers at a time."""
+    """Yield the rows of a tensor, CHUNK numbers at a time."""
     rows, width = (shape[0], math.prod(shape[1:])) if shape else (1, 1)
     size = max(1, CHUNK // max(1, width))
     for start in range(0, rows, size):
@@ -179,7 +179,7 @@ def _require_same(student: Stored, other: Stored) -> None:
 
 
 def _copy_rest(student: Path, base: Path, target: Path) -> None:
-    """Config, tokenizer and template: the base's, and an adapter's own over them."""
+    """Copy config, tokenizer and template of the base, then an adapter's over them."""
     for directory in dict.fromkeys((base, student)):
         for name in model_files(directory):
             if name != MANIFEST and not name.startswith("adapter_") and not name.endswith(".safetensors"):
@@ -187,7 +187,7 @@ def _copy_rest(student: Path, base: Path, target: Path) -> None:
 
 
 def _write(sources: Sequence[Stored], target: Path, shares: Share, on_tensor: OnTensor | None) -> None:
-    """Files with the student's own headers, so that a tensor lies where its slot says."""
+    """Write files with the student's headers, so that each tensor lies where its slot says."""
     student, done = sources[0], 0
     for file in student.files:
         slots = sorted((s for s in student.slots.values() if s.file == file), key=lambda slot: slot.start)
@@ -201,7 +201,7 @@ def _write(sources: Sequence[Stored], target: Path, shares: Share, on_tensor: On
 
 
 def _write_tensor(sources: Sequence[Stored], slot: TensorSlot, new: BinaryIO, shares: Share) -> None:
-    """A weighted sum in fp32, rounded once; whatever is no fraction stays the student's."""
+    """Write a weighted sum in fp32, rounded once; integer tensors stay the student's."""
     dtype, parts = DTYPES[slot.dtype], shares(slot.name)
     for rows in _chunks(slot.shape):
         merged = sources[0].read(slot.name, rows)

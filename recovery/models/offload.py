@@ -1,4 +1,4 @@
-"""A model whose layers rest in the host's memory: each comes to the device for as long as it computes."""
+"""Keep a frozen model's layers in host memory; copy each to the device while it computes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from recovery.models.chat_model import ChatModel
 
 
 def rest_on_host(chat_model: ChatModel) -> None:
-    """The weights of a frozen model's layers; its embeddings and head stay on the device."""
+    """Move the layers' weights to host memory; embeddings and head stay on the device."""
     for layer in unwrap(chat_model.model).get_decoder().layers:
         weights = [(parameter, _resting(parameter.data)) for parameter in layer.parameters()]
         layer.register_forward_pre_hook(_Fetch(weights, chat_model.device))
-        layer.register_forward_hook(_Leave(weights))
-        _Leave(weights)()
+        layer.register_forward_hook(_Release(weights))
+        _Release(weights)()
 
 
-class _Leave:
-    """After a layer: its weights are those on the host."""
+class _Release:
+    """Forward hook: point the layer's weights back at host memory."""
 
     def __init__(self, weights: list[tuple[torch.nn.Parameter, Tensor]]) -> None:
         self.weights = weights
@@ -31,8 +31,8 @@ class _Leave:
             parameter.data = resting
 
 
-class _Fetch(_Leave):
-    """Before a layer: its weights are copies on the device."""
+class _Fetch(_Release):
+    """Forward pre-hook: point the layer's weights at copies on the device."""
 
     def __init__(self, weights: list[tuple[torch.nn.Parameter, Tensor]], device: torch.device) -> None:
         super().__init__(weights)
@@ -48,5 +48,5 @@ def fetched(resting: Tensor, device: torch.device) -> Tensor:
 
 
 def _resting(weight: Tensor) -> Tensor:
-    """Where a GPU takes it, in memory that it can read by itself."""
+    """Return the weight in host memory, pinned where a GPU copies from it."""
     return weight.cpu().pin_memory() if weight.is_cuda else weight

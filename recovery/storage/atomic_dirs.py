@@ -1,4 +1,4 @@
-"""Directories that are either whole or absent, and the hashes of their files. No torch here.
+"""Directories and files that are either whole or absent, and the hashes of their bytes. No torch here.
 
 A directory is written under `tmp-*`, flushed to the disk, then renamed: a kill at any moment leaves
 either the old state or the new one. Leftovers of killed writers are swept by the next writer.
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from recovery.errors import DamagedCheckpoint, RecoverError
 
@@ -89,7 +89,7 @@ def publish(directory: Path, target: Path) -> bool:
 
 
 def remove(target: Path) -> None:
-    """Take a directory away in one step; what a kill leaves of it, the next writer in that folder sweeps."""
+    """Remove a directory in one step; the next writer in that folder sweeps what a kill left."""
     if target.exists():
         aside = target.parent / f"{TEMPORARY}aside-{secrets.token_hex(6)}"
         target.rename(aside)
@@ -148,13 +148,35 @@ def _sweep(root: Path) -> None:
             os.close(handle)
 
 
+@contextmanager
+def whole_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """Open a scratch file that replaces `path` in one step when the block ends; after an error it is removed.
+
+    Durable files are flushed to the disk first, and survive a power cut too.
+    """
+    scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with scratch.open("wb") as file:
+            yield file
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        scratch.replace(path)
+        if durable:
+            flush_entry(path.parent)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str, *, durable: bool = True) -> None:
+    """Replace a text file in one step."""
+    with whole_file(path, durable=durable) as file:
+        file.write(text.encode())
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Readable JSON, flushed; `path` is replaced in one step."""
-    scratch = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    scratch.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    flush_entry(scratch)
-    scratch.replace(path)
-    flush_entry(path.parent)
+    """Replace a file by readable JSON in one step."""
+    write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
 def write_sealed(path: Path, value: dict[str, Any]) -> None:
@@ -163,7 +185,7 @@ def write_sealed(path: Path, value: dict[str, Any]) -> None:
 
 
 def read_sealed(label: str, path: Path) -> dict[str, Any]:
-    """What `write_sealed` wrote, or DamagedCheckpoint naming the file."""
+    """Return what `write_sealed` wrote; raise DamagedCheckpoint naming a changed file."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         seal = value.pop(SEAL)

@@ -9,17 +9,14 @@ from __future__ import annotations
 import datetime
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from recovery.errors import DamagedCheckpoint, InputError, RecoverError
 from recovery.storage import atomic_dirs
 from recovery.storage.weights_hash import weight_files, weights_sha256
-
-if TYPE_CHECKING:
-    pass
 
 MANIFEST = "manifest.json"
 KINDS = ("full", "adapter", "reference")
@@ -61,7 +58,7 @@ class CheckpointStore:
         base: str | None = None,
         config: dict[str, Any] | None = None,
     ) -> Checkpoint:
-        """Let `write` fill a directory and make it a checkpoint; the same content twice is one checkpoint."""
+        """Let `write` fill a directory and publish it; the same content twice is one checkpoint."""
         if kind not in KINDS[:2] or (kind == "adapter") != (base is not None):
             raise ValueError(f"kind {kind!r} with base {base!r}: full has none, adapter needs one")
         with atomic_dirs.new_directory(self.root) as scratch:
@@ -87,7 +84,8 @@ class CheckpointStore:
         checkpoint = self._checkpoint(checkpoint_id, manifest)
         if checkpoint.kind == "reference" and not checkpoint.path.is_dir():
             raise DamagedCheckpoint(
-                f"checkpoint {checkpoint_id}: {checkpoint.path} is gone: put the model back there"
+                f"checkpoint {checkpoint_id}: the model is no longer at {checkpoint.path}: put it back, "
+                "or set model.path in recover.yaml to its new place and run `recover init`"
             )
         if checkpoint.base:
             self.open(checkpoint.base)
@@ -113,18 +111,6 @@ class CheckpointStore:
                     log.warning("%s", error)
         return sorted(found, key=lambda checkpoint: (checkpoint.created, checkpoint.id))
 
-    def newest_whole(self, ids: Iterable[str]) -> Checkpoint:
-        """The newest of `ids` whose bytes are right; damaged ones are named in a warning and passed over."""
-        wanted = set(ids)
-        newest_first = [checkpoint.id for checkpoint in reversed(self.list()) if checkpoint.id in wanted]
-        for checkpoint_id in newest_first:
-            try:
-                return self.open(checkpoint_id)
-            except DamagedCheckpoint as error:
-                log.warning("%s", error)
-        names = ", ".join(sorted(wanted)) or "no checkpoints"
-        raise DamagedCheckpoint(f"{self.root}: none of {names} is whole: restore one or start a new run")
-
     def _finish(self, scratch: Path, facts: dict[str, Any], table: atomic_dirs.FileTable) -> Checkpoint:
         """Write the manifest and rename; an equal whole checkpoint that is already there wins."""
         checkpoint_id = atomic_dirs.digest({"files": table, "base": facts["base"]})[:12]
@@ -140,7 +126,7 @@ class CheckpointStore:
         return checkpoint
 
     def _is_good(self, checkpoint_id: str, facts: dict[str, Any]) -> bool:
-        """Whether what is there already may stay: whole, and a reference still points at the same place."""
+        """Whether the existing checkpoint may stay: whole, and a reference to the same place."""
         try:
             there = self.open(checkpoint_id)
         except RecoverError as error:
@@ -183,7 +169,7 @@ def base_directory(adapter: Path | str) -> Path | None:
 
 
 def _refuse_strangers(checkpoint: Checkpoint, table: atomic_dirs.FileTable) -> None:
-    """A file added later could change what is loaded (an index, an adapter config)."""
+    """Refuse files added later, which could change what is loaded (an index, an adapter config)."""
     if checkpoint.kind == "reference":
         return
     for name in sorted(set(atomic_dirs.relative_files(checkpoint.path)) - {*table, MANIFEST}):
@@ -202,7 +188,7 @@ def model_files(directory: Path) -> list[str]:
 
 
 def _stamps(directory: Path, table: atomic_dirs.FileTable) -> Stamps:
-    """What `stat` says of each file: equal stamps mean that nobody wrote in between."""
+    """Size, time and inode of each file: equal stamps mean that no file changed."""
     found: Stamps = []
     for name in sorted(table):
         try:

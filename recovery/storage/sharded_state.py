@@ -1,7 +1,7 @@
 """A training state's tensors on disk: one file a process where they are in shards, one file where not.
 
-A shard is consecutive rows of a tensor; its file says where they begin. Whoever reads gets whole tensors, one
-at a time, so a state can be resumed by any number of processes.
+A shard is consecutive rows of a tensor; its file says where they begin. Reading gives whole tensors, one
+at a time, so any number of processes can resume a state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def write(directory: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def write_along(tensors: Mapping[str, Tensor]) -> None:
-    """What the other processes do while the first one calls `write`."""
+    """Write this process's shards, while the first process calls `write`."""
     directory: str | None = None
     _write_own(Path(str(distributed.share(directory))), tensors)
     distributed.gather(None)

@@ -1,4 +1,4 @@
-"""Training state: what a training needs to go on after a kill, and an optimizer as named tensors."""
+"""Save and load the training state that a killed run resumes from; an optimizer as named tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class TrainState:
-    """What a training needs to go on after a kill: the last two states, each whole or absent."""
+    """The last states that a killed run can resume from, each whole or absent."""
 
     def __init__(self, root: Path | str, keep: int = 2) -> None:
         self.root = Path(root)
@@ -65,7 +65,7 @@ class TrainState:
             atomic_dirs.remove(directory)
 
     def _forget(self, newest: Path) -> None:
-        """Keep the last few; one beyond `newest` is of a course that was given up (damaged, or restarted)."""
+        """Keep the last few states; remove those beyond `newest`, left by an abandoned attempt."""
         steps = self._steps()
         for directory in {*steps[: steps.index(newest)], *steps[steps.index(newest) + self.keep :]}:
             atomic_dirs.remove(directory)
@@ -116,7 +116,7 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[st
 
 
 def _cut(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """What belongs to a parameter, in shards where that is."""
+    """Cut a tensor into the parameter's shards, where it has any."""
     from recovery import distributed
 
     return distributed.like(tensor, parameter) if tensor.ndim else tensor

@@ -468,3 +468,22 @@ def test_a_model_in_memory_has_the_hash_of_its_directory(tmp_path: Path) -> None
         assert weights_sha256(model) == weights_sha256(tmp_path / str(tied))
     next(model.parameters()).data[0, 0] += 1
     assert weights_sha256(model) != weights_sha256(tmp_path / "False")
+
+
+def test_quantised_weights_are_refused_with_what_to_give_instead(saved: Path) -> None:
+    config = json.loads((saved / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "gptq", "bits": 4}
+    (saved / "config.json").write_text(json.dumps(config))
+    said = refused(saved)
+    assert (
+        "its weights are quantised (gptq), which can't be trained: give the model that they were made" in said
+    )
+
+
+def test_a_relative_path_that_leads_nowhere_says_where_it_was_expected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = refused("./moved")
+    assert f"(expected at {tmp_path / 'moved'})" in said
+    assert "name its new place as model.path" in said

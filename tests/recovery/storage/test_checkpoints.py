@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from recovery.errors import DamagedCheckpoint, InputError, RecoverError
-from recovery.storage import checkpoints
+from recovery.storage import atomic_dirs, checkpoints
 from recovery.storage.checkpoints import CheckpointStore
 from recovery.storage.training_state import TrainState, load_optimizer_tensors, optimizer_tensors
 from recovery.storage.weights_hash import weights_sha256
@@ -132,17 +133,14 @@ def test_bytes_are_read_once_while_the_files_stay_as_they_are(
     assert len(reads) == 2
 
 
-def test_the_newest_whole_one_is_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unreadable_manifest_is_named_and_left_out_of_the_list(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = CheckpointStore(tmp_path)
-    old, new, other = publish(store, 1.0), publish(store, 2.0), publish(store, 3.0)
-    assert store.newest_whole([old.id, new.id]) == new
-    flip(new.path / "model.safetensors")
-    assert store.newest_whole([old.id, new.id]) == old
-    assert f"checkpoint {new.id}: model.safetensors has changed bytes" in caplog.text
-    flip(old.path / "manifest.json")
-    with pytest.raises(DamagedCheckpoint, match="is whole"):
-        store.newest_whole([old.id, new.id])
-    assert store.list() == [new, other]
+    damaged, kept = publish(store, 1.0), publish(store, 2.0)
+    flip(damaged.path / "manifest.json")
+    assert store.list() == [kept]
+    assert f"checkpoint {damaged.id}: manifest.json" in caplog.text
 
 
 def test_publishing_anew_repairs_a_damaged_one(tmp_path: Path) -> None:
@@ -178,7 +176,7 @@ def test_a_moved_reference_is_named_and_can_be_registered_again(tmp_path: Path) 
     store = CheckpointStore(tmp_path / "store")
     made = store.reference(tiny.save(tmp_path / "here"))
     (tmp_path / "here").rename(tmp_path / "there")
-    with pytest.raises(DamagedCheckpoint, match="here is gone"):
+    with pytest.raises(DamagedCheckpoint, match=r"no longer at .*here: put it back, or set model\.path"):
         store.open(made.id)
     assert store.reference(tmp_path / "there").id == made.id
     assert store.open(made.id).path == tmp_path / "there"
@@ -404,3 +402,17 @@ def test_no_pickle_is_written(tmp_path: Path) -> None:
 def test_checkpoints_are_listed_without_torch() -> None:
     code = "import sys, recovery.storage.checkpoints; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
+
+
+def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "file.txt"
+    atomic_dirs.write_text(path, "old")
+    with suppress(RuntimeError), atomic_dirs.whole_file(path) as file:
+        file.write(b"half of the n")
+        raise RuntimeError("cut off")
+    assert path.read_text() == "old"
+    with atomic_dirs.whole_file(path, durable=False) as file:
+        file.write(b"new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]

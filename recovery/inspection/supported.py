@@ -1,0 +1,55 @@
+"""Decide whether a model can be used at all, by trying what every command needs of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from recovery.errors import InputError, RecoverError
+from recovery.forward.hidden_states import unwrap
+from recovery.models.adapters import adapter_rank
+from recovery.models.hub import locate
+from recovery.models.loading import ModelSpec, load
+from recovery.sampling.in_process import InProcessSampler
+from recovery.sampling.protocol import SamplingParams
+from recovery.training.preflight import Seen, sampler_agrees
+
+if TYPE_CHECKING:
+    from recovery.models.chat_model import ChatModel
+
+WORDS = ("a", "Name three rivers, and say where each of them ends.")  # of two lengths, so that one is padded
+NEW_TOKENS = 6
+
+
+def load_supported(spec: ModelSpec) -> ChatModel:
+    """Load a whole model that this code can sample from; refuse any other in one line with the reason."""
+    directory, _ = locate(spec.path, spec.revision)
+    if adapter_rank(directory) is not None:
+        raise InputError(
+            f"{spec.path}: an adapter, not a whole model: merge it into its base first, or give the base"
+        )
+    chat = load(spec)
+    if problem := sampling_problem(chat):
+        raise InputError(f"{spec.path}: models of type {family(chat)} are not supported: {problem}")
+    return chat
+
+
+def family(chat: ChatModel) -> str:
+    """The model type, as transformers calls it."""
+    return str(unwrap(chat.model).config.model_type)
+
+
+def sampling_problem(chat: ChatModel) -> str | None:
+    """Sample from two prompts of different lengths and recompute the log-probabilities; say what is wrong."""
+    prompts = [chat.prompt_ids([{"role": "user", "content": words}]) for words in WORDS]
+    try:
+        rollouts = InProcessSampler(chat).sample(prompts, SamplingParams(NEW_TOKENS, seed=0))
+        with torch.no_grad():
+            check = sampler_agrees(chat, rollouts, Seen.of(chat, rollouts))
+    except (torch.OutOfMemoryError, RecoverError):
+        raise
+    except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        said = " ".join(str(error).split())[:160]
+        return f"decoding with a KV cache fails ({said})"
+    return None if check.ok else f"padded prompts are sampled from another distribution: {check.detail}"

@@ -1,0 +1,143 @@
+"""Try every family through loading, sampling, training, saving and adapters; write docs/models.md.
+
+python -m tests.support.family_table
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recovery.errors import RecoverError
+from recovery.forward.hidden_states import can_pack, hidden_states, logits_of
+from recovery.inspection.supported import load_supported
+from recovery.models import loading
+from recovery.models.adapters import layer_kind
+from recovery.models.chat_model import ChatModel
+from recovery.models.loading import LoraSpec, ModelSpec
+from recovery.models.merging import merge_weights
+from tests.support import families
+from tests.support.families import FAMILIES, Family
+
+PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+TOKENS = torch.tensor([[72, 101, 108, 108, 111, 32, 9, 200, 7]])
+HEAD = """# Model families
+
+Any causal language model with a chat template is tried at `recover init`: it is loaded, its head is
+compared with its hidden states, and a few tokens are sampled from padded prompts and scored again. What
+does not agree is refused there in one line. An adapter or a quantised model is refused as `--model` too;
+GPT-OSS in MXFP4 is unpacked to bfloat16 on loading. Of a vision-language model the language part is
+trained, and the vision part is kept as it is.
+
+Each row is a tiny random model of the real architecture, taken through loading, hidden states, sampling
+(log-probs recomputed), a training step, saving and reading back; then the same with an adapter, which is
+saved, read back and merged into its base. `python -m tests.support.family_table` writes this page; the
+tests compare it.
+
+*Packed*: documents share a row of tokens, which is faster; otherwise each has a row of its own. *Adapter
+on*: the layers that `lora` trains by default. An adapter on routed experts makes a copy of their weights
+whenever it computes: sampling with it in this process is slow.
+
+| family | model type | works | packed | adapter on |
+|---|---|---|---|---|
+"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one family does."""
+
+    family: Family
+    works: bool
+    packed: bool = False
+    adapter: str = ""
+    reason: str = ""
+
+    def line(self) -> str:
+        name = f"| {self.family.name} | `{self.family.model_type}` |"
+        if not self.works:
+            return f"{name} refused: {self.reason} | | |"
+        return f"{name} yes | {'yes' if self.packed else 'no'} | {self.adapter} |"
+
+
+def tried(family: Family, folder: Path) -> Row:
+    """Take a family through everything; raise AssertionError where one of the steps gives other numbers."""
+    source = families.save(family, folder / "model")
+    try:
+        chat = load_supported(ModelSpec(str(source)))
+    except RecoverError as error:
+        return Row(family, works=False, reason=_reason(str(error)))
+    packed = can_pack(chat.model)
+    train(chat)
+    again = saved(chat, folder / "trained")
+    _equal(_logits(again), _logits(chat), 0.0)
+    return Row(family, True, packed, _adapter(source, folder))
+
+
+def _adapter(source: Path, folder: Path) -> str:
+    """Train, save, read back and merge an adapter; return the layers that it is on."""
+    chat = loading.load(ModelSpec(str(source), lora=LoraSpec(rank=2)))
+    for _ in range(2):  # B is zero at first, and keeps A's gradients at zero
+        train(chat, learning_rate=1.0)
+    trained = _logits(chat)
+    _equal(_logits(saved(chat, folder / "adapter")), trained, 0.0)
+    (folder / "merged").mkdir()
+    merge_weights(folder / "adapter", source, folder / "merged", 0.0)
+    _equal(_logits(loading.load(ModelSpec(str(folder / "merged")))), trained, 1e-3)
+    assert not torch.equal(_logits(loading.load(ModelSpec(str(source)))), trained)
+    names = (name for name, one in chat.model.named_parameters() if one.requires_grad)
+    return ", ".join(f"`{kind}`" for kind in sorted({layer_kind(name) for name in names}))
+
+
+def train(chat: ChatModel, learning_rate: float = 0.01) -> None:
+    """One step of gradient descent through hidden states and head; every trained weight gets a gradient."""
+    trained = {name: one for name, one in chat.model.named_parameters() if one.requires_grad}
+    chat.model.train()
+    logits_BTV = logits_of(chat.model, hidden_states(chat.model, TOKENS))
+    logits_BTV.log_softmax(-1)[0, :-1].gather(-1, TOKENS[0, 1:, None]).mean().neg().backward()
+    assert trained and not [name for name, one in trained.items() if one.grad is None]
+    torch.optim.SGD(trained.values(), lr=learning_rate).step()
+    chat.model.zero_grad()
+    chat.model.eval()
+
+
+def saved(chat: ChatModel, directory: Path) -> ChatModel:
+    """Save, and read back."""
+    loading.save(chat, directory)
+    return loading.load(ModelSpec(str(directory)))
+
+
+def _logits(chat: ChatModel) -> torch.Tensor:
+    model: Any = chat.model
+    with torch.inference_mode():
+        return model(TOKENS, use_cache=False).logits.clone()
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> None:
+    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def _reason(message: str) -> str:
+    """Without the folder's name, and without numbers that differ from machine to machine."""
+    said = message.partition("not supported: ")[2] or message.partition(": ")[2]
+    return re.split(r" \(|: log-probs|: mat1", said)[0].replace("|", "/")
+
+
+def page() -> str:
+    """The whole page."""
+    lines = []
+    for family in FAMILIES:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            lines.append(tried(family, Path(folder)).line())
+    return HEAD + "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
