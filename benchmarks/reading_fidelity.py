@@ -4,10 +4,10 @@
 
 FOLDER holds anything; these files in it, at any depth, are compared with a reference:
 
-    encodings  NAME.txt beside NAME-utf8.txt (CPython's test/cjkencodings), and the samples of charset-normalizer's
-               source package with the encodings that its tests expect
-    html       pages that Sphinx made, beside their sources (`html/X.html`, `html/_sources/X.rst.txt`), as in the
-               *-doc packages of Debian
+    encodings  NAME.txt beside NAME-utf8.txt (CPython's test/cjkencodings), and the samples of
+               charset-normalizer's source package with the encodings that its tests expect
+    html       pages that Sphinx made, beside their sources (`html/X.html`, `html/_sources/X.rst.txt`),
+               as in the *-doc packages of Debian
     docx, pptx the text nodes of the document's parts (source packages of python-docx, python-pptx, mammoth)
     similar    pages of 200 words and more: pairs with an exact share of shingles of at least 0.8
 
@@ -20,6 +20,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import os
+import pickle
 import re
 import sys
 import tempfile
@@ -33,7 +34,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import markdown, put
-from pipelines.corpus.reading import encodings, similar
+from pipelines.corpus.documents import FileReport, read_folder
+from pipelines.corpus.reading import encodings, pool, similar
 from pipelines.corpus.reading.formats import Limits, Unreadable
 from pipelines.corpus.reading.html import read_html
 from pipelines.corpus.reading.office import read_docx, read_pptx
@@ -287,7 +289,7 @@ def hostile() -> list[Row]:
                 {"hostile file": name, "ours": _in_child(ours, path), "library": _in_child(theirs, path)}
             )
     rows.append(
-        {"hostile file": "a parser that answers with a pickle", "ours": "refused", "library": _pickled()}
+        {"hostile file": "a parser that answers with a pickle", "ours": _our_pickled(), "library": _pickled()}
     )
     return rows
 
@@ -337,6 +339,19 @@ def _pickled() -> str:
     return "runs its code in the parent" if answer == os.getpid() else "refused"
 
 
+def _our_pickled() -> str:
+    """Let a parsing process of the pool answer with such a pickle."""
+    answer, start = pickle.dumps(_Runs()), pool.START
+    with tempfile.TemporaryDirectory() as place:
+        (Path(place) / "a.html").write_text("<p>page")
+        try:
+            pool.START = f"import os, sys; os.write(int(sys.argv[1]), {answer!r})"
+            (report,) = [one for one in read_folder(Path(place)) if isinstance(one, FileReport)]
+        finally:
+            pool.START = start
+    return "refused" if report.status == "skipped" else "read"
+
+
 # The table -----------------------------------------------------------------------------------------------
 
 
@@ -361,7 +376,8 @@ def measure(folder: Path) -> list[Row]:
 def page(rows: list[Row], attacks: list[Row]) -> str:
     names = ["what", "reader", "files", "not read", "recall", "precision", "s", "KB a file"]
     table = markdown([{name: row.get(name, "") for name in names} for row in rows])
-    return f"One run on {os.cpu_count()} cores that did other things meanwhile.\n\n{table}\n\n{markdown(attacks)}"
+    when = f"One run on {os.cpu_count()} cores that did other things meanwhile."
+    return f"{when}\n\n{table}\n\n{markdown(attacks)}"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Find a file's encoding: by its mark, as UTF-8, as UTF-16 without a mark, else as charset-normalizer detects."""
+"""Find a file's encoding: by its mark, as UTF-8, as UTF-16 without a mark, else by charset-normalizer."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Encoding:
 
 
 def find(blocks: Iterable[bytes]) -> Encoding:
-    """Return the encoding of all blocks: a byte that is not UTF-8 may come late. Binary data is Unreadable."""
+    """Return the encoding of all blocks, as a byte that is not UTF-8 may come late; refuse binary data."""
     stream = iter(blocks)
     first = next(stream, b"")
     if kind := next((kind for magic, kind in MAGIC.items() if first.startswith(magic)), None):

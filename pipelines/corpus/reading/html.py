@@ -1,7 +1,7 @@
 """Extract a page's main text: leave out menus, footers, forms and scripts, keep all else.
 
-The page is parsed as a stream of tags and never held as a tree, so nesting of any depth costs nothing. In doubt
-a text is kept: a lost fact is worse than an unneeded line.
+The page is parsed as a stream of tags and never held as a tree, so nesting of any depth costs nothing. In
+doubt a text is kept: a lost fact is worse than an unneeded line.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Walk a folder's files in the order of their names, and open them so that nothing outside it is ever read.
 
-Every name is opened relative to the descriptor of its folder and never through a link, so a name that is swapped
-during the walk cannot lead out of it. Folders may be nested thousands of levels deep.
+Every name is opened relative to the descriptor of its folder and never through a link, so a name that is
+swapped during the walk cannot lead out of it. Folders may be nested thousands of levels deep.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _check_regular(entry: Entry) -> None:
 
 
 def shown(path: str) -> str:
-    """Return a name as one printable line, different for different names; shorten a very long one in the middle."""
+    """Return a name as one printable line, different for different names, shortened in the middle."""
     if not path.isprintable() or "\\" in path:
         path = "".join(c if c.isprintable() and c != "\\" else _escaped(c) for c in path)
     if len(path) > LONGEST_SHOWN:
