@@ -27,6 +27,7 @@ from pipelines.evaluate import SUITES
 from pipelines.midtrain import with_augmented
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.sweep import parse_weights
+from pipelines.writing import self_prompts
 from recovery.errors import InputError
 from recovery.methods.table import with_dials
 
@@ -74,7 +75,7 @@ def cycle_job(
         student=chosen,
         clean=ws.clean().id,
         settings=settings,
-        prompts=settings.distill.prompts,
+        prompts=_prompts(ws, settings),
         suites=SUITES if settings.eval.probes else ("ifeval",),
         earlier=_earlier_probes(ws, chosen),
         augment=str(augment.absolute()) if augment else None,
@@ -88,8 +89,13 @@ def _refuse_early(settings: DistillConfig, *, by_method: bool) -> None:
     method = with_dials(settings.method, settings.dials)
     if by_method:
         engine_places.check(settings, method)
-    if not settings.prompts.startswith("hub:"):
+    if not settings.prompts.startswith("hub:") and settings.prompts != self_prompts.SELF:
         read_prompts(settings.prompts)
+
+
+def _prompts(ws: Workspace, settings: Config) -> str:
+    """The source of recovery prompts; of `self` the file, which the clean model writes on first use."""
+    return self_prompts.resolved(ws, settings.distill.prompts, settings.seed)
 
 
 def _earlier_probes(ws: Workspace, student: str) -> dict[int, str]:
@@ -117,7 +123,7 @@ def midtrain_job(
         settings=with_augmented(settings.midtrain, augment),
         evaluation=settings.eval,
         augment=str(augment.absolute()) if augment else None,
-        prompts=settings.distill.prompts,
+        prompts=_prompts(ws, settings) if settings.midtrain.mix.chat else settings.distill.prompts,
         seed=settings.seed,
     )
 
@@ -143,7 +149,7 @@ def distill_job(
         student=chosen,
         teacher=ws.checkpoint(teacher).id,
         settings=distill,
-        prompts=distill.prompts,
+        prompts=_prompts(ws, settings),
         evaluation=settings.eval,
         docs=placed_docs(docs),
         seed=settings.seed,
@@ -186,7 +192,7 @@ def drift_job(
     return DriftJob(
         a=first,
         b=second,
-        prompts=settings.distill.prompts,
+        prompts=_prompts(ws, settings),
         count=count,
         max_new_tokens=max_new_tokens,
         seed=settings.seed,

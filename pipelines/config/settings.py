@@ -190,7 +190,7 @@ class DistillConfig(Section):
 
     method: str = Field(default="opd", description="a row of `recover methods`")
     dials: dict[str, Any] = Field(default_factory=dict, description="dials of the method, set by hand")
-    prompts: str = Field(description="FILE, hub:NAME:SPLIT:FIELD, or microworld")
+    prompts: str = Field(description="FILE, hub:NAME:SPLIT:FIELD, self, or microworld")
     pairs: str | None = Field(
         default=None,
         description="rows of prompt and response, to learn from or to show; default: from the prompts",
