@@ -203,7 +203,7 @@ class _Written:
         )
 
     def opened(self, term: Term, names: Counter[Term]) -> bool:
-        """Return whether a name is another one behind a word that opens sentences: Since Ada Horn, Ada Horn."""
+        """Return whether a name is another name behind a sentence's first word: Since Ada Horn."""
         return term[0] not in self.named and names[term[1:]] > names[term]
 
     def only_opens(self, word: Word) -> bool:

@@ -1,4 +1,4 @@
-"""A step's documents: each source in its share of the tokens, as rows that sequences share."""
+"""Mix the sources of each step by their shares of the tokens, and pack their sequences into rows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from recovery.training.updater import Microbatch
 
 
 def in_rows(sequences: list[Dialogue], pad_id: int, longest: int, packs: bool) -> Rollouts:
-    """Sequences sharing rows where the model keeps them apart, else a row each."""
+    """Pack sequences into shared rows where the model keeps them apart, else give each a row."""
     if packs:
         return Rollouts.packed(sequences, pad_id, longest)
     return Rollouts.from_dialogues(sequences, pad_id)
 
 
 class MixedTokens:
-    """Each source in its share of every step's tokens; a step's data depend on (seed, step) alone."""
+    """The data of each step, mixed by shares; they depend on (seed, step) alone."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class MixedTokens:
         return f"  mix          {', '.join(parts)}; {length}{none}"
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
-        """One optimizer update: this step's part of every source, in shared rows or a row each."""
+        """Yield the microbatches of one optimizer update."""
         sequences = []
         for name, stream in self.streams.items():
             per_step = self.shares[name] * self.settings.tokens_per_step

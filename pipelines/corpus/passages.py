@@ -1,4 +1,4 @@
-"""Documents cut into passages: what a writer reads at once."""
+"""Cut documents into passages of a length that a writer reads at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pipelines.corpus.entities import sentences
 
 CHARACTERS = 1500
-FEWEST = 20  # characters of a passage worth asking about
+FEWEST = 20  # characters of a passage
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Passage:
 
 
 def passages(texts: Iterable[str], longest: int = CHARACTERS) -> Iterator[Passage]:
-    """Paragraphs put together, or sentences where a paragraph is too long; equal passages come once."""
+    """Join paragraphs, or the sentences of a long one, into passages; yield equal passages once."""
     seen: set[str] = set()
     for number, text in enumerate(texts):
         for piece in _joined(_small(text, longest), longest):

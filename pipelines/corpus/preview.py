@@ -1,4 +1,4 @@
-"""What training would see of a folder, before anything is trained: `recover corpus`."""
+"""Preview what training would read from a folder: `recover corpus`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from pipelines.corpus.documents import FileReport
 from pipelines.corpus.reading.formats import Limits
 from pipelines.corpus.reading.plain import Piece
 
-CHARACTERS_PER_TOKEN = 4  # a guess, where no tokenizer is asked
-SHOWN, SHOWN_LENGTH = 5, 120  # documents whose beginning is shown, and how much of it
+CHARACTERS_PER_TOKEN = 4  # an estimate, without a tokenizer
+SHOWN, SHOWN_LENGTH = 5, 120  # number of documents whose beginning is shown, and its characters
 Encode = Callable[[str], Sequence[int]]
 
 
 @dataclass
 class Preview:
-    """A folder's manifest, and how its first documents begin."""
+    """A folder's manifest and the beginnings of its first documents."""
 
     folder: Path
     manifest: list[FileReport] = field(default_factory=list)
     first: list[dict[str, str]] = field(default_factory=list)
-    counted: bool = False  # tokens are the tokenizer's, not a guess
+    counted: bool = False  # tokens were counted by the tokenizer, not estimated
 
     @property
     def tokens(self) -> int:
@@ -41,27 +41,28 @@ def preview(
     encode: Encode | None = None,
     progress: documents.Progress | None = None,
 ) -> Preview:
-    """Reads the folder as midtraining would, and keeps nothing but the counts."""
+    """Read a folder as midtraining would, and keep only counts and beginnings."""
     made = Preview(folder, counted=encode is not None)
     begun: list[str] = []
     tokens = 0
-    for found in documents.read_folder(folder, limits, strict=strict, progress=progress):
-        if isinstance(found, Piece):
-            begun += [found.text[: 4 * SHOWN_LENGTH]] if len(begun) < SHOWN else []
-            tokens += len(encode(found.text)) if encode else -(-len(found.text) // CHARACTERS_PER_TOKEN)
-            tokens += not found.goes_on
+    for item in documents.read_folder(folder, limits, strict=strict, progress=progress):
+        if isinstance(item, Piece):
+            if len(begun) < SHOWN:
+                begun.append(item.text[: 4 * SHOWN_LENGTH])
+            tokens += len(encode(item.text)) if encode else -(-len(item.text) // CHARACTERS_PER_TOKEN)
+            tokens += not item.goes_on  # the end of the document
             continue
-        read = found.status == "read"
-        made.manifest.append(replace(found, tokens=tokens) if read else found)
+        read = item.status == "read"
+        made.manifest.append(replace(item, tokens=tokens) if read else item)
         if read:
-            made.first += [{"path": found.path, "text": text} for text in begun[: SHOWN - len(made.first)]]
+            made.first += [{"path": item.path, "text": text} for text in begun[: SHOWN - len(made.first)]]
         begun, tokens = [], 0
     documents.refuse_nothing(folder, made.manifest)
     return made
 
 
 def by_kind(made: Preview) -> list[dict[str, Any]]:
-    """A row for each kind of file, and one for all."""
+    """Return the counts of each kind of file, and their total."""
     rows: dict[str, Counter[str]] = defaultdict(Counter)
     for report in made.manifest:
         for kind in (report.kind or "other", "total"):
@@ -83,7 +84,7 @@ def _counts(report: FileReport) -> dict[str, int]:
 
 
 def training(made: Preview, settings: MidtrainConfig) -> dict[str, Any]:
-    """How many steps, and how often each document is seen in them."""
+    """Return the number of steps and of passes over the documents, by settings whose numbers are set."""
     share = settings.mix.new * settings.tokens_per_step
     steps = settings.steps or max(1, round((settings.epochs or 0.0) * made.tokens / share))
     return {
@@ -123,6 +124,6 @@ def twins(made: Preview) -> list[dict[str, Any]]:
 
 
 def begins(text: str) -> str:
-    """A document's beginning on one line."""
+    """Return a document's beginning on one line."""
     line = " ".join(text.split())
     return line if len(line) <= SHOWN_LENGTH else line[: SHOWN_LENGTH - 1] + "…"

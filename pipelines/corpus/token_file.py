@@ -131,7 +131,7 @@ def write_tokens(
 
 
 def join_tokens(target: Path, sources: Sequence[Path], key: str) -> Tokens:
-    """Copy written tokens one behind the other to `target`, or open what was joined there under the same key."""
+    """Copy written tokens one behind the other to `target`, or open what is there under this key."""
     return _written(target, key, lambda directory: _join(directory, sources))
 
 

@@ -1,1 +1,1 @@
-"""What new knowledge costs and what keeps it: overlap guard, tripwire, rehearsal, replay, forecast."""
+"""Forecast what new knowledge costs, and keep it: overlap guard, tripwire, rehearsal, replay."""

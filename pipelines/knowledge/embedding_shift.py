@@ -1,8 +1,7 @@
-"""What midtraining did to the embeddings: documents push down every token that they do not hold.
+"""Measure how far midtraining moved the embeddings of tokens that it read, and of all others.
 
-A softmax takes from all tokens what it gives to the one that came, and AdamW makes of the smallest pull that
-lasts a whole step: chat's own markers, which no document holds, end far from where they were. So it is told
-how far tokens moved that were read, and how far the others.
+The softmax pushes down every token that is not the target, and AdamW turns the smallest steady gradient into
+full steps: chat markers, which no document holds, end far from where they were.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ if TYPE_CHECKING:
 
     Source = Tokens | list[Dialogue]
 
-AT_ONCE = 2**24  # ids looked at at once
+AT_ONCE = 2**24  # ids of a block
 
 
 def copy_of(chat_model: ChatModel) -> Tensor | None:
-    """The embeddings as they are, if they are to be trained."""
+    """Return a copy of the embeddings if they are trained."""
     weight = unwrap(chat_model.model).get_input_embeddings().weight
     return weight.detach().to("cpu", copy=True) if weight.requires_grad else None
 
 
 def _trained(chat_model: ChatModel) -> Tensor:
-    """The embeddings after a training; where the model holds shards, they lie beside it."""
+    """Return the trained embeddings; a sharded model keeps the whole ones beside it."""
     core, whole = unwrap(chat_model.model), chat_model.weights
     weight = core.get_input_embeddings().weight
     if whole:
@@ -44,7 +43,7 @@ def _trained(chat_model: ChatModel) -> Tensor:
 
 
 def moved(before: Tensor, chat_model: ChatModel, sources: Iterable[Source]) -> dict[str, float]:
-    """How far tokens went, as a share of how long they were: those that were read, and the others."""
+    """Return the relative distance that read tokens moved, and that of the others."""
     went_V, long_V = (_trained(chat_model) - before.float()).norm(dim=1), before.float().norm(dim=1)
     read_V = _read(sources, len(before))
     groups = {"read": read_V, "others": ~read_V}
@@ -56,7 +55,7 @@ def moved(before: Tensor, chat_model: ChatModel, sources: Iterable[Source]) -> d
 
 
 def _read(sources: Iterable[Source], vocabulary: int) -> Tensor:
-    """Which tokens are read."""
+    """Return a mask of the tokens that occur in the sources."""
     read_V = np.zeros(vocabulary, np.bool_)
     for source in sources:
         if isinstance(source, Tokens):
@@ -69,7 +68,7 @@ def _read(sources: Iterable[Source], vocabulary: int) -> Tensor:
 
 
 def in_words(found: dict[str, float]) -> str:
-    """One line, with what to do where tokens that were never read went further than those that were."""
+    """Return one line of the log, with advice where unread tokens moved further than read ones."""
     read, others = found.get("read", 0.0), found.get("others", 0.0)
     line = f"  embeddings   of tokens read moved by {read:.0%} of their length, of all others by {others:.0%}"
     if others > read:

@@ -1,8 +1,8 @@
-"""What midtraining will cost in behaviour: forward KL to the clean model on the documents, step by step.
+"""Forecast what midtraining costs in behaviour, from the forward KL to the clean model on the documents.
 
-KL(clean || student) on the new task's own inputs predicts forgetting (RL's Razor: R2 0.96 on a toy, 0.71 on
-a language model; source 003: the loss is directly proportional to it). How much a nat costs differs from
-model to model, so the slope comes from this home's own earlier cycles; without any, only the KL is shown.
+KL(clean || student) on the new task's inputs predicts forgetting (RL's Razor: R2 0.96 on a toy, 0.71 on a
+language model). How much a nat costs differs from model to model, so the slope comes from earlier cycles of
+this home; without any, only the KL is shown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 METRIC, EXPECTED = "clean_forward_kl", "expected_behaviour_loss"
 ROWS, ROW_TOKENS = 8, 64
-SPOKEN = 4  # times that a training says aloud what it expects
+SPOKEN = 4  # lines of the log in a training
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Law:
         return sum(kl * loss for kl, loss in self.points) / weight if weight else None
 
     def expected(self, kl: float) -> float | None:
-        """Between no loss and all of it."""
+        """Return the expected loss, between 0 and 1; None without a slope."""
         return None if self.slope is None else min(1.0, max(0.0, self.slope * kl))
 
     def words(self, kl: float) -> str:
@@ -55,7 +55,7 @@ class Law:
 
 
 def learned_law(database: Database) -> Law:
-    """What earlier cycles of this home paid for their KL."""
+    """Fit the law to the earlier cycles of this home."""
     points = []
     for cycle in queries.cycles(database):
         ifeval = cycle["scores"].get("ifeval", {})
@@ -69,7 +69,7 @@ def learned_law(database: Database) -> Law:
 
 
 class Forecast:
-    """A trainer's `should_stop` that never stops: it looks at a few fixed rows every so many steps."""
+    """A trainer's `should_stop` that never stops: it measures a few fixed rows every `every` steps."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Forecast:
 
 
 def fixed_rows(documents: Tokens, pad_id: int) -> Rollouts:
-    """A few pieces of documents, spread over the corpus."""
+    """Return a few pieces of documents, spread over the corpus."""
     starts, ends = documents.cuts(ROW_TOKENS)
     long_enough = [(int(a), int(b)) for a, b in zip(*_spread(starts, ends), strict=True) if b - a > 1]
     return Rollouts.from_dialogues([documents.part(a, b) for a, b in long_enough], pad_id)
@@ -112,7 +112,7 @@ def _spread(starts: Any, ends: Any) -> tuple[Any, Any]:
 
 @torch.no_grad()
 def log_probs(chat_model: ChatModel, rows: Rollouts) -> torch.Tensor:
-    """The whole distribution at every token of the rows, (N, V) in float32, on the CPU."""
+    """Return the log-probabilities at every token of the rows, (N, V) in float32, on the CPU."""
     rows = rows.to(chat_model.device)
     with evaluating(chat_model.model):
         states_ND = states_at(chat_model.model, rows.predictors_BT, *rows.model_inputs)
@@ -120,7 +120,7 @@ def log_probs(chat_model: ChatModel, rows: Rollouts) -> torch.Tensor:
 
 
 def clean_log_probs(ws: Workspace, student: ChatModel, origin: Checkpoint, rows: Rollouts) -> torch.Tensor:
-    """What the clean model says there; it is loaded only where it is not the untrained student itself."""
+    """Return the clean model's; it is loaded only where it is not the untrained student itself."""
     clean = ws.clean()
     if clean.id == origin.id:
         return log_probs(student, rows)  # a fresh adapter changes nothing yet
@@ -141,7 +141,7 @@ def forecast(
     report: Callable[[int, Mapping[str, float]], None],
     say: Callable[[str], None],
 ) -> list[Forecast]:
-    """The forecast of a midtraining about to begin; none where it is turned off."""
+    """Return the forecast of a midtraining about to begin; none where it is turned off."""
     if not every or documents.total < 2:
         return []
     rows = fixed_rows(documents, student.pad_id)

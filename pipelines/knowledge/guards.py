@@ -1,4 +1,4 @@
-"""Protect new knowledge during distillation: leave out prompts that would erase it, and watch that it stays."""
+"""Protect new knowledge in distillation: leave out prompts that would erase it, watch that it stays."""
 
 from __future__ import annotations
 
@@ -86,12 +86,11 @@ def guard(job: DistillJob, data: Data, known: Taught | None, stage: Stage) -> tu
 
 
 def _log_line(name: str, counts: dict[str, Any]) -> str:
-    parts = [
-        f"  overlap      {counts['touch_new']} of {counts['prompts']:,} {name} touch what the documents taught"
-    ]
-    if counts["touch_new"]:
+    new = counts["touch_new"]
+    parts = [f"  overlap      {new} of {counts['prompts']:,} {name} touch what the documents taught"]
+    if new:
         parts.append(f": weighed {counts['weight']:g}" if counts["weight"] else ": left out")
-    known = counts["touch"] - counts["touch_new"]
+    known = counts["touch"] - new
     if known:
         parts.append(f"; {known} touch what the teacher knows too: kept")
     if counts["examples"]:

@@ -1,8 +1,8 @@
 """The overlap guard: leave out prompts about new knowledge, which a clean teacher's corrections would erase.
 
-A prompt touches the documents when it mentions one of their entities. An entity counts as new where the student
-gives the documents' sentences about it a higher likelihood than the teacher does: a prompt about a thing that
-both know (a country, last year's product) stays.
+A prompt touches the documents when it mentions one of their entities. An entity counts as new where the
+student gives the documents' sentences about it a higher likelihood than the teacher does: a prompt about a
+thing that both know (a country, last year's product) stays.
 """
 
 from __future__ import annotations

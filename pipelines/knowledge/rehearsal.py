@@ -1,8 +1,8 @@
-"""Rehearsal: documents read again while behaviour comes back.
+"""Rehearsal: train on the documents again during distillation.
 
-A clean teacher knows nothing of what the student was taught, and what it corrects spreads to neighbours of
-what it was asked about: one name of a person is written for another's. So a share of every update's tokens
-are the documents themselves, learned as in midtraining. Which ones depends on (seed, step) alone.
+A clean teacher does not know what the student was taught, and its corrections spread to neighbours of the
+prompts: one person's name is written for another's. So a share of every update's tokens are documents,
+learned as in midtraining. Which ones depends on (seed, step) alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ METRIC = "rehearsal_loss"
 
 
 class Rehearsal:
-    """What is read beside the answers of each update."""
+    """The documents that are trained on beside the answers of each update."""
 
     def __init__(
         self, documents: Tokens, settings: DistillConfig, student: ChatModel, passes: int, seed: int
@@ -51,7 +51,7 @@ class Rehearsal:
         self.at = float((step - 1) * self.tokens_per_step)
 
     def beside(self, answers: Sequence[Microbatch]) -> list[Microbatch]:
-        """Documents in their share of an update that has these answers."""
+        """Return documents in their share of an update that has these answers."""
         wanted = self.ratio * sum(part.rollouts.n_tokens for part in answers)
         documents = self.stream.between(round(self.at), round(self.at + wanted))
         self.at += wanted
@@ -61,7 +61,7 @@ class Rehearsal:
         return [Microbatch(part, objective=self._loss) for part in rows.split(self.microbatch_tokens)]
 
     def _loss(self, *states: Any) -> Loss:
-        """A label's loss, reported apart from the method's and no part of its signal."""
+        """Return the cross-entropy, reported apart from the method's loss and no part of its signal."""
         found = self.objective(*states)
         return replace(found, metrics={METRIC: float(found.value.detach())}, maxima={}, signal_N=None)
 
@@ -69,7 +69,7 @@ class Rehearsal:
 def rehearsal(
     ws: Workspace, job: DistillJob, student: ChatModel, passes: int, stage: Stage
 ) -> Rehearsal | None:
-    """None where it is turned off, or where the student was taught nothing that is known."""
+    """Return the rehearsal of a job; None where it is off or the student learned no documents."""
     if not job.settings.rehearsal:
         return None
     texts = guards.texts_of(ws, job, stage, "rehearsal")

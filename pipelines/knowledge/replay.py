@@ -1,4 +1,4 @@
-"""What midtraining repeats lest it be forgotten: earlier cycles' documents, and the model's own chat."""
+"""Replay in midtraining: documents of earlier cycles, and chats answered by the clean model."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ def reservoir(cycles: Sequence[Tokens], most: int, seed: int) -> list[Dialogue]:
 
 
 def self_answered(ws: Workspace, job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Dialogue]:
-    """Chat prompts answered by the clean model itself: replay that needs no data of anyone else. Written
-    once: a resumed run trains on the same answers."""
+    """Return chats answered by the clean model; written once, so that a resumed run trains on the same."""
     kept = stage.directory / KEPT_CHAT
     if not kept.exists():
         dialogues = _answers(ws, job, stage, _prompts(job, stage, texts))
@@ -63,7 +62,7 @@ def self_answered(ws: Workspace, job: MidtrainJob, stage: Stage, texts: Sequence
 
 
 def _prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Prompt]:
-    """Some of the prompts: none that the evaluation asks, none about what the clean model does not know."""
+    """Return some of the prompts: none that the evaluation asks, none about the documents."""
     if job.prompts is None:
         raise InputError("mix.chat is above 0, but there are no prompts: give --prompts or distill.prompts")
     prompts = read_prompts(job.prompts, job.seed, stage.workspace.home)
@@ -83,7 +82,7 @@ def _prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Promp
 def _answers(
     ws: Workspace, job: MidtrainJob, stage: Stage, prompts: Sequence[Prompt]
 ) -> list[tuple[list[int], int]]:
-    """(prompt and answer, where the answer begins) of every answer that ended by itself."""
+    """Return (prompt and answer, where the answer begins) of every answer that ended by itself."""
     from recovery.sampling.in_process import InProcessSampler
     from recovery.sampling.protocol import SamplingParams
 

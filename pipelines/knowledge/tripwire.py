@@ -1,7 +1,7 @@
-"""A cloze tripwire: is what was just taught still there while a clean teacher corrects the student?
+"""Watch during distillation whether the student can still fill cloze gaps in the new documents.
 
-The gaps are cut from the documents themselves, never from the evaluation's probes, and only those that the
-student fills better than the teacher are watched. Looking costs one forward pass and draws nothing.
+The gaps are cut from the documents, never from the evaluation's probes, and only those are watched that the
+student fills better than the teacher. A measurement is one forward pass and uses no random numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Report = Callable[[int, Mapping[str, float]], None]
 
 
 class Tripwire:
-    """A trainer's `should_stop`: reports the mean probability of the answers, may stop when it has fallen."""
+    """A trainer's `should_stop`: reports the answers' mean probability, stops when it fell below a share."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Tripwire:
 def new_gaps(
     student: ChatModel, teacher: Scorer, texts: Sequence[str], seed: int
 ) -> tuple[list[Cloze], Callable[[], float]] | None:
-    """Gaps that the student learned to fill, and a look at how well it fills them; None where too few are."""
+    """Return gaps that the student learned to fill and a function that measures them; None for too few."""
     from recovery.teachers.likelihood import continuation_logprobs, reader, split_ids
 
     asked = clozes(texts, limit=CANDIDATES, seed=seed)

@@ -25,7 +25,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 LOCK = (ROOT / "requirements.lock").read_text().splitlines()
 LOCK_LINES = [line for line in LOCK if not line.startswith("#")]
 PRESETS = sorted(path for package in PACKAGES for path in (ROOT / package).glob("**/presets/*.yaml"))
-IMPORTED_AS = {"yaml": "pyyaml"}
+IMPORTED_AS = {"yaml": "pyyaml", "spellchecker": "pyspellchecker"}
 
 
 def locked() -> dict[str, Version]:

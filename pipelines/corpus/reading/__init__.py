@@ -1,9 +1,9 @@
-"""Files into text, one family of formats a module; `pipelines/corpus/documents.py` is the door.
+"""Turn files into text, one family of formats a module; `pipelines/corpus/documents.py` is the entry point.
 
-tree.py       a folder's files, opened so that nothing outside it is ever read
-formats.py    the table: which suffix is read by what
+tree.py       walk a folder and open its files so that nothing outside it is read
+formats.py    the table of suffixes and formats, and the limits
 encodings.py  bytes to characters
-plain.py      txt, md, rst    records.py  jsonl, csv, tsv    (in this process, streamed)
-html.py  pdf.py  office.py    read by limited processes: pool.py sends files to worker.py
+plain.py      txt, md, rst: decoded in this process, streamed
+tables.py  html.py  pdf.py  office.py    parsed by limited processes: pool.py sends files to worker.py
 similar.py    near-duplicates
 """

@@ -1,7 +1,4 @@
-"""Which encoding a file's bytes are in: by its mark, as UTF-8, as UTF-16 without a mark, else as detected.
-
-Nothing here knows a language; only the detector (chardet) has statistics of them, for legacy encodings.
-"""
+"""Find a file's encoding: by its mark, as UTF-8, as UTF-16 without a mark, else by charset-normalizer."""
 
 from __future__ import annotations
 
@@ -31,8 +28,9 @@ MAGIC = {
     b"\xd0\xcf\x11\xe0": "an old Office document",
 }
 OPENINGS = (*(mark for mark, _ in MARKS), *MAGIC)
-SAMPLE = 2**16  # bytes shown to the detector
-DENSE = 512  # a longer one is reduced to as much of what tells encodings apart: each byte takes it 10 us
+SAMPLE = 2**16  # bytes from which an encoding is detected
+DENSE = 2**12  # bytes: a longer sample is reduced to so much of the words that tell encodings apart
+ISO_2022 = b"\x1b$"  # switches to two-byte characters, in seven bits
 BINARY = "binary data, not text"
 
 
@@ -48,7 +46,7 @@ class Encoding:
 
 
 def find(blocks: Iterable[bytes]) -> Encoding:
-    """Looks at every block: a byte that is not UTF-8 may come late. Raises Unreadable for binary data."""
+    """Return the encoding of all blocks, as a byte that is not UTF-8 may come late; refuse binary data."""
     stream = iter(blocks)
     first = next(stream, b"")
     if kind := next((kind for magic, kind in MAGIC.items() if first.startswith(magic)), None):
@@ -56,12 +54,16 @@ def find(blocks: Iterable[bytes]) -> Encoding:
     codec = marked(first) or (_wide(first) if b"\0" in first else None)
     if codec and not codec.startswith("utf-8"):
         return Encoding(codec)
+    if ISO_2022 in first and first.isascii():
+        seven_bit = detected(first[:SAMPLE])
+        if seven_bit and seven_bit.startswith("iso2022"):
+            return _legacy(seven_bit)
     return _narrow(first, stream)
 
 
 def plain_utf8(data: bytes) -> str | None:
     """Return whole UTF-8 text without a mark, with line ends as \\n; None where it needs a closer look."""
-    if b"\0" in data or data.startswith(OPENINGS):
+    if b"\0" in data or ISO_2022 in data or data.startswith(OPENINGS):
         return None
     try:
         text = data.decode()
@@ -71,12 +73,12 @@ def plain_utf8(data: bytes) -> str | None:
 
 
 def marked(data: bytes) -> str | None:
-    """The encoding that a byte order mark at the beginning names."""
+    """Return the encoding that a byte order mark at the beginning names."""
     return next((codec for mark, codec in MARKS if data.startswith(mark)), None)
 
 
 def _narrow(first: bytes, rest: Iterator[bytes]) -> Encoding:
-    """UTF-8, or an encoding in which a NUL does not occur either."""
+    """Return UTF-8, or a legacy encoding without NUL bytes."""
     marked_utf8 = first.startswith(codecs.BOM_UTF8)
     tally, decode = _Tally(), codecs.getincrementaldecoder("utf-8")("strict").decode
     block: bytes | None = first
@@ -98,7 +100,7 @@ def _narrow(first: bytes, rest: Iterator[bytes]) -> Encoding:
 
 
 class _Tally:
-    """Of text that is not all UTF-8: how much of it is, and a sample of what is not."""
+    """Counts how much of a text is UTF-8, and keeps a sample of what is not."""
 
     def __init__(self) -> None:
         self.sample = b""
@@ -121,29 +123,33 @@ class _Tally:
         codec = detected(self.sample)
         if codec is None:
             raise Unreadable("not text in an encoding that is known")
-        return Encoding(codec, "replace", f"not UTF-8: read as {codec}, which was detected")
+        return _legacy(codec)
+
+
+def _legacy(codec: str) -> Encoding:
+    return Encoding(codec, "replace", f"not UTF-8: read as {codec}, which was detected")
 
 
 def detected(sample: bytes) -> str | None:
-    """A legacy encoding by chardet's statistics, if the sample reads as text in it."""
-    import chardet
+    """Return a legacy encoding in which the sample reads as text, by charset-normalizer's statistics."""
+    import charset_normalizer
 
-    dense = sample if len(sample) < DENSE else _dense(sample)
-    name = chardet.detect(dense)["encoding"]
-    if name is None or name.lower() in ("ascii", "utf-8"):
+    best = charset_normalizer.from_bytes(sample if len(sample) < DENSE else _dense(sample)).best()
+    name = best.encoding if best else "cp1252"
+    if name in ("ascii", "utf_8"):
         name = "cp1252"
     text = sample.decode(name, "replace")
     return codecs.lookup(name).name if _looks_like_text(text) else None
 
 
 def _dense(sample: bytes) -> bytes:
-    """Its different words that hold more than ASCII: only those tell encodings apart."""
+    """Return the different words of a sample that hold more than ASCII: only those tell encodings apart."""
     words = dict.fromkeys(word for word in sample.split() if not word.isascii())
     return b" ".join(words)[:DENSE]
 
 
 def _wide(first: bytes) -> str | None:
-    """UTF-16 or UTF-32 without a mark, where one of them reads as text with spaces or line ends in it."""
+    """Return UTF-16 or UTF-32 without a mark, if the bytes read as text with spaces or line ends in it."""
     for codec, width in (("utf-32-le", 4), ("utf-32-be", 4), ("utf-16-le", 2), ("utf-16-be", 2)):
         sample = first[: min(len(first), SAMPLE) // width * width]
         if width == 2 and len(first) % 2 and len(first) < SAMPLE:
@@ -159,7 +165,7 @@ def _wide(first: bytes) -> str | None:
 
 
 def _looks_like_text(text: str) -> bool:
-    """Nearly no control characters, unassigned or private ones."""
+    """Return whether nearly no character is a control, an unassigned or a private one."""
     sample = text[:8192]
     odd = sum(count for c, count in Counter(sample).items() if _odd(c))
     return bool(sample) and odd <= len(sample) // 50
@@ -171,7 +177,7 @@ def _odd(c: str) -> bool:
 
 
 def decoded(blocks: Callable[[], Iterable[bytes]], encoding: Encoding) -> Iterator[str]:
-    """The text, block by block, with line ends as \\n."""
+    """Yield the text, block by block, with line ends as \\n."""
     codec = codecs.getincrementaldecoder(encoding.codec)(encoding.errors)
     newlines = IncrementalNewlineDecoder(codec, translate=True)
     try:

@@ -1,7 +1,7 @@
-"""A page's main text: what stands in menus, footers, forms and scripts is left out, all else is kept.
+"""Extract a page's main text: leave out menus, footers, forms and scripts, keep all else.
 
-The page is never held as a tree: tags come one by one, so nesting of any depth costs nothing.
-Where in doubt a text is kept: a lost fact is worse than a line too many.
+The page is parsed as a stream of tags and never held as a tree, so nesting of any depth costs nothing. In
+doubt a text is kept: a lost fact is worse than an unneeded line.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ BLOCKS = _words(
     "address article blockquote body center dd details div dl dt fieldset figcaption figure footer form h1 "
     "h2 h3 h4 h5 h6 header hr html legend li main ol p pre section summary table tbody tfoot thead tr ul"
 )
-TIGHT = _words("li tr dt dd")  # blocks that follow each other without an empty line
+TIGHT = _words("li tr dt dd")  # blocks without an empty line between them
 MAIN = _words("main article")
-SPECIAL = NEVER | BLOCKS | MAIN | _words("title a br td th pre")  # the rest is only a word's looks
-TOLD = _words("hidden aria-hidden role style class id")  # attributes that may say: leave this out
-WHOLE = MAIN | _words("html body")  # never left out for a name in their class
+SPECIAL = NEVER | BLOCKS | MAIN | _words("title a br td th pre")  # other tags only style their text
+HINTS = _words("hidden aria-hidden role style class id")  # attributes that may exclude an element
+WHOLE = MAIN | _words("html body")  # never excluded by their class
 ROLES = _words("navigation banner contentinfo complementary search menu menubar toolbar dialog alertdialog")
 NAMES = _words(
     "nav navbar navigation menu sidebar footer site-header site-footer site-nav breadcrumb breadcrumbs "
@@ -42,10 +42,11 @@ NAMES = _words(
 )
 INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
 DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]{0,200}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.I)
-MENU_RUN, MENU_LINE = 5, 40  # so many short lines of nothing but links in a row are a menu
+MENU_RUN, MENU_LINE = 5, 40  # consecutive short lines of links that make a menu
 
 
 def read_html(source: Source, facts: Facts) -> Iterator[str]:
+    """Yield the main text of a page."""
     from lxml import etree
 
     page = _Page()
@@ -60,7 +61,7 @@ def read_html(source: Source, facts: Facts) -> Iterator[str]:
 
 
 def _decoded(source: Source, facts: Facts) -> Iterator[str]:
-    """By the byte order mark, else by what the page declares, else as any other text."""
+    """Decode by the byte order mark, else by the declared encoding, else as any other text."""
     first = next(source.blocks(), b"")[:4096]
     declared = DECLARED.search(first)
     if declared and not encodings.marked(first):
@@ -79,15 +80,15 @@ def _decoded(source: Source, facts: Facts) -> Iterator[str]:
 
 class _Block(NamedTuple):
     text: str
-    links: int  # characters that are links
+    links: int  # characters inside links
     main: bool
     tight: bool
 
 
 class _Page:
-    """Hears of every tag and text, and keeps the blocks of text that are worth it.
+    """The parser's target: collects blocks of text.
 
-    It is called for each of them, so what is most frequent comes first.
+    It is called for each tag and text, so the most frequent cases come first.
     """
 
     def __init__(self) -> None:
@@ -95,19 +96,24 @@ class _Page:
         self.title: list[str] = []
         self._open: list[str] = []
         self._parts: list[str] = []
-        self._skipped_at = 0  # depth of the element that is left out, 0: none
+        self._skipped_at = 0  # depth of the excluded element, 0: none
         self._main = self._pre = self._links = self._link_characters = 0
         self._tight = self._in_title = False
+        self._written = False  # the current block has text
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
         self._open.append(tag)
         if self._skipped_at:
             return
-        told = not TOLD.isdisjoint(attributes)
-        if tag not in SPECIAL and not told:
+        hinted = not HINTS.isdisjoint(attributes)
+        if tag not in SPECIAL and not hinted:
             return
-        if tag in NEVER or (told and self._unwanted(tag, attributes)) or (tag == "header" and not self._main):
-            self._skipped_at = len(self._open)  # of headers a page's banner only: an article's is its title
+        if (
+            tag in NEVER
+            or (hinted and self._unwanted(tag, attributes))
+            or (tag == "header" and not self._main)
+        ):
+            self._skipped_at = len(self._open)  # a page's header is its banner, an article's its title
             return
         if tag in BLOCKS:
             self._begin(tag)
@@ -117,17 +123,18 @@ class _Page:
             self._in_title = not self.title
         elif tag == "br":
             self._parts.append("\n" if self._pre else "\v")
-        elif tag in ("td", "th") and "".join(self._parts).strip():
+        elif tag in ("td", "th") and self._written:
             self._parts.append(" | ")
-        if tag in MAIN or (told and attributes.get("role") == "main"):
+        if tag in MAIN or (hinted and attributes.get("role") == "main"):
             self._main += 1
 
     def _begin(self, tag: str) -> None:
         self._flush()
         self._pre += tag == "pre"
-        self._tight = tag in TIGHT or bool(self._parts)  # a bullet waits for the paragraph in it
+        self._tight = tag in TIGHT or bool(self._parts)  # a bullet is joined with its first paragraph
         if tag == "li":
             self._parts.append("- ")
+            self._written = True
 
     def _unwanted(self, tag: str, attributes: dict[str, str]) -> bool:
         if "hidden" in attributes or attributes.get("aria-hidden") == "true":
@@ -167,6 +174,7 @@ class _Page:
             self.title.append(text)
             return
         self._parts.append(text)
+        self._written = self._written or not text.isspace()
         if self._links:
             self._link_characters += len(text.strip())
 
@@ -187,6 +195,7 @@ class _Page:
             if text.strip():
                 self.blocks.append(_Block(text, self._link_characters, self._main > 0, self._tight))
             self._parts = []
+            self._written = False
         self._link_characters = 0
 
     def text(self) -> str:
@@ -205,7 +214,7 @@ class _Page:
 
 
 def _without_menus(blocks: list[_Block]) -> list[_Block]:
-    """Without runs of short lines that are nothing but links."""
+    """Drop runs of short lines that consist of links."""
     kept: list[_Block] = []
     run: list[_Block] = []
     for block in blocks:

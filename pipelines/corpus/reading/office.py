@@ -1,6 +1,6 @@
-"""Word and PowerPoint files: XML in a zip archive, streamed through the XML parser, nothing held as a tree.
+"""Read Word and PowerPoint files: XML in a zip archive, parsed as a stream and never held as a tree.
 
-A document type declaration is refused, and with it every entity; what unpacks to too much is refused as well.
+A document type declaration is refused, and with it every entity; so is an archive that unpacks to too much.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
 
 
 def read_docx(source: Source, facts: Facts) -> Iterator[str]:
-    """Paragraphs, lists, tables, foot- and endnotes; deleted text, comments and page headers are left out."""
+    """Yield paragraphs, lists, tables and notes; leave out deleted text, comments and page headers."""
     with _archive(source) as archive:
         names = archive.NameToInfo
         main = next((name for name in names if re.fullmatch(r"word/document\d*\.xml", name)), None)
@@ -37,7 +37,7 @@ def read_docx(source: Source, facts: Facts) -> Iterator[str]:
 
 
 def read_pptx(source: Source, facts: Facts) -> Iterator[str]:
-    """Slides in their order, each with its notes."""
+    """Yield slides in their order, each with its notes."""
     with _archive(source) as archive:
         slides = _slides(archive)
         if not slides:
@@ -53,7 +53,7 @@ def read_pptx(source: Source, facts: Facts) -> Iterator[str]:
 
 
 def _archive(source: Source) -> zipfile.ZipFile:
-    """The archive, if it is one and does not unpack to more than a document would."""
+    """Open the archive; Unreadable if it is none or unpacks to more than a document would."""
     try:
         archive = zipfile.ZipFile(os.fdopen(os.dup(source.handle), "rb"))
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
@@ -80,7 +80,7 @@ def _blocks(archive: zipfile.ZipFile, name: str) -> Iterator[bytes]:
 
 
 def _parse(archive: zipfile.ZipFile, name: str, handlers: object) -> Iterator[None]:
-    """Feeds a part to the handlers, and gives way after each block so that text can be handed on."""
+    """Feed a part to the handlers; yield after each block, so that its text can be taken."""
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.buffer_text = True
     parser.StartDoctypeDeclHandler = _refuse
@@ -98,7 +98,7 @@ def _parse(archive: zipfile.ZipFile, name: str, handlers: object) -> Iterator[No
 
 
 def _refuse(*_: object) -> None:
-    raise Unreadable("its XML declares a document type, as attacks do and Office never does")
+    raise Unreadable("its XML declares a document type, which Office never does")
 
 
 def _texts(archive: zipfile.ZipFile, name: str) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _texts(archive: zipfile.ZipFile, name: str) -> Iterator[str]:
 
 
 class _Writer:
-    """Text runs, paragraphs and tables of both formats: their elements have the same local names."""
+    """Collects text runs, paragraphs and tables of both formats, whose elements have the same local names."""
 
     SKIPPED = frozenset(("Fallback", "del", "moveFrom", "fld", "separator", "continuationSeparator"))
 
@@ -173,7 +173,7 @@ class _Writer:
         self._line.append(" | ")
 
     def _end_row(self) -> None:
-        if self._cells:  # a table inside a cell is part of that cell's line
+        if self._cells:  # a nested table is part of its cell's line
             return
         text = " ".join("".join(self._line).split()).removesuffix("|").strip()
         if text.strip("| "):
@@ -190,7 +190,7 @@ class _Writer:
 
 
 def _slides(archive: zipfile.ZipFile) -> list[str]:
-    """Slides as the presentation orders them; where it does not say, by their numbers."""
+    """Return slides in the order of the presentation, else by their numbers."""
     numbered = {name: int(found[1]) for name in archive.NameToInfo if (found := SLIDE.fullmatch(name))}
     related = _related(archive, "ppt/presentation.xml")
     ordered = [related[key] for key in _slide_keys(archive) if related.get(key) in numbered]
@@ -199,7 +199,7 @@ def _slides(archive: zipfile.ZipFile) -> list[str]:
 
 
 class _Attributes:
-    """Collects one element's attributes."""
+    """Collects the attributes of one kind of element."""
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
@@ -223,13 +223,13 @@ def _collected(archive: zipfile.ZipFile, name: str, tag: str) -> list[dict[str, 
 
 
 def _slide_keys(archive: zipfile.ZipFile) -> list[str]:
-    """The relationship of each slide: `r:id`, which must not be taken for the slide's own `id`."""
+    """Return the relationship of each slide: `r:id`, not to be confused with the slide's `id`."""
     rows = _collected(archive, "ppt/presentation.xml", "sldId")
     return [value for row in rows for key, value in row.items() if key.endswith("relationships id")]
 
 
 def _related(archive: zipfile.ZipFile, part: str) -> dict[str, str]:
-    """What a part refers to inside the archive, by relationship."""
+    """Return the parts that a part refers to, by relationship."""
     folder, name = posixpath.split(part)
     rows = _collected(archive, f"{folder}/_rels/{name}.rels", "Relationship")
     places = {row.get("Id", ""): row.get("Target", "") for row in rows if row.get("TargetMode") != "External"}

@@ -1,4 +1,4 @@
-"""A PDF's text, page by page, by PDFium: the engine that Chrome trusts with strangers' files."""
+"""Read a PDF's text, page by page, by PDFium, the engine of Chrome."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\ufffe\uffff]")
 
 
 def read_pdf(source: Source, facts: Facts) -> Iterator[str]:
+    """Yield the text of each page that has any."""
     import pypdfium2 as pdfium
 
     if b"%PDF-" not in os.pread(source.handle, 1024, 0):

@@ -1,7 +1,7 @@
 """Stream text in blocks, so that a file of any size needs the memory of a few blocks.
 
-A small file is read at once. A larger one is read twice: once for its hash and its encoding, once for its text;
-it is kept in memory in between while that is little.
+A small file is read at once. A larger one is read twice: once for its hash and its encoding, once for its
+text; it is kept in memory in between while that is little.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Send files to limited processes (worker.py) and stream their answers.
 
-A process that crashes, hangs or gives too much is killed: its file is skipped with that as the reason, and the
-next file gets a new process. Answers are bytes in frames that are checked; nothing in them is executed.
+A process that crashes, hangs or gives too much is killed: its file is skipped with that as the reason, and
+the next file gets a new process. Answers are bytes in frames that are checked; nothing in them is executed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pipelines.corpus.reading.formats import MIB, Format, Limits, Unreadable
 from pipelines.corpus.reading.plain import PIECE, Facts, Piece, Source
 
 ROOT = Path(worker.__file__).parents[3]  # the folder of the package `pipelines`
-# -I: neither the current folder nor PYTHONPATH is searched; -S: no site hooks, which cost as much as all else.
+# -I: neither the current folder nor PYTHONPATH is searched; -S: no site hooks, as slow as all the rest.
 START = (
     "import json, sys; descriptor, limits, places = map(json.loads, sys.argv[1:]); sys.path += places; "
     f"from {worker.__name__} import serve; serve(descriptor, limits)"
@@ -55,7 +55,7 @@ class Answer:
         self._blocks: queue.Queue[list[Piece] | BaseException | None] = queue.Queue(HELD_BLOCKS)
 
     def put(self, block: list[Piece] | BaseException | None) -> None:
-        """Add a block, an error that ends the answer, or None for its end; wait while HELD_BLOCKS are unread."""
+        """Add a block, a final error, or None for the end; wait while HELD_BLOCKS are unread."""
         while not self._closed.is_set():
             with suppress(queue.Full):
                 self._blocks.put(block, timeout=0.2)
@@ -113,7 +113,7 @@ class Pool:
         return job.answer
 
     def _work(self) -> None:
-        """Serve some of the waiting files; those behind one that breaks its process go to the next process."""
+        """Serve some of the waiting files; those behind one that breaks its process go to another."""
         jobs = self._batch()
         try:
             while jobs and not self._closed.is_set():

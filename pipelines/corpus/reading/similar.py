@@ -51,7 +51,7 @@ class Signature:
             self.lowest = np.minimum(self.lowest, np.where(inside, found, EMPTY))
 
     def bins(self) -> Bins | None:
-        """Return the signature, None for a text without a word; an empty bin borrows from the next full one."""
+        """Return the signature, None without words; an empty bin borrows from the next full one."""
         if self._waiting:
             self._hash()
         full = np.flatnonzero(self.lowest != EMPTY)
@@ -66,9 +66,9 @@ class Signature:
 class Similar:
     """The files seen so far, in some 600 bytes each.
 
-    Each band of a signature has a table that maps its hash to the last file with that hash. A file in the same
-    place may have another hash, or may have been replaced: files that are alike share many bands, so losing
-    some costs nothing, and every candidate's share is computed from the bins.
+    Each band of a signature has a table that maps its hash to the last file with that hash. A file in the
+    same place may have another hash, or may have been replaced: files that are alike share many bands, so
+    losing some costs nothing, and every candidate's share is computed from the bins.
     """
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Similar:
         self._tables = _tables(FEWEST)
 
     def add(self, path: str, sha256: str | None, signature: Signature) -> tuple[str, float] | None:
-        """Return the earlier file most like this one and the share of shingles in common, if at least SIMILAR."""
+        """Return the earlier file most like this one and their share of shingles, if at least SIMILAR."""
         if sha256 in self._first_with:
             return self._paths[self._first_with[sha256]], 1.0
         bins = signature.bins()

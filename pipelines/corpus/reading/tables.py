@@ -172,7 +172,7 @@ def _row(header: list[str], row: list[str]) -> str:
 
 
 def lines(parts: Iterable[str]) -> Iterator[str]:
-    """Yield lines with their ends from text in any parts; cut a line longer than LONGEST_LINE to that and one."""
+    """Yield lines with their ends from text in any parts; cut a longer line after LONGEST_LINE + 1."""
     held: list[str] = []
     size = 0
     cut = False  # the rest of the current line is left out

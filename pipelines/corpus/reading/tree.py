@@ -1,7 +1,7 @@
-"""A folder's files in the order of their names, opened so that nothing outside the folder is ever read.
+"""Walk a folder's files in the order of their names, and open them so that nothing outside it is ever read.
 
-Every name is opened relative to the descriptor of its folder and never through a link, so what is renamed or
-linked while we read can't lead out of it. Folders may be nested thousands of levels deep.
+Every name is opened relative to the descriptor of its folder and never through a link, so a name that is
+swapped during the walk cannot lead out of it. Folders may be nested thousands of levels deep.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from recovery.errors import InputError
 
-OPEN_FOLDERS = 32  # descriptors that are held at once, whatever the depth
+OPEN_FOLDERS = 32  # descriptors held at once, whatever the depth
 LONGEST_SHOWN = 1000  # characters of a path: a database's index takes no more than some 2,700 bytes
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -25,9 +25,9 @@ HIDDEN = "hidden: its name begins with a dot"
 
 @dataclass
 class Entry:
-    """One name in the folder: an open file, or the reason why it is none."""
+    """One name in the folder: an open file, or the reason for skipping it."""
 
-    path: str  # as it is shown: printable, relative to the root
+    path: str  # printable, relative to the root
     name: str
     reason: str | None = None
     handle: int = -1
@@ -48,7 +48,7 @@ class _Folder:
 
 
 class Tree:
-    """Walks one folder; hold it in a `with`, it keeps descriptors open."""
+    """The walk over one folder; a context manager, as it keeps descriptors open."""
 
     def __init__(self, root: Path) -> None:
         try:
@@ -67,7 +67,7 @@ class Tree:
             os.close(folder.handle)
 
     def entries(self) -> Iterator[Entry]:
-        """Every name: a folder's files first, then its folders; the caller closes what is open."""
+        """Yield every name, a folder's files before its folders; the caller closes the entries."""
         waiting = [self.top]
         while waiting:
             folder = waiting.pop()
@@ -87,7 +87,7 @@ class Tree:
             waiting += reversed(below)
 
     def _entry(self, folder: _Folder, name: str) -> Entry | None:
-        """A file, opened; None for a folder that is to be walked."""
+        """Open a file; return None for a folder, which is walked later."""
         entry = Entry(shown(folder.path + name), name)
         try:
             place = self._open(folder)
@@ -106,13 +106,13 @@ class Tree:
         return entry
 
     def _refused(self, folder: _Folder, name: str, info: os.stat_result) -> str | None:
-        """Why a name is not even opened: a fifo would block, a link may lead out of the folder."""
+        """Return why a name is not opened: a fifo would block, a link may lead out of the folder."""
         if stat.S_ISLNK(info.st_mode):
             return self._link(folder, name)
         return None if stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode) else "not a regular file"
 
     def _link(self, folder: _Folder, name: str) -> str:
-        """Only for the message: a link is never followed, wherever it leads."""
+        """Return the message for a link, which is never followed."""
         with suppress(OSError, ValueError):
             there = os.path.realpath(f"{self.real}/{folder.path}{name}")
             if os.path.commonpath([there, self.real]) == self.real:
@@ -120,7 +120,7 @@ class Tree:
         return "a link that leads out of the folder"
 
     def _open(self, folder: _Folder) -> int:
-        """The folder's descriptor, opened again from its nearest open ancestor if it was let go."""
+        """Return the folder's descriptor; reopen it from its nearest open ancestor if it was closed."""
         missing = []
         while folder.handle < 0:
             missing.append(folder)
@@ -138,7 +138,7 @@ class Tree:
 
 
 def _check_regular(entry: Entry) -> None:
-    """What was opened is what was looked at: a name may have been replaced in between."""
+    """Check the opened file again: the name may have been replaced since it was examined."""
     info = os.fstat(entry.handle)
     entry.size = info.st_size
     if not stat.S_ISREG(info.st_mode):
@@ -147,7 +147,7 @@ def _check_regular(entry: Entry) -> None:
 
 
 def shown(path: str) -> str:
-    """A name as one printable line, different for different names; a very long one keeps both its ends."""
+    """Return a name as one printable line, different for different names, shortened in the middle."""
     if not path.isprintable() or "\\" in path:
         path = "".join(c if c.isprintable() and c != "\\" else _escaped(c) for c in path)
     if len(path) > LONGEST_SHOWN:
@@ -163,7 +163,7 @@ def _escaped(character: str) -> str:
 
 
 def extent(root: Path) -> tuple[int, int]:
-    """How many files a folder holds and how many bytes, for a progress line; nothing is opened."""
+    """Count the files and bytes of a folder for a progress line, without opening any."""
     count = size = 0
     waiting: list[str | Path] = [root]
     while waiting:

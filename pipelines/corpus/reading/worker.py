@@ -1,6 +1,6 @@
 """Parse untrusted files in a process with limits on memory and processor time that cannot write files.
 
-It receives open files over a socket and answers with framed text. A file that breaks it costs that file alone.
+It receives open files over a socket and answers with framed text. A file that breaks it costs only itself.
 """
 
 from __future__ import annotations

@@ -257,6 +257,15 @@ def test_a_table_takes_bounded_memory(tmp_path, name, data, reason):
     assert re.fullmatch(reason, corpus.manifest[0].reason or ""), corpus.manifest[0].reason
 
 
+@pytest.mark.parametrize(
+    "row", ["<td>cell", "<li>", "<a>x</a>", "<br>", "<b>", "&nbsp;", "* ", "<p hidden>", "|\n"]
+)
+def test_time_grows_with_a_page_and_not_with_its_square(tmp_path, row):
+    root = papers.write(tmp_path, {"a.html": f"<table><tr><td>words {row * 60_000}"})
+    corpus = documents.read_corpus(root, Limits(seconds_per_file=10))
+    assert len(corpus.texts) == 1
+
+
 def test_what_a_parsing_process_answers_is_checked(tmp_path, monkeypatch):
     """An answer is frames of text: what is none, or too long, ends the process and not the parent."""
     for answer in (
