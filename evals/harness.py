@@ -24,11 +24,12 @@ from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 
 from evals import jsonl, sentences
-from evals.scores import Generate
+from evals.scores import Generate, drawn
 from recovery.errors import InputError, RecoverError
 
 HUB_PROMPTS = "google/IFEval"
 _IFEVAL_FOLDER = Path(lm_eval.tasks.__file__).parent / "ifeval"
+PROMPT_FIELDS = ("key", "prompt", "instruction_id_list", "kwargs")
 _FIELDS = {"prompt": str, "instruction_id_list": list, "kwargs": list}
 
 
@@ -54,19 +55,18 @@ class IFEvalRun:
 def run_ifeval(
     generate: Generate, prompts_path: str | Path | None = None, limit: int | None = None
 ) -> IFEvalRun:
-    """Ask every IFEval prompt (all in one call of `generate`) and check the answers with lm-eval's checkers.
+    """Send all IFEval prompts to `generate` in one call and check the answers with lm-eval's checkers.
 
-    Prompts come from a local JSONL in IFEval's format, or from the hub's google/IFEval. Everything that a run
-    needs (sentence model, prompts, known instructions with usable arguments) is settled before `generate`.
+    Prompts come from a local JSONL in IFEval's format, or from the hub's google/IFEval; `limit` takes a fixed
+    sample. Sentence model, prompts, instruction names and arguments are checked before generating.
     """
     model = sentences.settle()
     with quiet() as undetected:
-        task = _load_task(prompts_path)
+        task = _drawn(_load_task(prompts_path), limit)
         _check_docs(task, str(prompts_path or HUB_PROMPTS))
         results = lm_eval.evaluate(
             _GenerateLM(generate),
             {"tasks": {"ifeval": task}},
-            limit=limit,
             bootstrap_iters=0,
             apply_chat_template=True,
             fewshot_as_multiturn=True,
@@ -84,8 +84,7 @@ def prompts(prompts_path: str | Path | None = None) -> list[str]:
 def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
     """The task's prompts as lines of a file in IFEval's format, each with its key."""
     sentences.settle()
-    fields = ("key", "prompt", "instruction_id_list", "kwargs")
-    return [{name: doc[name] for name in fields} for doc in _load_task(prompts_path).eval_docs]
+    return [{name: doc[name] for name in PROMPT_FIELDS} for doc in _load_task(prompts_path).eval_docs]
 
 
 def check(
@@ -164,9 +163,23 @@ def _load_task(prompts_path: str | Path | None) -> Task:
                 f"{HUB_PROMPTS}: cannot be loaded from the hub ({first_line(error)}): "
                 "go online once, or give a local file (--ifeval FILE)"
             ) from error
-    rows = _read_prompts(prompts_path)
-    override = {"task": "ifeval", "custom_dataset": lambda **_: {"train": dataset(rows, prompts_path)}}
+    return _task_over(_read_prompts(prompts_path), str(prompts_path))
+
+
+def _task_over(rows: list[dict[str, Any]], where: str) -> Task:
+    """lm-eval's `ifeval` task over prompts in memory."""
+    manager = lm_eval.tasks.TaskManager(include_defaults=False, include_path=str(_IFEVAL_FOLDER))
+    override = {"task": "ifeval", "custom_dataset": lambda **_: {"train": dataset(rows, where)}}
     return manager.load({"group": "local", "task": [override]})["tasks"]["ifeval"]
+
+
+def _drawn(task: Task, limit: int | None) -> Task:
+    """The task over a seeded sample of its prompts."""
+    docs = list(task.eval_docs)
+    if limit is None or limit >= len(docs):
+        return task
+    rows = [{name: doc[name] for name in PROMPT_FIELDS} for doc in drawn(docs, limit)]
+    return _task_over(rows, HUB_PROMPTS)
 
 
 def _read_prompts(path: str | Path) -> list[dict[str, Any]]:

@@ -46,13 +46,18 @@ def evaluate_fully(
 
     several = [generate] if callable(generate) else list(generate)
     runs = [harness.run_ifeval(one, prompts_path, limit) for one in several]
+    return score_runs(runs), runs[0].results
+
+
+def score_runs(runs: Sequence[IFEvalRun], suite: str = SUITE) -> Score:
+    """Score the checked answers of one run, or of several runs over the same prompts together."""
     if len(runs) == 1:
-        return _score(runs[0]), runs[0].results
+        return _score(runs[0], suite=suite)
     checked = tuple(
         replace(one, key=f"{one.key}#{number}") for number, run in enumerate(runs) for one in run.checked
     )
     notes = tuple(dict.fromkeys(note for run in runs for note in run.notes))
-    return _score(replace(runs[0], checked=checked, notes=notes)), runs[0].results
+    return _score(replace(runs[0], checked=checked, notes=notes), suite=suite)
 
 
 def score_responses(responses_path: str | Path, prompts_path: str | Path | None = None) -> Score:
@@ -133,11 +138,11 @@ class _Recorded:
             self.notes.append(f"the response to {near[0][:60]!r}… was paired with a reworded prompt")
 
 
-def _score(run: IFEvalRun, notes: Sequence[str] = ()) -> Score:
+def _score(run: IFEvalRun, notes: Sequence[str] = (), suite: str = SUITE) -> Score:
     items = tuple(_item(checked) for checked in run.checked)
     passed = [item.passed for item in items]
     return Score(
-        suite=SUITE,
+        suite=suite,
         metric=METRIC,
         value=share(passed),
         n=len(items),

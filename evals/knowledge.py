@@ -16,16 +16,18 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from evals import jsonl
-from evals.scores import Generate, Item, Score, chat, share
+from evals.scores import Generate, Item, Score, chat, drawn, share
 from evals.statistics import clustered_interval
 from recovery.errors import InputError, RecoverError
 
 SUITE = "knowledge"
 SUITES = ("knowledge", "retention")
+GENERAL_RETENTION = Path(__file__).parent / "retention.jsonl"
 CLOZE = "cloze"
 APART = ("reverse", "indirect")  # asked and reported, but what a language model hardly does is not demanded
 OPEN_BOOK = "open_book"
@@ -81,6 +83,18 @@ def load_probes(path: str | Path, suite: str | None = None) -> tuple[Probe, ...]
     return tuple(probe for probe in probes if suite in (None, probe.suite))
 
 
+@cache
+def general_retention() -> tuple[Probe, ...]:
+    """The shipped general questions for the retention axis: capitals, arithmetic, science, grammar."""
+    return load_probes(GENERAL_RETENTION, "retention")
+
+
+def questions(path: str | Path | None, suite: str) -> tuple[Probe, ...]:
+    """The probes of one suite in a file; without any for retention, the shipped general questions."""
+    found = load_probes(path, suite) if path else ()
+    return general_retention() if suite == "retention" and not found else found
+
+
 def evaluate(
     generate: Generate | Sequence[Generate],
     probes: str | Path | Sequence[Probe],
@@ -91,7 +105,7 @@ def evaluate(
 
     Several functions are so many sampled answers to every probe, which count together.
     """
-    chosen = [probe for probe in _of_suite(probes, suite) if probe.counts][:limit]
+    chosen = drawn([probe for probe in _of_suite(probes, suite) if probe.counts], limit)
     if not chosen:
         raise InputError(f"{suite}: no chat probes to ask: give a probes file with that suite")
     asked = [chat(probe.prompt) for probe in chosen]
@@ -108,7 +122,7 @@ def evaluate_cloze(
     limit: int | None = None,
 ) -> Score | None:
     """The same for cloze probes, continued as plain text; None where the file has none."""
-    chosen = [probe for probe in _of_suite(probes, suite) if not probe.in_chat][:limit]
+    chosen = drawn([probe for probe in _of_suite(probes, suite) if not probe.in_chat], limit)
     if not chosen:
         return None
     return score(chosen, generate_text([probe.prompt for probe in chosen]), suite, CLOZE)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
+LIMIT_SEED = 0  # of the sample that --limit takes: the same items for every checkpoint
 Message = dict[str, str]
 Generate = Callable[[list[list[Message]]], list[str]]
 """Chats in, one answer each out, in order. Suites hand over all their prompts in one call."""
@@ -54,6 +57,13 @@ class Score:
 def cluster(key: str, detail: Mapping[str, Any]) -> str:
     """What an item stands or falls with: several samples of one prompt, several questions about one fact."""
     return str(detail.get("cluster") or detail.get("fact") or key)
+
+
+def drawn(items: Sequence[T], limit: int | None) -> list[T]:
+    """The first `limit` items of a shuffle that depends on nothing but their number; None: all, in order."""
+    if limit is None or limit >= len(items):
+        return list(items)
+    return random.Random(LIMIT_SEED).sample(list(items), limit)
 
 
 def chat(prompt: str) -> list[Message]:

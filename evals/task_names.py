@@ -14,9 +14,11 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
+from evals import ifbench
 from recovery.errors import InputError
 
 OURS = ("ifeval", "knowledge", "retention")
+IFBENCH = "ifbench"
 PRESETS = ("truthfulqa_mc2", "mmlu", "gsm8k")
 _KEYS = re.compile(
     rb"""^['"]?(?:task|group|tag)['"]?[ \t]*:(.*(?:\n[ \t]*-.*|\n[ \t]+\S.*|\n[ \t]*#.*)*)""", re.MULTILINE
@@ -27,7 +29,9 @@ _NAME = re.compile(rb"[^\s'\"\[\]{},:#]+")
 
 def require(names: Sequence[str], folder: str | Path | None = None) -> None:
     """Refuses the first name that is neither one of our suites nor a task of lm-eval or of the folder."""
-    asked = [name for name in names if name not in (*OURS, *PRESETS)]
+    if IFBENCH in names:
+        ifbench.require()
+    asked = [name for name in names if name not in (*OURS, IFBENCH, *PRESETS)]
     known = _shipped() | (_named_in(Path(folder)) if folder else set()) if asked else frozenset()
     for name in asked:
         if name not in known:
@@ -37,7 +41,7 @@ def require(names: Sequence[str], folder: str | Path | None = None) -> None:
 def unknown(name: str, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(name, sorted({*OURS, *known}), n=1)
     hint = f"did you mean {near[0]}? Choose" if near else "choose"
-    choice = f"{', '.join(OURS)}, or any task of lm-eval, such as {PRESETS[0]}"
+    choice = f"{', '.join(OURS)}, {IFBENCH}, or any task of lm-eval, such as {PRESETS[0]}"
     return InputError(f"no suite {name!r}: {hint} among {choice}")
 
 
