@@ -1,4 +1,6 @@
-"""IFEval through lm-eval: its task, its prompts, its checkers. With task_runner.py all that imports lm_eval.
+"""Run IFEval through lm-eval: its task, prompts and checkers.
+
+Only this file and task_runner.py import lm_eval.
 
 `lm_eval.evaluate` is the loop inside `simple_evaluate`; the wrapper around it would reseed torch's and
 numpy's global generators in the middle of a training run and collect a report of the machine on every call.
@@ -35,7 +37,7 @@ _FIELDS = {"prompt": str, "instruction_id_list": list, "kwargs": list}
 
 @dataclass(frozen=True)
 class Checked:
-    """One prompt's answer with the checkers' word on each of its instructions."""
+    """One prompt's answer with the checkers' results for each instruction."""
 
     key: str
     prompt: str
@@ -76,13 +78,13 @@ def run_ifeval(
 
 
 def prompts(prompts_path: str | Path | None = None) -> list[str]:
-    """What the task would ask: for those who must not train on it."""
+    """The task's prompts, to be excluded from training."""
     sentences.settle()
     return [str(doc["prompt"]) for doc in _load_task(prompts_path).eval_docs]
 
 
 def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
-    """The task's prompts as lines of a file in IFEval's format, each with its key."""
+    """The task's prompts as rows of a file in IFEval's format."""
     sentences.settle()
     return [{name: doc[name] for name in PROMPT_FIELDS} for doc in _load_task(prompts_path).eval_docs]
 
@@ -90,7 +92,7 @@ def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
 def check(
     response: str, prompt: str, instructions: Sequence[str], kwargs: Sequence[Mapping[str, Any] | None]
 ) -> list[bool]:
-    """Which instructions one response follows, by the strict checkers."""
+    """Check each instruction on one response with the strict checkers."""
     _settled()
     from lm_eval.tasks.ifeval.utils import InputExample, test_instruction_following_strict
 
@@ -106,7 +108,7 @@ def _settled() -> str:
 
 
 def instruction_types() -> tuple[str, ...]:
-    """The instruction types that the checkers know."""
+    """Return the instruction types that have a checker."""
     sentences.settle()
     from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_DICT
 
@@ -214,7 +216,7 @@ def dataset(rows: list[dict[str, Any]], path: str | Path) -> Any:
 
 
 def _check_docs(task: Task, where: str) -> None:
-    """Every instruction is known and takes its arguments: a wrong file fails now, not after generating."""
+    """Check every instruction's name and arguments, so that a wrong file fails before generation."""
     from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_DICT
 
     for doc in task.eval_docs:
@@ -254,7 +256,7 @@ def _notes(sentence_model: str, undetected: int) -> Iterator[str]:
 
 
 class _Undetected(logging.Filter):
-    """Counts the checkers' log lines about undetectable language instead of printing whole answers."""
+    """Count the checkers' log lines about undetectable language instead of printing whole answers."""
 
     count = 0
 

@@ -1,4 +1,4 @@
-"""Closed-book probes: does the model know a fact when asked in chat, or when it goes on with a cloze text?
+"""Score closed-book probes: questions in chat, and cloze texts to continue.
 
 A probe is one line of probes.jsonl: {"id", "suite": "knowledge" | "retention", "kind", "prompt", "answer",
 "aliases", "fact", "cycle", "passage"}. Kind "cloze" is raw text to go on with; every other kind (direct,
@@ -121,7 +121,7 @@ def evaluate_cloze(
     suite: str = SUITE,
     limit: int | None = None,
 ) -> Score | None:
-    """The same for cloze probes, continued as plain text; None where the file has none."""
+    """Score cloze probes, continued as plain text; None where the file has none."""
     chosen = drawn([probe for probe in _of_suite(probes, suite) if not probe.in_chat], limit)
     if not chosen:
         return None
@@ -131,7 +131,7 @@ def evaluate_cloze(
 def evaluate_apart(
     generate: Generate, probes: str | Path | Sequence[Probe], suite: str = SUITE
 ) -> Iterator[Score]:
-    """Reverse and indirect questions, each kind a score of its own; nothing where the file has none."""
+    """Score reverse and indirect questions, one score per kind; nothing where the file has none."""
     for kind in APART:
         chosen = [probe for probe in _of_suite(probes, suite) if probe.kind == kind]
         if chosen:
@@ -141,7 +141,7 @@ def evaluate_apart(
 def evaluate_open_book(
     generate: Generate, probes: str | Path | Sequence[Probe], suite: str = SUITE
 ) -> Score | None:
-    """The suite's questions with their passage in front: how many can be answered by reading alone."""
+    """Score the suite's questions with their passage in front: the ceiling set by reading."""
     chosen = [probe for probe in _of_suite(probes, suite) if probe.counts and probe.passage]
     if not chosen:
         return None
@@ -182,7 +182,7 @@ def normalise(text: str) -> str:
 
 
 def matches(response: str, answers: Iterable[str], strict: bool = False) -> bool:
-    """Is one of the answers the response (strict), or in it as whole words (lenient)?"""
+    """Whether an answer equals the response (strict), or occurs in it as whole words (lenient)."""
     said = normalise(response)
     wanted = [answer for answer in map(normalise, answers) if answer]
     if strict:

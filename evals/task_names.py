@@ -1,7 +1,7 @@
-"""Names of lm-eval's tasks, read off its YAML files without importing it: its own index takes ten seconds.
+"""Check suite names against lm-eval's YAML files without importing lm-eval, whose index takes ten seconds.
 
-Every name that lm-eval would find is among them, and some more (children that a group lists): what is not is
-refused at once, what is is looked up properly by evals/task_runner.py.
+The names are a superset of lm-eval's (children listed by a group are included): an unknown name is refused at
+once, a known one is resolved by evals/task_runner.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAME = re.compile(rb"[^\s'\"\[\]{},:#]+")
 
 
 def require(names: Sequence[str], folder: str | Path | None = None) -> None:
-    """Refuses the first name that is neither one of our suites nor a task of lm-eval or of the folder."""
+    """Refuse the first name that is no suite, no task of lm-eval and no task of the folder."""
     if IFBENCH in names:
         ifbench.require()
     asked = [name for name in names if name not in (*OURS, IFBENCH, *PRESETS)]
@@ -47,14 +47,14 @@ def unknown(name: str, known: Iterable[str]) -> InputError:
 
 @cache
 def _shipped() -> frozenset[str]:
-    """What lm-eval brings along."""
+    """Names in the installed lm-eval."""
     found = importlib.util.find_spec("lm_eval")
     places = found.submodule_search_locations if found else None
     return frozenset(name for place in places or () for name in _named_in(Path(place) / "tasks"))
 
 
 def _named_in(folder: Path) -> set[str]:
-    """Whatever a YAML file in a folder, or a file that it includes, calls a task, a group or a tag."""
+    """Names of tasks, groups and tags in a folder's YAML files and the files that they include."""
     found: set[bytes] = set()
     waiting, seen = list(folder.rglob("*.yaml")), set[Path]()
     while waiting:
