@@ -25,6 +25,7 @@ from pipelines.merge import merge
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
+from recovery.errors import RecoverError
 
 CHOICES = ("auto", "merge")  # beside any row of `recover methods`
 WEIGHTS = (0.3, 0.5, 0.7)  # of the clean checkpoint, the least first
@@ -46,7 +47,10 @@ class Tried:
 
 
 def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """{"checkpoint", "chosen", "tried": [...]}: candidates in order of cost until one passes."""
+    """{"checkpoint", "chosen", "tried": [...]}: candidates in order of cost until one passes.
+
+    A candidate that cannot be made is left out with its reason ("left_out"); the last one's error is raised.
+    """
     job = pinned(ws, job)
     return run_stage(
         ws,
@@ -70,8 +74,17 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
     }
     _warn_of_small_halves(job, stage, standards)
     tried: list[Tried] = []
-    for name in _names(job.how):
-        checkpoint = _made(ws, job, stage, name)
+    left_out: dict[str, str] = {}
+    names = list(_names(job.how))
+    for name in names:
+        try:
+            checkpoint = _made(ws, job, stage, name)
+        except RecoverError as error:
+            if name == names[-1]:
+                raise
+            left_out[name] = str(error)
+            stage.say(f"  choose       {name}: left out: {error}")
+            continue
         tried.append(_judged(ws, job, stage, name, checkpoint, settings, standards))
         stage.say(
             f"  choose       {name}: {'passes' if tried[-1].passed else 'does not pass'} on the probe split"
@@ -79,7 +92,9 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
         if tried[-1].passed:
             break
     chosen = tried[-1] if tried[-1].passed or job.how == "auto" else max(tried, key=_behaviour)
-    return {"checkpoint": chosen.checkpoint, "chosen": chosen.name, "tried": [asdict(one) for one in tried]}
+    result: Result = {"checkpoint": chosen.checkpoint, "chosen": chosen.name}
+    result["tried"] = [asdict(one) for one in tried]
+    return result | ({"left_out": left_out} if left_out else {})
 
 
 def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> None:

@@ -11,8 +11,7 @@ from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
-from pipelines.corpus.entities import MOST_CHARACTERS
-from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, read_evenly, tokenised
+from pipelines.corpus.kept_texts import KEPT_TEXTS, all_tokenised, read_evenly, tokenised
 from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge import embedding_shift, replay
@@ -30,6 +29,8 @@ from recovery.training import preflight
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
+
+EARLIER = "earlier_tokens"  # in the run's folder, while it trains
 
 
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:
@@ -92,7 +93,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     checkpoint = ws.publish(
         chat_model, parent=student, run_id=stage.id, config={"stage": "midtrain", **job.model_dump()}
     )
-    shutil.rmtree(stage.directory / TOKENS, ignore_errors=True)  # made again from the kept texts when needed
+    shutil.rmtree(stage.directory / EARLIER, ignore_errors=True)  # joined again when needed
     return {
         "checkpoint": checkpoint.id,
         "documents": len(new),
@@ -117,7 +118,7 @@ def _new_tokens(
     ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, manifest: list[FileReport]
 ) -> Tokens:
     """The kept documents as tokens on the disk, counted by file in the database."""
-    tokens = tokenised(stage.directory, chat_model, "new", [stage.directory], key=job.student)
+    tokens = tokenised(stage.directory, chat_model)
     if manifest and stage.first:
         counts = tokens.per_group([report.documents for report in manifest])
         manifest = [replace(row, tokens=count) for row, count in zip(manifest, counts, strict=True)]
@@ -127,20 +128,19 @@ def _new_tokens(
 
 
 def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel) -> Tokens | list[Dialogue]:
-    """The documents of every midtraining in the student's past, or a reservoir of them."""
+    """Return the documents of every midtraining run in the student's past, or a reservoir of them."""
     runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(job.student)]
-    if job.settings.replay_tokens is None or not runs:
-        return tokenised(stage.directory, chat_model, "earlier", runs, key=job.student) if runs else []
-    cycles = [
-        tokenised(stage.directory, chat_model, f"earlier-{number}", [run], key=job.student)
-        for number, run in enumerate(runs)
-    ]
+    if not runs:
+        return []
+    if job.settings.replay_tokens is None:
+        return all_tokenised(stage.directory / EARLIER, runs, chat_model)
+    cycles = [tokenised(run, chat_model) for run in runs]
     kept = replay.reservoir(cycles, job.settings.replay_tokens, job.seed)
     return Tokens.of(kept, chat_model.opening_ids)
 
 
 def _new_texts(stage: Stage) -> list[str]:
-    return read_evenly([stage.directory / KEPT_TEXTS], MOST_CHARACTERS)
+    return read_evenly([stage.directory / KEPT_TEXTS])
 
 
 def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:

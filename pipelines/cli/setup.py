@@ -13,7 +13,7 @@ from pipelines.cli.options import DEFAULT_HOME, Session, shared, table
 
 
 @click.command("init")
-@click.option("--model", help="hub id or local directory (default: the shipped tiny model)")
+@click.option("--model", help="hub id, local directory or GGUF file (default: the shipped tiny model)")
 @click.option("--revision", help="branch, tag or commit on the hub")
 @click.option("--preset", help="settings to start from: microworld or real (default: by the model)")
 @shared

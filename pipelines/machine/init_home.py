@@ -19,6 +19,7 @@ from recovery.errors import InputError, RecoverError
 if TYPE_CHECKING:
     from pipelines.config.settings import ModelConfig
     from recovery.models.chat_encoding import ChatEncoder
+    from recovery.models.gguf import Converted
     from recovery.storage.checkpoints import Checkpoint
 
 MICROWORLD = "microworld"
@@ -30,6 +31,9 @@ def initialise(
     """Write recover.yaml, unless it exists, and register the clean checkpoint as `base` and `current`."""
     path = ws.home / config.CONFIG_NAME
     new = not path.exists()
+    converted = _converted(ws, model)
+    if converted:
+        model = str(converted.directory)
     if new:
         _write_settings(path, model or MICROWORLD, revision, preset)
     elif model and ws.config.model.path != model:
@@ -43,6 +47,10 @@ def initialise(
         if new:  # settings for a model that cannot serve would be in the way of the next attempt
             path.unlink()
         raise
+    if converted:
+        ws.progress.say(
+            f"{converted.source.name}: {converted.precision} weights, dequantised into {converted.directory}"
+        )
     return {
         "home": str(ws.home),
         "config": str(path),
@@ -50,6 +58,16 @@ def initialise(
         "model": ws.config.model.path,
         "weights_sha256": checkpoint.sha256,
     }
+
+
+def _converted(ws: Workspace, model: str | None) -> Converted | None:
+    """A GGUF file as a safetensors checkpoint in the home."""
+    if model is None or model == MICROWORLD:
+        return None
+    from recovery.models import gguf
+
+    source = gguf.find(model)
+    return gguf.convert(source, ws.home.absolute() / "models") if source else None
 
 
 def _clean(ws: Workspace) -> Checkpoint:

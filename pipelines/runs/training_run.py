@@ -11,6 +11,7 @@ from pipelines.config.settings import DistillConfig, MidtrainConfig
 from pipelines.runs.cost import Flops
 from pipelines.runs.stage_runner import Stage
 from recovery.methods.method import Method
+from recovery.models.adapters import describe_trained
 from recovery.objective.objective import Objective
 from recovery.objective.signal_survey import Survey
 from recovery.storage.training_state import TrainState
@@ -43,8 +44,10 @@ class LoggedState(TrainState):
 
 def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | DistillConfig) -> ChatModel:
     """A checkpoint ready to be trained, with a fresh adapter if the settings ask for one and it has none."""
-    from recovery.models import loading
+    from recovery.models import adapters, loading
 
+    if settings.lora:
+        adapters.require_rank(checkpoint.path, settings.lora.rank)
     found = ws.load(checkpoint, gradient_checkpointing=ws.config.model.gradient_checkpointing)
     if settings.lora and not loading.is_adapter(found.model):
         loading.add_lora(found, loading.LoraSpec(**settings.lora.model_dump()))
@@ -75,6 +78,7 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
     config = TrainConfig(
         steps=steps, seed=training.seed, save_every=settings.save_every, shard=shard, **optimizer
     )
+    stage.say(f"  trains       {describe_trained(training.student.model)}")
     spending = Spending(stage, training.student, training.batches, settings)
 
     def on_metrics(step: int, values: dict[str, float]) -> None:
@@ -84,9 +88,12 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
 
     database = stage.workspace.tracker.db
     watch = Watch(
-        of_itself=method.teacher.startswith("self"),
+        method,
         before=lambda step: curves.metrics_by_step(database, stage.id, HEARD, before=step),
+        record=stage.directory / "alarms.json",
     )
+    for name in watch.muted:
+        stage.say(f"  alarm        {name} stopped an earlier attempt; it is off in this one")
     survey = Survey()
     return train(
         training.student,

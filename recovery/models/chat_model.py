@@ -49,7 +49,7 @@ class ChatModel:
         rows = unwrap(model).get_input_embeddings().weight.shape[0]
         config = unwrap(model).generation_config
         stops = stop_tokens(config.eos_token_id if config else None, ChatEncoder(tokenizer, args))
-        stops = tuple(stop for stop in stops if stop < rows)
+        stops = tuple(stop for stop in stops if 0 <= stop < rows)
         pad = tokenizer.pad_token_id
         pad = pad if pad is not None and pad < rows else next(iter(stops), 0)
         device = next(model.parameters()).device

@@ -7,17 +7,15 @@ read, and code that ships with a model runs only where the user asked for it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from recovery.cpu import fused_layers, heap, matrix_products
 from recovery.errors import InputError, RecoverError
 from recovery.forward import varlen
+from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import (
     can_pack,
     embedding_weights,
@@ -28,6 +26,7 @@ from recovery.forward.hidden_states import (
     states_at,
     unwrap,
 )
+from recovery.models.adapters import LoraSpec, adapter_off, add_lora
 from recovery.models.chat_encoding import ChatEncoder
 from recovery.models.chat_model import ChatModel
 from recovery.models.hub import explained, locate, quiet
@@ -57,21 +56,6 @@ __all__ = [
     "unwrap",
     "weights_sha256",
 ]
-
-
-@dataclass(frozen=True)
-class LoraSpec:
-    """A low-rank adapter. `targets` are module names, or every linear layer but the head."""
-
-    rank: int = 128
-    alpha: int | None = None
-    dropout: float = 0.0
-    targets: str | tuple[str, ...] = "all-linear"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.rank < 1 or not 0 <= self.dropout < 1:
-            raise InputError(f"lora: rank {self.rank} must be >= 1 and dropout {self.dropout} in [0, 1)")
 
 
 @dataclass(frozen=True)
@@ -162,7 +146,7 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
     """The weights, complete and in one dtype, on the device; nothing is left at random values."""
     _require_safetensors(spec.path, directory)
     with explained(spec.path, "model"):
-        model, report = _loader(directory).from_pretrained(
+        model, report = loader_of(directory).from_pretrained(
             directory,
             dtype=pick_dtype(spec.dtype, device),
             trust_remote_code=spec.trust_remote_code,
@@ -182,13 +166,14 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
     _settle_dequantized(model, directory)
     _freeze_unused(model)
     model = model.to(device).eval()
-    fused_layers.speed_up(model)
+    if device.type == "cpu":
+        fast_path().configure(model)
     if spec.attention == "auto":
-        varlen.use_flat(model)
+        varlen.use_varlen(model)
     return model
 
 
-def _loader(directory: Path) -> Any:
+def loader_of(directory: Path) -> Any:
     """The class that holds all weights: of a vision-language model both parts, so that saving keeps both."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -281,51 +266,10 @@ def _prove(chat: ChatModel) -> None:
         )
 
 
-def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:
-    """Wrap the model in place with a fresh adapter, by the seed; from then on it alone is trained."""
-    from peft import LoraConfig, get_peft_model
-
-    if is_adapter(chat.model):
-        raise InputError(f"{chat.path}: has an adapter already: train that one, or merge it first")
-    config = LoraConfig(
-        r=spec.rank,
-        lora_alpha=spec.rank if spec.alpha is None else spec.alpha,
-        lora_dropout=spec.dropout,
-        target_modules=spec.targets if isinstance(spec.targets, str) else list(spec.targets),
-        task_type="CAUSAL_LM",
-    )
-    cuda = [chat.device] if chat.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda), explained(chat.path, "lora"):
-        torch.manual_seed(spec.seed)
-        model = get_peft_model(chat.model, config)
-    local = Path(chat.path).expanduser()
-    config.base_model_name_or_path = str(local.absolute()) if local.exists() else chat.path
-    config.revision = chat.revision
-    chat.model = model.eval()
-    return chat
-
-
 def freeze_embeddings(chat: ChatModel) -> None:
     """Tokens mean from here on what they mean now, and are as easily written: neither end is trained."""
     for weight in embedding_weights(chat.model):
         weight.requires_grad_(False)
-
-
-@contextmanager
-def adapter_off(chat: ChatModel) -> Iterator[None]:
-    """Inside, the model is its base. What was trainable before is trainable after."""
-    if not is_adapter(chat.model):
-        raise InputError(
-            f"{chat.path}: has no adapter to switch off: load it with lora, or use another teacher"
-        )
-    trainable = [(parameter, parameter.requires_grad) for parameter in chat.model.parameters()]
-    try:
-        model: Any = chat.model
-        with model.disable_adapter():
-            yield
-    finally:
-        for parameter, flag in trainable:
-            parameter.requires_grad_(flag)
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -343,8 +287,6 @@ def pick_device(name: str = "auto") -> torch.device:
         raise InputError(f"device {name}: no CUDA GPU is visible here: use cpu or auto")
     if device.type == "cpu":
         torch.set_flush_denormal(True)
-        matrix_products.use_the_faster()
-        heap.keep()
     return device
 
 

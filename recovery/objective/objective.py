@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from recovery.cpu.kernels import Comparison, compare
 from recovery.errors import InputError
+from recovery.forward.fast_path import Comparison, fast_path
 from recovery.forward.hidden_states import kind
 from recovery.methods.method import Method
 from recovery.methods.rules import LABELS, SAMPLED_STATES, TEACHER_SIGNALS
@@ -182,9 +182,12 @@ class Objective:
         """
         scores = part.scores if self.method.signal in TEACHER_SIGNALS else None
         student_NV, teacher_NV = head(hidden_ND), self._logits(scores)
+        self._check_stops(student_NV.shape[-1])
         if teacher_NV is not None and self._reverse_kl_only and not whole:
             overwrite, stops = _is_product(student_NV), part.tokens_N.new_tensor(self.stop_ids)
-            found = compare(student_NV, teacher_NV, part.tokens_N, stops, self.temperature, overwrite)
+            found = fast_path().compare(
+                student_NV, teacher_NV, part.tokens_N, stops, self.temperature, overwrite
+            )
             if found is not None:
                 told, slope_NV = found
                 loss_N = divergences.with_slope(student_NV, told.reverse_kl_N, slope_NV)
@@ -313,6 +316,12 @@ class Objective:
         metrics = dict(zip(stats, values, strict=True))
         maxima = {"sampler_gap_max": float(stats["sampler_gap"].max())} if "sampler_gap" in stats else {}
         return Loss(value, count, metrics, maxima, signal_N)
+
+    def _check_stops(self, vocabulary: int) -> None:
+        """Refuse stop ids that are no entries of the vocabulary: they are used as offsets into it."""
+        for stop in self.stop_ids[:1] + self.stop_ids[-1:]:
+            if not 0 <= stop < vocabulary:
+                raise InputError(f"objective: stop id {stop} is outside the vocabulary of {vocabulary:,}")
 
     def _check(self, signals: TokenSignals) -> None:
         """Raise InputError if a signal that the method needs is missing."""
