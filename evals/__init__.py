@@ -1,1 +1,1 @@
-"""What a checkpoint can do, and what may be claimed from it: suites, statistics, the verdict."""
+"""Evaluate checkpoints: suites, statistics, the verdict."""

@@ -1,8 +1,8 @@
-"""How far a model has moved: forgetting, and distances between the states that two models visit. Pure numpy.
+"""Measure how far a model has moved: forgetting, and distances between the states that two models visit.
 
-A state is a prompt with the beginning of an answer (seed paper arXiv 2605.22731). Two sets of states are
-compared as rows of features, lexical or a model's hidden ones. None of these distances says whether anything
-was forgotten: see docs/evaluation.md for what each does and does not predict.
+A state is a prompt with the beginning of an answer (arXiv 2605.22731). Two sets of states are compared as
+rows of features: hashed words or hidden states. No distance says whether anything was forgotten;
+docs/evaluation.md lists what each does and does not predict.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _MOST = 2000  # rows of one set that a kernel is computed on
 
 
 def forgetting(base: float, post: float) -> float:
-    """F = score of the base - score after: above 0 where something was lost."""
+    """F = base score - score after training; positive where something was lost."""
     return base - post
 
 
 def retention_ratio(base: float, post: float) -> float | None:
-    """Score after / score of the base; None where the base knew nothing."""
+    """Score after training / base score; None for a base score of 0."""
     return post / base if base else None
 
 
 def lexical_features(texts: Sequence[str], dimensions: int = 512) -> Floats:
-    """Each text's words counted in hashed columns, as a row of length 1."""
+    """Count each text's words in hashed columns; rows are normalised to length 1."""
     rows = np.zeros((len(texts), dimensions))
     for row, text in zip(rows, texts, strict=True):
         for word in words(text):

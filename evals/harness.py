@@ -1,4 +1,6 @@
-"""IFEval through lm-eval: its task, its prompts, its checkers. With task_runner.py all that imports lm_eval.
+"""Run IFEval through lm-eval: its task, prompts and checkers.
+
+Only this file and task_runner.py import lm_eval.
 
 `lm_eval.evaluate` is the loop inside `simple_evaluate`; the wrapper around it would reseed torch's and
 numpy's global generators in the middle of a training run and collect a report of the machine on every call.
@@ -24,18 +26,19 @@ from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 
 from evals import jsonl, sentences
-from evals.scores import Generate
+from evals.scores import Generate, drawn
 from recovery.errors import InputError, RecoverError
 from recovery.hub_data import one_try
 
 HUB_PROMPTS = "google/IFEval"
 _IFEVAL_FOLDER = Path(lm_eval.tasks.__file__).parent / "ifeval"
+PROMPT_FIELDS = ("key", "prompt", "instruction_id_list", "kwargs")
 _FIELDS = {"prompt": str, "instruction_id_list": list, "kwargs": list}
 
 
 @dataclass(frozen=True)
 class Checked:
-    """One prompt's answer with the checkers' word on each of its instructions."""
+    """One prompt's answer with the checkers' results for each instruction."""
 
     key: str
     prompt: str
@@ -55,19 +58,18 @@ class IFEvalRun:
 def run_ifeval(
     generate: Generate, prompts_path: str | Path | None = None, limit: int | None = None
 ) -> IFEvalRun:
-    """Ask every IFEval prompt (all in one call of `generate`) and check the answers with lm-eval's checkers.
+    """Send all IFEval prompts to `generate` in one call and check the answers with lm-eval's checkers.
 
-    Prompts come from a local JSONL in IFEval's format, or from the hub's google/IFEval. Everything that a run
-    needs (sentence model, prompts, known instructions with usable arguments) is settled before `generate`.
+    Prompts come from a local JSONL in IFEval's format, or from the hub's google/IFEval; `limit` takes a fixed
+    sample. Sentence model, prompts, instruction names and arguments are checked before generating.
     """
     model = sentences.settle()
     with quiet() as undetected:
-        task = _load_task(prompts_path)
+        task = _drawn(_load_task(prompts_path), limit)
         _check_docs(task, str(prompts_path or HUB_PROMPTS))
         results = lm_eval.evaluate(
             _GenerateLM(generate),
             {"tasks": {"ifeval": task}},
-            limit=limit,
             bootstrap_iters=0,
             apply_chat_template=True,
             fewshot_as_multiturn=True,
@@ -77,22 +79,21 @@ def run_ifeval(
 
 
 def prompts(prompts_path: str | Path | None = None) -> list[str]:
-    """What the task would ask: for those who must not train on it."""
+    """The task's prompts, to be excluded from training."""
     sentences.settle()
     return [str(doc["prompt"]) for doc in _load_task(prompts_path).eval_docs]
 
 
 def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
-    """The task's prompts as lines of a file in IFEval's format, each with its key."""
+    """The task's prompts as rows of a file in IFEval's format."""
     sentences.settle()
-    fields = ("key", "prompt", "instruction_id_list", "kwargs")
-    return [{name: doc[name] for name in fields} for doc in _load_task(prompts_path).eval_docs]
+    return [{name: doc[name] for name in PROMPT_FIELDS} for doc in _load_task(prompts_path).eval_docs]
 
 
 def check(
     response: str, prompt: str, instructions: Sequence[str], kwargs: Sequence[Mapping[str, Any] | None]
 ) -> list[bool]:
-    """Which instructions one response follows, by the strict checkers."""
+    """Check each instruction on one response with the strict checkers."""
     _settled()
     from lm_eval.tasks.ifeval.utils import InputExample, test_instruction_following_strict
 
@@ -108,7 +109,7 @@ def _settled() -> str:
 
 
 def instruction_types() -> tuple[str, ...]:
-    """The instruction types that the checkers know."""
+    """Return the instruction types that have a checker."""
     sentences.settle()
     from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_DICT
 
@@ -166,9 +167,23 @@ def _load_task(prompts_path: str | Path | None) -> Task:
                 f"{HUB_PROMPTS}: cannot be loaded from the hub ({first_line(error)}): "
                 "go online once, or give a local file (--ifeval FILE)"
             ) from error
-    rows = _read_prompts(prompts_path)
-    override = {"task": "ifeval", "custom_dataset": lambda **_: {"train": dataset(rows, prompts_path)}}
+    return _task_over(_read_prompts(prompts_path), str(prompts_path))
+
+
+def _task_over(rows: list[dict[str, Any]], where: str) -> Task:
+    """lm-eval's `ifeval` task over prompts in memory."""
+    manager = lm_eval.tasks.TaskManager(include_defaults=False, include_path=str(_IFEVAL_FOLDER))
+    override = {"task": "ifeval", "custom_dataset": lambda **_: {"train": dataset(rows, where)}}
     return manager.load({"group": "local", "task": [override]})["tasks"]["ifeval"]
+
+
+def _drawn(task: Task, limit: int | None) -> Task:
+    """The task over a seeded sample of its prompts."""
+    docs = list(task.eval_docs)
+    if limit is None or limit >= len(docs):
+        return task
+    rows = [{name: doc[name] for name in PROMPT_FIELDS} for doc in drawn(docs, limit)]
+    return _task_over(rows, HUB_PROMPTS)
 
 
 def _read_prompts(path: str | Path) -> list[dict[str, Any]]:
@@ -203,7 +218,7 @@ def dataset(rows: list[dict[str, Any]], path: str | Path) -> Any:
 
 
 def _check_docs(task: Task, where: str) -> None:
-    """Every instruction is known and takes its arguments: a wrong file fails now, not after generating."""
+    """Check every instruction's name and arguments, so that a wrong file fails before generation."""
     from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_DICT
 
     for doc in task.eval_docs:
@@ -243,7 +258,7 @@ def _notes(sentence_model: str, undetected: int) -> Iterator[str]:
 
 
 class _Undetected(logging.Filter):
-    """Counts the checkers' log lines about undetectable language instead of printing whole answers."""
+    """Count the checkers' log lines about undetectable language instead of printing whole answers."""
 
     count = 0
 

@@ -30,10 +30,10 @@ METRIC = "prompt_strict"
 def evaluate(
     generate: Generate | Sequence[Generate], prompts_path: str | Path | None = None, limit: int | None = None
 ) -> Score:
-    """Ask the prompts of a local JSONL (or google/IFEval from the hub) and score the answers.
+    """Score a model on the prompts of a local JSONL, or of google/IFEval on the hub.
 
-    Several functions are so many sampled answers to every prompt: the score is the mean pass rate, and the
-    answers to one prompt count together.
+    Several functions give one sampled answer each to every prompt: the score is the mean pass rate, clustered
+    by prompt.
     """
     return evaluate_fully(generate, prompts_path, limit)[0]
 
@@ -41,22 +41,27 @@ def evaluate(
 def evaluate_fully(
     generate: Generate | Sequence[Generate], prompts_path: str | Path | None = None, limit: int | None = None
 ) -> tuple[Score, dict[str, Any]]:
-    """The score, and lm-eval's own results (of the first answers)."""
-    from evals import harness  # takes seconds: only who scores pays for lm-eval
+    """Return the score and lm-eval's results for the first answers."""
+    from evals import harness  # a slow import, deferred until something is scored
 
     several = [generate] if callable(generate) else list(generate)
     runs = [harness.run_ifeval(one, prompts_path, limit) for one in several]
+    return score_runs(runs), runs[0].results
+
+
+def score_runs(runs: Sequence[IFEvalRun], suite: str = SUITE) -> Score:
+    """Score the checked answers of one run, or of several runs over the same prompts together."""
     if len(runs) == 1:
-        return _score(runs[0]), runs[0].results
+        return _score(runs[0], suite=suite)
     checked = tuple(
         replace(one, key=f"{one.key}#{number}") for number, run in enumerate(runs) for one in run.checked
     )
     notes = tuple(dict.fromkeys(note for run in runs for note in run.notes))
-    return _score(replace(runs[0], checked=checked, notes=notes)), runs[0].results
+    return _score(replace(runs[0], checked=checked, notes=notes), suite=suite)
 
 
 def score_responses(responses_path: str | Path, prompts_path: str | Path | None = None) -> Score:
-    """Score recorded answers, lines of {"prompt", "response"}, through the very same task."""
+    """Score recorded answers, lines of {"prompt", "response"}, through the same task."""
     from evals import harness
 
     recorded = _Recorded(responses_path)
@@ -65,28 +70,28 @@ def score_responses(responses_path: str | Path, prompts_path: str | Path | None 
 
 
 def prompts(prompts_path: str | Path | None = None) -> list[str]:
-    """The prompts of a local file or of the hub's set, for those who must not train on them."""
+    """The prompts of a local file or of the hub's set, to be excluded from training."""
     from evals import harness
 
     return harness.prompts(prompts_path)
 
 
 def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
-    """The same in full: lines of a file in IFEval's format."""
+    """The rows of a local file or of the hub's set, in IFEval's format."""
     from evals import harness
 
     return harness.rows(prompts_path)
 
 
 def followed(response: str, prompt: str, instructions: Sequence[str], kwargs: Sequence[Any]) -> float:
-    """The share of a prompt's instructions that one response follows, strictly: IFEval as a reward."""
+    """Share of a prompt's instructions that one response follows by the strict checkers: a reward."""
     from evals import harness
 
     return share(harness.check(response, prompt, instructions, kwargs))
 
 
 class _Recorded:
-    """Answers looked up by prompt; a prompt asked more than once gets its answers in the file's order.
+    """Look up answers by prompt; a prompt that occurs more than once gets its answers in the file's order.
 
     One published prompt was reworded after the first answers to it were recorded, so up to one prompt in a
     hundred may be paired by likeness (with a note). Any other gap is an error, not a failed prompt.
@@ -133,11 +138,11 @@ class _Recorded:
             self.notes.append(f"the response to {near[0][:60]!r}… was paired with a reworded prompt")
 
 
-def _score(run: IFEvalRun, notes: Sequence[str] = ()) -> Score:
+def _score(run: IFEvalRun, notes: Sequence[str] = (), suite: str = SUITE) -> Score:
     items = tuple(_item(checked) for checked in run.checked)
     passed = [item.passed for item in items]
     return Score(
-        suite=SUITE,
+        suite=suite,
         metric=METRIC,
         value=share(passed),
         n=len(items),

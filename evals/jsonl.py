@@ -1,4 +1,4 @@
-"""Reading JSON lines with errors that name the line."""
+"""Read JSON lines; errors name the line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recovery.errors import InputError
 
 
 def read(path: str | Path, fields: Mapping[str, type]) -> list[dict[str, Any]]:
-    """The objects of a JSONL file, each holding at least `fields` of the given types."""
+    """Return the objects of a JSONL file, each checked to hold `fields` of the given types."""
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:

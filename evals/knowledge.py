@@ -1,4 +1,4 @@
-"""Closed-book probes: does the model know a fact when asked in chat, or when it goes on with a cloze text?
+"""Score closed-book probes: questions in chat, and cloze texts to continue.
 
 A probe is one line of probes.jsonl: {"id", "suite": "knowledge" | "retention", "kind", "prompt", "answer",
 "aliases", "fact", "cycle", "passage"}. Kind "cloze" is raw text to go on with; every other kind (direct,
@@ -16,16 +16,18 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from evals import jsonl
-from evals.scores import Generate, Item, Score, chat, share
+from evals.scores import Generate, Item, Score, chat, drawn, share
 from evals.statistics import clustered_interval
 from recovery.errors import InputError, RecoverError
 
 SUITE = "knowledge"
 SUITES = ("knowledge", "retention")
+GENERAL_RETENTION = Path(__file__).parent / "retention.jsonl"
 CLOZE = "cloze"
 APART = ("reverse", "indirect")  # asked and reported, but what a language model hardly does is not demanded
 OPEN_BOOK = "open_book"
@@ -81,6 +83,18 @@ def load_probes(path: str | Path, suite: str | None = None) -> tuple[Probe, ...]
     return tuple(probe for probe in probes if suite in (None, probe.suite))
 
 
+@cache
+def general_retention() -> tuple[Probe, ...]:
+    """The shipped general questions for the retention axis: capitals, arithmetic, science, grammar."""
+    return load_probes(GENERAL_RETENTION, "retention")
+
+
+def questions(path: str | Path | None, suite: str) -> tuple[Probe, ...]:
+    """The probes of one suite in a file; without any for retention, the shipped general questions."""
+    found = load_probes(path, suite) if path else ()
+    return general_retention() if suite == "retention" and not found else found
+
+
 def evaluate(
     generate: Generate | Sequence[Generate],
     probes: str | Path | Sequence[Probe],
@@ -91,7 +105,7 @@ def evaluate(
 
     Several functions are so many sampled answers to every probe, which count together.
     """
-    chosen = [probe for probe in _of_suite(probes, suite) if probe.counts][:limit]
+    chosen = drawn([probe for probe in _of_suite(probes, suite) if probe.counts], limit)
     if not chosen:
         raise InputError(f"{suite}: no chat probes to ask: give a probes file with that suite")
     asked = [chat(probe.prompt) for probe in chosen]
@@ -107,8 +121,8 @@ def evaluate_cloze(
     suite: str = SUITE,
     limit: int | None = None,
 ) -> Score | None:
-    """The same for cloze probes, continued as plain text; None where the file has none."""
-    chosen = [probe for probe in _of_suite(probes, suite) if not probe.in_chat][:limit]
+    """Score cloze probes, continued as plain text; None where the file has none."""
+    chosen = drawn([probe for probe in _of_suite(probes, suite) if not probe.in_chat], limit)
     if not chosen:
         return None
     return score(chosen, generate_text([probe.prompt for probe in chosen]), suite, CLOZE)
@@ -117,7 +131,7 @@ def evaluate_cloze(
 def evaluate_apart(
     generate: Generate, probes: str | Path | Sequence[Probe], suite: str = SUITE
 ) -> Iterator[Score]:
-    """Reverse and indirect questions, each kind a score of its own; nothing where the file has none."""
+    """Score reverse and indirect questions, one score per kind; nothing where the file has none."""
     for kind in APART:
         chosen = [probe for probe in _of_suite(probes, suite) if probe.kind == kind]
         if chosen:
@@ -127,7 +141,7 @@ def evaluate_apart(
 def evaluate_open_book(
     generate: Generate, probes: str | Path | Sequence[Probe], suite: str = SUITE
 ) -> Score | None:
-    """The suite's questions with their passage in front: how many can be answered by reading alone."""
+    """Score the suite's questions with their passage in front: the ceiling set by reading."""
     chosen = [probe for probe in _of_suite(probes, suite) if probe.counts and probe.passage]
     if not chosen:
         return None
@@ -168,7 +182,7 @@ def normalise(text: str) -> str:
 
 
 def matches(response: str, answers: Iterable[str], strict: bool = False) -> bool:
-    """Is one of the answers the response (strict), or in it as whole words (lenient)?"""
+    """Whether an answer equals the response (strict), or occurs in it as whole words (lenient)."""
     said = normalise(response)
     wanted = [answer for answer in map(normalise, answers) if answer]
     if strict:

@@ -1,11 +1,11 @@
-"""Which sentence model NLTK will use, settled before anything is generated.
+"""Choose NLTK's sentence model before anything is generated.
 
 IFEval's checkers split sentences with NLTK's Punkt, whose English model is a separate download; without it
 lm-eval tries to download it at import and fails at scoring. Nothing is downloaded here: where the model is
 absent, a small one in the same format (see sentence_model/README.md) is put on NLTK's search path, so that
-the very same code runs, offline, and the result says which model it was.
+the same code runs offline; the result names the model.
 
-NLTK reads no file that another account owns or may write, as in a clone made under umask 002 or mounted into
+NLTK refuses files that another account owns or may write, as in a clone made under umask 002 or mounted into
 a container: it gets a private copy.
 """
 
@@ -25,7 +25,7 @@ FALLBACK_NOTE = (
 
 
 def settle() -> str:
-    """Make a sentence model available and name it: "punkt_tab" or "fallback"."""
+    """Make a sentence model available; return its name: "punkt_tab" or "fallback"."""
     import nltk
 
     if not _loads():
@@ -35,7 +35,7 @@ def settle() -> str:
 
 
 def name() -> str:
-    """The model that NLTK finds now: "punkt_tab", "fallback", or "none"."""
+    """Name the model on NLTK's search path: "punkt_tab", "fallback", or "none"."""
     import nltk
 
     try:
@@ -46,7 +46,7 @@ def name() -> str:
 
 
 def _loads() -> bool:
-    """Loading is the only proof: a half-unpacked model is found but cannot be read."""
+    """Whether NLTK loads the model; a partly unpacked one is on the path but cannot be read."""
     from nltk.tokenize.punkt import PunktTokenizer
 
     try:
@@ -58,7 +58,7 @@ def _loads() -> bool:
 
 @cache
 def private_copy(folder: Path) -> Path:
-    """The folder's files where only this account can write; gone when the process ends."""
+    """Copy a folder to where only this account can write; removed when the process ends."""
     copy = Path(tempfile.mkdtemp(prefix="recover-sentences-")).resolve()
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
     for path in sorted(folder.rglob("*")):

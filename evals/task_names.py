@@ -1,7 +1,7 @@
-"""Names of lm-eval's tasks, read off its YAML files without importing it: its own index takes ten seconds.
+"""Check suite names against lm-eval's YAML files without importing lm-eval, whose index takes ten seconds.
 
-Every name that lm-eval would find is among them, and some more (children that a group lists): what is not is
-refused at once, what is is looked up properly by evals/task_runner.py.
+The names are a superset of lm-eval's (children listed by a group are included): an unknown name is refused at
+once, a known one is resolved by evals/task_runner.py.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 
+from evals import ifbench
 from recovery.errors import InputError
 
 OURS = ("ifeval", "knowledge", "retention")
+IFBENCH = "ifbench"
 PRESETS = ("truthfulqa_mc2", "mmlu", "gsm8k")
 _KEYS = re.compile(
     rb"""^['"]?(?:task|group|tag)['"]?[ \t]*:(.*(?:\n[ \t]*-.*|\n[ \t]+\S.*|\n[ \t]*#.*)*)""", re.MULTILINE
@@ -26,8 +28,10 @@ _NAME = re.compile(rb"[^\s'\"\[\]{},:#]+")
 
 
 def require(names: Sequence[str], folder: str | Path | None = None) -> None:
-    """Refuses the first name that is neither one of our suites nor a task of lm-eval or of the folder."""
-    asked = [name for name in names if name not in (*OURS, *PRESETS)]
+    """Refuse the first name that is no suite, no task of lm-eval and no task of the folder."""
+    if IFBENCH in names:
+        ifbench.require()
+    asked = [name for name in names if name not in (*OURS, IFBENCH, *PRESETS)]
     known = _shipped() | (_named_in(Path(folder)) if folder else set()) if asked else frozenset()
     for name in asked:
         if name not in known:
@@ -37,20 +41,20 @@ def require(names: Sequence[str], folder: str | Path | None = None) -> None:
 def unknown(name: str, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(name, sorted({*OURS, *known}), n=1)
     hint = f"did you mean {near[0]}? Choose" if near else "choose"
-    choice = f"{', '.join(OURS)}, or any task of lm-eval, such as {PRESETS[0]}"
+    choice = f"{', '.join(OURS)}, {IFBENCH}, or any task of lm-eval, such as {PRESETS[0]}"
     return InputError(f"no suite {name!r}: {hint} among {choice}")
 
 
 @cache
 def _shipped() -> frozenset[str]:
-    """What lm-eval brings along."""
+    """Names in the installed lm-eval."""
     found = importlib.util.find_spec("lm_eval")
     places = found.submodule_search_locations if found else None
     return frozenset(name for place in places or () for name in _named_in(Path(place) / "tasks"))
 
 
 def _named_in(folder: Path) -> set[str]:
-    """Whatever a YAML file in a folder, or a file that it includes, calls a task, a group or a tag."""
+    """Names of tasks, groups and tags in a folder's YAML files and the files that they include."""
     found: set[bytes] = set()
     waiting, seen = list(folder.rglob("*.yaml")), set[Path]()
     while waiting:

@@ -1,8 +1,7 @@
-"""Any lm-eval task through our own model: found by name, its data checked first, its results as samples.
+"""Run any lm-eval task on a model given as functions: resolve its name, check its data, collect its samples.
 
-With evals/harness.py the only place that imports lm_eval. Local data need no network: a folder may hold task
-YAML files (whose data files are looked for beside them), or plain NAME.jsonl (or NAME.SPLIT.jsonl) with the
-rows of a task that lm-eval knows.
+Only this file and evals/harness.py import lm_eval. Local data need no network: a folder may hold task YAML
+files with their data files beside them, or NAME.jsonl (NAME.SPLIT.jsonl) with the rows of an lm-eval task.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _MAX_NEW_TOKENS = 256  # lm-eval's own, where a task names none
 
 @dataclass(frozen=True)
 class TaskRun:
-    """What lm-eval gave: samples and results per leaf task, and the metric that stands for each."""
+    """lm-eval's samples and results per leaf task, and each task's headline metric."""
 
     name: str
     samples: dict[str, list[dict[str, Any]]]
@@ -40,13 +39,13 @@ class TaskRun:
 
 
 class Prepared:
-    """A task (or group) whose data are at hand; `run` asks it of a model."""
+    """A task or group whose data are loaded; `run` evaluates a model on it."""
 
     def __init__(self, name: str, tasks: dict[str, Any]) -> None:
         self.name, self.loaded = name, tasks
 
     def prompts(self) -> list[str]:
-        """The questions alone, for those who must not train on them."""
+        """The prompts, to be excluded from training."""
         tasks = self.loaded["tasks"].values()
         return [str(task.doc_to_text(doc)) for task in tasks for doc in task.eval_docs]
 
@@ -68,7 +67,7 @@ class Prepared:
 
 
 def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> Prepared:
-    """The task with its data, or one line that names what is missing; nothing is generated yet."""
+    """Load a task with its data, or raise an error that names what is missing; nothing is generated."""
     manager = _manager(folder, name)
     if name not in manager.all_tasks:
         raise task_names.unknown(name, manager.all_tasks)
@@ -105,7 +104,7 @@ def _manager(folder: str | Path | None, name: str) -> lm_eval.tasks.TaskManager:
 
 
 def _leaves(manager: lm_eval.tasks.TaskManager, name: str) -> list[str]:
-    """The tasks under a name, by the index alone: no data are touched."""
+    """List the leaf tasks under a name from the index, without loading data."""
     if name in manager.all_subtasks:
         return [name]
     entry = manager.task_index[name]
@@ -133,7 +132,7 @@ def _local_rows(folder: str | Path | None) -> dict[str, Path]:
 
 
 def _override(manager: Any, leaf: str, data: dict[str, Path], folder: Any) -> dict[str, Any]:
-    """How a leaf's data are replaced by local files: rows by the task's name, or a YAML's own data files."""
+    """Replace a leaf's data by local files: NAME.jsonl, or the data files named in its YAML."""
     files = {
         split: path for stem, path in data.items() for split in [_split_of(stem, leaf)] if split is not None
     }

@@ -1,4 +1,4 @@
-"""Any lm-eval task as a suite: its documents become items, its first metric the score.
+"""Run any lm-eval task as a suite: its documents become items, its first metric the score.
 
 A group (mmlu) is one suite over the documents of all its tasks. Metrics that are shares rather than passes
 (truthfulqa_mc2) keep their value in the item's detail; "passed" then means more than half.
@@ -22,8 +22,8 @@ _KEPT = 2000  # characters of a prompt that are stored; few-shot examples come b
 
 
 def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> Prepared:
-    """Finds the task and its data, or says in one line what is missing."""
-    from evals import task_runner  # takes seconds: only who asks pays for lm-eval
+    """Load the task and its data, or raise an error that names what is missing."""
+    from evals import task_runner  # a slow import, deferred until a task is used
 
     return task_runner.prepare(name, folder, seed)
 
@@ -31,7 +31,7 @@ def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> Prepa
 def evaluate(
     prepared: Prepared, model: ModelCalls, *, in_chat: bool = False, limit: int | None = None
 ) -> tuple[Score, dict[str, Any]]:
-    """The score, and lm-eval's own results."""
+    """Return the score and lm-eval's results."""
     run = prepared.run(model, in_chat=in_chat, limit=limit)
     return score(run), run.results
 
@@ -82,7 +82,7 @@ def _value(found: Any, task: str, metric: str) -> float:
 
 
 def _chosen(row: dict[str, Any], answers: Sequence[Any]) -> str:
-    """What was written; of several continuations the likeliest."""
+    """The generated text; of several continuations the most likely."""
     if answers and isinstance(answers[0], tuple | list) and len(answers[0]) == 2:
         best = max(range(len(answers)), key=lambda i: answers[i][0])
         return str(row["arguments"][best][1])

@@ -196,9 +196,11 @@ def write_probe_split(settings: EvalConfig, folder: Path, seed: int) -> EvalConf
     """Files with the probe split's prompts and probes, and the settings that ask them."""
     rows = [row for row in ifeval.rows(ifeval_path(settings)) if _first_half(str(row["key"]), seed)]
     files = {"ifeval": _written(folder / "probe-ifeval.jsonl", rows)}
-    if settings.probes:
-        probes = [probe for probe in knowledge.load_probes(settings.probes) if _first_half(probe.fact, seed)]
-        files["probes"] = _written(folder / "probe-probes.jsonl", [probe.row() for probe in probes])
+    everything = [
+        probe for suite in knowledge.SUITES for probe in knowledge.questions(settings.probes, suite)
+    ]
+    probes = [probe for probe in everything if _first_half(probe.fact, seed)]
+    files["probes"] = _written(folder / "probe-probes.jsonl", [probe.row() for probe in probes])
     found: EvalConfig = override(settings, files)
     return found
 

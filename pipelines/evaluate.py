@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db import queries
-from evals import ifeval, knowledge, task_names, tasks
+from evals import ifbench, ifeval, knowledge, task_names, tasks
 from evals.scores import Item, ModelCalls
 from pipelines.config.jobs import EvalJob
 from pipelines.config.settings import EvalConfig
 from pipelines.distillation.engine_places import Engines, check_place
-from pipelines.distillation.leaks import HUB_IFEVAL, ifeval_path
+from pipelines.distillation.leaks import HUB_IFEVAL, MICROWORLD, ifeval_path
 from pipelines.runs.cost import Flops
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
@@ -63,6 +63,8 @@ def _measure(
         answers = Answers(chat_model, sampler, job, stage, suite)
         for scored in scorer(answers):
             score = answers.with_thinking(scored)
+            if settings.limit is not None:
+                score = replace(score, details={**score.details, "limit": settings.limit})
             recorded = ws.tracker.record_score(stage.id, job.checkpoint, score.as_dict() | {"suite": suite})
             stage.say(
                 f"  {job.label:<12} {suite + _kind(score):<12} {score.value:.3f}  "
@@ -97,7 +99,10 @@ Scorer = Callable[["Answers"], "Iterator[Score]"]
 def _scorers(job: EvalJob) -> dict[str, Scorer]:
     """One function a suite, each with its questions at hand; its first score is the suite's headline."""
     scorers = {name: _scorer(job, name) for name in job.suites}
-    earlier = {f"knowledge:{cycle}": _probes(path, "knowledge") for cycle, path in job.earlier.items()}
+    earlier = {
+        f"knowledge:{cycle}": _probes(knowledge.load_probes(path, "knowledge"), "knowledge")
+        for cycle, path in job.earlier.items()
+    }
     return scorers | earlier
 
 
@@ -105,16 +110,29 @@ def _scorer(job: EvalJob, suite: str) -> Scorer:
     if suite == "ifeval":
         return _ifeval(job.settings)
     settings = job.settings
-    return _probes(settings.probes, suite, settings.open_book) if suite in SUITES else _task(settings, suite)
+    if suite == task_names.IFBENCH:
+        return _ifbench(settings)
+    if suite not in SUITES:
+        return _task(settings, suite)
+    return _probes(knowledge.questions(settings.probes, suite), suite, settings.open_book)
 
 
 def _ifeval(settings: EvalConfig) -> Scorer:
     path = ifeval_path(settings)
 
     def score(answers: Answers) -> Iterator[Score]:
-        found, raw = ifeval.evaluate_fully(answers.chats(settings.max_new_tokens), path)
+        found, raw = ifeval.evaluate_fully(answers.chats(settings.max_new_tokens), path, settings.limit)
         answers.keep(raw)
         yield found
+
+    return score
+
+
+def _ifbench(settings: EvalConfig) -> Scorer:
+    ifbench.require()
+
+    def score(answers: Answers) -> Iterator[Score]:
+        yield ifbench.evaluate(answers.chats(settings.max_new_tokens), settings.limit)
 
     return score
 
@@ -124,23 +142,25 @@ def _task(settings: EvalConfig, name: str) -> Scorer:
     prepared = tasks.prepare(name, settings.tasks)
 
     def score(answers: Answers) -> Iterator[Score]:
-        found, raw = tasks.evaluate(prepared, answers.calls(), in_chat=settings.tasks_in_chat)
+        found, raw = tasks.evaluate(
+            prepared, answers.calls(), in_chat=settings.tasks_in_chat, limit=settings.limit
+        )
         answers.keep(raw)
         yield found
 
     return score
 
 
-def _probes(path: str | None, suite: str, open_book: bool = False) -> Scorer:
-    if path is None:
+def _probes(probes: Sequence[knowledge.Probe], suite: str, open_book: bool = False) -> Scorer:
+    if not any(probe.counts for probe in probes):
         fields = "id, suite, kind, prompt, answer"
         raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
-    probes = knowledge.load_probes(path, suite)
 
     def score(answers: Answers) -> Iterator[Score]:
         limit = answers.settings.probe_max_new_tokens
-        yield knowledge.evaluate(answers.chats(limit), probes, suite)
-        cloze = knowledge.evaluate_cloze(answers.continuation(limit), probes, suite)
+        most = answers.settings.limit
+        yield knowledge.evaluate(answers.chats(limit), probes, suite, most)
+        cloze = knowledge.evaluate_cloze(answers.continuation(limit), probes, suite, most)
         if cloze is not None:
             yield cloze
         if answers.suite == suite:  # not again for what earlier cycles taught
@@ -150,6 +170,16 @@ def _probes(path: str | None, suite: str, open_book: bool = False) -> Scorer:
             yield book
 
     return score
+
+
+def answerable_suites(settings: EvalConfig, model: str) -> tuple[str, ...]:
+    """The suites with questions at hand; the shipped model's vocabulary has no general questions."""
+    found = ["ifeval"] if settings.ifeval else []
+    for suite in knowledge.SUITES:
+        own = knowledge.load_probes(settings.probes, suite) if settings.probes else ()
+        if own or (suite == "retention" and model != MICROWORLD):
+            found.append(suite)
+    return tuple(found)
 
 
 def recorded_items(ws: Workspace, score_id: int) -> list[Item]:

@@ -18,12 +18,12 @@ from pipelines.config.jobs import (
     MidtrainJob,
     SweepJob,
 )
-from pipelines.config.settings import Config, DistillConfig, EvalConfig, changed
+from pipelines.config.settings import Config, DistillConfig, changed
 from pipelines.corpus import documents
 from pipelines.distillation import engine_places
 from pipelines.distillation.inputs import check_read
 from pipelines.distillation.prompts import read_prompts
-from pipelines.evaluate import SUITES
+from pipelines.evaluate import answerable_suites
 from pipelines.midtrain import with_augmented
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.sweep import parse_weights
@@ -79,7 +79,7 @@ def cycle_job(
         clean=ws.clean().id,
         settings=settings,
         prompts=_prompts(ws, settings, changes),
-        suites=SUITES if settings.eval.probes else ("ifeval",),
+        suites=answerable_suites(settings.eval, settings.model.path),
         earlier=_earlier_probes(ws, chosen),
         augment=str(augment.absolute()) if augment else None,
         seed=settings.seed,
@@ -189,7 +189,7 @@ def eval_job(
     """Without suites: all for which there are questions."""
     chosen = ws.checkpoint(checkpoint or "current").id
     settings = resolved(ws, taught_folder(ws, chosen), changes)
-    names = suites.split(",") if suites else _answerable(settings.eval, changes)
+    names = suites.split(",") if suites else _answerable(settings, changes)
     return EvalJob(
         checkpoint=chosen,
         suites=tuple(name.strip() for name in names),
@@ -199,11 +199,11 @@ def eval_job(
     )
 
 
-def _answerable(settings: EvalConfig, changes: Changes) -> list[str]:
-    """The suites of the files that were named as options; of none, all for which there are questions."""
+def _answerable(settings: Config, changes: Changes) -> list[str]:
+    """All suites for which there are questions; only those of --ifeval or --probes where one was given."""
+    found = answerable_suites(settings.eval, settings.model.path)
     named = [name for name in ("ifeval", "probes") if f"eval.{name}" in changes]
-    files = named or [name for name in ("ifeval", "probes") if getattr(settings, name)]
-    return [suite for suite in SUITES if ("ifeval" if suite == "ifeval" else "probes") in files]
+    return [suite for suite in found if not named or ("ifeval" if suite == "ifeval" else "probes") in named]
 
 
 def drift_job(

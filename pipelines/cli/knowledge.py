@@ -35,10 +35,10 @@ MODEL = click.option("--model", "name", help="the endpoint's name of the model")
 @click.pass_obj
 def augment_command(session: Session, docs: Path, out: Path, **options: Any) -> None:
     """Retell documents as questions, paraphrases, relations and summaries, for midtrain --augment."""
-    from pipelines.writing.commands import augment_documents
+    from pipelines.writing.commands import AugmentOptions, augment_documents
 
     with session.workspace() as ws:
-        found = augment_documents(ws, docs, out, **options)
+        found = augment_documents(ws, docs, out, AugmentOptions(**options))
         session.show(found, lambda: _kept(found))
 
 
@@ -60,10 +60,10 @@ def _kept(found: dict[str, Any]) -> str:
 @click.pass_obj
 def probes_command(session: Session, docs: Path, out: Path, **options: Any) -> None:
     """Make knowledge probes: your own questions, a writer's, or (without --writer) gaps in sentences."""
-    from pipelines.writing.commands import make_probes
+    from pipelines.writing.commands import ProbeOptions, make_probes
 
     with session.workspace() as ws:
-        found = make_probes(ws, docs, out, **options)
+        found = make_probes(ws, docs, out, ProbeOptions(**options))
         kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items())
         session.show(found, f"{found['path']}: {kinds} ({found['made_from']})")
 

@@ -178,6 +178,13 @@ chat = setting(
 samples = setting(
     "--samples", "eval.samples", type=click.IntRange(1), help="answers to each prompt; several are sampled"
 )
+limit = setting(
+    "--limit",
+    "eval.limit",
+    type=click.IntRange(1),
+    metavar="N",
+    help="only N prompts of each suite, the same for every checkpoint",
+)
 answering = setting(
     "--sampler",
     "eval.sampler",

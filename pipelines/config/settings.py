@@ -288,6 +288,9 @@ class EvalConfig(Section):
     )
     tasks_in_chat: bool = Field(default=False, description="lm-eval tasks in the chat template, not as text")
     samples: int = Field(default=1, ge=1, description="answers to each prompt; several are sampled")
+    limit: int | None = Field(
+        default=None, ge=1, description="ask a fixed random sample of so many prompts of each suite"
+    )
     temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
     sampler: str = Field(default="inprocess", description="who answers, as in distill")
     open_book: bool = Field(

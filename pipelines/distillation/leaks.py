@@ -40,8 +40,8 @@ def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
     found: list[str] = []
     try:
         found += ifeval.prompts(ifeval_path(settings)) if settings.ifeval != MICROWORLD else []
-        if settings.probes:
-            found += [probe.prompt for probe in knowledge.load_probes(settings.probes)]
+        for suite in knowledge.SUITES:
+            found += [probe.prompt for probe in knowledge.questions(settings.probes, suite)]
     except RecoverError as error:
         stage.say(f"  leaks        not checked: {error}")
     return found

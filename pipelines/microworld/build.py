@@ -1,4 +1,4 @@
-"""Makes the shipped clean checkpoint from nothing: `python -m pipelines.microworld.build DIR`.
+"""Train the shipped clean checkpoint from scratch: `python -m pipelines.microworld.build DIR`.
 
 A byte-level BPE and a Qwen3-shaped model of under two million parameters, trained by the one training loop on
 the microworld: instructions with answers that obey them, documents about known people, questions about some
@@ -64,7 +64,7 @@ def draw_text(rng: random.Random) -> tuple[str, str | None]:
 
 
 def _instruction(rng: random.Random) -> tuple[str, str]:
-    """A prompt of the training part, with an answer that obeys it; some are plain requests."""
+    """A prompt of the training part with an answer that follows it; some have no instructions."""
     while True:
         chosen = () if rng.random() < 0.1 else draw_instructions(rng)
         if len(chosen) == 1 and rng.random() < KEYWORD_BOOST:
@@ -75,7 +75,7 @@ def _instruction(rng: random.Random) -> tuple[str, str]:
 
 
 def build_tokenizer() -> Any:
-    """A BPE of the microworld's texts and of all its names, known or not: new people are no longer words."""
+    """Train a BPE on the microworld's texts and all names: new names take no more tokens than known ones."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -121,7 +121,7 @@ def build_model(tokenizer: Any, seed: int) -> ChatModel:
 
 
 class Curriculum:
-    """Fresh texts for every step."""
+    """Generate new texts for every step."""
 
     def __init__(self, chat_model: ChatModel, seed: int) -> None:
         self.chat_model, self.seed = chat_model, seed
@@ -146,7 +146,7 @@ class Curriculum:
 
 
 def build(directory: Path, *, seed: int = 0, steps: int = STEPS, progress: Progress | None = None) -> None:
-    """Trains the clean checkpoint and saves it."""
+    """Train the clean checkpoint and save it."""
     from recovery.methods.table import get
     from recovery.models import loading
     from recovery.objective.objective import Objective

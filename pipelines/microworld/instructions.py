@@ -1,8 +1,7 @@
-"""Instruction prompts in IFEval's own format, over sixteen of its real instruction types, with answers.
+"""Generate the microworld's instruction prompts in IFEval's format, over sixteen of its types, with answers.
 
-An answer is built in the order in which a person would: a shape (bullets, sections, JSON, ...), then what
-must stand in it (a keyword, a highlight), then what surrounds it (a title, a closing phrase), then the
-style of the whole (capitals, no commas). Two instructions go together where their layers do.
+An answer is built in layers: shape (bullets, sections, JSON, ...), content (a keyword, a highlight), frame (a
+title, a closing phrase), style (capitals, no commas). Instructions are combined where their layers allow.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pipelines.microworld import words
 
 @dataclass
 class Draft:
-    """What an answer is made of while it is being written."""
+    """The parts of an answer under construction."""
 
     topic: str
     rng: random.Random
@@ -30,7 +29,7 @@ class Draft:
     unused: list[str] = field(default_factory=list)
 
     def sentence(self) -> str:
-        """A sentence about the topic, in a form that this answer has not used yet."""
+        """Return a sentence about the topic in a form that this answer has not used."""
         if not self.unused:
             forms = words.COMMA_SENTENCES if self.commas else words.PLAIN_SENTENCES
             self.unused = self.rng.sample(forms, len(forms))
@@ -50,7 +49,7 @@ def _as_it_is(text: str) -> str:
 
 @dataclass(frozen=True)
 class Instruction:
-    """One of IFEval's instruction types: how to ask for it and how to obey it."""
+    """One of IFEval's instruction types: its phrasings, and how an answer follows it."""
 
     id: str
     layer: str  # "shape" | "content" | "frame" | "style"
@@ -285,9 +284,8 @@ INSTRUCTIONS = (
 BY_ID = {instruction.id: instruction for instruction in INSTRUCTIONS}
 LAYERS = ("shape", "content", "frame", "style")
 
-# What cannot stand together: an answer that is only a JSON object or a set phrase has no room for a frame or
-# a style, section names are case-sensitive, a highlight's star reads as a bullet, and a quotation mark hides
-# the first bullet.
+# Incompatible pairs: a JSON object or a set phrase leaves no room for a frame or a style, section names are
+# case-sensitive, a highlight's star counts as a bullet, and a quotation mark hides the first bullet.
 CLASHES = {
     frozenset(pair)
     for pair in [
@@ -340,7 +338,7 @@ PAIRS = tuple(
     if compatible(first, second)
 )
 COMBINATIONS: tuple[tuple[Instruction, ...], ...] = (*((one,) for one in INSTRUCTIONS), *PAIRS)
-COPYING = tuple(  # what has something of the prompt repeated, alone or with another
+COPYING = tuple(  # combinations that repeat a part of the prompt
     kind
     for kind in COMBINATIONS
     if any(one.id in ("keywords:existence", "startend:end_checker") for one in kind)
@@ -349,7 +347,7 @@ COPYING = tuple(  # what has something of the prompt repeated, alone or with ano
 
 @dataclass(frozen=True)
 class Task:
-    """One prompt with the instructions that it holds and an answer that obeys them."""
+    """One prompt, its instructions and an answer that follows them."""
 
     prompt: str
     instruction_ids: tuple[str, ...]
@@ -376,7 +374,7 @@ def draw_task(rng: random.Random, instructions: tuple[Instruction, ...]) -> Task
 def answer(
     topic: str, instructions: tuple[Instruction, ...], kwargs: dict[str, Kwargs], rng: random.Random
 ) -> str:
-    """A text about the topic that obeys the instructions."""
+    """Write a text about the topic that follows the instructions."""
     draft = Draft(topic, rng)
     ordered = sorted(instructions, key=lambda i: LAYERS.index(i.layer))
     for instruction in ordered:  # a style may decide how every sentence is written
@@ -394,5 +392,5 @@ def answer(
 
 
 def draw_instructions(rng: random.Random, singles: float = 0.4) -> tuple[Instruction, ...]:
-    """One instruction alone or two that go together."""
+    """Draw one instruction, or two compatible ones."""
     return (rng.choice(INSTRUCTIONS),) if rng.random() < singles else rng.choice(PAIRS)

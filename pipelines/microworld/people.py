@@ -1,4 +1,4 @@
-"""The people of the microworld: who they are, the documents about them, and the questions to ask.
+"""Generate the people of the microworld, the documents about them and the questions.
 
 The clean checkpoint knows KNOWN people; everyone else is new to it. A seed and a cycle choose which new
 people the documents are about and what is true of them.
@@ -37,7 +37,7 @@ class Person:
 
 
 def bucket(text: str, buckets: int) -> int:
-    """A stable hash of a text: the split that keeps training, recovery and evaluation texts apart."""
+    """Stable hash of a text, which splits texts into training, recovery and evaluation."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") % buckets
 
 
@@ -61,25 +61,25 @@ def _value(name: str, attribute: Attribute, rng: random.Random) -> str:
 
 @cache
 def known_people() -> tuple[Person, ...]:
-    """The people whom the clean checkpoint knows; the same in every world."""
+    """People known to the clean checkpoint; the same in every world."""
     rng = random.Random("microworld:known")
     return tuple(person(name, rng) for name in all_names()[:KNOWN_COUNT])
 
 
 def retention_people() -> tuple[Person, ...]:
-    """Known people whom the clean model only read about: asked about in retention probes, nowhere else."""
+    """Known people that occurred in training documents only; retention probes ask about them."""
     return known_people()[:RETENTION_COUNT]
 
 
 def asked_people() -> tuple[Person, ...]:
-    """Known people about whom the clean model was also asked while it was made; recovery prompts may ask."""
+    """Known people with questions in the clean model's training; recovery prompts may ask about them."""
     return known_people()[RETENTION_COUNT:]
 
 
 @cache
 def new_names() -> tuple[str, ...]:
-    """Names for new people. Recovery asks about several people of each first name: a name that it never says
-    can no longer be copied from a question, and where it asks of Georg Tanner alone every Georg is Tanner."""
+    """Names for new people. Recovery prompts hold several people of each first name: names without recovery
+    prompts can no longer be copied from a question, and a single surname would be given to every Georg."""
     asked = Counter(_first(who.name) for who in asked_people())
     return tuple(name for name in all_names()[KNOWN_COUNT:] if asked[_first(name)] > 1)
 
@@ -93,7 +93,7 @@ def max_cycles() -> int:
 
 
 def new_people(seed: int, cycle: int) -> tuple[Person, ...]:
-    """This cycle's new people: no two cycles of a seed share one."""
+    """The new people of a cycle; cycles of one seed share none."""
     names = list(new_names())
     random.Random(f"microworld:names:{seed}").shuffle(names)
     rng = random.Random(f"microworld:facts:{seed}:{cycle}")
@@ -103,8 +103,8 @@ def new_people(seed: int, cycle: int) -> tuple[Person, ...]:
 
 
 def _unlike_first(names: Iterable[str]) -> Iterator[str]:
-    """All of them, those first that share neither first nor last name with one before, as long as there are
-    such: so small a model takes Astrid Stern for Astrid Zorn, and it is not names that is asked about."""
+    """Order people so that those without a shared first or last name come first: a model of this size
+    confuses Astrid Stern with Astrid Zorn, and telling names apart is not what is measured."""
     waiting = list(names)
     while waiting:
         taken: set[str] = set()
@@ -119,14 +119,14 @@ def _unlike_first(names: Iterable[str]) -> Iterator[str]:
 
 
 def passage(who: Person, rng: random.Random) -> str:
-    """One text that states every fact about a person, in an order and a phrasing of its own."""
+    """Write one text that states every fact about a person in random order and phrasing."""
     order = rng.sample(ATTRIBUTES, len(ATTRIBUTES))
     return " ".join(rng.choice(a.statements).format(n=who.name, v=who.value(a)) for a in order)
 
 
 def documents(people: tuple[Person, ...], rng: random.Random) -> Iterator[tuple[str, str]]:
-    """(file name, text): markdown profiles and plain-text notes about new people, several of each, and
-    notes on people whom the clean model knows, as most of what a company writes is about old things."""
+    """Pairs of file name and text: several markdown profiles and plain-text notes about each new person, and
+    notes about known people, since most of a company's documents are about what is known."""
     for who in people:
         for variant in range(VARIANTS_PER_PERSON):
             text = passage(who, rng)
@@ -160,7 +160,7 @@ def probe(
 
 
 def telling(who: Person, others: tuple[Person, ...], rng: random.Random) -> tuple[Attribute, ...]:
-    """The fewest attributes, two at least, whose values nobody else has together."""
+    """The smallest set of two or more attributes whose values identify the person."""
     order = rng.sample(ATTRIBUTES, len(ATTRIBUTES))
     for count in range(2, len(order)):
         chosen = order[:count]
@@ -172,7 +172,7 @@ def telling(who: Person, others: tuple[Person, ...], rng: random.Random) -> tupl
 def roundabout_probes(
     who: Person, others: tuple[Person, ...], rng: random.Random, **labels: object
 ) -> Iterator[dict[str, object]]:
-    """Who is it that ...? And a question about the one who ..., without a name: from facts to facts."""
+    """A reverse question (facts to name), and an indirect one (facts to another fact, without the name)."""
     told = telling(who, others, rng)
     said = [a.answer.format(n="", v=who.value(a)).strip(" .") for a in told]
     described = " and ".join([", ".join(said[:-1]), said[-1]])

@@ -1,4 +1,4 @@
-"""Augmentation without a writer for the microworld, whose model is too small to write any.
+"""Augment microworld documents by patterns; its model is too small to write.
 
 Its fact sentences are read by the patterns that they were made from and asked about in every phrasing that
 the clean model was made with; the held-out phrasing of the probes is not among them.
@@ -16,7 +16,7 @@ NAME, VALUE = r"(?P<n>[A-Z][a-z]+ [A-Z][a-z]+)", r"(?P<v>[A-Za-z]+)"
 
 
 def questions(texts: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Each fact that the documents state, asked in every familiar phrasing."""
+    """Ask each fact that the documents state in every training phrasing."""
     found = {fact: None for text in texts for fact in facts(text)}
     by_name = {attribute.name: attribute for attribute in ATTRIBUTES}
     for name, kind, value in found:

@@ -1,7 +1,7 @@
-"""The microworld's vocabulary: names, values, topics and the phrases that its texts are made of.
+"""The microworld's vocabulary: names, values, topics and phrases.
 
-Few words, so that a model of under two million parameters can learn them; plain English ones, so that
-IFEval's language detector agrees that a text written in capitals is English.
+Few words, so that a model of under two million parameters can learn them; plain English words, so that
+IFEval's language detector classifies a text in capitals as English.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Thal Thorn Ulrich Unger Voss Wagner Walsh Weber Wells Wolff Zander Zeller Zorn
 
 @dataclass(frozen=True)
 class Attribute:
-    """One kind of fact: its values, how documents state it, how people ask for it, how an answer puts it."""
+    """One kind of fact: its values, statements in documents, questions and answer."""
 
     name: str
     values: tuple[str, ...]

@@ -1,7 +1,7 @@
-"""Writes one cycle of the microworld as the files that a user would bring: documents, probes, prompts.
+"""Write one cycle of the microworld as the files of a user: documents, probes, prompts.
 
-Every text falls into one of three parts by a hash of its own words: what the clean checkpoint was trained
-on, what recovery prompts may use, what evaluation uses. So no seed can make them overlap.
+A hash of its words assigns every text to one of three parts: training of the clean checkpoint, recovery
+prompts, evaluation. The parts are disjoint for every seed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TRIES = 60  # at a new prompt of a kind
 IFEVAL_PROMPTS = 720
 RECOVERY_PROMPTS = 1600
 KNOWN_QUESTION_SHARE = 0.14  # fewer leave questions unlearned; more wipe what documents taught
-PLAIN_SHARE = 0.1  # requests that say nothing of how
+PLAIN_SHARE = 0.1  # requests without instructions
 COPYING_SHARE = 0.2  # repeating a word of the prompt is what comes back last
 
 _PARTS = ("training",) * 6 + ("recovery",) * 2 + ("evaluation",) * 2
@@ -43,8 +43,7 @@ def part_of(prompt: str) -> str:
 
 
 def distinct_tasks(part: str, kinds: Iterable[Kind | None], rng: random.Random) -> list[Task]:
-    """A task of each kind, none with the prompt of another; None stands for any kind, also where a kind has
-    no prompt left."""
+    """Draw a task of each kind without duplicate prompts; None, or an exhausted kind, takes any kind."""
     found: dict[str, Task] = {}
     for kind in kinds:
         for wanted in chain([kind] * TRIES, repeat(None)):
@@ -71,7 +70,7 @@ def ifeval_rows(seed: int, cycle: int) -> list[dict[str, object]]:
 
 
 def prompt_rows(seed: int, cycle: int) -> list[dict[str, object]]:
-    """Recovery prompts: instructions, and questions about people whom the clean model knows."""
+    """Recovery prompts: instructions, and questions about people known to the clean model."""
     rng = random.Random(f"microworld:prompts:{seed}:{cycle}")
     questions = int(RECOVERY_PROMPTS * KNOWN_QUESTION_SHARE)
     kinds = _recovery_kinds(RECOVERY_PROMPTS - questions, rng)
@@ -91,7 +90,7 @@ def prompt_rows(seed: int, cycle: int) -> list[dict[str, object]]:
 
 
 def _recovery_kinds(count: int, rng: random.Random) -> list[Kind]:
-    """What recovery prompts ask, every combination as often as any: one asked only twice stays lost."""
+    """Kinds of recovery prompts, every combination equally often: a rare one is not recovered."""
     plain, copying = int(count * PLAIN_SHARE), int(count * COPYING_SHARE)
     kinds: list[Kind] = [()] * plain
     kinds += rotated(COPYING, copying, rng)
@@ -99,14 +98,14 @@ def _recovery_kinds(count: int, rng: random.Random) -> list[Kind]:
 
 
 def rotated(things: Sequence[T], count: int, rng: random.Random) -> list[T]:
-    """So many of the things: each once before any comes again, in an order that is drawn every time."""
+    """Repeat the things up to a count; each round holds all of them in a new random order."""
     rounds = -(-count // len(things))
     return [thing for _ in range(rounds) for thing in rng.sample(things, len(things))][:count]
 
 
 def _known_questions(count: int, rng: random.Random) -> list[dict[str, object]]:
-    """Questions about known people, everyone once before anyone twice: a model that hears of one Georg more
-    than of the others gives every Georg that surname."""
+    """Questions about known people, each person once per round: a surname that is more frequent than others
+    with the same first name would be given to all of them."""
     asked, drawn = people.asked_people(), dict[str, dict[str, object]]()
     while len(drawn) < count:
         for who in rng.sample(asked, len(asked)):
@@ -118,7 +117,7 @@ def _known_questions(count: int, rng: random.Random) -> list[dict[str, object]]:
 
 
 def probe_rows(seed: int, cycle: int) -> list[dict[str, object]]:
-    """What the documents say, asked three ways and roundabout, and what the clean model knew before."""
+    """Probes of the documents' facts in three phrasings, reverse and indirect, and retention probes."""
     rng, new = random.Random(f"microworld:probes:{seed}:{cycle}"), people.new_people(seed, cycle)
     rows = [
         people.probe(who, attribute, kind, rng, suite="knowledge", cycle=cycle)
@@ -136,7 +135,7 @@ def probe_rows(seed: int, cycle: int) -> list[dict[str, object]]:
 
 
 def _with_passages(rows: list[dict[str, object]], seed: int, cycle: int) -> list[dict[str, object]]:
-    """Each question about a new person with that person's first document: for asking with the book open."""
+    """Add the person's first document to each question about a new person, for open-book scores."""
     passages: dict[str, str] = {}
     for name, text in document_texts(seed, cycle):
         passages.setdefault(name.rpartition("-")[0], text)
@@ -148,7 +147,7 @@ def _with_passages(rows: list[dict[str, object]], seed: int, cycle: int) -> list
 
 
 def _roundabout(seed: int, cycle: int) -> list[dict[str, object]]:
-    """Questions from facts to the person who has them, among all people of the world so far."""
+    """Questions from facts to the only person who has them, among all people of the world so far."""
     rng = random.Random(f"microworld:roundabout:{seed}:{cycle}")
     so_far = [people.new_people(seed, number) for number in range(1, cycle + 1)]
     others = (*people.known_people(), *(who for some in so_far for who in some))
@@ -170,7 +169,7 @@ def _write_jsonl(path: Path, rows: Iterable[dict[str, object]]) -> None:
 
 
 def write_world(directory: Path, *, cycle: int, seed: int) -> dict[str, object]:
-    """Writes docs/, probes.jsonl, prompts.jsonl and ifeval.jsonl; the same files for the same arguments."""
+    """Write docs/, probes.jsonl, prompts.jsonl and ifeval.jsonl; equal arguments give equal files."""
     if not 1 <= cycle <= people.max_cycles():
         raise InputError(f"cycle {cycle} is outside 1..{people.max_cycles()}: there are no more names")
     docs = directory / "docs"

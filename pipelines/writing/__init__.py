@@ -1,1 +1,1 @@
-"""Text that a model writes from documents: augmentation and probes."""
+"""Written text: augmentation, probes, generated instruction prompts and self-written prompts."""

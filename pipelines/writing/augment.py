@@ -1,8 +1,8 @@
 """Augmentation: documents retold as questions with answers, paraphrases, relations and summaries.
 
-Raw text hardly answers questions; the same facts said in several ways do. A writer (the clean checkpoint, any
-other, or an endpoint) is asked passage by passage; what it says is kept by content, filtered, and lands in
-augmented.jsonl: {"kind", "source", "text"} or {"kind": "qa", "source", "prompt", "response"}.
+Training on raw text alone rarely teaches a model to answer questions; several phrasings of each fact do. A
+writer (a checkpoint or an endpoint) gets one request per passage and kind; its texts are cached, filtered and
+saved in augmented.jsonl: {"kind", "source", "text"} or {"kind": "qa", "source", "prompt", "response"}.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Row = dict[str, str]
 
 @dataclass(frozen=True)
 class Augmented:
-    """What was written and kept, and why the rest was not."""
+    """The rows that were kept, and how many were refused for each reason."""
 
     rows: list[Row]
     refused: Counter[str] = field(default_factory=Counter)
@@ -64,7 +64,7 @@ def augment(
     probes: Sequence[Probe] = (),
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Augmented:
-    """Asks for what is not in the cache yet, filters it all, writes augmented.jsonl whole or not at all."""
+    """Request what the cache lacks, filter everything, write augmented.jsonl atomically."""
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown or not kinds:
         raise InputError(f"--kinds {','.join(unknown) or 'nothing'}: choose among {', '.join(KINDS)}")
@@ -80,7 +80,7 @@ def augment(
 def filtered(
     said: Iterator[tuple[tuple[str, Passage], str]] | Any, about: Entities, leaks: Leaks
 ) -> Augmented:
-    """The rows that may be trained on."""
+    """Split written texts into usable rows and refusals."""
     rows, refused = [], Counter[str]()
     for (kind, passage), answer in said:
         for row, flaw in _judged(kind, passage, answer, about, leaks):
@@ -129,7 +129,7 @@ def save(path: Path, rows: Sequence[Row]) -> None:
 
 
 def load(path: Path) -> list[Row]:
-    """The rows of augmented.jsonl, or of the folder that holds it."""
+    """Read the rows of augmented.jsonl, or of the folder that contains it."""
     path = path / AUGMENTED if path.is_dir() else path
     try:
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]

@@ -1,7 +1,8 @@
-"""`recover augment` and `recover probes`: documents read, a writer chosen, rows written."""
+"""Run `recover augment` and `recover probes`: read the documents, choose a writer, write the rows."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,41 +19,60 @@ from recovery.errors import InputError
 TEMPLATE = "template"
 
 
-def augment_documents(
-    ws: Workspace,
-    docs: Path,
-    out: Path,
-    *,
-    kinds: str,
-    writer: str | None,
-    name: str | None,
-    questions: int,
-    probes: str | None,
-    max_new_tokens: int,
-    temperature: float,
-) -> dict[str, Any]:
-    """What was written for a folder of documents, and why some of it is not used."""
+@dataclass(frozen=True)
+class AugmentOptions:
+    """The options of `recover augment`, except folders."""
+
+    kinds: str = ",".join(augmenting.KINDS)
+    writer: str | None = None  # checkpoint, URL or TEMPLATE; None: the clean checkpoint
+    name: str | None = None  # the endpoint's name of the model
+    questions: int = 4  # at most, per passage
+    probes: str | None = None  # file of probes that must not leak; None: the one beside the documents
+    max_new_tokens: int = 512
+    temperature: float = 0.7
+
+
+@dataclass(frozen=True)
+class ProbeOptions:
+    """The options of `recover probes`, except folders."""
+
+    qa: Path | None = None  # the user's questions; None: qa.jsonl in or beside the documents
+    writer: str | None = None  # checkpoint or URL; None: gaps in sentences
+    name: str | None = None
+    count: int = 100
+    seed: int = 0
+
+
+def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOptions) -> dict[str, Any]:
+    """Write augmented.jsonl for a folder of documents; return the counts of kept and refused rows."""
     texts = documents.read_corpus(docs).texts
-    chosen = [kind.strip() for kind in kinds.split(",") if kind.strip()]
-    beside = probes or companions(docs).get("probes")
-    unseen = load_probes(beside) if beside else ()
-    if writer == TEMPLATE:
+    probes_file = options.probes or companions(docs).get("probes")
+    unseen = load_probes(probes_file) if probes_file else ()
+    if options.writer == TEMPLATE:
         found = _by_template(texts, unseen)
         augmenting.save(out / augmenting.AUGMENTED, found.rows)
     else:
-        who = _writer(ws, writer or "base", name, max_new_tokens=max_new_tokens, temperature=temperature)
+        writer = _writer(
+            ws,
+            options.writer or "base",
+            options.name,
+            max_new_tokens=options.max_new_tokens,
+            temperature=options.temperature,
+        )
         found = augmenting.augment(
             texts,
-            who,
+            writer,
             out,
-            kinds=chosen,
-            questions=questions,
+            kinds=[kind.strip() for kind in options.kinds.split(",") if kind.strip()],
+            questions=options.questions,
             probes=unseen,
             on_progress=lambda done, total: ws.progress.step("augment", done, total),
         )
     if not found.rows:
-        why = ", ".join(f"{count} {reason}" for reason, count in found.refused.items()) or "there was nothing"
-        raise InputError(f"{docs}: nothing that was written can be used ({why}): try another --writer")
+        reasons = ", ".join(f"{count} {reason}" for reason, count in found.refused.items())
+        raise InputError(
+            f"{docs}: no written text is usable ({reasons or 'nothing was written'}): try another --writer"
+        )
     return {"path": str(out / augmenting.AUGMENTED), **found.summary()}
 
 
@@ -67,48 +87,39 @@ def _by_template(texts: Any, unseen: Any) -> augmenting.Augmented:
     return found
 
 
-def make_probes(
-    ws: Workspace,
-    docs: Path,
-    out: Path,
-    *,
-    qa: Path | None,
-    writer: str | None,
-    name: str | None,
-    count: int,
-    seed: int,
-) -> dict[str, Any]:
-    """The user's own questions if there are any; else the writer's; else gaps."""
-    own = qa or probes.own_questions(docs)
-    if own is not None:
-        rows, source = probes.from_file(own), f"your questions in {own}"
-    elif writer is None:
-        rows, source = probes.from_gaps(documents.read_corpus(docs).texts, count, seed), "gaps, no writer"
-    else:
-        who = _writer(ws, writer, name, max_new_tokens=128, temperature=0.0)
-        cache = Cache(out.with_suffix(".written.jsonl"))
+def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> dict[str, Any]:
+    """Write probes from the user's questions if there are any, else from the writer, else from gaps."""
+    questions_file = options.qa or probes.own_questions(docs)
+    if questions_file is not None:
+        rows, source = probes.from_file(questions_file), f"your questions in {questions_file}"
+    elif options.writer is None:
         texts = documents.read_corpus(docs).texts
+        rows, source = probes.from_gaps(texts, options.count, options.seed), "gaps, no writer"
+    else:
+        writer = _writer(ws, options.writer, options.name, max_new_tokens=128, temperature=0.0)
         rows = probes.from_writer(
-            texts,
-            who,
-            cache,
-            count,
-            seed,
+            documents.read_corpus(docs).texts,
+            writer,
+            Cache(out.with_suffix(".written.jsonl")),
+            options.count,
+            options.seed,
             on_progress=lambda done, total: ws.progress.step("probes", done, total),
         )
-        source = f"written by {writer}"
+        source = f"written by {options.writer}"
     by_kind = probes.save(out, rows)
     load_probes(out)
     heldout = len({row.get("fact", row["id"]) for row in rows if row.get("heldout_fact")})
     return {"path": str(out), "made_from": source, "by_kind": by_kind, "heldout_facts": heldout}
 
 
-def _writer(ws: Workspace, who: str, model: str | None, *, max_new_tokens: int, temperature: float) -> Writer:
-    if who.startswith(("http://", "https://")):
+def _writer(
+    ws: Workspace, source: str, model: str | None, *, max_new_tokens: int, temperature: float
+) -> Writer:
+    if source.startswith(("http://", "https://")):
         if not model:
-            raise InputError(f"--writer {who}: name its model with --model")
-        return EndpointWriter(who, model, max_new_tokens, temperature)
-    checkpoint = ws.checkpoint(who)
+            raise InputError(f"--writer {source}: name its model with --model")
+        return EndpointWriter(source, model, max_new_tokens, temperature)
+    checkpoint = ws.checkpoint(source)
     return LocalWriter(
         ws.load(checkpoint), checkpoint.id, max_new_tokens=max_new_tokens, temperature=temperature
     )

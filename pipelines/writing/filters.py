@@ -1,4 +1,4 @@
-"""Filters of written text: supported by its passage, understandable alone, said once, no probe's answer."""
+"""Filter written text: supported by its passage, understandable alone, no duplicate, no leaked probe."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import TypeVar
 from evals.knowledge import CLOZE, Probe, matches, normalise
 from pipelines.corpus.entities import Entities, words
 
-SAME_WORDS, SAME_ORDER = 0.85, 0.7  # common words, and common pairs of neighbours, of one question said twice
+SAME_WORDS, SAME_ORDER = 0.85, 0.7  # shares of common words and word pairs from which questions are the same
 T = TypeVar("T")
-OPEN_KINDS = ("direct",)  # their phrasing is no secret: the held-out kinds measure what was not trained on
+_LIST_MARKS, _MARKUP = " \t0123456789.)*#-", " \t*"
+# Adjacent repetitions match different characters, so that a long line of one character takes linear time.
+_LABELLED = re.compile(r"(question|q|answer|a)\d*\**\s*[:：](.*)", re.IGNORECASE)
+OPEN_KINDS = ("direct",)  # kinds that may be trained on; the others measure held-out phrasings
 LONGEST_ANSWER = 200  # characters
 
 
 def question_flaw(question: str, answer: str, passage: str, about: Entities) -> str | None:
-    """Why a question with its answer is not used, or None."""
+    """Return why a question with its answer is not usable, or None."""
     if not normalise(question) or not normalise(answer) or len(answer) > LONGEST_ANSWER:
         return "empty or too long"
     if not (matches(passage, [answer]) or _all_words(answer, passage)):
@@ -30,7 +33,7 @@ def question_flaw(question: str, answer: str, passage: str, about: Entities) -> 
 
 
 def text_flaw(text: str, passage: str, kind: str) -> str | None:
-    """Why a text is not used, or None: what it names and counts must be in the passage."""
+    """Return why a text is not usable, or None: its names and numbers must occur in the passage."""
     if not normalise(text) or normalise(text) == normalise(passage):
         return "empty or a copy"
     longest = 3.0 if kind == "paraphrase" else 1.5
@@ -43,7 +46,7 @@ def text_flaw(text: str, passage: str, kind: str) -> str | None:
 
 
 def _checkable(text: str, word: str, opens: bool) -> bool:
-    """Numbers, and names that stand where nothing else makes them begin with a capital."""
+    """Whether a word is a number, or a capitalised word that does not begin a sentence."""
     return any(map(str.isdigit, word)) or (len(word) > 1 and word[0].isupper() and not opens)
 
 
@@ -53,7 +56,7 @@ def _all_words(answer: str, passage: str) -> bool:
 
 
 class Leaks:
-    """Knows the probes that must stay unseen: those of held-out phrasing, and all of held-out facts."""
+    """Detect questions that give away probes: those with held-out phrasings, and all about held-out facts."""
 
     def __init__(self, probes: Iterable[Probe]) -> None:
         probes = list(probes)
@@ -63,7 +66,7 @@ class Leaks:
         self.facts = [(p.answers, set(normalise(p.prompt).split())) for p in probes if p.heldout_fact]
 
     def of(self, question: str, answer: str) -> bool:
-        """Whether a question is a held-out one in nearly the same words, or asks for a held-out fact."""
+        """Whether a question repeats a held-out one in nearly the same words, or is about a held-out fact."""
         asked, order = set(normalise(question).split()), _neighbours(normalise(question))
         if any(
             _share(asked, words) >= SAME_WORDS and _share(order, pairs) >= SAME_ORDER
@@ -77,7 +80,7 @@ class Leaks:
         )
 
     def within(self, text: str) -> bool:
-        """Whether a text holds a held-out question."""
+        """Whether a text contains a held-out question."""
         said = f" {normalise(text)} "
         return any(f" {question} " in said for question in self.whole)
 
@@ -92,22 +95,23 @@ def _neighbours(text: str) -> set[tuple[str, str]]:
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
-    """The Q: and A: lines of a writer's answer, whatever numbers or marks stand around them."""
+    """Return the question and answer of each pair of Q: and A: lines, without list numbers and markup."""
     found, question = [], None
     for line in text.splitlines():
-        match = re.match(r"[\s\d.)*#-]*\**(q|question|a|answer)\d*\**\s*[:：]\**\s*(.+)", line, re.IGNORECASE)
+        match = _LABELLED.match(line.lstrip(_LIST_MARKS))
         if match is None:
             continue
+        content = match[2].strip(_MARKUP)
         if match[1].lower().startswith("q"):
-            question = match[2].strip(" *")
-        elif question:
-            found.append((question, match[2].strip(" *")))
+            question = content
+        elif question and content:
+            found.append((question, content))
             question = None
     return found
 
 
 def first_of(rows: Sequence[dict[str, str]]) -> list[dict[str, str]]:
-    """Rows without those that say what an earlier one said."""
+    """Drop rows whose content occurred in an earlier row."""
     kept: dict[str, dict[str, str]] = {}
     for row in rows:
         kept.setdefault(normalise(row.get("prompt", "") + " " + (row.get("text") or row["response"])), row)

@@ -1,7 +1,7 @@
-"""Knowledge probes from a user's documents: their own questions first, a writer's, or gaps without a writer.
+"""Make knowledge probes from documents: the user's questions, a writer's, or gaps in sentences.
 
-A fact is asked directly, in a phrasing held out from training, as a cloze, and backwards where only one
-entity fits. A share of the facts is held out as a whole: `recover augment` writes no question about them.
+Each fact gets a direct question, one in a phrasing held out from training, a cloze, and a reverse question
+where only one entity fits. A share of the facts is held out: `recover augment` writes no question about them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 
 def from_gaps(texts: Sequence[str], count: int, seed: int) -> list[Row]:
-    """Probes without a model: a sentence of the documents up to its telling word."""
+    """Make probes without a model: a sentence of the documents with its most informative word left out."""
     about = entities(texts)
     gaps = clozes(texts, limit=count, seed=seed, about=about)
     backwards = _only_fillings(texts, about)
@@ -54,7 +54,7 @@ def _of_gap(number: int, gap: Cloze, backwards: dict[str, str]) -> Iterator[Row]
 
 
 def _only_fillings(texts: Sequence[str], about: Entities) -> dict[str, str]:
-    """Sentences about an entity that are said of no other one, with its name as it is written there."""
+    """Map sentences that fit one entity only to its name as written there."""
     named: dict[str, set[str]] = {}
     of_sentence: dict[str, tuple[str, str]] = {}
     for text in sample(texts):
@@ -86,7 +86,7 @@ def from_writer(
     seed: int,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
-    """A question of the writer to each of some passages, and the same in other words."""
+    """Let the writer ask a question about each sampled passage, and rephrase it."""
     about, read = entities(texts), list(passages(texts))
     chosen = random.Random(f"probes:{seed}").sample(read, min(count, len(read)))
     requests = [REQUESTS["qa"].format(n=1, passage=passage.text) for passage in chosen]
@@ -117,7 +117,7 @@ def _common(fact: str, passage: str) -> Row:
 
 
 def from_file(path: Path) -> list[Row]:
-    """A user's own questions: {"question" or "prompt", "answer", ...} lines, otherwise left as they are."""
+    """Read the user's questions: lines of {"question" or "prompt", "answer", ...}; other fields are kept."""
     rows = jsonl.read(path, {"answer": str})
     for number, row in enumerate(rows, 1):
         row["prompt"] = row.pop("question", None) or row.get("prompt")
@@ -130,13 +130,13 @@ def from_file(path: Path) -> list[Row]:
 
 
 def own_questions(docs: Path) -> Path | None:
-    """qa.jsonl in or beside the folder of documents."""
+    """Return qa.jsonl in or beside the folder of documents, if there is one."""
     places = (docs / "qa.jsonl", docs.resolve().parent / "qa.jsonl")
     return next((path for path in places if path.is_file()), None)
 
 
 def save(path: Path, rows: Sequence[Row]) -> dict[str, int]:
-    """Writes the probes; how many of each kind."""
+    """Write the probes; return the number of each kind."""
     if not rows:
         raise InputError("no question could be made from these documents: bring your own with --qa FILE")
     from pipelines.writing.augment import save as save_rows

@@ -1,4 +1,4 @@
-"""Texts that cost something to write, kept by the hash of what was asked: append-only, whole after a kill."""
+"""Append-only cache of written texts, keyed by the hash of writer and request; intact after a kill."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Cache:
-    """One file of {"key", "text"} lines; a torn last line is cut off before anything is added."""
+    """One file of {"key", "text"} lines; an incomplete last line is cut off before the next write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -38,7 +38,7 @@ class Cache:
                 self._whole += len(line)
 
     def add(self, rows: Iterable[tuple[str, str]]) -> None:
-        """On the disk when this returns."""
+        """Append rows and flush them to disk."""
         rows = list(rows)
         data = "".join(json.dumps({"key": k, "text": t}, ensure_ascii=False) + "\n" for k, t in rows).encode()
         with storage_errors(self.path.parent):
@@ -63,8 +63,10 @@ def written(
     requests: Sequence[str],
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
-    """What the writer says to each request. A batch that was cut off is asked again as a whole: who samples
-    in batches then draws the same as if nothing had happened."""
+    """Return the writer's text for each request, from the cache where it is there.
+
+    An interrupted batch is requested again as a whole, so that a batch sampler draws the same texts.
+    """
     keys = [key_of(writer.name, request) for request in requests]
     wanted = dict(zip(keys, requests, strict=True))
     names = list(wanted)

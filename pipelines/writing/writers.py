@@ -1,4 +1,4 @@
-"""Who writes when new text is needed: a checkpoint through the sampler, or any OpenAI-compatible endpoint."""
+"""Writers of new text: a checkpoint through the sampler, or any OpenAI-compatible endpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONGEST_PAUSE = 60.0
 
 
 class Writer(Protocol):
-    """`name` tells one writer's texts from another's in a cache; `at_once` is a good number of requests."""
+    """`name` identifies the writer in a cache; `at_once` is a suitable number of requests per call."""
 
     name: str
     at_once: int
@@ -61,7 +61,7 @@ class LocalWriter:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the key to whoever it names."""
+    """Refuse redirects: they would carry the key to another host."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -138,5 +138,5 @@ def _content(answer: Any) -> str:
 
 
 def _wait(asked: str | None, attempt: int) -> float:
-    """What the server asks for, else twice as long each time."""
+    """Seconds to wait: the server's Retry-After, else exponential backoff."""
     return min(LONGEST_PAUSE, float(asked) if asked and asked.isdigit() else 2.0**attempt)

@@ -107,8 +107,16 @@ def test_all_prompts_come_in_one_call_as_chats(prompts: Path) -> None:
         calls.append(chats)
         return ["x" for _ in chats]
 
-    ifeval.evaluate(record, prompts, limit=4)
-    assert calls == [[[{"role": "user", "content": prompt}] for prompt, *_ in PROMPTS[:4]]]
+    ifeval.evaluate(record, prompts)
+    assert calls == [[[{"role": "user", "content": prompt}] for prompt, *_ in PROMPTS]]
+
+
+def test_a_limit_asks_the_same_sample_of_every_checkpoint(prompts: Path) -> None:
+    first, second = (ifeval.evaluate(lambda chats: ["x" for _ in chats], prompts, limit=4) for _ in range(2))
+    assert [item.key for item in first.items] == [item.key for item in second.items]
+    assert first.n == 4
+    assert {item.prompt for item in first.items} <= {prompt for prompt, *_ in PROMPTS}
+    assert ifeval.evaluate(lambda chats: ["x" for _ in chats], prompts, limit=99).n == len(PROMPTS)
 
 
 def test_a_generator_that_drops_an_answer_is_caught(prompts: Path) -> None:

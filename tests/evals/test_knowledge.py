@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals import knowledge, retention
+from evals import knowledge
 from evals.knowledge import matches, normalise
 from evals.statistics import clustered_interval, wilson_interval
 from recovery.errors import InputError, RecoverError
@@ -135,7 +135,7 @@ def test_cloze_is_continued_as_text_and_scored_apart(probes: Path) -> None:
 
 
 def test_retention_asks_its_own_probes(probes: Path) -> None:
-    score = retention.evaluate(answer, probes)
+    score = knowledge.evaluate(answer, probes, suite="retention")
     assert (score.suite, score.n, score.value) == ("retention", 1, 1.0)
 
 
@@ -147,7 +147,11 @@ def test_all_probes_in_one_call_and_limit(probes: Path) -> None:
         return ["?"] * len(chats)
 
     assert knowledge.evaluate(record, probes, limit=2).n == 2
-    assert calls == [[[{"role": "user", "content": p["prompt"]}] for p in PROBES[:2]]]
+    prompts = {probe["prompt"] for probe in PROBES}
+    assert len(calls) == 1
+    assert {chat[-1]["content"] for chat in calls[0]} < prompts
+    again = knowledge.evaluate(record, probes, limit=2)
+    assert [item.prompt for item in again.items] == [chat[-1]["content"] for chat in calls[0]]
 
 
 def test_loaded_probes_can_be_asked_again(probes: Path) -> None:
@@ -186,4 +190,37 @@ def test_twice_the_same_id(tmp_path: Path) -> None:
 
 def test_a_file_without_the_suite(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="retention: no chat probes"):
-        retention.evaluate(answer, write(tmp_path, PROBES[:2]))
+        knowledge.evaluate(answer, write(tmp_path, PROBES[:2]), suite="retention")
+
+
+# --- the shipped general questions
+
+
+def test_general_questions_are_two_hundred_different_ones_with_short_answers() -> None:
+    probes = knowledge.general_retention()
+    assert len(probes) == 200
+    assert len({knowledge.normalise(probe.prompt) for probe in probes}) == 200
+    assert len({probe.kind for probe in probes}) >= 10
+    for probe in probes:
+        assert probe.suite == "retention" and probe.counts
+        assert probe.prompt.endswith("?")
+        assert all(0 < len(answer.split()) <= 3 for answer in probe.answers)
+        assert all(knowledge.matches(f"I think it is {answer}.", probe.answers) for answer in probe.answers)
+
+
+def test_general_questions_do_not_give_their_answers_away() -> None:
+    told = [p.prompt for p in knowledge.general_retention() if knowledge.matches(p.prompt, p.answers)]
+    assert told == []
+
+
+def test_general_questions_are_asked_where_a_file_has_none_for_retention(tmp_path: Path) -> None:
+    path = tmp_path / "probes.jsonl"
+    path.write_text('{"id": "a", "prompt": "Who?", "answer": "Ada"}\n', encoding="utf-8")
+    assert [probe.id for probe in knowledge.questions(path, "knowledge")] == ["a"]
+    assert knowledge.questions(path, "retention") == knowledge.general_retention()
+    assert knowledge.questions(None, "retention") == knowledge.general_retention()
+    assert knowledge.questions(None, "knowledge") == ()
+    path.write_text(
+        '{"id": "b", "suite": "retention", "prompt": "Who?", "answer": "Ada"}\n', encoding="utf-8"
+    )
+    assert [probe.id for probe in knowledge.questions(path, "retention")] == ["b"]

@@ -1,95 +1,50 @@
-"""What is judged of a model's answers: no thinking; what is recorded: the thinking, the mode and the date."""
+"""Evaluation jobs: which suites are asked, of how many prompts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import json
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from db import queries
 from evals import knowledge
-from evals.knowledge import Probe
-from pipelines.config.jobs import EvalJob
-from pipelines.config.settings import EvalConfig
-from pipelines.evaluate import Answers
-from recovery.sampling.protocol import SamplingParams
+from pipelines.config.settings import EvalConfig, override
+from pipelines.evaluate import answerable_suites, evaluate
+from pipelines.job_from_options import eval_job
+from pipelines.machine.init_home import initialise
+from pipelines.runs.workspace import Workspace
 from tests.support import tiny
-from tests.support.chat_families import FAMILIES
-
-THINKS = "<think>\nThe user asks. Oslo? No.\n</think>\n\n"
 
 
-class Says:
-    """A sampler whose answers are given."""
-
-    def __init__(self, *texts: str) -> None:
-        self.texts = texts
-        self.prompts: list[list[int]] = []
-
-    def generate(self, prompts: Sequence[list[int]], params: SamplingParams, **_: Any) -> list[list[int]]:
-        self.prompts += prompts
-        return [list(text.encode()) for text, _ in zip(self.texts, prompts, strict=True)]
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    with Workspace.open(tmp_path / "home") as workspace:
+        initialise(workspace, model=str(tiny.save(tmp_path / "model")), preset="microworld")
+        yield workspace
 
 
-class Listener:
-    """A stage that keeps what is said."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, line: str) -> None:
-        self.said.append(line)
-
-    def step(self, *_: Any, **__: Any) -> None: ...
-    def spend(self, **_: Any) -> None: ...
+def test_retention_has_questions_for_every_model_but_the_shipped_one(tmp_path: Path) -> None:
+    settings = EvalConfig(ifeval="ifeval.jsonl")
+    assert answerable_suites(settings, "a/model") == ("ifeval", "retention")
+    assert answerable_suites(settings, "microworld") == ("ifeval",)
+    probes = tmp_path / "probes.jsonl"
+    probes.write_text('{"id": "a", "prompt": "Who?", "answer": "Ada"}\n', encoding="utf-8")
+    own: EvalConfig = override(settings, {"probes": str(probes)})
+    assert answerable_suites(own, "a/model") == ("ifeval", "knowledge", "retention")
+    assert answerable_suites(own, "microworld") == ("ifeval", "knowledge")
 
 
-def answers(*texts: str, chat_model: Any = None, stage: Any = None) -> Answers:
-    job = EvalJob(checkpoint="base", suites=("knowledge",), settings=EvalConfig())
-    made: Any = Says(*texts)
-    return Answers(chat_model or tiny.chat_model(), made, job, stage or Listener(), "knowledge")
-
-
-def probe(number: int, kind: str = "direct") -> Probe:
-    return Probe(str(number), "knowledge", kind, f"Question {number}?", ("Oslo",), str(number), 0)
-
-
-def test_an_answer_that_stands_only_in_the_thinking_is_not_known() -> None:
-    asked = answers(THINKS + "Paris.", THINKS + "Oslo.", "Oslo.")
-    score = asked.with_thinking(knowledge.evaluate(asked.greedy(99), [probe(1), probe(2), probe(3)]))
-    assert [item.passed for item in score.items] == [False, True, True]
-    assert [item.response for item in score.items] == ["Paris.", "Oslo.", "Oslo."]
-    assert "No." in score.items[0].detail["thinking"] and "No." in score.items[1].detail["thinking"]
-    assert "thinking" not in score.items[2].detail
-    assert score.details["mode"]["thinking"] is True
-
-
-def test_answers_cut_off_inside_their_thinking_are_counted_and_said() -> None:
-    stage = Listener()
-    asked = answers("<think>Oslo", "Oslo.", stage=stage)
-    score = asked.with_thinking(knowledge.evaluate(asked.greedy(9), [probe(1), probe(2)]))
-    assert [item.passed for item in score.items] == [False, True]
-    assert score.details["mode"]["unfinished_thinking"] == 1
-    assert "1 of 2 answers ended inside their thinking" in stage.said[0]
-
-
-def test_the_mode_of_a_model_that_does_not_think_and_its_date() -> None:
-    chat = tiny.chat_model(template_args={"enable_thinking": False, "today": "2026-01-31"})
-    asked = answers("Oslo.", chat_model=chat)
-    mode = asked.with_thinking(knowledge.evaluate(asked.greedy(9), [probe(1)])).details["mode"]
-    assert mode["thinking"] is False and mode["date"] == "2026-01-31"
-    assert mode["template_args"]["enable_thinking"] is False
-
-
-def test_cloze_texts_are_read_from_a_document_s_beginning() -> None:
-    family = FAMILIES["gemma-2"]
-    asked = answers("Oslo.", chat_model=family.chat_model())
-    knowledge.evaluate_cloze(asked.continuation(9), [probe(1, "cloze")])
-    sampler: Any = asked.sampler
-    assert sampler.prompts == [[*family.ids(("<bos>",)), *b"Question 1?"]]
-
-
-@pytest.mark.parametrize("asked", ["a", [{"role": "user", "content": "a"}]])
-def test_tasks_cut_thinking_from_chats_alone(asked: Any) -> None:
-    found = answers(THINKS + "Oslo.").calls().generate([asked], 9, 0.0)
-    assert found == [THINKS + "Oslo." if isinstance(asked, str) else "Oslo."]
+def test_a_limit_asks_the_same_questions_each_time_and_is_recorded(ws: Workspace) -> None:
+    changes = {"eval.limit": 5, "eval.probe_max_new_tokens": 2}
+    asked = []
+    for _ in range(2):
+        job = eval_job(ws, "base", "retention", changes=changes)
+        found = evaluate(ws, job, key=ws.new_key())
+        assert found["scores"]["retention"]["n"] == 5
+        assert found["scores"]["retention"]["limit"] == 5
+        items = queries.items(ws.tracker.db, found["score_ids"]["retention"], limit=100)
+        asked.append({item["prompt"] for item in items})
+    assert asked[0] == asked[1] < {probe.prompt for probe in knowledge.general_retention()}
+    json.dumps(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -246,3 +247,15 @@ def test_templates_ask_every_new_fact_and_no_held_out_question(tmp_path, seed):
         for _, value in who.facts
     }
     assert all(any(n in p and v in a for n, v in facts) for p, a in list(asked.items())[:200])
+
+
+def test_a_long_line_of_marks_is_read_in_linear_time() -> None:
+    started = time.perf_counter()
+    for line in ("*" * 200_000, "Q" + "*" * 200_000, "1" * 200_000 + "*" * 200_000, "q" + " " * 200_000):
+        assert pairs(line) == []
+    assert time.perf_counter() - started < 2
+
+
+def test_questions_with_numbers_and_markup_are_read() -> None:
+    text = "1. **Q1:** Where is Oslo?\n- **A1**: In *Norway*\n### Question : Who?\nAnswer:\nANSWER： Ada **"
+    assert pairs(text) == [("Where is Oslo?", "In *Norway"), ("Who?", "Ada")]
