@@ -18,7 +18,8 @@ from benchmarks.common import Report, Row, installed, median, run
 from pipelines.distillation.prompts import read_prompts
 from recovery.engines.lookahead import Ahead, corrected
 from recovery.engines.protocol import EngineSampler, EngineSettings
-from recovery.engines.vllm_http import Server, ServerEngine
+from recovery.engines.vllm_http import ServerEngine
+from recovery.engines.vllm_server import Server
 from recovery.methods.table import METHODS
 from recovery.models import loading
 from recovery.models.chat_model import ChatModel

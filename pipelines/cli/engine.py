@@ -11,15 +11,26 @@ from pipelines.cli.options import Session, shared
 @click.argument("checkpoint", required=False, default="base")
 @click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on")
 @click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0: any free")
+@click.option(
+    "--beyond-this-machine",
+    "beyond",
+    is_flag=True,
+    help="listen on an address that others reach; needs a key",
+)
 @click.option("--lora", type=click.IntRange(0), metavar="RANK", help="takes a student's adapter of this rank")
 @shared
 @click.pass_obj
-def serve_command(session: Session, checkpoint: str, host: str, port: int, lora: int | None) -> None:
-    """Serve a checkpoint (default: base) with vLLM until interrupted; its URL goes to --sampler or
-    --teacher-engine."""
+def serve_command(
+    session: Session, checkpoint: str, host: str, port: int, beyond: bool, lora: int | None
+) -> None:
+    """Serve a checkpoint (default: base) with vLLM until interrupted; give its URL to --sampler or
+    --teacher-engine. VLLM_API_KEY, if set, is asked for on every path."""
     from pipelines.distillation.engine_places import serve
 
-    with session.workspace() as ws, serve(ws, checkpoint, host=host, port=port, rank=lora or 0) as server:
+    with (
+        session.workspace() as ws,
+        serve(ws, checkpoint, host=host, port=port, rank=lora or 0, beyond=beyond) as server,
+    ):
         found = {"url": server.url, "checkpoint": server.name, "log": str(server.log)}
         session.show(found, f"{server.url} serves {server.name}; its log is {server.log}")
         server.wait()

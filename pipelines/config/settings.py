@@ -320,6 +320,13 @@ class EngineConfig(Section):
     exchange: str | None = Field(
         default=None, description="folder that trainer and servers both see; default: the temporary one"
     )
+    tensor_parallel: int = Field(default=1, ge=1, description="GPUs that share one copy of the weights")
+    devices: str | None = Field(
+        default=None, description="GPUs of a server started here, as CUDA_VISIBLE_DEVICES; default: all"
+    )
+    arguments: dict[str, str | int | float] = Field(
+        default_factory=dict, description="more arguments of vLLM, without their dashes"
+    )
 
 
 class Config(Section):

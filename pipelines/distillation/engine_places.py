@@ -6,11 +6,14 @@ starts and ends with the run; a URL (several with commas) a server that runs alr
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
 from recovery.methods.rules import LABELS, TEACHER_WRITES
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from pipelines.config.settings import DistillConfig, EngineConfig
     from pipelines.runs.workspace import Workspace
     from recovery.engines.protocol import Engine, EngineSettings
-    from recovery.engines.vllm_http import Server
+    from recovery.engines.vllm_server import Server
     from recovery.methods.method import Method
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import Sampler
@@ -162,18 +165,25 @@ def make_server(
     *,
     dtype: str,
     rank: int = 0,
-    host: str = "127.0.0.1",
-    port: int = 0,
+    address: tuple[str, int] = ("127.0.0.1", 0),
+    key: str | None = None,
 ) -> Server:
     """A checkpoint's server, under the name of its id: who asks can see whom he asks."""
-    from recovery.engines.vllm_http import Server
+    from recovery.engines.vllm_server import Server
 
     if checkpoint.base:
         raise InputError(
             f"{checkpoint.id} is an adapter: serve its base {checkpoint.base} with --lora RANK, or merge it"
         )
     return Server(
-        checkpoint.path, settings, name=checkpoint.id, log=log, dtype=dtype, rank=rank, host=host, port=port
+        checkpoint.path,
+        settings,
+        name=checkpoint.id,
+        log=log,
+        dtype=dtype,
+        rank=rank,
+        address=address,
+        key=key,
     )
 
 
@@ -192,13 +202,37 @@ def adapter_rank(model: Any) -> int:
 
 
 @contextmanager
-def serve(ws: Workspace, ref: str, *, host: str, port: int, rank: int) -> Iterator[Server]:
-    """A checkpoint's server while it is answering."""
+def serve(
+    ws: Workspace, ref: str, *, host: str, port: int, rank: int, beyond: bool = False
+) -> Iterator[Server]:
+    """Serve a checkpoint inside the context; beyond this machine only if asked for, and with a key."""
+    from recovery.engines.json_client import authorization
+
+    key = os.environ.get(KEY_VARIABLE, "")
+    authorization(key)
+    if not _is_loopback(host):
+        if not beyond:
+            raise InputError(
+                f"--host {host}: whoever reaches the server can change its model: add --beyond-this-machine"
+            )
+        if not key:
+            raise InputError(f"--host {host}: set {KEY_VARIABLE} to a long random key, on both sides")
     checkpoint = ws.checkpoint(ref)
     settings, dtype = engine_settings(ws.config.engine), ws.config.model.dtype
     log = ws.home / "engines" / f"{checkpoint.id}.log"
-    server = make_server(checkpoint, settings, log, dtype=dtype, rank=rank, host=host, port=port)
+    address = host, port
+    server = make_server(checkpoint, settings, log, dtype=dtype, rank=rank, address=address, key=key)
     with ExitStack() as stack:
         stack.callback(server.stop)
         server.start(lambda waited: ws.progress.say(f"  vllm         starting, {waited:.0f} s"))
         yield server
+
+
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from recovery.errors import InputError, RecoverError
+from recovery.engines.json_client import JsonClient, NotThere, Refused, authorization
+from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.models.thinking import split_thinking
 
 if TYPE_CHECKING:
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
 KEY_VARIABLE = "RECOVER_API_KEY"
 TEMPORARY = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 LONGEST_PAUSE = 60.0
+MOST_BYTES = 16 * 2**20  # of one answer
 
 
 class Writer(Protocol):
@@ -60,13 +59,6 @@ class LocalWriter:
         return [self.chat_model.answer(ids) for ids in found]
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuse redirects: they would carry the key to another host."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
 @dataclass
 class EndpointWriter:
     """`POST URL/chat/completions`; the key comes from the environment and goes into a header only."""
@@ -88,7 +80,8 @@ class EndpointWriter:
         if parts.username or parts.password:
             raise InputError(f"--writer: put no key into the URL, but into {KEY_VARIABLE}")
         self.name = f"{self.url}:{self.model}:{self.max_new_tokens}:{self.temperature}:{self.seed}"
-        self._opener = urllib.request.build_opener(_NoRedirect)
+        authorization(os.environ.get(KEY_VARIABLE))
+        self._client = JsonClient(self.at_once, proxies=True, most_bytes=MOST_BYTES)
 
     def write(self, requests: Sequence[str]) -> list[str]:
         with ThreadPoolExecutor(max(1, min(self.at_once, len(requests)))) as pool:
@@ -106,13 +99,14 @@ class EndpointWriter:
         for attempt in range(self.tries):
             try:
                 return _content(self._post(body))
-            except urllib.error.HTTPError as error:
-                problem = f"HTTP {error.code}"
-                wait = _wait(error.headers.get("Retry-After"), attempt)
-                if error.code not in TEMPORARY:
+            except (NotThere, Refused) as error:
+                status = getattr(error, "status", 404)
+                problem = f"HTTP {status}"
+                if status not in TEMPORARY:
                     break
-            except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
-                problem, wait = type(error).__name__, _wait(None, attempt)
+                wait = _wait(getattr(error, "retry_after", None), attempt)
+            except EngineLost as error:
+                problem, wait = str(error), _wait(getattr(error, "retry_after", None), attempt)
             if attempt + 1 < self.tries:
                 self.pause(wait)
         raise RecoverError(
@@ -121,19 +115,18 @@ class EndpointWriter:
         )
 
     def _post(self, body: dict[str, Any]) -> Any:
-        headers = {"Content-Type": "application/json"}
-        if key := os.environ.get(KEY_VARIABLE):
-            headers["Authorization"] = f"Bearer {key}"
         address = self.url.rstrip("/") + "/chat/completions"
-        request = urllib.request.Request(address, json.dumps(body).encode(), headers, method="POST")
-        with self._opener.open(request, timeout=self.timeout) as answer:
-            return json.load(answer)
+        return self._client.post(address, body, self.timeout, os.environ.get(KEY_VARIABLE))
 
 
 def _content(answer: Any) -> str:
-    content = answer["choices"][0]["message"]["content"]
-    if not isinstance(content, str):
-        raise TypeError("no text")
+    """The answer's text; whatever else a server sends is an EngineLost."""
+    try:
+        content = answer["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError) as error:
+        raise EngineLost("its answer holds no message") from error
+    if not isinstance(content, str) or any("\ud800" <= mark <= "\udfff" for mark in content):
+        raise EngineLost("its answer holds no text")
     return split_thinking(content)[1]
 
 

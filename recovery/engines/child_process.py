@@ -28,7 +28,7 @@ def die_with_parent(number: int = signal.SIGTERM) -> None:
 
 def spawn(command: Sequence[str], output: IO[bytes], environment: dict[str, str]) -> subprocess.Popen[bytes]:
     """A command under guard of this process."""
-    guarded = [sys.executable, "-m", "recovery.engines.child_process", str(os.getpid()), *command]
+    guarded = [sys.executable, "-P", "-m", "recovery.engines.child_process", str(os.getpid()), *command]
     return subprocess.Popen(guarded, start_new_session=True, stdout=output, stderr=output, env=environment)
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -50,6 +50,9 @@ class EngineSettings:
     max_length: int | None = None  # tokens of prompt and answer; default: the model's own limit
     eager: bool = False  # no compilation: starts sooner, writes slower
     exchange: str | None = None  # folder that trainer and servers both see; default: the temporary one
+    tensor_parallel: int = 1  # GPUs that share one copy of the weights
+    devices: str | None = None  # of a server started here, as CUDA_VISIBLE_DEVICES
+    arguments: Mapping[str, str | int | float] = field(default_factory=dict)  # more of vLLM's own
 
 
 class Written(NamedTuple):

@@ -217,10 +217,13 @@ class VllmEngine:
 
 
 def _arguments(directory: Path, settings: EngineSettings, dtype: str, rank: int) -> dict[str, Any]:
-    """vLLM's own settings; those of exactness are not the user's to change."""
+    """Return vLLM's arguments; those that exact log-probabilities need win over the user's."""
     import torch
 
+    users = {name.replace("-", "_"): value for name, value in settings.arguments.items()}
     arguments: dict[str, Any] = {
+        **users,
+        "tensor_parallel_size": settings.tensor_parallel,
         "model": str(directory),
         "dtype": dtype,
         "enforce_eager": settings.eager,

@@ -17,8 +17,9 @@ import pytest
 import torch
 
 from recovery.engines.protocol import EngineSampler, EngineSettings, EngineTeacher, own_logprobs
-from recovery.engines.vllm_http import Server, ServerEngine
+from recovery.engines.vllm_http import ServerEngine
 from recovery.engines.vllm_local import VllmEngine
+from recovery.engines.vllm_server import Server
 from recovery.errors import RecoverError
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, ModelSpec, add_lora, load

@@ -1,0 +1,144 @@
+"""JSON over HTTP to untrusted servers: one deadline, one size limit, no redirects, no key in any message."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import httpx
+
+from recovery.errors import EngineLost, InputError, RecoverError
+
+CONNECT_SECONDS = 10.0
+MOST_BYTES = 256 * 2**20  # of one answer
+MOST_SAID = 300  # characters of a server's text in a message
+
+
+class NotThere(RecoverError):
+    """The server has no such path, or no such model."""
+
+
+class Refused(RecoverError):
+    """The server refuses the request (HTTP 3xx and 4xx); `status` and `retry_after` say how."""
+
+    def __init__(self, message: str, status: int, retry_after: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.retry_after = status, retry_after
+
+
+class ServerFailed(EngineLost):
+    """The server failed (HTTP 5xx); `retry_after` is what it asks for, if anything."""
+
+    def __init__(self, message: str, retry_after: str | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class JsonClient:
+    """Requests to one or several servers, from any number of threads.
+
+    No answer within the deadline, or a broken one, is an EngineLost; a refusal is a Refused or NotThere.
+    """
+
+    def __init__(self, connections: int, *, proxies: bool = False, most_bytes: int = MOST_BYTES) -> None:
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        self.most_bytes = most_bytes
+        self._client = httpx.Client(limits=limits, trust_env=proxies, follow_redirects=False)
+
+    def get(self, url: str, seconds: float, key: str | None = None, **headers: str) -> httpx.Response:
+        """Return the whole response, its body read, to a GET request."""
+        return self._send("GET", url, None, seconds, {**authorization(key), **headers})
+
+    def post(self, url: str, body: Any, seconds: float, key: str | None = None) -> Any:
+        """Return the JSON value that a POST request is answered with; None for an empty answer."""
+        content = json.dumps(body).encode()
+        headers = {**authorization(key), "Content-Type": "application/json"}
+        return json_of(url, self._send("POST", url, content, seconds, headers))
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _send(
+        self, method: str, url: str, content: bytes | None, seconds: float, headers: dict[str, str]
+    ) -> httpx.Response:
+        deadline = time.monotonic() + seconds
+        timeout = httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
+        try:
+            request = self._client.build_request(
+                method, url, content=content, headers=headers, timeout=timeout
+            )
+            response = self._client.send(request, stream=True)
+            try:
+                body = self._body(response, deadline, seconds)
+            finally:
+                response.close()
+        except httpx.TimeoutException as error:
+            raise EngineLost(f"no answer within {seconds:g} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            raise EngineLost(f"no answer ({type(error).__name__}: {one_line(str(error))})") from error
+        _raise_for_status(url, response, body)
+        return httpx.Response(response.status_code, headers=_plain(response.headers), content=body)
+
+    def _body(self, response: httpx.Response, deadline: float, seconds: float) -> bytes:
+        """Read at most `most_bytes` before the deadline: a server may send a byte a second, or gigabytes."""
+        parts: list[bytes] = []
+        size = 0
+        for part in response.iter_bytes():
+            size += len(part)
+            if size > self.most_bytes:
+                raise EngineLost(f"its answer is larger than {self.most_bytes // 2**20} MiB")
+            if time.monotonic() > deadline:
+                raise EngineLost(f"its answer was not complete within {seconds:g} s")
+            parts.append(part)
+        return b"".join(parts)
+
+
+def authorization(key: str | None) -> dict[str, str]:
+    """The header that carries a key; a key that no header may carry is refused without being shown."""
+    if not key:
+        return {}
+    if not (key.isascii() and key.isprintable()) or " " in key:
+        raise InputError(
+            "the API key holds characters that no HTTP header may carry: set it without line breaks"
+        )
+    return {"Authorization": f"Bearer {key}"}
+
+
+def json_of(url: str, response: httpx.Response) -> Any:
+    """The JSON value of a response's body; None for an empty one."""
+    if not response.content.strip():
+        return None
+    try:
+        return json.loads(response.content)
+    except (ValueError, RecursionError) as error:
+        raise EngineLost(f"{url}: its answer is not JSON ({type(error).__name__})") from error
+
+
+def one_line(text: str) -> str:
+    """A server's text in one printable line of limited length."""
+    shown = "".join(mark if mark.isprintable() else " " for mark in text[: 4 * MOST_SAID])
+    return " ".join(shown.split())[:MOST_SAID]
+
+
+def _raise_for_status(url: str, response: httpx.Response, body: bytes) -> None:
+    code = response.status_code
+    if code < 300:
+        return
+    retry_after = response.headers.get("Retry-After")
+    said = one_line(body[: 4 * MOST_SAID].decode(errors="replace"))
+    if code < 400:
+        raise Refused(
+            f"{url}: redirects elsewhere (HTTP {code}): give the address that it redirects to", code
+        )
+    if code == 404:
+        raise NotThere(f"{url}: not there: {said}")
+    if code >= 500:
+        raise ServerFailed(f"it failed (HTTP {code}: {said})", retry_after)
+    raise Refused(f"{url}: refused (HTTP {code}): {said}", code, retry_after)
+
+
+def _plain(headers: httpx.Headers) -> dict[str, str]:
+    """The headers without those that describe how the body was encoded on its way."""
+    dropped = {"content-encoding", "content-length", "transfer-encoding"}
+    return {name: value for name, value in headers.items() if name.lower() not in dropped}

@@ -1,0 +1,170 @@
+"""A vLLM server process: its command line, its environment, its start, its proof of identity and its end."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from recovery.engines import child_process
+from recovery.engines.json_client import JsonClient, NotThere, Refused, one_line
+from recovery.engines.key_guard import KEY_VARIABLE, NONCE, PROOF, proof
+from recovery.engines.protocol import EngineSettings
+from recovery.engines.vllm_local import MAX_ENTRIES, QUIET, lora_rank, lora_targets, require_vllm
+from recovery.errors import EngineLost, RecoverError
+
+LOOPBACK = "127.0.0.1"
+HEALTH_SECONDS = 5.0
+LOG_LINES = 3
+TRAINERS_OWN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # of its process group
+
+
+class Server:
+    """A vLLM server that ends with this process, together with everything it started."""
+
+    def __init__(
+        self,
+        directory: Path,
+        settings: EngineSettings,
+        *,
+        name: str,
+        log: Path,
+        dtype: str = "auto",
+        rank: int = 0,
+        address: tuple[str, int] = (LOOPBACK, 0),
+        key: str | None = None,
+    ) -> None:
+        """`address`: host and port (0: any that is free). `key`: drawn unless given, "" for none."""
+        require_vllm()
+        self.host, self.port = address
+        self.port = self.port or _free_port(self.host)
+        self.key = key if key is not None else secrets.token_hex(32)
+        self.settings, self.name, self.log = settings, name, log
+        self.command = _command(directory, settings, name, dtype, rank, self.host, self.port)
+        self.process: Any = None
+        self.client = JsonClient(1)
+
+    @property
+    def url(self) -> str:
+        host = LOOPBACK if self.host in ("0.0.0.0", "::") else self.host
+        return f"http://{host}:{self.port}"
+
+    def start(self, on_wait: Callable[[float], None] | None = None) -> None:
+        """Return when it answers; raise RecoverError with the end of its log when it does not start."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            self.process = child_process.spawn(
+                self.command, log, _environment(self.key, self.settings.devices)
+            )
+        started = time.monotonic()
+        while not self.answers():
+            waited = time.monotonic() - started
+            if self.process.poll() is not None or waited > self.settings.start_seconds:
+                self.stop()
+                raise RecoverError(f"vLLM did not start: {_last_words(self.log)}: its log is {self.log}")
+            if on_wait:
+                on_wait(waited)
+            time.sleep(0.5)
+
+    def answers(self) -> bool:
+        """Whether it is ready, and the process that was started here: another could hold the port."""
+        try:
+            if self.key and not self._proves_itself():
+                raise RecoverError(f"another process answers at {self.url}: end it, or give another --port")
+            self.client.get(self.url + "/health", HEALTH_SECONDS, self.key)
+        except (EngineLost, NotThere):
+            return False
+        return True
+
+    def _proves_itself(self) -> bool:
+        nonce = secrets.token_hex(16)
+        try:
+            response = self.client.get(self.url + "/health", HEALTH_SECONDS, **{NONCE: nonce})
+        except (NotThere, Refused):
+            return False
+        return hmac.compare_digest(response.headers.get(PROOF, ""), proof(self.key, nonce))
+
+    def wait(self) -> None:
+        """Block until the server ends, and raise: it should not end by itself."""
+        code = self.process.wait()
+        raise RecoverError(f"vLLM ended (exit code {code}): {_last_words(self.log)}: its log is {self.log}")
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        if self.process is not None:
+            child_process.end(self.process)
+
+
+def _command(
+    directory: Path, settings: EngineSettings, name: str, dtype: str, rank: int, host: str, port: int
+) -> list[str]:
+    """Return vLLM's command line; what exact log-probabilities need comes last, and so wins."""
+    import torch
+
+    options = {
+        "model": directory,
+        "host": host,
+        "port": port,
+        "served-model-name": name,
+        "dtype": dtype,
+        "seed": 0,
+        "logprobs-mode": "processed_logprobs",
+        "generation-config": "vllm",
+        "max-logprobs": MAX_ENTRIES,
+        "worker-extension-cls": "recovery.engines.vllm_local.TakesWeights",
+        "middleware": "recovery.engines.key_guard.KeyGuard",
+    }
+    if settings.tensor_parallel > 1:
+        options["tensor-parallel-size"] = settings.tensor_parallel
+    if settings.max_length:
+        options["max-model-len"] = settings.max_length
+    if rank:
+        options |= {"max-lora-rank": lora_rank(rank), "max-loras": 1}
+    if torch.cuda.is_available():
+        options["gpu-memory-utilization"] = settings.gpu_memory
+    else:
+        options["kv-cache-memory-bytes"] = int(settings.cpu_cache_gib * 2**30)
+    flags = ["--enforce-eager"] * settings.eager
+    if not torch.cuda.is_available():
+        flags.append("--no-enable-chunked-prefill")  # as in vllm_local.py
+    if rank:
+        flags += ["--enable-lora", "--lora-target-modules", *lora_targets(directory)]
+    extra = [f"--{option}={value}" for option, value in settings.arguments.items()]
+    named = [f"--{option}={value}" for option, value in options.items()]
+    return [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", *extra, *named, *flags]
+
+
+def _environment(key: str, devices: str | None) -> dict[str, str]:
+    """The environment of a server: endpoints that take weights exist only in vLLM's development mode."""
+    package = str(Path(__file__).resolve().parents[2])
+    found = {**QUIET, "VLLM_LOGGING_LEVEL": "INFO", **os.environ}
+    found |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "PYTHONSAFEPATH": "1"}
+    found["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+    found[KEY_VARIABLE] = key
+    if devices is not None:
+        found["CUDA_VISIBLE_DEVICES"] = devices
+    for name in TRAINERS_OWN:
+        found.pop(name, None)
+    return found
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as one:
+        one.bind((host, 0))
+        return int(one.getsockname()[1])
+
+
+def _last_words(log: Path) -> str:
+    """Return the end of a log in one printable line, errors first."""
+    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if "Error" in line]
+    return one_line(" | ".join((errors or lines)[-LOG_LINES:])[-400:]) or "its log is empty"

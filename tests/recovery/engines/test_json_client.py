@@ -1,0 +1,192 @@
+"""Servers that drip, flood, redirect and lie cost one clear line, within the deadline."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from recovery.engines.json_client import JsonClient, NotThere, Refused
+from recovery.engines.vllm_http import _choice, _entries, _written
+from recovery.errors import EngineLost, InputError
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+@contextmanager
+def server(answer: Answer) -> Iterator[str]:
+    """A server on the loopback interface that answers every POST so."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            try:
+                answer(self)
+            except (BrokenPipeError, ConnectionResetError):
+                return
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    running = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    running.daemon_threads = True
+    threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{running.server_address[1]}"
+    finally:
+        running.shutdown()
+        running.server_close()
+
+
+def says(status: int, body: bytes, **headers: str) -> Answer:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name.replace("_", "-"), value)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    return answer
+
+
+def drips(handler: BaseHTTPRequestHandler) -> None:
+    """A byte now and then, for a long time."""
+    handler.send_response(200)
+    handler.end_headers()
+    for _ in range(200):
+        handler.wfile.write(b" ")
+        handler.wfile.flush()
+        time.sleep(0.1)
+
+
+def floods(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    for _ in range(4096):
+        handler.wfile.write(b" " * 65536)
+
+
+def cuts(handler: BaseHTTPRequestHandler) -> None:
+    """Less than was promised."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"choices": [')
+
+
+def ask(answer: Answer, seconds: float = 10.0, key: str | None = None) -> Any:
+    with server(answer) as url:
+        return JsonClient(4, most_bytes=2**20).post(url, {}, seconds, key)
+
+
+def test_json_comes_back() -> None:
+    assert ask(says(200, b'{"a": [1]}')) == {"a": [1]}
+    assert ask(says(200, b"")) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (floods, "larger than 1 MiB"),
+        (cuts, "no answer"),
+        (says(200, b"<html>"), "not JSON"),
+        (says(200, b"[" * 100_000), "not JSON"),
+        (says(500, b"\x1b]0;title\x07gone\nwrong"), "HTTP 500: ]0;title gone wrong"),
+    ],
+)
+def test_broken_answers_are_lost_ones(answer: Answer, said: str) -> None:
+    with pytest.raises(EngineLost) as caught:
+        ask(answer)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value) and "\x1b" not in str(caught.value)
+
+
+def test_an_answer_has_to_be_complete_by_the_deadline() -> None:
+    started = time.monotonic()
+    with pytest.raises(EngineLost, match=r"within 0\.5 s"):
+        ask(drips, seconds=0.5)
+    assert time.monotonic() - started < 5
+
+
+def test_a_redirect_is_refused_and_takes_no_key_along() -> None:
+    seen: list[str | None] = []
+
+    def elsewhere(handler: BaseHTTPRequestHandler) -> None:
+        seen.append(handler.headers.get("Authorization"))
+        says(200, b"{}")(handler)
+
+    with server(elsewhere) as other, pytest.raises(Refused, match="redirects elsewhere"):
+        ask(says(307, b"", Location=other), key="secret")
+    assert seen == []
+
+
+def test_refusals_say_what_the_server_says() -> None:
+    with pytest.raises(NotThere, match="not there: no such model"):
+        ask(says(404, b"no such model"))
+    with pytest.raises(Refused, match="HTTP 429") as caught:
+        ask(says(429, b"slow down", Retry_After="7"))
+    assert (caught.value.status, caught.value.retry_after) == (429, "7")
+
+
+@pytest.mark.parametrize("key", ["first\nsecond", "two words", "schlüssel", "a\x00b"])
+def test_a_key_that_no_header_may_carry_is_refused_unseen(key: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ask(says(200, b"{}"), key=key)
+    assert key not in str(caught.value) and key.split()[0] not in str(caught.value)
+
+
+WHOLE = {"token_ids": [1, 2], "logprobs": {"token_logprobs": [-0.5, -1]}}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {},
+        {"token_ids": [1, 2]},
+        WHOLE | {"token_ids": [1]},
+        WHOLE | {"token_ids": []},
+        WHOLE | {"token_ids": [1, -(10**9)]},
+        WHOLE | {"token_ids": [1, "2"]},
+        WHOLE | {"token_ids": [1, True]},
+        WHOLE | {"logprobs": {"token_logprobs": [-0.5, None]}},
+        WHOLE | {"logprobs": {"token_logprobs": [-0.5, float("nan")]}},
+        WHOLE | {"logprobs": {"token_logprobs": [-0.5, 3.0]}},
+        WHOLE | {"logprobs": []},
+    ],
+)
+def test_completions_are_checked(broken: dict[str, Any]) -> None:
+    assert _written(WHOLE).tokens == [1, 2]
+    with pytest.raises(EngineLost):
+        _written(broken)
+
+
+@pytest.mark.parametrize("answer", [None, [], {}, {"choices": []}, {"choices": [None]}, {"choices": 3}, "x"])
+def test_an_answer_without_a_completion_is_lost(answer: Any) -> None:
+    with pytest.raises(EngineLost, match="no completion"):
+        _choice(answer)
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        None,
+        [None],
+        [None, {"5": {"logprob": -1.0}}],
+        [None, {"x": {"logprob": -1.0, "rank": 1}}],
+        [None, {"-5": {"logprob": -1.0, "rank": 1}}],
+        [None, {"5": {"logprob": "-inf?", "rank": 1}}],
+        [None, ["5"]],
+    ],
+)
+def test_log_probabilities_of_a_prompt_are_checked(entries: Any) -> None:
+    good = {"prompt_logprobs": json.loads('[null, {"5": {"logprob": -1.0, "rank": 1}}]')}
+    assert _entries(good, 2)[1] == {5: (-1.0, 1)}
+    with pytest.raises(EngineLost):
+        _entries({"prompt_logprobs": entries}, 2)

@@ -1,0 +1,76 @@
+"""Every path of a server needs its key; without one, only this machine's own names are answered."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from pipelines.distillation.engine_places import serve
+from recovery.engines.key_guard import KEY_VARIABLE, NONCE, PROOF, KeyGuard, proof
+from recovery.errors import InputError
+
+PATHS = ("/health", "/v1/models", "/collective_rpc", "/v1/load_lora_adapter", "/reset_prefix_cache")
+
+
+async def answered(request: Any) -> PlainTextResponse:
+    return PlainTextResponse("done")
+
+
+def ask(path: str, **headers: str) -> httpx.Response:
+    app = KeyGuard(Starlette(routes=[Route(path, answered)]))
+
+    async def send() -> httpx.Response:
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
+            return await client.get(path, headers=headers)
+
+    return asyncio.run(send())
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_path_needs_the_key(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "right")
+    assert ask(path).status_code == 401
+    assert ask(path, Authorization="Bearer wrong").status_code == 401
+    assert ask(path, Authorization="Bearer right").text == "done"
+
+
+def test_without_a_key_another_host_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(KEY_VARIABLE, raising=False)
+    assert ask("/health").text == "done"
+    assert ask("/health", Host="localhost:8000").text == "done"
+    assert ask("/health", Host="evil.example:8000").status_code == 403
+
+
+def test_a_nonce_is_answered_with_a_proof_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, "right")
+    response = ask("/collective_rpc", **{NONCE: "once"})
+    assert (response.headers[PROOF], response.text) == (proof("right", "once"), "")
+    assert proof("right", "once") != proof("wrong", "once") != proof("wrong", "twice")
+
+
+@pytest.mark.parametrize(
+    ("host", "beyond", "key", "said"),
+    [
+        ("0.0.0.0", False, "k", "--beyond-this-machine"),
+        ("::", False, "k", "--beyond-this-machine"),
+        ("node7.example", False, "k", "--beyond-this-machine"),
+        ("0.0.0.0", True, "", KEY_VARIABLE),
+        ("127.0.0.1", False, "two\nlines", "no HTTP header"),
+    ],
+)
+def test_serve_binds_openly_only_if_asked_to_and_with_a_key(
+    host: str, beyond: bool, key: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY_VARIABLE, key)
+    nowhere: Any = None  # refused before the workspace is looked at
+    with pytest.raises(InputError, match=said) as caught:
+        with serve(nowhere, "base", host=host, port=0, rank=0, beyond=beyond):
+            pass
+    assert "two" not in str(caught.value)
