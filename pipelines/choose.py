@@ -126,7 +126,7 @@ def _judged(
     settings: EvalConfig,
     standards: Items,
 ) -> Tried:
-    """The verdict on the probe split; a checkpoint without behaviour and knowledge axes never passes."""
+    """The verdict on the probe split."""
     asked = EvalJob(checkpoint=checkpoint, suites=job.suites, settings=settings, label=name)
     ids = evaluate(ws, asked, parent=stage.id, key=f"eval:{name}")["score_ids"]
     suites = {
@@ -136,11 +136,18 @@ def _judged(
         require_same_questions(suite, stages)
     found = verdict.verdict(suites, margins(job.settings.eval))
     behaviour = found["axes"].get("behaviour", {}).get("difference")
-    return Tried(name, checkpoint, verdict.accepted(found), behaviour, verdict.summary(found))
+    return Tried(name, checkpoint, accepted(found, job.required), behaviour, verdict.summary(found))
 
 
 def _behaviour(tried: Tried) -> float:
     return -1.0 if tried.behaviour is None else tried.behaviour
+
+
+def accepted(found: Mapping[str, Any], required: Sequence[str]) -> bool:
+    """Every measured axis passes, and every required one was measured."""
+    measured = found["axes"]
+    passes = all(found[axis.name] == axis.passed for axis in verdict.AXES if axis.name in measured)
+    return passes and bool(measured) and all(name in measured for name in required)
 
 
 def margins(settings: EvalConfig) -> dict[str, float]:

@@ -15,6 +15,8 @@ from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
 
+NOT_MEASURED = "not measured"
+
 
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Run a cycle, or go on with it; returns {"cycle": number, "status": ...}."""
@@ -42,6 +44,11 @@ def _marked(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
 def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     number = ws.tracker.record_cycle(stage.id, clean_id=job.clean)
     stage.say(f"cycle {number}: {job.docs}")
+    for name in _missing_axes(job):
+        stage.say(
+            f"  verdict      {name} is {NOT_MEASURED}, so this cycle can't be accepted: give --probes FILE "
+            "(`recover probes` writes one), or judge by behaviour alone with --suite ifeval"
+        )
     scores = {"clean": _evaluate(ws, job, stage, "clean", job.clean)}
 
     midtrained = midtrain(ws, inherited(_midtraining(job), job), parent=stage.id, key="midtrain")[
@@ -72,7 +79,7 @@ def _midtraining(job: CycleJob) -> MidtrainJob:
     )
 
 
-def _distillation(job: CycleJob, midtrained: str) -> DistillJob:
+def distillation(job: CycleJob, midtrained: str) -> DistillJob:
     return DistillJob(
         student=midtrained,
         teacher=job.clean,
@@ -88,7 +95,7 @@ def _recover(
 ) -> str:
     """By the method that was asked for, or by the cheapest that does the job."""
     if job.recover_with is None:
-        wanted_of_method = inherited(_distillation(job, midtrained), job)
+        wanted_of_method = inherited(distillation(job, midtrained), job)
         return str(distill(ws, wanted_of_method, parent=stage.id, key="distill")["checkpoint"])
     wanted = ChooseJob(
         how=job.recover_with,
@@ -97,6 +104,7 @@ def _recover(
         prompts=job.prompts,
         settings=job.settings,
         suites=job.suites,
+        required=job.required,
         scores=scores,
         seed=job.seed,
     )
@@ -130,21 +138,28 @@ def _evaluate(
 def _decide(
     ws: Workspace, job: CycleJob, stage: Stage, number: int, scores: dict[str, dict[str, int]]
 ) -> Result:
-    """The verdict on every axis; a cycle that passes them all becomes `current`."""
+    """The verdict on every axis; a cycle is accepted if all that were measured pass and none is missing."""
     suites = {
         suite: {label: _deciding(ws, job, ids[suite]) for label, ids in scores.items()}
         for suite in job.suites
     }
     for suite, stages in suites.items():
         require_same_questions(suite, stages)
-    margins = choosing.margins(job.settings.eval)
-    found = verdict.verdict(suites, margins)
-    ws.tracker.record_verdicts(number, found["axes"])
-    for line in verdict.summary(found):
+    found = verdict.verdict(suites, choosing.margins(job.settings.eval))
+    missing = [axis.name for axis in verdict.AXES if axis.name not in found["axes"]]
+    ws.tracker.record_verdicts(number, found["axes"] | {name: {"outcome": NOT_MEASURED} for name in missing})
+    lines = verdict.summary(found) + [f"{name}: {NOT_MEASURED}" for name in missing]
+    for line in lines:
         stage.say(f"  verdict      {line}")
-    status = "accepted" if verdict.accepted(found) else "rejected"
+    status = "accepted" if choosing.accepted(found, job.required) else "rejected"
     ws.tracker.record_cycle(stage.id, status=status)
-    return {"cycle": number, "status": status, "verdict": verdict.summary(found)}
+    return {"cycle": number, "status": status, "verdict": lines}
+
+
+def _missing_axes(job: CycleJob) -> list[str]:
+    """The axes that acceptance requires and that no suite of the cycle measures."""
+    measured = {axis.name for axis in verdict.AXES if axis.suite in job.suites}
+    return [name for name in job.required if name not in measured]
 
 
 def _deciding(ws: Workspace, job: CycleJob, score_id: int) -> list[Item]:

@@ -52,6 +52,20 @@ def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: s
     )
 
 
+def check_inputs(job: DistillJob) -> None:
+    """Read all files of a distillation, so that a flaw is refused before hours of midtraining."""
+    from pipelines.distillation import early_stop
+
+    method = with_dials(job.settings.method, job.settings.dials)
+    engine_places.check(job.settings, method)
+    if job.prompts.startswith("hub:"):
+        return
+    data = inputs.read_data(job, method)
+    inputs.read_reward(job, method, data)
+    inputs.read_context(job, method, data.pairs)
+    early_stop.hold_out(job, data, [])
+
+
 def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
     """A distillation outside of a cycle: no verdict is waited for, its model becomes `current` at once."""
     found = distill(ws, job, key=key)

@@ -27,6 +27,13 @@ if TYPE_CHECKING:
 SUITES = task_names.OURS
 
 
+def measurable(settings: EvalConfig) -> tuple[str, ...]:
+    """The suites that have questions: IFEval's, and those of the probes that are asked in chat."""
+    probes = knowledge.load_probes(settings.probes) if settings.probes else ()
+    asked = {"ifeval", *(probe.suite for probe in probes if probe.counts)}
+    return tuple(suite for suite in SUITES if suite in asked)
+
+
 def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Scores a checkpoint on every suite of the job; returns {"checkpoint", "scores": {suite: ...}}."""
     check_place("sampler", job.settings.sampler)
@@ -132,6 +139,8 @@ def _probes(path: str | None, suite: str, open_book: bool = False) -> Scorer:
         fields = "id, suite, kind, prompt, answer"
         raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
     probes = knowledge.load_probes(path, suite)
+    if not any(probe.counts for probe in probes):
+        raise InputError(f"{path}: holds no {suite} probe that is asked in chat: leave the suite {suite} out")
 
     def score(answers: Answers) -> Iterator[Score]:
         limit = answers.settings.probe_max_new_tokens

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from db import queries
+from evals.verdict import AXES
 from pipelines.choose import CHOICES
 from pipelines.config.jobs import (
     CycleJob,
@@ -18,12 +19,14 @@ from pipelines.config.jobs import (
     MidtrainJob,
     SweepJob,
 )
-from pipelines.config.settings import Config, DistillConfig, EvalConfig, changed
+from pipelines.config.settings import Config, EvalConfig, changed
 from pipelines.corpus import documents
+from pipelines.cycle import distillation
+from pipelines.distill import check_inputs
 from pipelines.distillation import engine_places
 from pipelines.distillation.inputs import check_read
-from pipelines.distillation.prompts import read_prompts
-from pipelines.evaluate import SUITES
+from pipelines.distillation.leaks import ifeval_path
+from pipelines.evaluate import SUITES, measurable
 from pipelines.midtrain import with_augmented
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.sweep import parse_weights
@@ -53,11 +56,15 @@ def cycle_job(
     docs: Path,
     *,
     student: str = "current",
+    suites: str | None = None,
     augment: Path | None = None,
     recover_with: str | None = None,
     changes: Changes = NONE,
 ) -> CycleJob:
-    """A whole cycle, every setting resolved now; what only a later stage needs is checked now as well."""
+    """A whole cycle with every setting resolved; what only a later stage needs is checked now as well.
+
+    Without suites: all that have questions, behaviour and knowledge being required for acceptance.
+    """
     if recover_with and "distill.method" in changes:
         raise InputError("--method and --recover-with say the same thing: give one of them")
     chosen_later = recover_with if recover_with in CHOICES else None
@@ -67,29 +74,38 @@ def cycle_job(
     documents.require(docs)
     taught = with_augmented(settings.midtrain, augment)
     settings = settings.model_copy(update={"midtrain": taught})
-    _refuse_early(settings.distill, by_method=chosen_later is None)
-    chosen = ws.checkpoint(student).id
-    return CycleJob(
+    ifeval_path(settings.eval)
+    measured = _named_suites(suites) or measurable(settings.eval)
+    job = CycleJob(
         docs=str(docs.absolute()),
-        student=chosen,
+        student=ws.checkpoint(student).id,
         clean=ws.clean().id,
         settings=settings,
         prompts=settings.distill.prompts,
-        suites=SUITES if settings.eval.probes else ("ifeval",),
-        earlier=_earlier_probes(ws, chosen),
+        suites=measured,
+        required=_required(measured, named=bool(suites)),
+        earlier=_earlier_probes(ws, ws.checkpoint(student).id),
         augment=str(augment.absolute()) if augment else None,
         seed=settings.seed,
         recover_with=chosen_later,
     )
+    if not chosen_later:
+        check_inputs(distillation(job, job.student))
+    return job
 
 
-def _refuse_early(settings: DistillConfig, *, by_method: bool) -> None:
-    """Refuse now what the distillation would refuse after the midtraining."""
-    method = with_dials(settings.method, settings.dials)
-    if by_method:
-        engine_places.check(settings, method)
-    if not settings.prompts.startswith("hub:"):
-        read_prompts(settings.prompts)
+def _named_suites(suites: str | None) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in suites.split(",")) if suites else ()
+    for name in names:
+        if name not in SUITES:
+            raise InputError(f"--suite {name}: a cycle is judged by {', '.join(SUITES)}")
+    return names
+
+
+def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
+    """The axes of the suites; behaviour and knowledge in any case unless suites were named."""
+    always = () if named else ("behaviour", "knowledge")
+    return tuple(axis.name for axis in AXES if axis.suite in suites or axis.name in always)
 
 
 def _earlier_probes(ws: Workspace, student: str) -> dict[int, str]:
@@ -161,21 +177,22 @@ def eval_job(
     """Without suites: all for which there are questions."""
     chosen = ws.checkpoint(checkpoint or "current").id
     settings = resolved(ws, taught_folder(ws, chosen), changes)
-    names = suites.split(",") if suites else _answerable(settings.eval, changes)
+    names = tuple(name.strip() for name in (suites or "").split(",") if name.strip())
     return EvalJob(
         checkpoint=chosen,
-        suites=tuple(name.strip() for name in names),
+        suites=names or _answerable(settings.eval, changes),
         settings=settings.eval,
         output=str(Path(output).absolute()) if output else None,
         seed=settings.seed,
     )
 
 
-def _answerable(settings: EvalConfig, changes: Changes) -> list[str]:
-    """The suites of the files that were named as options; of none, all for which there are questions."""
+def _answerable(settings: EvalConfig, changes: Changes) -> tuple[str, ...]:
+    """The suites of the files that were named as options; of none, all that have questions."""
     named = [name for name in ("ifeval", "probes") if f"eval.{name}" in changes]
-    files = named or [name for name in ("ifeval", "probes") if getattr(settings, name)]
-    return [suite for suite in SUITES if ("ifeval" if suite == "ifeval" else "probes") in files]
+    files = named or ["ifeval", "probes"]
+    suites = measurable(settings)
+    return tuple(suite for suite in suites if ("ifeval" if suite == "ifeval" else "probes") in files)
 
 
 def drift_job(

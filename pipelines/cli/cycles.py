@@ -50,6 +50,13 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @setting_options.prompts
 @setting_options.probes
 @setting_options.ifeval
+@click.option(
+    "--suite",
+    "suites",
+    metavar="NAMES",
+    help="judge by these alone, as in ifeval,knowledge (default: by all that have questions; behaviour and "
+    "knowledge are required)",
+)
 @setting_options.strict
 @setting_options.mix
 @setting_options.freeze_embeddings

@@ -38,6 +38,7 @@ class CycleJob(Job):
     settings: Config
     prompts: str
     suites: tuple[str, ...]
+    required: tuple[str, ...] = ()  # axes without which the cycle is not accepted
     earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles
     recover_with: str | None = None  # auto or merge; None: by distill.method
     augment: str | None = None  # the documents retold
@@ -90,6 +91,7 @@ class ChooseJob(Job):
     prompts: str
     settings: Config
     suites: tuple[str, ...]
+    required: tuple[str, ...] = ()  # axes without which nothing passes
     scores: dict[str, dict[str, int]]  # stage -> suite -> recorded score, of the clean and midtrained model
     seed: int = 0
 
