@@ -11,7 +11,7 @@ READY := .venv/.ready
 LOCKED := .venv/.locked
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: help demo test test-slow test-vllm check bench format setup lock clean
+.PHONY: help demo test test-plain test-slow test-vllm check bench docs format setup lock clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -22,13 +22,17 @@ demo: $(READY) ## the whole story on the microworld: a few minutes, no GPU, no n
 test: $(READY) ## the fast tests (JOBS=2 processes)
 	@$(PYTEST) -n $(JOBS) --dist loadfile -m "not slow"
 
+test-plain: $(READY) ## the core without its CPU engine
+	@RECOVER_CPU=off $(PYTEST) -n $(JOBS) --dist loadfile -m "not slow" tests/recovery
+
 test-slow: $(READY) ## the tests that take minutes
 	@$(PYTEST) -m slow || { code=$$?; [ $$code -eq 5 ] && echo "no slow tests" || exit $$code; }
 
 test-vllm: $(VLLM)/.ready ## vLLM for real, on its CPU build, in an environment of its own (.venv-vllm)
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q tests/recovery/engines/test_vllm.py
 
-check: $(READY) ## lint and types
+check: $(READY) ## format, lint and types
+	@$(BIN)/ruff format --check --quiet . || { echo "run make format" >&2; exit 1; }
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
@@ -37,8 +41,12 @@ bench: $(READY) ## race the peers (some twenty minutes on a quiet machine) and w
 	@$(BIN)/pip install --quiet --quiet --no-input --no-deps --no-build-isolation -e .
 	@$(BIN)/python -m benchmarks
 
-format: $(READY) ## sort imports and mend what the linter can
+format: $(READY) ## format, sort imports, and mend what the linter can
 	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: $(READY) ## the public Python surface as HTML pages, in build/docs
+	@$(BIN)/pdoc --output-directory build/docs recovery pipelines evals db
 
 setup: $(READY) ## only the environment
 

@@ -17,8 +17,8 @@ from typing import Any
 from benchmarks.common import VLLM_PYTHON, Report, Target
 
 ROOT = Path(__file__).parent.parent
-ALL = ("distill_vs_trl", "sampler", "ahead", "midtrain", "padding", "loss_memory", "tracker")
-WITH_VLLM = {"ahead"}  # all of it
+ALL = ("distill_vs_trl", "sampler", "lookahead", "midtrain", "padding", "loss_memory", "tracker")
+WITH_VLLM = {"lookahead"}  # all of it
 PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
 
@@ -36,7 +36,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a few turns of each, and no page is written")
     parser.add_argument("--write-docs", action="store_true", help="of some: replace their parts of the page")
     asked = parser.parse_args()
-    there = [name for name in asked.names or ALL if (Path(__file__).parent / f"{name}.py").is_file()]
+    there = [
+        name for name in asked.names or ALL if (Path(__file__).parent / "speed" / f"{name}.py").is_file()
+    ]
     found = [report for name in there if (report := one(name, quick=asked.quick)) is not None]
     if not asked.quick and (asked.write_docs or not asked.names):
         write({} if not asked.names else parts(PAGE.read_text(encoding="utf-8")), found)
@@ -63,7 +65,7 @@ def one(name: str, *, quick: bool) -> Report | None:
         command = [
             str(VLLM_PYTHON) if name in WITH_VLLM and VLLM_PYTHON.is_file() else sys.executable,
             "-m",
-            f"benchmarks.{name}",
+            f"benchmarks.speed.{name}",
             "--out",
             str(out),
             *(["--quick"] if quick else []),

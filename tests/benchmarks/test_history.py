@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 import sqlalchemy as sa
 
-from benchmarks import history
+from benchmarks.dashboard import history
 from db import curves, overview, queries
 from db.session import Database
 

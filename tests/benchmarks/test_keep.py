@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import keep
 from benchmarks.ledger import Ledger, read
+from benchmarks.outcomes import keep
 from pipelines.config import settings
 from pipelines.microworld import people, world
 from pipelines.runs.workspace import Workspace

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks import forgetting, methods
-from benchmarks.lab import Lab
 from benchmarks.ledger import Ledger, markdown, put
-from benchmarks.method_rows import ROWS, Outcome, Row
+from benchmarks.outcomes import forgetting, methods
+from benchmarks.outcomes.lab import Lab
+from benchmarks.outcomes.method_rows import ROWS, Outcome, Row
 from evals import ifeval
 from pipelines.distillation.inputs import check_read
 from recovery.methods.table import METHODS, with_dials

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import race, race_report, race_world
 from benchmarks.ledger import Ledger
+from benchmarks.outcomes import race, race_report, race_world
 from pipelines.runs.progress import Progress
 from recovery.errors import Unstable
 

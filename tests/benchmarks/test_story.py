@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import story
+from benchmarks.outcomes import story
 
 
 def cycle(number: int = 2, **changes: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from benchmarks import pictures
+from benchmarks.dashboard import pictures
 from db import changes, queries
 from db.tracker import Tracker
 from tests.support.browser import Page, chromium, require, serving, until

@@ -1,10 +1,10 @@
-"""The browser of benchmarks/chromium.py; tests that need one are skipped where there is none."""
+"""The browser of benchmarks/dashboard/chromium.py; tests that need one are skipped where there is none."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.chromium import Page, chromium, missing, serving, until
+from benchmarks.dashboard.chromium import Page, chromium, missing, serving, until
 
 __all__ = ["Page", "chromium", "require", "serving", "until"]
 

@@ -235,7 +235,7 @@ def test_a_loaded_model_is_read_in_one_row_unless_told_otherwise(tmp_path: Path)
 
 
 def test_a_package_of_flash_attention_is_told_where_sequences_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    def varlen(
+    def varlen(  # noqa: PLR0913 - the signature of the package
         q: Tensor,
         k: Tensor,
         v: Tensor,

@@ -9,9 +9,9 @@
     guard          the same prompts, those that touch what is new left out
     weight         the same prompts, those weighed 0.2
 
-    python -m benchmarks.keep OUT --ways preset --seeds 0 1 --cycles 5   # a line a cycle as it is known
-    python -m benchmarks.keep OUT --ways guard no-guard --seeds 0        # beside it, or later
-    python -m benchmarks.keep OUT --write-docs                           # trains nothing: docs/knowledge.md
+    python -m benchmarks.outcomes.keep OUT --ways preset --seeds 0 1 --cycles 5   # a line a cycle
+    python -m benchmarks.outcomes.keep OUT --ways guard no-guard --seeds 0  # beside it, or later
+    python -m benchmarks.outcomes.keep OUT --write-docs  # trains nothing: docs/knowledge.md
 
 A run that was cut off goes on where it was: the same command again. Several may fill one OUT folder at once,
 each its own ways and seeds; every cycle is a line of OUT/WAY-SEED/cycles.jsonl.
@@ -41,7 +41,7 @@ from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
 
 TOUCHING = 200  # recovery prompts about the new people, beside the world's own
-PAGE = Path(__file__).parent.parent / "docs" / "knowledge.md"
+PAGE = Path(__file__).parents[2] / "docs" / "knowledge.md"
 LINES = "cycles.jsonl"  # in a way's home
 COLUMNS = {  # of the table: a summary's value by what it is called there
     "direct": "direct",
@@ -256,7 +256,7 @@ def page(rows: list[Line]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.keep",
+        prog="python -m benchmarks.outcomes.keep",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

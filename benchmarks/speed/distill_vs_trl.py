@@ -32,7 +32,7 @@ from benchmarks.common import (
     run,
     spread,
 )
-from benchmarks.work import Work
+from benchmarks.speed.work import Work
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.microworld import people
 from recovery.batches.rollouts import Rollouts

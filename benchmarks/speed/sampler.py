@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from benchmarks.common import VLLM_PYTHON, Machine, Report, Row, alternate, median, run
-from benchmarks.work import Work
+from benchmarks.speed.work import Work
 from pipelines.distillation.prompts import read_prompts
 from recovery.models import loading
 from recovery.models.chat_model import ChatModel
@@ -52,7 +52,7 @@ def vllm_beside(chat: ChatModel) -> Iterator[Writer | None]:
         yield None
         return
     with tempfile.TemporaryDirectory() as folder, Listener(f"{folder}/socket") as listener:
-        words = ["-m", "benchmarks.sampler", "--child", f"{folder}/socket", str(chat.directory)]
+        words = ["-m", "benchmarks.speed.sampler", "--child", f"{folder}/socket", str(chat.directory)]
         process = subprocess.Popen([str(VLLM_PYTHON), *words], stdout=sys.stderr)
         try:
             with listener.accept() as connection:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from benchmarks.common import OURS, PLAIN, Machine, Report, Side, alternate, median, run
-from benchmarks.work import Work
+from benchmarks.speed.work import Work
 from pipelines.config.settings import MidtrainConfig, parse, preset_text
 from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.microworld import people

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.lab import DISTILLATION, MIDTRAINING_RATE, MIDTRAINING_STEPS, RECOVERY_RATE, SCHEDULE
+from benchmarks.outcomes.lab import DISTILLATION, MIDTRAINING_RATE, MIDTRAINING_STEPS, RECOVERY_RATE, SCHEDULE
 from db import queries
 from evals.scores import chat
 from pipelines.config.jobs import DistillJob, EvalJob, Kind, MergeJob, MidtrainJob

@@ -60,7 +60,15 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
 
 def measured(form: str, tokens: int, vocabulary: int) -> float:
     """MiB, in a process of its own: a peak cannot be taken back."""
-    command = [sys.executable, "-m", "benchmarks.loss_memory", "--child", form, str(tokens), str(vocabulary)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.speed.loss_memory",
+        "--child",
+        form,
+        str(tokens),
+        str(vocabulary),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(json.loads(done.stdout))
 

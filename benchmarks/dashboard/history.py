@@ -1,8 +1,8 @@
 """How fast does the tracker answer after years? Writes a made-up history into a home, then times its queries.
 
-    python -m benchmarks.history DIR                 500 cycles, 10 million metric points (about 1 GB)
-    python -m benchmarks.history DIR --measure       median, slowest and CPU time of each query
-    python -m benchmarks.history DIR --browser       how long the dashboard's pages take in Chromium
+    python -m benchmarks.dashboard.history DIR             500 cycles, 10 million metric points (about 1 GB)
+    python -m benchmarks.dashboard.history DIR --measure   median, slowest and CPU time of each query
+    python -m benchmarks.dashboard.history DIR --browser   how long the dashboard's pages take in Chromium
 
 Nothing in it was trained: the numbers are drawn, and only their amount matters. SQLite only.
 """
@@ -436,7 +436,7 @@ def main() -> None:
         measure(given.home, given.repeats)
         return
     if given.browser:
-        from benchmarks import clicks
+        from benchmarks.dashboard import clicks
 
         raise SystemExit(0 if clicks.measure(given.home, LONG_RUN, given.repeats) else 1)
     begun = time.perf_counter()

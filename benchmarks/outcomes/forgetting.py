@@ -1,6 +1,6 @@
 """Source 002's experiment in small: where states come from decides what is forgotten. Whatever it shows.
 
-    python -m benchmarks.forgetting --seeds 1,2,3 [--write-docs]
+    python -m benchmarks.outcomes.forgetting --seeds 1,2,3 [--write-docs]
 
 Target: three IFEval instructions at once, where the clean model was taught one or two. Retention: one or two
 instructions, and questions about people it knows. F is the mean of (clean - after) over the two retention
@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.ledger import Clock, Ledger, Line, markdown, mean, put
 
 if TYPE_CHECKING:
-    from benchmarks.lab import Lab
+    from benchmarks.outcomes.lab import Lab
     from pipelines.microworld.instructions import Task
 
-PAGE = Path(__file__).parent.parent / "docs" / "methods.md"
+PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 HOME = Path(".recover") / "benchmarks"
 TARGET, RETENTION = "triples", ("behaviour", "retention")
 FEW, MANY = 60, 400  # examples of stress and of mild SFT
@@ -97,7 +97,7 @@ def _name(seed: int, arm: str, limit: int) -> dict[str, Any]:
 def _run_seed(ledger: Ledger, seed: int, asked: argparse.Namespace) -> None:
     if all(ledger.get(**_name(seed, arm.name, asked.limit)) for arm in ARMS):
         return
-    from benchmarks.lab import Lab  # torch and transformers, which --help does without
+    from benchmarks.outcomes.lab import Lab  # torch and transformers, which --help does without
 
     lab, clock = Lab(asked.home, seed, asked.limit), Clock(len(ARMS) + 1)
     _write_triples(lab)

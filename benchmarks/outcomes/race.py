@@ -1,12 +1,12 @@
 """The fair race: every way of bringing behaviour back, on the same microworlds, with the same budgets.
 
-    python -m benchmarks.race --seeds 5 --work .race
+    python -m benchmarks.outcomes.race --seeds 5 --work .race
 
 Started several times, the processes share the worlds: each takes one that no other is at, and reads what the
 others have found. A run that was cut off goes on where it was. Cases: `hard` (documents only), `mild` (30 %
 of midtraining is chat answered by the clean model itself) and `types` (hard, but recovery prompts hold one
 half of the instruction types and behaviour is scored on the other half). Steps and rates are the laboratory's
-(benchmarks/lab.py), not the demo's: those may change without what was measured here.
+(benchmarks/outcomes/lab.py), not the demo's: those may change without what was measured here.
 
 Budgets: every method writes or reads the same number of sequences and makes the same number of updates a
 batch where its row lets it; every one that has something to tune has three tries (learning rates, shares of
@@ -28,8 +28,8 @@ from pathlib import Path
 import click
 
 from benchmarks.ledger import Ledger
-from benchmarks.race_report import worth, write_page
-from benchmarks.race_world import MERGED, MIDTRAINED, TRAINED, Race, Row, Scale
+from benchmarks.outcomes.race_report import worth, write_page
+from benchmarks.outcomes.race_world import MERGED, MIDTRAINED, TRAINED, Race, Row, Scale
 from pipelines.runs.progress import Progress
 
 METHODS = (*MIDTRAINED, *MERGED, *TRAINED)

@@ -1,6 +1,6 @@
 """Is reading a folder as fast as the libraries alone on the same files?
 
-    python -m benchmarks.reading [--files 40] [--rounds 5] [--json] [--write-docs]
+    python -m benchmarks.speed.reading [--files 40] [--rounds 5] [--json] [--write-docs]
 
 Makes files of every format and reads them, kind by kind and all together, in four ways that take turns:
 
@@ -44,7 +44,7 @@ from pipelines.corpus.reading.plain import Piece
 from pipelines.corpus.reading.similar import Signature, Similar
 from tests.support import papers
 
-PAGE = Path(__file__).parent.parent / "docs" / "documents.md"
+PAGE = Path(__file__).parents[2] / "docs" / "documents.md"
 
 PEERS = ("trafilatura", "docx", "pptx")
 WORDS = [a + b + c for a in ("ka", "lo", "mi", "nu") for b in ("ta", "si", "no") for c in ("n", "s", "")]

@@ -1,6 +1,6 @@
 """The two pictures in the README, made from a home in which cycles have ended (`make demo` leaves one).
 
-python -m benchmarks.pictures HOME        docs/dashboard.png and docs/plane.png
+python -m benchmarks.dashboard.pictures HOME        docs/dashboard.png and docs/plane.png
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import base64
 import tempfile
 from pathlib import Path
 
-from benchmarks.chromium import Page, chromium, missing, serving
+from benchmarks.dashboard.chromium import Page, chromium, missing, serving
 from dashboard import app
 from db.errors import TrackerError
 from db.session import Database
 from db.tracker import Tracker
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 WIDTH, SCALE = 1280, 1.5  # the page's width, and how much finer the picture is drawn
 
 

@@ -1,7 +1,7 @@
 """Does every row of the table move what it should? Trains them on the microworld, seed by seed.
 
-python -m benchmarks.methods --seeds 1,2,3               # one table; goes on where it was cut off
-python -m benchmarks.methods --seeds 1,2,3 --write-docs  # and puts it into docs/methods.md
+python -m benchmarks.outcomes.methods --seeds 1,2,3               # one table; goes on where it was cut off
+python -m benchmarks.outcomes.methods --seeds 1,2,3 --write-docs  # and puts it into docs/methods.md
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Clock, Ledger, Line, markdown, mean, put
-from benchmarks.method_rows import ROWS, Outcome, Row
+from benchmarks.outcomes.method_rows import ROWS, Outcome, Row
 
-PAGE = Path(__file__).parent.parent / "docs" / "methods.md"
+PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 HOME = Path(".recover") / "benchmarks"
 SHAPES = ("density", "bias", "concentration")
 WORK = ("sampled", "trained")
@@ -77,7 +77,7 @@ def _run_seed(ledger: Ledger, seed: int, rows: Sequence[Row], asked: argparse.Na
     missing = [row for row in rows if row.label not in _known(ledger, seed, asked.limit)]
     if not missing:
         return
-    from benchmarks.lab import Lab  # torch and transformers, which --help does without
+    from benchmarks.outcomes.lab import Lab  # torch and transformers, which --help does without
 
     lab, clock = Lab(asked.home, seed, asked.limit), Clock(len(missing))
     try:

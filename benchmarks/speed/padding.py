@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from benchmarks.common import Machine, Report, Row, alternate, median, run
-from benchmarks.work import Work
+from benchmarks.speed.work import Work
 from recovery.cpu import fused_layers
 from recovery.forward import varlen
 from recovery.forward.hidden_states import hidden_states

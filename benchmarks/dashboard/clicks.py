@@ -1,6 +1,6 @@
 """How long does a person wait? The dashboard on a long history, in a real browser, click by click.
 
-    python -m benchmarks.history DIR --browser
+    python -m benchmarks.dashboard.history DIR --browser
 
 A wait is from the click until the new page is drawn. Wall time needs a quiet machine; the processor time of
 the server, and what it sends, do not.
@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.chromium import Page, chromium, missing, serving
+from benchmarks.dashboard.chromium import Page, chromium, missing, serving
 from db import queries
 from db.tracker import Tracker
 
@@ -82,7 +82,9 @@ def measure(home: Path, long_run: str, repeats: int) -> bool:
     with Tracker(home / "recover.db") as tracker, serving(tracker) as base:
         newest = queries.cycles(tracker.db, limit=1)
         if not newest:
-            raise SystemExit(f"{home} has no cycle: `python -m benchmarks.history {home}` writes some")
+            raise SystemExit(
+                f"{home} has no cycle: `python -m benchmarks.dashboard.history {home}` writes some"
+            )
         firsts = [_first(base) for _ in range(repeats)]
         with tempfile.TemporaryDirectory() as profile, chromium(base, Path(profile)) as page:
             page.open("/export")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.lab import RECOVERY_RATE, SHOUT
+from benchmarks.outcomes.lab import RECOVERY_RATE, SHOUT
 
 Scores = dict[str, float]
 CLOSE = 0.05  # behaviour within five points of clean is back

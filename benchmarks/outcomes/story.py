@@ -1,7 +1,7 @@
 """Does the demo's story hold for seeds that nobody tried? Runs `recover demo` for each, as a user would.
 
-python -m benchmarks.story --seeds 11,12,13               # one table; goes on where it was cut off
-python -m benchmarks.story --seeds 11,12,13 --write-docs  # and puts it into the microworld's README
+python -m benchmarks.outcomes.story --seeds 11,12,13               # one table; goes on where it was cut off
+python -m benchmarks.outcomes.story --seeds 11,12,13 --write-docs  # and puts it into the microworld's README
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.ledger import Clock, Ledger, Line, markdown, put
 
-PAGE = Path(__file__).parent.parent / "pipelines" / "microworld" / "README.md"
+PAGE = Path(__file__).parents[2] / "pipelines" / "microworld" / "README.md"
 STAGES = ("clean", "midtrained", "recovered")
 REJECTED = 3  # the exit code of a demo in which a cycle was told no: a row of the table like any other
 

@@ -1,0 +1,1 @@
+"""The dashboard and tracker under years of history, in a real browser."""

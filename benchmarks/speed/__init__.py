@@ -1,0 +1,1 @@
+"""Speed: this project beside its peers, on the same work within one run."""

@@ -1,0 +1,33 @@
+"""Check that this project's packages are its own: `evals` and `db` are names that other projects use too."""
+
+from __future__ import annotations
+
+from importlib.metadata import packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+
+from recovery.errors import InputError
+
+PACKAGES = ("recovery", "pipelines", "evals", "dashboard", "db")
+DISTRIBUTION = "recover-llm"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def require_ours() -> None:
+    """Raise InputError where Python would import a package of another project under one of our names."""
+    for name in PACKAGES:
+        spec = find_spec(name)
+        folder = Path(spec.origin).resolve().parent if spec and spec.origin else None
+        if folder != ROOT / name:
+            elsewhere = folder or "nowhere"
+            raise InputError(
+                f"`{name}` would be imported from {elsewhere}, not from {ROOT / name}: run `recover`, or python "
+                "with -P, and take that folder off PYTHONPATH"
+            )
+
+
+def shared_names() -> dict[str, list[str]]:
+    """Our package names that another installed distribution claims too, with its name."""
+    owners = packages_distributions()
+    claims = {name: [dist for dist in owners.get(name, []) if dist != DISTRIBUTION] for name in PACKAGES}
+    return {name: dists for name, dists in claims.items() if dists}

@@ -1,0 +1,135 @@
+"""The layout: small folders, imports that point down, one place for each heavy package, short signatures."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("recovery", "db", "evals", "pipelines", "dashboard")
+MOST_FILES = 20
+MOST_PARAMETERS = 7
+FLOORS = {
+    "recovery": {"recovery"},
+    "db": {"db"},
+    "evals": {"evals", "recovery"},
+    "pipelines": {"pipelines", "evals", "recovery", "db", "dashboard"},
+    "dashboard": {"dashboard", "evals", "recovery", "db"},
+}
+DOORS = {  # heavy or fickle packages, and the files that may import them
+    "lm_eval": ("evals/",),
+    "vllm": ("recovery/engines/",),
+    "gradio": ("dashboard/",),
+}
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def sources(*packages: str) -> list[Path]:
+    found = (path for package in packages or PACKAGES for path in (ROOT / package).rglob("*.py"))
+    return sorted(path for path in found if "versions" not in path.parts)
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path) for path in sources()}
+
+
+def imported(path: Path, *, types: bool = True) -> Iterator[str]:
+    """Every module that a file imports, inside functions too; without `types`, only what it runs with."""
+    for node in nodes(tree(path), types):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in MODULES else node.module
+
+
+def nodes(start: ast.AST, types: bool) -> Iterator[ast.AST]:
+    """All nodes below `start`, with or without what only a type checker reads."""
+    for node in ast.iter_child_nodes(start):
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING" and not types:
+            continue
+        yield node
+        yield from nodes(node, types)
+
+
+def ours(path: Path, *, types: bool = True) -> set[str]:
+    """The project's own modules that a file imports, itself left out."""
+    found = {name for name in imported(path, types=types) if name in MODULES}
+    return found - {module_of(path)}
+
+
+def room_of(module: str) -> str:
+    """The folder that a module lies in; at the top of a package each file is a room of its own."""
+    return module if module.count(".") == 1 else module.rpartition(".")[0]
+
+
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in sources()}), ids=str)
+def test_a_folder_is_read_at_a_glance(folder: Path) -> None:
+    files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+    assert len(files) <= MOST_FILES
+
+
+def test_files_never_import_in_a_circle() -> None:
+    assert circles({module_of(path): ours(path, types=False) for path in sources()}) == []
+
+
+@pytest.mark.parametrize("package", ["recovery", "pipelines"])
+def test_rooms_never_need_each_other_in_a_circle(package: str) -> None:
+    graph: dict[str, set[str]] = defaultdict(set)
+    for path in sources(package):
+        room = room_of(module_of(path))
+        graph[room] |= {room_of(name) for name in ours(path)} - {room}
+    assert circles(graph) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_point_down(package: str) -> None:
+    for path in sources(package):
+        used = {name.partition(".")[0] for name in imported(path)} & set(PACKAGES)
+        assert used <= FLOORS[package], path.relative_to(ROOT)
+
+
+@pytest.mark.parametrize("heavy", DOORS)
+def test_heavy_packages_have_one_door(heavy: str) -> None:
+    users = [
+        path.relative_to(ROOT).as_posix()
+        for path in sources()
+        if any(name.partition(".")[0] == heavy for name in imported(path))
+    ]
+    assert users
+    assert [path for path in users if not path.startswith(DOORS[heavy])] == []
+
+
+def test_signatures_are_short() -> None:
+    """A longer one needs a reason, said in the comment that silences the linter: `# noqa: PLR0913 - why`."""
+    for path in sources():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                count = len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs)
+                method = bool(node.args.args) and node.args.args[0].arg in ("self", "cls")
+                if count - method > MOST_PARAMETERS:
+                    assert "noqa: PLR0913 - " in lines[node.lineno - 1], f"{path}:{node.lineno} {node.name}"
