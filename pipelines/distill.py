@@ -9,18 +9,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob, Kind, MergeJob
 from pipelines.config.settings import DistillConfig
 from pipelines.distillation import engine_places, inputs
 from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
 from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge import guards
+from pipelines.machine.fitting import fitted_once
 from pipelines.merge import merged
 from pipelines.runs import training_run
 from pipelines.runs.launch import launched
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
+from recovery.distributed import in_turn
 from recovery.errors import InputError
 from recovery.methods.method import Method
 from recovery.methods.table import with_dials
@@ -76,6 +79,7 @@ def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
 def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
     """Compose the distillation, run it, publish the student; of several processes the first one publishes."""
     _refuse_engines_of_several(job.settings)
+    job = in_turn(lambda: _fitted(job, stage))
     with engine_places.Engines(ws, stage.directory) as engines:
         distillation = compose(ws, job, stage, engines)
         report = run(stage, distillation)
@@ -90,6 +94,11 @@ def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
         "stopped": report.stopped,
         **distillation.recorded,
     }
+
+
+def _fitted(job: DistillJob, stage: Stage) -> DistillJob:
+    settings = fitted_once(stage, job.student, job.settings, fitted.fit_distillation)
+    return job.model_copy(update={"settings": settings})
 
 
 def _refuse_engines_of_several(settings: DistillConfig) -> None:
@@ -224,7 +233,7 @@ def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint
     kind: Kind = "linear" if settings.merge_of == "all" else "embeddings"
     which = "weights" if kind == "linear" else kind
     stage.say(f"  merge        begins with {share:.0%} of the teacher's {which} mixed into the student's")
-    if settings.lora and not parent.base:
+    if settings.adapter and not parent.base:
         mixture = MergeJob(student=parent.id, other=teacher.id, weight=share, kind=kind)
         below = ws.checkpoint(distributed.once(lambda: merged(ws, mixture, stage)))
         return below, training_run.student(ws, below, settings)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 from db import queries
 from evals import ifeval, knowledge, task_names, tasks
 from evals.scores import Item, ModelCalls
+from pipelines.config import fitted
 from pipelines.config.jobs import EvalJob
 from pipelines.config.settings import EvalConfig
 from pipelines.distillation.engine_places import Engines, check_place
 from pipelines.distillation.leaks import HUB_IFEVAL, ifeval_path
+from pipelines.machine.fitting import fitted_once
 from pipelines.runs.cost import Flops
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
@@ -50,6 +52,8 @@ def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str
 
 def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:
     scorers = _scorers(job)  # refuses what is missing before any work
+    settings = fitted_once(stage, job.checkpoint, job.settings, fitted.fit_evaluation)
+    job = job.model_copy(update={"settings": settings})
     with Engines(ws, stage.directory) as engines:
         return _measure(ws, job, stage, scorers, engines)
 

@@ -7,16 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
 from pipelines.corpus.entities import MOST_CHARACTERS
 from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, read_evenly, tokenised
-from pipelines.corpus.mixed_tokens import MixedTokens
+from pipelines.corpus.mixed_tokens import MixedTokens, shares
 from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge import embedding_shift, replay
 from pipelines.knowledge.forecast import forecast
+from pipelines.machine.fitting import fitted_once
 from pipelines.runs import training_run
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import reading_progress
@@ -30,6 +32,9 @@ from recovery.training import preflight
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
+
+
+Sources = dict[str, Tokens | list[Dialogue]]
 
 
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:
@@ -48,12 +53,13 @@ def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key:
 
 def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     """What the stage does; of several processes all take part, and the first one publishes."""
+    job = in_turn(lambda: _fitted_to_machine(job, stage))
     student = ws.checkpoint(job.student)
     manifest = in_turn(lambda: _documents(job, stage))
     chat_model = training_run.student(ws, student, job.settings)
     new = in_turn(lambda: _new_tokens(ws, job, stage, chat_model, manifest))
     earlier, chat = job.settings.mix.earlier, job.settings.mix.chat
-    sources: dict[str, Tokens | list[Dialogue]] = {
+    sources: Sources = {
         "new": new,
         "earlier": in_turn(lambda: _earlier(ws, job, stage, chat_model)) if earlier else [],
         "chat": once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage))) if chat else [],
@@ -61,7 +67,8 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     }
     rows = preflight.packing(chat_model)
     stage.say(f"  packing      {rows.detail}")
-    batches = MixedTokens(sources, job.settings, chat_model.pad_id, job.seed, packs=rows.ok)
+    settings = _fitted_to_corpus(job.settings, new.total, shares(job.settings.mix, sources)["new"], stage)
+    batches = MixedTokens(sources, settings, chat_model.pad_id, job.seed, packs=rows.ok)
     stage.say(batches.summary())
     checks = forecast(
         ws,
@@ -78,7 +85,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         chat_model,
         batches,
         get("sft"),
-        settings=job.settings,
+        settings=settings,
         steps=batches.steps,
         seed=job.seed,
         checks=checks,
@@ -101,6 +108,18 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         "packed": rows.ok,
         "embeddings_moved": moved,
     }
+
+
+def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:
+    settings = fitted_once(stage, job.student, job.settings, fitted.fit_midtraining)
+    return job.model_copy(update={"settings": settings})
+
+
+def _fitted_to_corpus(settings: MidtrainConfig, tokens: int, share: float, stage: Stage) -> MidtrainConfig:
+    """The settings with every number set, said on one line; the same for a resumed run's kept documents."""
+    settings = fitted.fit_to_corpus(settings, tokens, share)
+    stage.say(f"  plan         {fitted.in_words(settings, tokens, share)}")
+    return settings
 
 
 def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:

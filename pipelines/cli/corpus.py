@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.pass_obj
 def corpus_command(session: Session, folder: Path, tokens: bool, strict: bool) -> None:
     """Read a folder as training would, and show what it gives: nothing is trained or kept."""
+    from pipelines.config.fitted import fit_to_corpus
     from pipelines.config.settings import CONFIG_NAME, MidtrainConfig, ReadingConfig, read
     from pipelines.corpus import preview
     from pipelines.corpus.reading.tree import Tree
@@ -41,6 +42,8 @@ def corpus_command(session: Session, folder: Path, tokens: bool, strict: bool) -
         encode=_encoder(config) if config and tokens else None,
         progress=reading_progress(lambda *at, **said: shown.step("reading", *at, **said), folder),
     )
+    if settings:
+        settings = fit_to_corpus(settings, made.tokens, settings.mix.new)
     session.show(preview.as_json(made, settings), lambda: _text(made, settings))
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from pipelines.corpus.reading.formats import Limits
 from recovery.errors import InputError
@@ -23,6 +23,16 @@ EXCLUSIVE = ({"midtrain.steps", "midtrain.epochs"},)  # settings of which one at
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+AUTO = 0  # of a number: fitted to the corpus, the model and the machine (pipelines/config/fitted.py)
+
+
+def _auto(value: Any) -> Any:
+    return AUTO if value == "auto" else value
+
+
+Fitted = Annotated[int, BeforeValidator(_auto), Field(ge=0)]
 
 
 class LoraConfig(Section):
@@ -75,7 +85,9 @@ class OptimizerConfig(Section):
     """AdamW and its schedule."""
 
     learning_rate: float = Field(gt=0, description="at its highest, after the warm-up")
-    warmup_steps: int = Field(default=10, ge=0, description="steps of linear rise from zero")
+    warmup_steps: int | None = Field(
+        default=None, ge=0, description="steps of linear rise from zero; default: a tenth, at most 20"
+    )
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="after the warm-up"
     )
@@ -134,16 +146,19 @@ class ReadingConfig(Section):
 class MidtrainConfig(Section):
     """Next-token training on documents."""
 
-    steps: int | None = Field(default=None, ge=1, description="optimizer steps; or give epochs")
+    steps: int | None = Field(
+        default=None, ge=1, description="optimizer steps; or give epochs, or neither: fitted"
+    )
     epochs: float | None = Field(
         default=None, gt=0, description="passes over the new documents; or give steps"
     )
-    tokens_per_step: int = Field(default=4096, ge=1, description="of one optimizer step")
-    row_tokens: int = Field(
-        default=1024, ge=8, description="of a row; documents share one where the model keeps them apart"
+    tokens_per_step: Fitted = Field(default=AUTO, description="of one optimizer step; auto: by the corpus")
+    row_tokens: Fitted = Field(
+        default=AUTO,
+        description="of a row, at least 8; documents share one where the model can keep them apart",
     )
-    microbatch_tokens: int = Field(
-        default=16384, ge=1, description="tokens in one forward pass; more are accumulated"
+    microbatch_tokens: Fitted = Field(
+        default=AUTO, description="tokens in one forward pass; more are accumulated; auto: by the memory"
     )
     optimizer: OptimizerConfig = Field(description="how the weights are changed")
     reading: ReadingConfig = Field(default=ReadingConfig(), description="how documents are read")
@@ -159,16 +174,27 @@ class MidtrainConfig(Section):
     forecast_every: int = Field(
         default=10, ge=0, description="steps between looks at the KL to the clean model; 0: never"
     )
-    lora: LoraConfig | None = Field(default=None, description="train an adapter; default: all weights")
+    lora: LoraConfig | Literal["auto"] | None = Field(
+        default=None, description="train an adapter; auto: where the memory asks for it; default: all weights"
+    )
     freeze_embeddings: bool = Field(default=False, description="train neither the embeddings nor the head")
     save_every: int = Field(
         default=50, ge=0, description="steps between resumable states; 0: only at the end"
     )
 
+    @property
+    def adapter(self) -> LoraConfig | None:
+        """The adapter to train, once the settings are fitted."""
+        if isinstance(self.lora, str):
+            raise ValueError("lora: auto is not fitted yet")
+        return self.lora
+
     @model_validator(mode="after")
     def _one_length(self) -> MidtrainConfig:
-        if (self.steps is None) == (self.epochs is None):
+        if self.steps is not None and self.epochs is not None:
             raise ValueError("give either steps or epochs")
+        if 0 < self.row_tokens < 8:
+            raise ValueError("row_tokens: give 8 or more, or auto")
         return self
 
 
@@ -228,11 +254,13 @@ class DistillConfig(Section):
     prompts_per_step: int = Field(default=64, ge=1, description="different prompts in a batch")
     samples_per_prompt: int = Field(default=4, ge=1, description="answers of the student to each")
     max_new_tokens: int = Field(default=2048, ge=1, description="longest answer")
-    microbatch_tokens: int = Field(
-        default=16384, ge=1, description="tokens in one forward pass; more are accumulated"
+    microbatch_tokens: Fitted = Field(
+        default=AUTO, description="tokens in one forward pass; more are accumulated; auto: by the memory"
     )
     optimizer: OptimizerConfig = Field(description="how the weights are changed")
-    lora: LoraConfig | None = Field(default=None, description="train an adapter; default: all weights")
+    lora: LoraConfig | Literal["auto"] | None = Field(
+        default=None, description="train an adapter; auto: where the memory asks for it; default: all weights"
+    )
     freeze_embeddings: bool = Field(default=False, description="train neither the embeddings nor the head")
     save_every: int = Field(
         default=20, ge=0, description="steps between resumable states; 0: only at the end"
@@ -274,6 +302,13 @@ class DistillConfig(Section):
         default=None, description="stop when behaviour is back; default: all steps are taken"
     )
 
+    @property
+    def adapter(self) -> LoraConfig | None:
+        """The adapter to train, once the settings are fitted."""
+        if isinstance(self.lora, str):
+            raise ValueError("lora: auto is not fitted yet")
+        return self.lora
+
 
 class EvalConfig(Section):
     """What a checkpoint is asked, and what counts as recovered."""
@@ -282,7 +317,7 @@ class EvalConfig(Section):
     probes: str | None = Field(default=None, description="FILE of knowledge and retention probes")
     max_new_tokens: int = Field(default=1280, ge=1, description="longest answer to an IFEval prompt")
     probe_max_new_tokens: int = Field(default=64, ge=1, description="longest answer to a probe")
-    batch_size: int = Field(default=64, ge=1, description="prompts answered at once")
+    batch_size: Fitted = Field(default=AUTO, description="prompts answered at once; auto: by the memory")
     tasks: str | None = Field(
         default=None, description="FOLDER with lm-eval task files, or rows of known tasks as NAME.jsonl"
     )

@@ -14,6 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pipelines.config.fitted import (
+    Machine,
+    ModelSize,
+    fit_distillation,
+    fit_evaluation,
+    fit_midtraining,
+    fit_to_corpus,
+)
 from pipelines.config.settings import CONFIG_NAME, Config, LoraConfig, parse, preset_text, read
 from recovery.errors import InputError
 
@@ -346,8 +354,32 @@ def plan_for(
     if lora is not None:
         config = _both(config, lora=LoraConfig(rank=lora) if lora else None)
     count, gpu = parse_gpus(gpus)
+    shape = read_shape(model or config.model.path)
+    config = _fitted(config, shape, gpu, tokens)
     job = Job(config, count, document_tokens=tokens, answer_tokens=answer_tokens)
-    return plan(read_shape(model or config.model.path), count, gpu, job, price)
+    return plan(shape, count, gpu, job, price)
+
+
+def _fitted(config: Config, shape: Shape, gpu: Gpu, tokens: int) -> Config:
+    """The settings that recover.yaml leaves to documents, model and memory."""
+    size, machine = size_of(shape, config.model.gradient_checkpointing), Machine(USABLE * gpu.gib * GIB)
+    midtrain = fit_midtraining(config.midtrain, size, machine)
+    fitted = {
+        "midtrain": fit_to_corpus(midtrain, tokens, config.midtrain.mix.new),
+        "distill": fit_distillation(config.distill, size, machine),
+        "eval": fit_evaluation(config.eval, size, machine),
+    }
+    return config.model_copy(update=fitted)
+
+
+def size_of(shape: Shape, checkpointing: bool) -> ModelSize:
+    """What decides whether a model of this shape fits."""
+    return ModelSize(
+        parameters=shape.parameters,
+        adapter=shape.adapter(LoraConfig().rank),
+        activation_bytes=shape.activation_bytes(checkpointing),
+        cache_bytes=shape.cache_bytes,
+    )
 
 
 def _both(config: Config, **values: Any) -> Config:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from db import curves
+from pipelines.config.fitted import warmup_steps
 from pipelines.config.settings import DistillConfig, MidtrainConfig
 from pipelines.runs.cost import Flops
 from pipelines.runs.stage_runner import Stage
@@ -46,8 +47,8 @@ def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | Di
     from recovery.models import loading
 
     found = ws.load(checkpoint, gradient_checkpointing=ws.config.model.gradient_checkpointing)
-    if settings.lora and not loading.is_adapter(found.model):
-        loading.add_lora(found, loading.LoraSpec(**settings.lora.model_dump()))
+    if settings.adapter and not loading.is_adapter(found.model):
+        loading.add_lora(found, loading.LoraSpec(**settings.adapter.model_dump()))
     if settings.freeze_embeddings:
         loading.freeze_embeddings(found)
     if ws.config.model.compile:
@@ -72,6 +73,7 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
     """Train until the last step, an alarm, or the first of the checks that gives a reason to stop."""
     settings, steps, method = training.settings, training.steps, training.method
     optimizer, shard = settings.optimizer.model_dump(), stage.workspace.config.model.shard
+    optimizer["warmup_steps"] = warmup_steps(settings.optimizer.warmup_steps, steps)
     config = TrainConfig(
         steps=steps, seed=training.seed, save_every=settings.save_every, shard=shard, **optimizer
     )

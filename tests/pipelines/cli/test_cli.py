@@ -498,6 +498,25 @@ def test_answers_to_other_questions_are_not_paired(recover, fresh, cut_cycle, mo
     assert "ifeval: clean and recovered answered different questions" in said.error
 
 
+def test_numbers_left_to_the_folder_are_said_on_one_line(recover, tmp_path, world):
+    home = tmp_path / "home"
+    recover("-q", "--home", home, "init", "--model", tiny.save(tmp_path / "model"), "--preset", "real")
+    planned = recover("--home", home, "corpus", world, "--tokens", "--json").json["training"]
+    said = recover("--home", home, "midtrain", "--docs", world, "--mix", "new=1.0")
+    assert said.code == 0
+    (plan,) = [line for line in said.err.splitlines() if line.startswith("  plan ")]
+    assert plan.startswith(
+        "  plan         32 steps of 202 tokens, warm-up of 3; each document is seen 32.0 times"
+    )
+    assert "all weights" in plan
+    assert (planned["steps"], planned["tokens_per_step"]) == (32, 288)  # beside a share of chat
+    (run,) = [
+        row for row in recover("--home", home, "ls", "runs", "--json").json if row["kind"] == "midtrain"
+    ]
+    metrics = f"SELECT count(*) AS n FROM metrics WHERE run_id = '{run['id']}' AND name = 'loss'"
+    assert recover("--home", home, "query", metrics, "--json").json == [{"n": 32}]
+
+
 # Bad input -------------------------------------------------------------------------------------------------
 
 

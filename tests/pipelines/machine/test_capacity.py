@@ -14,13 +14,23 @@ from hypothesis import strategies as st
 
 from pipelines.cli.main import cli
 from pipelines.cli.options import Session
-from pipelines.config.settings import Config, LoraConfig, parse, preset_text
+from pipelines.config.settings import Config, LoraConfig, changed, parse, preset_text
 from pipelines.machine import capacity
 from recovery.errors import InputError
 from recovery.models.loading import LoraSpec, add_lora
 from tests.support import tiny
 
-REAL = parse(preset_text("real"), "preset")
+SIZES_BY_HAND = {
+    "midtrain.epochs": 3,
+    "midtrain.tokens_per_step": 262144,
+    "midtrain.row_tokens": 4096,
+    "midtrain.microbatch_tokens": 16384,
+    "midtrain.lora": {"rank": 128},
+    "distill.microbatch_tokens": 16384,
+    "distill.lora": {"rank": 128},
+    "eval.batch_size": 64,
+}
+REAL = changed(parse(preset_text("real"), "preset"), SIZES_BY_HAND)
 EIGHT = capacity.read_shape("8B")
 
 
