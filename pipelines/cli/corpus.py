@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli.options import DEFAULT_HOME, Session, shared, table
+from pipelines.cli.options import Session, shared, table
 
 if TYPE_CHECKING:
     from pipelines.config.settings import Config
@@ -28,7 +28,8 @@ def corpus_command(session: Session, folder: Path, tokens: bool, strict: bool) -
     from pipelines.corpus.reading.tree import Tree
     from pipelines.runs.progress import Progress, reading_progress
 
-    home = Path(session.home or DEFAULT_HOME) / CONFIG_NAME
+    session.refuse_foreign(folder)
+    home = session.place / CONFIG_NAME
     config = read(home) if tokens or home.exists() else None
     settings: MidtrainConfig | None = config.midtrain if config else None
     reading = settings.reading if settings else ReadingConfig()

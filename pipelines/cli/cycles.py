@@ -74,7 +74,7 @@ def cycle_command(session: Session, docs: Path, **options: Any) -> None:
     from pipelines.cycle import cycle
     from pipelines.job_from_options import cycle_job
 
-    with session.workspace() as ws:
+    with session.workspace(docs=docs) as ws:
         job = cycle_job(ws, docs, **options, changes=session.changes)
         done = cycle(ws, job, key=ws.new_key())
         row = queries.cycle(ws.tracker.db, done["cycle"])

@@ -37,7 +37,7 @@ def augment_command(session: Session, docs: Path, out: Path, **options: Any) -> 
     """Retell documents as questions, paraphrases, relations and summaries, for midtrain --augment."""
     from pipelines.writing.commands import augment_documents
 
-    with session.workspace() as ws:
+    with session.workspace(docs=docs) as ws:
         found = augment_documents(ws, docs, out, **options)
         session.show(found, lambda: _kept(found))
 
@@ -62,7 +62,7 @@ def probes_command(session: Session, docs: Path, out: Path, **options: Any) -> N
     """Make knowledge probes: your own questions, a writer's, or (without --writer) gaps in sentences."""
     from pipelines.writing.commands import make_probes
 
-    with session.workspace() as ws:
+    with session.workspace(docs=docs) as ws:
         found = make_probes(ws, docs, out, **options)
         kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items())
         session.show(found, f"{found['path']}: {kinds} ({found['made_from']})")

@@ -5,6 +5,7 @@ The shipped presets (pipelines/config/presets/*.yaml) are complete files that a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -397,6 +398,41 @@ def read(path: Path) -> Config:
         raise InputError(f"{path}: {error.strerror}: run `recover init` first") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not text in UTF-8: save it as such") from error
+
+
+FILES = (  # settings that may name a file or a folder
+    "distill.prompts",
+    "distill.pairs",
+    "distill.context",
+    "distill.stop.probe",
+    "eval.ifeval",
+    "eval.probes",
+    "eval.tasks",
+    "engine.exchange",
+)
+FILE_NAME = re.compile(r"[^\s:]+\.(jsonl?|txt|md|csv|parquet)")
+
+
+def anchored(config: Config, folder: Path) -> Config:
+    """The settings with relative paths made absolute, as seen from `folder`."""
+    data = config.model_dump()
+    for key in FILES:
+        *path, name = key.split(".")
+        section: Any = data
+        for part in path:
+            section = section[part] or {}
+        if isinstance(section.get(name), str):
+            section[name] = _anchored(section[name], folder)
+    return Config.model_validate(data)
+
+
+def _anchored(value: str, folder: Path) -> str:
+    """A path that is there, or a file's name; a hub id or a text stays as it is."""
+    try:
+        exists = (folder / value).exists()
+    except OSError:  # a text too long to be a name
+        exists = False
+    return str(folder / value) if exists or FILE_NAME.fullmatch(value) else value
 
 
 def override(section: Section, changes: dict[str, Any]) -> Any:

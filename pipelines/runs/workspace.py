@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,24 +20,38 @@ if TYPE_CHECKING:
     from recovery.storage.checkpoints import Checkpoint, CheckpointStore
 
 
+DATABASE_NAME = "recover.db"
+DATABASE_ELSEWHERE = "database.url"  # in a home that was made with --db
+
+
 @dataclass
 class Workspace:
     home: Path
     tracker: Tracker
     progress: Progress
+    implicit: bool = False  # the home was found in the current folder, not named
 
     @classmethod
     def open(
-        cls, home: Path, db_url: str | None = None, progress: Progress | None = None, *, create: bool = True
+        cls,
+        home: Path,
+        db_url: str | None = None,
+        progress: Progress | None = None,
+        *,
+        create: bool = True,
+        implicit: bool = False,
     ) -> Workspace:
         """With create=False a home that is not there is refused, and nothing is made."""
-        database = home / "recover.db"
         if create:
             _make(home)
-        elif db_url is None and not database.exists():
+            _remember(home, db_url)
+        database = db_url or database_of(home)
+        if not create and db_url is None and "://" not in database and not Path(database).exists():
             raise InputError(f"{home} is not set up: run `recover init` first, or give --home")
+        if create and "://" not in database:
+            _make_private(Path(database))
         shown = progress or Progress(quiet=True)
-        return cls(home, Tracker(db_url or database, create=create), shown)
+        return cls(home, Tracker(database, create=create), shown, implicit)
 
     def __enter__(self) -> Workspace:
         return self
@@ -51,7 +66,15 @@ class Workspace:
 
     @cached_property
     def config(self) -> settings.Config:
-        return settings.read(self.home / settings.CONFIG_NAME)
+        """recover.yaml; its relative paths start from the folder that the home lies in."""
+        path = self.home / settings.CONFIG_NAME
+        found = settings.anchored(settings.read(path), self.home.absolute().parent)
+        if self.implicit and found.model.trust_remote_code:
+            raise InputError(
+                f"{path} asks to run code that comes with the model, and this home was not named: "
+                f"check it, then give --home {self.home}"
+            )
+        return found
 
     @cached_property
     def store(self) -> CheckpointStore:
@@ -137,11 +160,41 @@ class Workspace:
 
 def _make(home: Path) -> None:
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
             f"--home {home} cannot be made: {error.strerror}: choose a folder you may write to"
         ) from error
+
+
+def _make_private(path: Path) -> None:
+    """Create a database file that only its owner can read; SQLite's other files take over its mode."""
+    try:
+        path.touch(mode=0o600, exist_ok=True)
+    except OSError:  # in a folder that is missing, or may not be written: opening it says so
+        return
+
+
+def database_of(home: Path) -> str:
+    """The database of a home: the one that it was made with, else a file in it."""
+    return remembered_database(home) or str(home / DATABASE_NAME)
+
+
+def remembered_database(home: Path) -> str | None:
+    try:
+        return (home / DATABASE_ELSEWHERE).read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def _remember(home: Path, db_url: str | None) -> None:
+    """Note the database of a new home, readable by its owner alone: a URL may hold a password."""
+    kept = home / DATABASE_ELSEWHERE
+    if db_url is None or kept.exists() or (home / DATABASE_NAME).exists():
+        return
+    place = db_url if "://" in db_url else str(Path(db_url).expanduser().absolute())
+    with open(kept, "x", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(place + "\n")
 
 
 @overload
