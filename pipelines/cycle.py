@@ -1,4 +1,4 @@
-"""One cycle: teach, see what was learned and forgotten, recover, see what came back, decide."""
+"""One cycle: evaluate, midtrain, evaluate, recover, evaluate, and decide on the verdict."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str |
 
 
 def _marked(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
-    """A cycle that breaks off says so in its row; resumed, it is running again."""
+    """Record a cycle that fails as failed; resuming sets it to running again."""
     try:
         return _work(ws, job, stage)
     except RecoverError:
@@ -93,7 +93,7 @@ def distillation(job: CycleJob, midtrained: str) -> DistillJob:
 def _recover(
     ws: Workspace, job: CycleJob, stage: Stage, midtrained: str, scores: dict[str, dict[str, int]]
 ) -> str:
-    """By the method that was asked for, or by the cheapest that does the job."""
+    """Recover by the configured method, or by the cheapest that passes; return the checkpoint."""
     if job.recover_with is None:
         wanted_of_method = inherited(distillation(job, midtrained), job)
         return str(distill(ws, wanted_of_method, parent=stage.id, key="distill")["checkpoint"])
@@ -119,9 +119,9 @@ def _evaluate(
     checkpoint: str,
     earlier: dict[int, str] | None = None,
 ) -> dict[str, int]:
-    """Asks a checkpoint everything; returns where each suite's score is recorded."""
+    """Evaluate a checkpoint on every suite; return the id of each recorded score."""
     settings = job.settings.eval
-    if label != "clean":  # the ceiling is what can be read, not what was learned
+    if label != "clean":  # the open-book ceiling is a property of the clean model
         settings = settings.model_copy(update={"open_book": False})
     evaluation = EvalJob(
         checkpoint=checkpoint,
@@ -163,6 +163,6 @@ def _missing_axes(job: CycleJob) -> list[str]:
 
 
 def _deciding(ws: Workspace, job: CycleJob, score_id: int) -> list[Item]:
-    """The items that decide: all, or where a method was chosen, those that had no part in choosing it."""
+    """Return the items of the verdict: all, or the confirmation split where items chose the method."""
     items = recorded_items(ws, score_id)
     return [item for item in items if job.recover_with is None or not choosing.on_probe(item, job.seed)]

@@ -70,7 +70,7 @@ def check_inputs(job: DistillJob) -> None:
 
 
 def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
-    """A distillation outside of a cycle: no verdict is waited for, its model becomes `current` at once."""
+    """Distil outside of a cycle: without a verdict, the model becomes `current` at once."""
     found = distill(ws, job, key=key)
     ws.tracker.set_alias("current", found["checkpoint"])
     return found
@@ -165,7 +165,7 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
 
 @dataclass(frozen=True)
 class Extras:
-    """What only some methods take."""
+    """Inputs that only some methods have."""
 
     reward: Reward | None
     context: Context | None
@@ -339,7 +339,7 @@ def _in_words(made: Distillation) -> str:
 
 
 def show_prompts(ws: Workspace, job: DistillJob, count: int) -> list[dict[str, str]]:
-    """What student and teacher would read of the first rows, by the chat template; no model is loaded."""
+    """Render the first rows as student and teacher would read them; load no model."""
     from recovery.teachers import contexts
 
     method = with_dials(job.settings.method, job.settings.dials)
@@ -365,7 +365,7 @@ def _renderer(ws: Workspace, student: str) -> Callable[[Messages], str]:
 def preflight_report(
     ws: Workspace, student: str, teacher: str, prompts: list[Prompt], sampler: str = engine_places.INPROCESS
 ) -> list[Any]:
-    """Every check of a pair and of who writes for the student, for `recover preflight`."""
+    """Run all checks of a student, its teacher and its sampler, for `recover preflight`."""
     from recovery.training import preflight
 
     checkpoint = ws.checkpoint(student)

@@ -61,7 +61,7 @@ def cycle_job(
     recover_with: str | None = None,
     changes: Changes = NONE,
 ) -> CycleJob:
-    """A whole cycle with every setting resolved; what only a later stage needs is checked now as well.
+    """Build a cycle with every setting resolved, and check the inputs of all its stages.
 
     Without suites: all that have questions, behaviour and knowledge being required for acceptance.
     """
@@ -230,7 +230,7 @@ def merge_job(
 def sweep_job(
     ws: Workspace, weights: str, merged: MergeJob, suites: str | None = None, changes: Changes = NONE
 ) -> SweepJob:
-    """The same merge in each of these shares, and how to measure what comes out."""
+    """Build a sweep: one merge in each of several shares, and how to evaluate each."""
     measured = eval_job(ws, merged.student, suites, changes=changes)
     return SweepJob(
         student=merged.student,
@@ -244,7 +244,7 @@ def sweep_job(
 
 
 def placed_docs(docs: Path | None) -> str | None:
-    """A folder of documents by its full path, refused here if nothing in it can be read."""
+    """Return the full path of a folder of documents; refuse one without a readable document."""
     if docs is None:
         return None
     documents.require(docs)

@@ -38,7 +38,7 @@ Sources = dict[str, Tokens | list[Dialogue]]
 
 
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """Trains the student on the documents; returns {"checkpoint": id, ...}."""
+    """Train the student on the documents; return {"checkpoint": id, ...}."""
     job = pinned(ws, job)
     return run_stage(
         ws,
@@ -52,7 +52,7 @@ def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key:
 
 
 def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
-    """What the stage does; of several processes all take part, and the first one publishes."""
+    """Read, tokenise, train and publish; of several processes all train and the first one publishes."""
     job = in_turn(lambda: _fitted_to_machine(job, stage))
     student = ws.checkpoint(job.student)
     manifest = in_turn(lambda: _documents(job, stage))
@@ -123,7 +123,7 @@ def _fitted_to_corpus(settings: MidtrainConfig, tokens: int, share: float, stage
 
 
 def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
-    """Reads the folder once; a resumed run trains on what the first attempt read."""
+    """Read the folder once; a resumed run trains on the texts that its first attempt kept."""
     kept, reading = stage.directory / KEPT_TEXTS, job.settings.reading
     if not kept.exists():
         folder = Path(job.docs)
@@ -135,7 +135,7 @@ def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
 def _new_tokens(
     ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, manifest: list[FileReport]
 ) -> Tokens:
-    """The kept documents as tokens on the disk, counted by file in the database."""
+    """Tokenise the kept documents to disk; record the count of each file."""
     tokens = tokenised(stage.directory, chat_model, "new", [stage.directory], key=job.student)
     if manifest and stage.first:
         counts = tokens.per_group([report.documents for report in manifest])
@@ -146,7 +146,7 @@ def _new_tokens(
 
 
 def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel) -> Tokens | list[Dialogue]:
-    """The documents of every midtraining in the student's past, or a reservoir of them."""
+    """Tokenise the documents of the student's earlier midtrainings, or a reservoir of them."""
     runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(job.student)]
     if job.settings.replay_tokens is None or not runs:
         return tokenised(stage.directory, chat_model, "earlier", runs, key=job.student) if runs else []
@@ -162,7 +162,7 @@ def _new_texts(stage: Stage) -> list[str]:
 
 
 def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
-    """Written texts as documents, questions with their answers as chats."""
+    """Encode retold texts as documents, and questions with answers as chats."""
     rows = rows_of(Path(source)) if source else []
     return [chat_model.document(row["text"]) if "text" in row else _chat(chat_model, row) for row in rows]
 
@@ -173,7 +173,7 @@ def _chat(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:
 
 
 def with_augmented(settings: MidtrainConfig, augment: Path | None) -> MidtrainConfig:
-    """What was retold is there and gets a share: as much as the new documents, unless the mix says."""
+    """Give retold documents a share of the mix: half of the new documents', unless the mix sets one."""
     if augment is None:
         return settings
     rows_of(augment)

@@ -15,7 +15,7 @@ WRITER = click.option(
     "--writer",
     metavar="base|CHECKPOINT|URL|template",
     show_default=True,
-    help="who writes: a checkpoint, an OpenAI-compatible endpoint (key: RECOVER_API_KEY), or, for the "
+    help="the writer: a checkpoint, an OpenAI-compatible endpoint (key: RECOVER_API_KEY), or, for the "
     "microworld, its own patterns",
 )
 MODEL = click.option("--model", "name", help="the endpoint's name of the model")
@@ -75,7 +75,7 @@ def probes_command(session: Session, docs: Path, out: Path, **options: Any) -> N
 @shared
 @click.pass_obj
 def lost_command(session: Session, checkpoint: str, suite: str) -> None:
-    """Of what a checkpoint fails to answer: what is out of reach, and what is gone."""
+    """Sort the questions that a checkpoint fails into unreachable facts and lost ones."""
     from pipelines.unreachable_facts import lost
 
     with session.workspace() as ws:

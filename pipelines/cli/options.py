@@ -23,7 +23,7 @@ DEFAULT_HOME = "./.recover"
 
 @dataclass
 class Session:
-    """What was asked for once, whatever the command."""
+    """The shared options, and the settings that options of the command override."""
 
     home: str | None = None
     db: str | None = None
@@ -90,7 +90,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def shared(command: F) -> F:
-    """Adds --home, --db, --json, -q and --debug; given twice, the later one counts."""
+    """Add --home, --db, --json, -q and --debug; given twice, the later one counts."""
     kept: dict[str, Any] = {"expose_value": False, "callback": _remember}
     flags: dict[str, Any] = {**kept, "is_flag": True, "default": False}
     for option in (
@@ -117,7 +117,7 @@ def shared(command: F) -> F:
 
 
 def several(command: F) -> F:
-    """Adds --processes to a command that trains."""
+    """Add --processes to a command that trains."""
     return click.option(
         "--processes",
         type=click.IntRange(1),
@@ -132,7 +132,7 @@ def _launch(ctx: click.Context, param: click.Parameter, count: int | None) -> No
     from pipelines.runs import launch
 
     if count and count > 1 and launch.launched() == 1:
-        sys.exit(launch.launch(count))  # main() would not hear of ctx.exit's code
+        sys.exit(launch.launch(count))  # ctx.exit's code would not reach main()
 
 
 def table(rows: list[dict[str, Any]], columns: list[str]) -> str:

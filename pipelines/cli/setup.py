@@ -69,7 +69,7 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
 
 
 def report(rows: list[dict[str, Any]]) -> str:
-    """A line for each check."""
+    """Format checks, one on each line."""
     return table([{**row, "ok": "ok" if row["ok"] else "NO"} for row in rows], ["ok", "name", "detail"])
 
 

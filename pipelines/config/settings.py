@@ -120,7 +120,7 @@ class Mix(Section):
 
 
 class ReadingConfig(Section):
-    """How a folder of documents is read; a file beyond a limit is skipped, and the manifest says so."""
+    """Limits on reading a folder of documents; a file beyond one is skipped and listed in the manifest."""
 
     strict: bool = Field(default=False, description="stop at the first file that is skipped")
     largest_text_mib: int = Field(
@@ -213,10 +213,12 @@ class StopConfig(Section):
 
 
 class DistillConfig(Section):
-    """The student writes, the teacher scores, the objective corrects."""
+    """The student samples, the teacher scores, the objective corrects."""
 
     method: str = Field(default="opd", description="a row of `recover methods`")
-    dials: dict[str, Any] = Field(default_factory=dict, description="dials of the method, set by hand")
+    dials: dict[str, Any] = Field(
+        default_factory=dict, description="dials of the method that differ from its row"
+    )
     prompts: str = Field(description="FILE, hub:NAME:SPLIT:FIELD, or microworld")
     pairs: str | None = Field(
         default=None,
@@ -234,11 +236,12 @@ class DistillConfig(Section):
     )
     sampler: str = Field(
         default="inprocess",
-        description="who writes: inprocess, vllm (in this process), server (vLLM's, started with the run), "
-        "or URLs of vLLM servers",
+        description="engine that samples: inprocess, vllm (in this process), server (vLLM's, started with the "
+        "run), or URLs of vLLM servers",
     )
     teacher_engine: str = Field(
-        default="inprocess", description="who scores; beyond inprocess for opd-topk and opd-sampled only"
+        default="inprocess",
+        description="engine that scores; other than inprocess for opd-topk and opd-sampled only",
     )
     offload_teacher: bool = Field(
         default=False,
@@ -312,7 +315,7 @@ class DistillConfig(Section):
 
 
 class EvalConfig(Section):
-    """What a checkpoint is asked, and what counts as recovered."""
+    """The questions of an evaluation, and the margins of the verdict."""
 
     ifeval: str = Field(default="google/IFEval", description="FILE in IFEval's format, or the hub data set")
     probes: str | None = Field(default=None, description="FILE of knowledge and retention probes")
@@ -325,7 +328,7 @@ class EvalConfig(Section):
     tasks_in_chat: bool = Field(default=False, description="lm-eval tasks in the chat template, not as text")
     samples: int = Field(default=1, ge=1, description="answers to each prompt; several are sampled")
     temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
-    sampler: str = Field(default="inprocess", description="who answers, as in distill")
+    sampler: str = Field(default="inprocess", description="engine that answers, as in distill")
     open_book: bool = Field(
         default=False, description="also ask the clean model with each probe's passage in front: the ceiling"
     )
@@ -336,7 +339,7 @@ class EvalConfig(Section):
 
 
 class EngineConfig(Section):
-    """vLLM, where something names it as sampler or teacher."""
+    """vLLM, as a sampler or a teacher."""
 
     timeout_seconds: float = Field(
         default=600.0, gt=0, description="longest wait for a sign of life; then one restart, then a stop"
@@ -436,7 +439,7 @@ def _anchored(value: str, folder: Path) -> str:
 
 
 def override(section: Section, changes: dict[str, Any]) -> Any:
-    """A section with some settings replaced (None: left as it is) and checked again."""
+    """Replace settings of a section (None: keep) and validate it again."""
     data = section.model_dump()
     data.update({key: value for key, value in changes.items() if value is not None})
     try:
@@ -493,7 +496,7 @@ def parse_pairs(text: str) -> dict[str, str]:
 
 
 def _first(error: ValidationError) -> str:
-    """The first thing that is wrong: where, what, and what was found there."""
+    """The first error: where it is, what is wrong, and the value."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "settings"
     if first["type"] == "extra_forbidden":

@@ -1,4 +1,4 @@
-"""One `--home`: its database, its checkpoints, its settings. Every stage works inside one."""
+"""A home (`--home`): its database, checkpoints and settings. Every stage runs in one."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class Workspace:
         return self.checkpoint("base")
 
     def load(self, checkpoint: Checkpoint, **changes: Any) -> ChatModel:
-        """A checkpoint as a model, with the clean model's template arguments and dtype."""
+        """Load a checkpoint with the template arguments and dtype of recover.yaml."""
         from recovery.models import loading
 
         model = self.config.model
@@ -120,7 +120,7 @@ class Workspace:
     def publish(
         self, chat_model: ChatModel, *, parent: Checkpoint, run_id: str, config: dict[str, Any]
     ) -> Checkpoint:
-        """Saves a model as a checkpoint, whole or not at all, and records it."""
+        """Save a model as a checkpoint, whole or not at all, and record it."""
         from recovery.models import loading
 
         adapter = loading.is_adapter(chat_model.model)
@@ -148,7 +148,7 @@ class Workspace:
         )
 
     def lineage(self, checkpoint_id: str) -> list[dict[str, Any]]:
-        """A checkpoint's rows from itself back to the clean model."""
+        """Rows from a checkpoint back to the clean model."""
         return queries.lineage(self.tracker.db, checkpoint_id)
 
     def midtraining_runs(self, checkpoint_id: str) -> list[dict[str, Any]]:
@@ -202,7 +202,7 @@ def placed(source: str) -> str: ...
 @overload
 def placed(source: None) -> None: ...
 def placed(source: str | None) -> str | None:
-    """A file by its full path, so that a run can be resumed from anywhere; any other source as it is."""
+    """Make a file's path absolute, so that a run can be resumed from any folder; keep any other source."""
     return str(Path(source).absolute()) if source and is_file(source) else source
 
 
