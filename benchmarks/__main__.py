@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.common import VLLM_PYTHON, Report, Target
 
 ROOT = Path(__file__).parent.parent
-ALL = ("distill_vs_trl", "sampler", "lookahead", "midtrain", "padding", "loss_memory", "tracker")
+ALL = ("distill_vs_trl", "sampler", "cpu", "lookahead", "midtrain", "padding", "loss_memory", "tracker")
 WITH_VLLM = {"lookahead"}  # all of it
 PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks

@@ -22,11 +22,11 @@ from typing import Any
 
 import torch
 
-from recovery.cpu import matrix_products
+from recovery.forward.fast_path import fast_path
 
 Row = dict[str, Any]
 # A peer's process as its users have it, and what one is called that has this project's settings too.
-PLAIN = {"RECOVER_ONEDNN": "0", "RECOVER_FUSED": "0", "RECOVER_HEAP": "0", "THP_MEM_ALLOC_ENABLE": "0"}
+PLAIN = {"RECOVER_CPU": "off", "THP_MEM_ALLOC_ENABLE": "0"}
 OURS = "our CPU settings"
 VLLM_PYTHON = Path(__file__).parent.parent / ".venv-vllm" / "bin" / "python"  # where there is one
 
@@ -207,7 +207,7 @@ def run(
         options(parser)
     asked = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    matrix_products.use_the_faster()  # what the machine can do is what its faster library does
+    fast_path().configure()  # the machine's limit is that of its faster library
     torch.set_flush_denormal(True)  # for peers too: without it they would be several times slower on a CPU
     report, begun = Report(name, question), time.perf_counter()
     fill(report, asked)

@@ -7,10 +7,14 @@ has run.
 
 from __future__ import annotations
 
+import atexit
 import getpass
+import os
 import re
 import secrets
+import shutil
 import socket
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,7 @@ from dashboard.desk import Desk
 from dashboard.html import tag
 from dashboard.pages import PAGES
 from dashboard.query import Query
-from dashboard.security import LOOPBACK, Guard, is_loopback, policy
+from dashboard.security import LOOPBACK, SHORTEST_PASSWORD, Guard, is_loopback, is_weak, policy
 from db import queries
 from db.errors import BadRequest
 from db.tracker import Tracker
@@ -30,7 +34,8 @@ PAGE = 200  # cycles in the picture
 
 
 def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str | None = None) -> Any:
-    """The whole application behind its guard."""
+    """Build the whole application behind its guard."""
+    _keep_files_private()
     import gradio as gr
     from fastapi import FastAPI
 
@@ -49,6 +54,13 @@ def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str |
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
     )
     return Guard(Documents(app, desk), pages=(*shell.BY_PATH, *served), hosts=hosts, password=password)
+
+
+def _keep_files_private() -> None:
+    """Give Gradio a folder that no other user of this machine can have made: /tmp/gradio may be anyone's."""
+    folder = tempfile.mkdtemp(prefix="recover-dashboard-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["GRADIO_TEMP_DIR"] = folder
 
 
 def _routes(app: Any, desk: Desk) -> list[str]:
@@ -133,11 +145,15 @@ def serve(
             f"--host {host}: other machines need a login: set RECOVER_DASHBOARD_PASSWORD, "
             f"or use {LOOPBACK[0]} and a tunnel"
         )
+    if password and is_weak(password):
+        raise BadRequest(
+            f"RECOVER_DASHBOARD_PASSWORD is too short: it needs {SHORTEST_PASSWORD} visible characters"
+        )
     import uvicorn
 
     shown = f"[{host}]" if ":" in host else host
     print(f"dashboard on http://{shown}:{port} (Ctrl-C ends it)", flush=True)
-    app = make(tracker, hosts=(*LOOPBACK, *_names(host), *names), password=password)
+    app = make(tracker, hosts=(*LOOPBACK, *_names(host), *names), password=password or None)
     uvicorn.run(app, host=host, port=port, log_level="warning", server_header=False)
 
 

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from db import queries
 from db.session import Database
 from db.tracker import Tracker
 
 T = TypeVar("T")
-KEPT = 64  # answers kept until the rows change
+KEPT = 256  # answers kept until the rows change
+
+
+@dataclass
+class Answer:
+    """A value that is computed once, under its lock."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    made: bool = False
+    value: Any = None
 
 
 @dataclass(frozen=True)
@@ -24,13 +34,17 @@ class Desk:
     tracker: Tracker
     token: str  # of this launch; a change that comes without it is refused
     reviewer: str = ""  # a name to begin with in the review box
-    _kept: OrderedDict[Any, Any] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[Any, Answer] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _rows: tuple[Any, ...] | None = None  # the version of the rows that one drawing holds on to
 
     @property
     def db(self) -> Database:
         return self.tracker.db
+
+    def knows(self, token: str) -> bool:
+        """Whether a request carries this launch's token; any text may be given."""
+        return secrets.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
 
     def for_one_drawing(self) -> Desk:
         """Asks once whether rows have changed, however many answers a page wants."""
@@ -45,15 +59,14 @@ class Desk:
         not for what moves while a stage runs (progress, metrics)."""
         key = (name, self._structure())
         with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        made = make()
-        with self._lock:
-            self._kept[key] = made
+            answer = self._kept.setdefault(key, Answer())
+            self._kept.move_to_end(key)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-        return made
+        with answer.lock:  # several readers who want the same wait for the first one's
+            if not answer.made:
+                answer.value, answer.made = make(), True
+        return cast(T, answer.value)
 
     def _structure(self) -> tuple[Any, ...]:
         return queries.structure_version(self.db) if self._rows is None else self._rows

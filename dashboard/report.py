@@ -18,11 +18,11 @@ from dashboard.figures import chart, curves, knowledge, tokens
 from dashboard.figures.curves import Curve
 from dashboard.figures.plane import plane
 from dashboard.html import Html, join, tag, text
-from dashboard.redact import redact
 from dashboard.words import NONE, chip, count, duration, moment, points, right, share, table
 from db import curves as stored
 from db import queries, traces
 from db.errors import NotFound
+from db.redact import redact
 from db.session import Database
 
 STYLE = Path(__file__).parent / "static" / "shell.css"

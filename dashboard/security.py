@@ -6,14 +6,14 @@ is listed passes, whatever a later version adds.
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import binascii
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
+
+from dashboard.login_attempts import Attempts
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
@@ -33,7 +33,7 @@ BELOW = re.compile(
     r"/(assets|static)/[A-Za-z0-9_@.-]+(/[A-Za-z0-9_@.-]+)*|/gradio_api/heartbeat/[A-Za-z0-9]{1,40}"
 )
 LONGEST_BODY = 200_000
-WRONG_PASSWORD_SECONDS = 1.0
+SHORTEST_PASSWORD = 8  # visible characters
 HEADERS = (
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
@@ -59,6 +59,11 @@ def is_loopback(host: str) -> bool:
     return host in LOOPBACK
 
 
+def is_weak(password: str) -> bool:
+    """Shorter than it looks: spaces and characters that are not seen do not count."""
+    return len([one for one in password if one.isprintable() and not one.isspace()]) < SHORTEST_PASSWORD
+
+
 class Guard:
     """Refuses an unknown Host (a rebound name), another site's request, a route that is not needed."""
 
@@ -70,17 +75,14 @@ class Guard:
         password: str | None = None,
     ) -> None:
         self.app, self.pages, self.hosts, self.password = app, frozenset(pages), hosts, password
+        self.attempts = Attempts()
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        refusal = self._refusal(scope, headers)
-        if refusal is None and self.password is not None and not _knows(self.password, headers):
-            if "authorization" in headers:
-                await asyncio.sleep(WRONG_PASSWORD_SECONDS)
-            refusal = 401, "a name and the dashboard's password, please"
+        refusal = self._refusal(scope, headers) or self._login(scope, headers)
         if refusal is not None:
             await _refuse(scope, send, *refusal)
             return
@@ -95,6 +97,21 @@ class Guard:
 
         await self.app(scope, receive, with_headers)
 
+    def _login(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
+        if self.password is None:
+            return None
+        asking = 401, "a name and the dashboard's password, please"
+        if "authorization" not in headers:
+            return asking
+        address = (scope.get("client") or ("",))[0]
+        if not self.attempts.allowed(address):
+            return 429, "too many wrong passwords: wait a minute"
+        if _knows(self.password, headers):
+            self.attempts.succeeded(address)
+            return None
+        self.attempts.failed(address)
+        return asking
+
     def _refusal(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
         if scope["type"] != "http":
             return 404, "no websockets here"
@@ -104,8 +121,9 @@ class Guard:
             return 403, "a request from another site"
         if not self._exists(scope):
             return 404, "there is no such page"
-        length = headers.get("content-length", "0")
-        if scope["method"] == "POST" and not (length.isdigit() and 0 < int(length) <= LONGEST_BODY):
+        if "transfer-encoding" in headers:
+            return 411, "the request does not say how long it is"
+        if scope["method"] == "POST" and not 0 < _length(headers) <= LONGEST_BODY:
             return 413, "the request is too long, or does not say how long it is"
         return None
 
@@ -117,6 +135,12 @@ class Guard:
             return bool(path == EVENT)
         known = path in self.pages or path in GET or BELOW.fullmatch(path)
         return scope["method"] in ("GET", "HEAD") and bool(known)
+
+
+def _length(headers: MutableMapping[str, str]) -> int:
+    """The length that a request says it has; 0 where it says none that can be read."""
+    said = headers.get("content-length", "")
+    return int(said) if said.isascii() and said.isdigit() and len(said) < 10 else 0
 
 
 def _same_site(method: str, headers: MutableMapping[str, str]) -> bool:
@@ -155,7 +179,7 @@ def _knows(password: str, headers: MutableMapping[str, str]) -> bool:
         return False
     try:
         _, _, said = base64.b64decode(given, validate=True).partition(b":")
-    except binascii.Error:
+    except ValueError:  # also of what is no base64
         return False
     return secrets.compare_digest(said, password.encode())
 

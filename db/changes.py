@@ -14,8 +14,9 @@ STALLED_SECONDS = 60.0  # without a sign of life
 
 
 def stalled(status: str, heartbeat_at: str) -> bool:
-    """A run that says it runs and gave no sign of life for a minute: its process is gone, or hangs."""
-    return status == "running" and seconds_since(heartbeat_at) > STALLED_SECONDS
+    """A running run without a sign of life for a minute: its process is gone, or hangs. A sign of life from
+    the future was given before the clock was set back, so it is old as well."""
+    return status == "running" and abs(seconds_since(heartbeat_at)) > STALLED_SECONDS
 
 
 def structure_version(database: Database) -> tuple[Any, ...]:
@@ -31,7 +32,9 @@ def structure_version(database: Database) -> tuple[Any, ...]:
         select(func.count()).select_from(Verdict).scalar_subquery(),
         select(func.count()).select_from(Cycle).scalar_subquery(),
         select(func.max(Cycle.ended_at)).scalar_subquery(),
+        select(func.count(Cycle.ended_at)).scalar_subquery(),
         func.count(),
+        func.count(Run.ended_at),
         func.max(Run.ended_at),
         func.sum(Run.attempts),
     ).select_from(Run)

@@ -134,7 +134,7 @@ def _verdict(rows: Iterable[RowMapping]) -> JSONObject | None:
         return None
     behaviour = axes.get("behaviour", {})
     return {
-        **{axis: axes[axis]["outcome"] if axis in axes else None for axis in AXES},
+        **{axis: axes[axis]["outcome"] if axis in axes else "not measured" for axis in AXES},
         "behaviour_lower_bound": behaviour.get("lower_bound"),
         "margin": behaviour.get("margin"),
         "axes": axes,

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from db.redact import redact_error
+
 
 class TrackerError(Exception):
-    """The database could not be opened, read or written."""
+    """The database could not be opened, read or written. The message holds no secret."""
 
     exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(redact_error(message))
 
 
 class NotFound(TrackerError):
@@ -43,6 +48,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
     "28": ("refuses this user or password", "check the database URL"),
     "3D": ("does not exist on the server", "create it first (createdb)"),
     "42501": ("refuses this user", "grant CREATE and write rights on the schema"),
+    "55P03": ("is locked by another program", "end it or wait, then run again"),
     "53100": ("has no room left (disk full)", "free some space on the server"),
     "57014": ("took too long and was stopped", "ask for less"),
 }

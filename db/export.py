@@ -10,6 +10,7 @@ import csv
 import io
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from sqlalchemy import Connection
 from db import schema
 from db.cycles import cycles
 from db.errors import BadRequest
+from db.redact import redact
 from db.session import Database
 
 FORMATS = {
@@ -28,7 +30,10 @@ FORMATS = {
 }
 AT_ONCE = 2000  # rows
 CYCLES_AT_ONCE = 50
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how a cell begins that a spreadsheet would run
+# How a cell begins that a spreadsheet would run: a sign, also full-width, behind whatever it skips.
+FORMULA = re.compile(
+    "[\t\r\n]|[\\s\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]*[=+@|%＝＋＠｜％−－-]"
+)
 
 Row = dict[str, Any]
 Source = Callable[[], Iterator[Row]]  # may be read more than once
@@ -52,23 +57,17 @@ QUERIES: dict[str, sa.Select[Any]] = {
 TABLES = ("cycles", *QUERIES)
 
 
-def export(
-    database: Database, table: str, kind: str, change: Callable[[Row], Row] | None = None
-) -> Iterator[bytes]:
-    """A table as a file, piece by piece. `cycles` are whole cycles as `recover show` prints them. `change` is
-    made to each row before it is written, such as to leave secrets out."""
+def export(database: Database, table: str, kind: str) -> Iterator[bytes]:
+    """Yield a table as a file, piece by piece, without secrets. `cycles` are whole cycles as `recover show`
+    prints them."""
     if table not in TABLES or kind not in FORMATS:
         raise BadRequest(f"export {table!r} as {kind!r}: one of {', '.join(TABLES)} as {', '.join(FORMATS)}")
     write = {"csv": as_csv, "json": as_json, "parquet": as_parquet}[kind]
     if table == "cycles":
-        yield from write(lambda: _changed(_cycles(database), change))
+        yield from write(lambda: map(redact, _cycles(database)))
         return
     with database.read() as connection:
-        yield from write(lambda: _changed(_rows(connection, QUERIES[table]), change))
-
-
-def _changed(rows: Iterator[Row], change: Callable[[Row], Row] | None) -> Iterator[Row]:
-    return rows if change is None else map(change, rows)
+        yield from write(lambda: map(redact, _rows(connection, QUERIES[table])))
 
 
 def _rows(connection: Connection, query: sa.Select[Any]) -> Iterator[Row]:
@@ -99,12 +98,12 @@ def as_json(source: Source) -> Iterator[bytes]:
 
 
 def as_csv(source: Source) -> Iterator[bytes]:
-    """A text that a spreadsheet would run as a formula is quoted."""
+    """Quote every cell, and put an apostrophe before a text that a spreadsheet would run as a formula."""
     names, out = list(columns(source())), io.StringIO()
     if not names:
         return
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(names)
+    writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    writer.writerow([_cell(name) for name in names])
     for rows in _batches(source()):
         for row in map(flatten, rows):
             writer.writerow([_cell(row.get(name)) for name in names])
@@ -165,7 +164,7 @@ def flatten(row: Row, prefix: str = "") -> Row:
 def _cell(value: Any) -> Any:
     if isinstance(value, list | dict):
         return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, str) and value.startswith(FORMULA):
+    if isinstance(value, str) and FORMULA.match(value):
         return "'" + value
     return value
 

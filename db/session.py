@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 
 from db import sqlite
 from db.errors import BadRequest, NotFound, TrackerError, driver_code, explain
+from db.redact import names_a_secret
 from db.schema import REVISION, VERSION_TABLE
 from db.values import plain
 
@@ -25,6 +26,7 @@ T = TypeVar("T")
 RETRY_PAUSES = (0.05, 0.2, 0.8, 2.0)  # seconds
 # Busy; serialization failure; deadlock; two writers created the same row, or table, at once: now it is there.
 TRANSIENT = ("SQLITE_BUSY", "SQLITE_LOCKED", "40001", "40P01", "23505", "42P07")
+SERVER_LOCK_LIMIT = f"SET LOCAL lock_timeout = '{sqlite.BUSY_SECONDS:.0f}s'"
 SERVER_READING = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 
@@ -59,30 +61,34 @@ class Database:
     def write(self, work: Callable[[Session], T]) -> T:
         """Run `work` in one transaction. It may run again after a lost connection, so it must be repeatable:
         every write here names its row (upsert), and then once is what the tables show."""
+        deadline = time.monotonic() + sqlite.BUSY_SECONDS
         with self._explained():
             for pause in RETRY_PAUSES:
                 try:
-                    return self._write_once(work)
+                    return self._write_once(work, deadline)
                 except DBAPIError as error:
-                    if not (error.connection_invalidated or driver_code(error).startswith(TRANSIENT)):
+                    again = error.connection_invalidated or driver_code(error).startswith(TRANSIENT)
+                    if not again or time.monotonic() + pause > deadline:
                         raise
                     time.sleep(pause)
-            return self._write_once(work)
+            return self._write_once(work, deadline)
 
     def close(self) -> None:
         self.engine.dispose()
 
-    def _write_once(self, work: Callable[[Session], T]) -> T:
+    def _write_once(self, work: Callable[[Session], T], deadline: float) -> T:
         with (
-            self._lock(),
+            self._lock(deadline - time.monotonic()),
             self.engine.connect().execution_options(**sqlite.WRITING) as connection,
             Session(connection, expire_on_commit=False) as session,
             session.begin(),
         ):
+            if self.path is None:
+                session.connection().exec_driver_sql(SERVER_LOCK_LIMIT)
             return work(session)
 
-    def _lock(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.path is None else sqlite.writers_lock(self.path)
+    def _lock(self, seconds: float = sqlite.BUSY_SECONDS) -> AbstractContextManager[None]:
+        return nullcontext() if self.path is None else sqlite.writers_lock(self.path, seconds)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -118,9 +124,7 @@ def _url(where: str | os.PathLike[str]) -> URL:
         return url.set(drivername="postgresql+psycopg")
     if url.drivername == "sqlite" and url.database not in (None, "", ":memory:"):
         return url
-    raise BadRequest(
-        f"database {url.render_as_string()} is not supported: use a path or postgresql://user@host/name"
-    )
+    raise BadRequest(f"database {_shown(url)} is not supported: use a path or postgresql://user@host/name")
 
 
 def _sqlite(path: Path, create: bool) -> Database:
@@ -131,10 +135,9 @@ def _sqlite(path: Path, create: bool) -> Database:
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        sqlite.make_private(path)
     except OSError as error:
-        raise TrackerError(
-            f"folder {path.parent} cannot be made ({error.strerror}): give another --home"
-        ) from error
+        raise TrackerError(f"{path} cannot be made ({error.strerror}): give another --home") from error
     return Database(sqlite.connect(path, json_serializer=_json), str(path), path)
 
 
@@ -145,7 +148,13 @@ def _postgres(url: URL) -> Database:
         )
     except ModuleNotFoundError as error:
         raise TrackerError("PostgreSQL needs the psycopg package: pip install 'psycopg[binary]'") from error
-    return Database(engine, url.render_as_string(hide_password=True), None)
+    return Database(engine, _shown(url), None)
+
+
+def _shown(url: URL) -> str:
+    """A URL for messages: without a password, in whichever place."""
+    kept = {name: value for name, value in url.query.items() if not names_a_secret(name)}
+    return url.set(query=kept).render_as_string(hide_password=True)
 
 
 def _json(value: Any) -> str:

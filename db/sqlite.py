@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,14 +15,16 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from db.errors import TrackerError
 
-BUSY_SECONDS = 30.0
+BUSY_SECONDS = 30.0  # that a write waits for others, retries included
+FOREIGN_SECONDS = 5.0  # of them at a time for a program that does not take our lock, such as sqlite3
+PRIVATE = 0o600  # prompts, answers and settings are for their owner alone
 WRITING = {"begin": "BEGIN IMMEDIATE"}  # execution options of a connection that will write
 
 
 def connect(path: Path, **settings: object) -> Engine:
     """An engine on one file; a transaction begins deferred (reading) unless the WRITING option is set."""
     url = URL.create("sqlite", database=str(path)) if _writable(path) else _read_only(path)
-    engine = create_engine(url, connect_args={"timeout": BUSY_SECONDS}, **settings)
+    engine = create_engine(url, connect_args={"timeout": FOREIGN_SECONDS}, **settings)
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
     return engine
@@ -52,6 +54,12 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
 
+def make_private(path: Path) -> None:
+    """Create the file for its owner alone; SQLite gives the files beside it the same permissions."""
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
+
+
 def use_wal(engine: Engine) -> None:
     """Readers never wait for the writer. Stays with the file; must run outside a transaction."""
     connection = engine.raw_connection()
@@ -68,15 +76,19 @@ def writers_lock(path: Path, seconds: float = BUSY_SECONDS) -> Iterator[None]:
     SQLite 3.7.0 to 3.51.2 can lose pages when one connection checkpoints the WAL while another commits
     (the "WAL-reset bug"). Both happen only in here, and the kernel frees the lock of a killed process.
     """
-    with open(f"{path}-lock", "a") as file:
+    mode = path.stat().st_mode & 0o666 if path.exists() else PRIVATE  # as the database's own
+    descriptor = os.open(f"{path}-lock", os.O_CREAT | os.O_RDWR, mode)
+    try:
         deadline = time.monotonic() + seconds
-        while not _locked(file.fileno()):
+        while not _locked(descriptor):
             if time.monotonic() > deadline:
                 raise TrackerError(
                     f"database {path} is locked by another process: end it or wait, then run again"
                 )
             time.sleep(0.002)
         yield
+    finally:
+        os.close(descriptor)
 
 
 def _locked(descriptor: int) -> bool:

@@ -14,6 +14,7 @@ from db import transactions
 from db.errors import BadRequest
 from db.live import LiveRun
 from db.points import Point, store
+from db.redact import redact_error
 from db.schema import Base, Checkpoint, Document, Run, Verdict
 from db.session import Database
 from db.upsert import upsert
@@ -88,6 +89,8 @@ class Tracker:
 
     def _end_run(self, run_id: str, **columns: Any) -> None:
         moment = now()
+        if "error" in columns:
+            columns["error"] = redact_error(columns["error"])
         columns = {"error": None, **columns, "ended_at": moment, "heartbeat_at": moment}
         self.db.write(lambda session: transactions.end_run(session, run_id, columns))
 

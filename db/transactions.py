@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from db.errors import BadRequest, NotFound
 from db.schema import Alias, AliasMove, Checkpoint, Cycle, Item, Review, Run, Score
 from db.upsert import upsert
-from db.values import now
+from db.values import now, storable
 
 
 def start_run(session: Session, columns: dict[str, Any]) -> Run:
@@ -71,9 +71,9 @@ def put_cycle(session: Session, run_id: str, columns: dict[str, Any]) -> int:
 
 
 def add_review(session: Session, columns: dict[str, Any]) -> int:
-    sent = session.scalar(select(Review.id).where(Review.token == columns["token"]))
+    sent = session.scalar(select(Review).where(Review.token == columns["token"]))
     if sent is not None:
-        return sent
+        return _same_review(sent, columns)
     cycle = session.get(Cycle, columns["cycle"])
     if cycle is None:
         raise NotFound(f"cycle {columns['cycle']} is not recorded: `recover ls` lists those that are")
@@ -85,3 +85,16 @@ def add_review(session: Session, columns: dict[str, Any]) -> int:
     session.add(review)
     session.flush()
     return review.id
+
+
+def _same_review(stored: Review, columns: dict[str, Any]) -> int:
+    """A request sent twice is one review; the same request with other content is none."""
+    texts = ("decision", "note", "reviewer")
+    if stored.cycle != columns["cycle"] or any(
+        getattr(stored, name) != storable(columns[name]) for name in texts
+    ):
+        raise BadRequest(
+            f"this request is already recorded, as {stored.decision!r} of cycle {stored.cycle} by "
+            f"{stored.reviewer}, and it stays so: send a changed decision as a new review"
+        )
+    return stored.id

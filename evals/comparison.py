@@ -1,6 +1,6 @@
-"""Two checkpoints, suite by suite, on the same items: what may be claimed, in words. Pure; no database.
+"""Comparison of two checkpoints, suite by suite, on the same items: which claims hold. Pure, no database.
 
-Several suites are several chances to be fooled: the words go by Holm's adjusted p-values.
+Holm's adjustment over all compared suites decides the words.
 """
 
 from __future__ import annotations
@@ -21,18 +21,21 @@ Row = dict[str, Any]
 
 
 def compare(suites: Sequence[Mapping[str, Any]], margins: Mapping[str, float] | None = None) -> list[Row]:
-    """A row a suite. `suites` have suite, metric and pairs: rows of key, passed_a, passed_b, detail_b.
-    `margins`: axis name -> what still counts as kept."""
+    """Return one row per suite.
+
+    `suites` hold suite, metric and pairs (rows of key, passed_a, passed_b, detail_b); `margins` maps axis
+    names to the margin of non-inferiority.
+    """
     return _adjusted([_row(suite, margins or {}) for suite in suites])
 
 
 def in_words(b: str, rows: Sequence[Row]) -> str:
-    """The verdict in a sentence."""
-    told = [f"{row['words']} on {name(row)}" for row in rows if row["words"] != SAME]
-    if not told:
+    """Summarise all suites in one sentence."""
+    differing = [f"{row['words']} on {name(row)}" for row in rows if row["words"] != SAME]
+    if not differing:
         return SAME
     rest = [name(row) for row in rows if row["words"] == SAME]
-    return f"{b} is {', '.join(told)}" + (f"; {SAME} on {', '.join(rest)}" if rest else "")
+    return f"{b} is {', '.join(differing)}" + (f"; {SAME} on {', '.join(rest)}" if rest else "")
 
 
 def name(row: Mapping[str, Any]) -> str:
@@ -40,20 +43,25 @@ def name(row: Mapping[str, Any]) -> str:
 
 
 def said(row: Row) -> str:
+    """State the difference of one suite, or the smallest one that would have shown."""
     if row["words"] != SAME:
         return f"b is {row['words']}"
     return f"{SAME}; a true difference below {row['detectable']:.1%} would mostly go unseen here"
 
 
 def claim(row: Row) -> str:
-    """What may be said of b being no worse than a by more than the margin."""
-    found, margin = row["non_inferior"], f"{row['non_inferior']['margin']:.0%}"
-    words = {
-        "passed": f"b is shown to be at most {margin} worse",
-        "failed": f"that b is at most {margin} worse is not shown",
-        "underpowered": f"whether b is at most {margin} worse takes about {found['needed_n']} prompts",
-    }
-    return f"{words[found['outcome']]} (one-sided 95 % lower bound {found['lower_bound']:+.1%})"
+    """State whether b is at most the margin worse than a."""
+    result = row["non_inferior"]
+    margin = f"{result['margin']:.0%}"
+    lower = f"one-sided 95 % lower bound {result['lower_bound']:+.1%}"
+    if result["outcome"] == "passed":
+        return f"b is shown to be at most {margin} worse ({lower})"
+    if result["outcome"] == "failed":
+        return (
+            f"b is shown to be more than {margin} worse "
+            f"(one-sided 95 % upper bound {result['upper_bound']:+.1%})"
+        )
+    return f"whether b is at most {margin} worse takes about {result['needed_n']} prompts ({lower})"
 
 
 def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
@@ -67,15 +75,22 @@ def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
         "outcome": kept.outcome,
         "margin": margin,
         "lower_bound": kept.lower_bound,
+        "upper_bound": kept.upper_bound,
         "needed_n": kept.needed_n,
     }
-    told = asdict(statistics.compare(after, before, ALPHA, clusters))
+    difference = asdict(statistics.compare(after, before, ALPHA, clusters))
     shares = {"a_score": sum(before) / len(pairs), "b_score": sum(after) / len(pairs)}
-    return {"suite": suite["suite"], "metric": suite["metric"], **shares, **told, "non_inferior": numbers}
+    return {
+        "suite": suite["suite"],
+        "metric": suite["metric"],
+        **shares,
+        **difference,
+        "non_inferior": numbers,
+    }
 
 
 def _adjusted(rows: list[Row]) -> list[Row]:
-    """Each with Holm's p-value over all of them, which decides the words."""
+    """Add Holm's p-value over all rows; it decides the words."""
     adjusted = statistics.holm([row["p_mcnemar"] for row in rows]).tolist()
     return [
         row | {"p_holm": p, "words": row["words"] if p <= ALPHA else SAME}

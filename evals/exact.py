@@ -1,10 +1,10 @@
-"""Exact inference about the difference of two paired shares, from nothing but (gained, lost, n).
+"""Exact inference about the difference of two paired shares, from the counts (gained, lost, n).
 
-A bootstrap bound has width zero when no pair changed, is far too short when few did, and near the margin its
-error rate is above the stated one. So the bound inverts an exact unconditional test: outcomes are ordered by
-Tango's score (Tango 1998), the p-value is the largest over the unknown discordance (Suissa & Shuster 1991;
-Hsueh, Liu & Chen 2001), and that nuisance is confined to a 99.95 % interval at the cost of 0.0005 in the
-p-value (Berger & Boos 1994). The error rate is at most alpha for every n and every discordance.
+A bootstrap bound has width zero when no pair changed, is too short when few did, and exceeds its error rate
+near the margin. The bound here inverts an exact unconditional test: outcomes are ordered by Tango's score
+(Tango 1998), the p-value is the largest over the unknown discordance (Suissa & Shuster 1991; Hsueh, Liu &
+Chen 2001), and that nuisance parameter is confined to a 99.95 % interval at the cost of 0.0005 in the p-value
+(Berger & Boos 1994). The error rate is at most alpha for every n and every discordance.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ Ints = NDArray[np.int64]
 
 _NUISANCE_ALPHA = 5e-4
 _TAIL = 1e-10
+MOST_PAIRS = 10_000_000  # beyond, the true difference is taken to lie on the margin itself
 
 
 def tango_score(gained: ArrayLike, lost: ArrayLike, n: int, difference: float) -> Floats:
@@ -37,7 +38,7 @@ def tango_score(gained: ArrayLike, lost: ArrayLike, n: int, difference: float) -
 
 @lru_cache(maxsize=65_536)
 def exact_p(gained: int, lost: int, n: int, difference: float) -> float:
-    """P-value against true differences <= `difference`: the worst case over the unknown share of losses."""
+    """P-value of the null "true difference <= `difference`": the largest over the share of losses."""
     seen = float(tango_score(gained, lost, n, difference)) - 1e-9
     low = max(_share_bound(lost, n, _NUISANCE_ALPHA / 2), -difference, 0.0)
     high = 1 - _share_bound(n - lost, n, _NUISANCE_ALPHA / 2)
@@ -57,9 +58,9 @@ def exact_p(gained: int, lost: int, n: int, difference: float) -> float:
 def paired_lower_bound(
     gained: int, lost: int, n: int, alpha: float = 0.05, split: tuple[float, bool] | None = None
 ) -> float:
-    """One-sided lower bound of the difference: the largest one that the exact test still rejects.
+    """One-sided lower bound of the difference: the largest one that the exact test rejects.
 
-    `split` = (difference, rejected?) keeps the bound on the side that the test there decided.
+    `split` = (difference, rejected) keeps the bound consistent with a test already made at that difference.
     """
     seen = (gained - lost) / n
     low, high = max(seen - 10 / sqrt(n), -1 + 1e-9), min(seen, 1 - 1e-9)
@@ -69,7 +70,7 @@ def paired_lower_bound(
     def excess(difference: float) -> float:
         return exact_p(gained, lost, n, difference) - alpha
 
-    if excess(low) >= 0:  # nothing is rejected, or the split itself is the bound
+    if excess(low) >= 0:  # the test rejects nothing here, or the split is the bound
         return low if split is not None and split[1] else -1.0
     return float(optimize.brentq(excess, low, high, xtol=1e-6))
 
@@ -78,7 +79,7 @@ def paired_lower_bound(
 def power(
     n: int, discordance: float, margin: float = 0.03, difference: float = 0.0, alpha: float = 0.05
 ) -> float:
-    """Chance that n pairs show non-inferiority, by summing over all outcomes of the two kinds of flips.
+    """Power of n pairs to show non-inferiority, summed over all counts of gains and losses.
 
     The exact test's region is taken as Tango's with a quarter-step correction, which it follows closely.
     """
@@ -97,11 +98,11 @@ def needed_pairs(
     target: float = 0.8,
     difference: float = 0.0,
 ) -> int:
-    """The smallest number of pairs with the wanted chance of showing non-inferiority."""
+    """Return the smallest number of pairs that shows non-inferiority with power `target`."""
     low, high = 1, 2
     while power(high, discordance, margin, difference, alpha) < target:
         low, high = high, high * 2
-        if high > 10_000_000:
+        if high > MOST_PAIRS:
             raise InputError(f"no number of pairs shows {difference} within a margin of {margin}")
     while high - low > 1:
         middle = (low + high) // 2
@@ -111,13 +112,13 @@ def needed_pairs(
 
 
 def _likely_range(n: int, low: float, high: float) -> Ints:
-    """The numbers of losses when their share lies within [low, high]; all others together are below _TAIL."""
+    """Counts of losses for shares within [low, high]; all other counts together have mass below _TAIL."""
     spread = [8 * sqrt(n * share * (1 - share)) + 16 for share in (low, high)]
     return np.arange(max(0, int(n * low - spread[0])), min(n, ceil(n * high + spread[1])) + 1)
 
 
 def _fewest_gains(losses: Ints, n: int, difference: float, score: float) -> Ints:
-    """For each number of losses the fewest gains that reach `score`, by halving; n - losses + 1: none do."""
+    """Bisect, per count of losses, the fewest gains that reach `score`; n - losses + 1 where none do."""
     low, high = np.zeros_like(losses), n - losses + 1
     while (low < high).any():
         middle = (low + high) // 2
@@ -127,9 +128,9 @@ def _fewest_gains(losses: Ints, n: int, difference: float, score: float) -> Ints
 
 
 def _tail(losses: Ints, fewest: Ints, n: int, lost_shares: ArrayLike, difference: float) -> Floats:
-    """P(at least that many gains), summed over the losses: one value for each share of losses.
+    """P(gains >= fewest), summed over the counts of losses: one value per share of losses.
 
-    Given a share of losses, the worst null has the most gains: share + difference, or all that is left.
+    At a given share of losses the least favourable null has the most gains: share + difference, capped at 1.
     """
     shares = np.atleast_1d(np.asarray(lost_shares, dtype=float))[:, None]
     gain = np.clip((shares + difference) / np.maximum(1 - shares, 1e-12), 0, 1)

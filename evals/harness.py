@@ -114,6 +114,15 @@ def instruction_types() -> tuple[str, ...]:
     return tuple(INSTRUCTION_DICT)
 
 
+@cache
+def instruction_conflicts() -> dict[str, frozenset[str]]:
+    """Instruction type -> the types that the checkers' authors do not combine it with."""
+    sentences.settle()
+    from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_CONFLICTS
+
+    return {name: frozenset(others) for name, others in INSTRUCTION_CONFLICTS.items()}
+
+
 class _GenerateLM(LM):
     """lm-eval's model interface over a plain function; the chat travels through it as JSON."""
 

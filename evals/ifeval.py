@@ -18,6 +18,7 @@ from evals import jsonl
 from evals.scores import Generate, Item, Message, Score, share
 from evals.statistics import clustered_interval, wilson_interval
 from recovery.errors import InputError
+from recovery.models.thinking import split_thinking
 
 if TYPE_CHECKING:
     from evals.harness import Checked, IFEvalRun
@@ -100,7 +101,7 @@ class _Recorded:
                 raise InputError(
                     f"{path}, object {number}: no `response`: text, or null for none, is expected"
                 )
-            self._answers[row["prompt"].strip()].append(row["response"] or "")
+            self._answers[row["prompt"].strip()].append(split_thinking(row["response"] or "")[1])
 
     def __call__(self, chats: list[list[Message]]) -> list[str]:
         prompts = [messages[-1]["content"].strip() for messages in chats]

@@ -1,9 +1,9 @@
-"""The statistics behind every claim: pure functions on arrays of passes, no I/O, nothing random without a
-seed.
+"""Statistics of shares and of paired differences: pure functions on arrays of passes, seeded, without I/O.
 
 "Recovered" is a claim of non-inferiority: the one-sided 95 % lower bound of (after - before), paired by
-prompt, lies above minus the margin. The bound is the exact one of evals/exact.py, which says why; the
-bootstrap interval that the literature uses is reported beside it.
+prompt, lies above minus the margin. "Not recovered" is a claim too: the one-sided upper bound lies below
+minus the margin. What supports neither is underpowered. The bounds are the exact ones of evals/exact.py; the
+bootstrap interval that the literature uses is reported beside them.
 """
 
 from __future__ import annotations
@@ -17,21 +17,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize, special
 
-from evals.exact import exact_p, needed_pairs, paired_lower_bound, power
+from evals.exact import MOST_PAIRS, exact_p, needed_pairs, paired_lower_bound, power
 from recovery.errors import InputError
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 LEAST_EFFECT = 0.8  # of a design effect in an interval; simulated in tests/evals/test_statistics.py
+PLANNED_DISCORDANCE = (
+    0.10  # share of prompts that flip between two equal checkpoints, where none was measured
+)
+WANTED_POWER = 0.8
 
 
 @dataclass(frozen=True)
 class NonInferiority:
-    """Whether `after` is at most `margin` worse than `before`, pair by pair.
+    """Outcome of a paired non-inferiority test of `after` against `before`.
 
-    passed: shown. failed: not so, or not shown by data that should have shown it. underpowered: can't tell.
-    `lower_bound` and `upper_bound` are one-sided at level alpha; `p_value` tests difference <= -margin;
-    `power` and `needed_n` (pairs for 80 %) suppose a true difference of 0 and the discordance seen here.
+    outcome: "passed" (lower bound above -margin), "failed" (upper bound below -margin) or "underpowered".
+    `lower_bound` and `upper_bound` are one-sided at level alpha; `p_value` tests difference <= -margin and
+    `p_mcnemar` difference = 0; `power` is the chance of "passed" at a true difference of 0 and the observed
+    discordance; `needed_n` is the number of pairs that would decide with a chance of 80 %.
     """
 
     outcome: str
@@ -53,10 +58,10 @@ class NonInferiority:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two checkpoints on the same items: two-sided, "better", "worse" or "not distinguishable".
+    """Two-sided comparison of two checkpoints on the same items.
 
-    `detectable` is the smallest true difference that so many items with so many flips would show four times
-    in five: what "not distinguishable" cannot rule out.
+    `words` is "better", "worse" or "not distinguishable"; `detectable` is the smallest true difference that
+    this many items with this discordance would show with a chance of 80 %.
     """
 
     words: str
@@ -77,68 +82,130 @@ def non_inferiority(
     alpha: float = 0.05,
     clusters: Sequence[object] | None = None,
 ) -> NonInferiority:
-    """Judge paired passes.
+    """Test whether `after` is at most `margin` worse than `before`, pair by pair.
 
-    Items of one cluster (say, two questions about one fact) count as less than two: the counts are divided by
-    the design effect of the paired differences (Rao & Scott 1992), rounded against us.
+    Items of one cluster (two questions about one fact, say) carry less information than as many independent
+    ones: every test here divides the counts by the design effect of the paired differences (Rao & Scott
+    1992), rounded against its own claim.
     """
     if not 0 < margin < 1:
         raise InputError(f"margin {margin}: a share between 0 and 1 is expected, such as 0.03")
     change = _changes(after, before)
     gained, lost, n = _counts(change)
     effect = design_effect(change, clusters)
-    up, down, size = _shrink(gained, lost, n, effect)
-    p_value = exact_p(up, down, size, -margin)
     discordance = (gained + lost) / n
-    chance = power(size, discordance, margin, alpha=alpha)
-    upper = -paired_lower_bound(down, up, size, alpha)
-    shown = p_value <= alpha
-    lower = paired_lower_bound(up, down, size, alpha, split=(-margin, shown))
-    hopeless = chance >= 0.8 or upper < -margin or (gained - lost) / n <= -margin
+    cautious = _shrink(gained, lost, n, effect)
+    p_value = exact_p(*cautious, -margin)
+    decided = outcome(gained, lost, n, margin, alpha, effect)
     return NonInferiority(
-        outcome="passed" if shown else "failed" if hopeless else "underpowered",
+        outcome=decided,
         difference=(gained - lost) / n,
-        lower_bound=lower,
-        upper_bound=upper,
+        lower_bound=paired_lower_bound(*cautious, alpha, split=(-margin, p_value <= alpha)),
+        upper_bound=_upper_bound(gained, lost, n, effect, alpha, split=(margin, decided == "failed")),
         margin=margin,
         gained=gained,
         lost=lost,
         n=n,
         p_value=p_value,
-        p_mcnemar=mcnemar(gained, lost),
-        power=chance,
-        needed_n=ceil(needed_pairs(discordance, margin, alpha=alpha) * effect),
-        bootstrap=paired_bootstrap(after, before, confidence=1 - 2 * alpha),
+        p_mcnemar=_clustered_mcnemar(gained, lost, n, effect),
+        power=power(cautious[2], discordance, margin, alpha=alpha),
+        needed_n=_needed_items(gained, lost, n, effect, margin, alpha),
+        bootstrap=paired_bootstrap(after, before, confidence=1 - 2 * alpha, clusters=clusters),
         design_effect=effect,
         alpha=alpha,
     )
 
 
+def outcome(
+    gained: int, lost: int, n: int, margin: float = 0.03, alpha: float = 0.05, effect: float = 1.0
+) -> str:
+    """Return "passed", "failed" or "underpowered"; each of the first two by its own exact one-sided test."""
+    if exact_p(*_shrink(gained, lost, n, effect), -margin) <= alpha:
+        return "passed"
+    # "More than the margin worse" is "more than the margin better" with the checkpoints exchanged.
+    if exact_p(*_shrink(lost, gained, n, effect), margin) <= alpha:
+        return "failed"
+    return "underpowered"
+
+
+def _upper_bound(
+    gained: int,
+    lost: int,
+    n: int,
+    effect: float,
+    alpha: float,
+    split: tuple[float, bool] | None = None,
+) -> float:
+    """One-sided upper bound of the difference: minus the lower bound with the checkpoints exchanged."""
+    return -paired_lower_bound(*_shrink(lost, gained, n, effect), alpha, split)
+
+
+def _needed_items(gained: int, lost: int, n: int, effect: float, margin: float, alpha: float) -> int:
+    """Number of items that decide with a chance of 80 %.
+
+    Supposes a true difference of 0 while there are fewer items than that takes, then the observed difference.
+    """
+    discordance = (gained + lost) / n
+    planned = ceil(needed_pairs(discordance, margin, alpha=alpha) * effect)
+    if planned > n:
+        return planned
+    difference = (gained - lost) / n
+    if difference < -margin:  # "failed" is "passed" with the checkpoints exchanged
+        margin, difference = -margin, -difference
+    try:
+        return ceil(needed_pairs(discordance, margin, alpha=alpha, difference=difference) * effect)
+    except InputError:
+        return MOST_PAIRS
+
+
+def chance_to_pass(
+    items: float, margin: float = 0.03, alpha: float = 0.05, discordance: float = PLANNED_DISCORDANCE
+) -> float:
+    """Return the chance that a checkpoint as good as the reference passes on this many independent items."""
+    return power(max(1, int(items)), discordance, margin, alpha=alpha)
+
+
+def items_to_pass(margin: float = 0.03, alpha: float = 0.05, discordance: float = PLANNED_DISCORDANCE) -> int:
+    """Return the number of independent items on which an equal checkpoint passes with a chance of 80 %."""
+    return needed_pairs(discordance, margin, alpha=alpha, target=WANTED_POWER)
+
+
 def compare(
     after: ArrayLike, before: ArrayLike, alpha: float = 0.05, clusters: Sequence[object] | None = None
 ) -> Comparison:
-    """Is there a difference at all? McNemar's exact test decides, the interval is the exact paired one.
+    """Compare two checkpoints: McNemar's exact test decides, the interval is the exact paired one.
 
-    Items of one cluster count as less, as in non_inferiority; the counts are rounded towards no difference.
+    Clusters count as in non_inferiority; each bound rounds the counts towards a wider interval.
     """
     change = _changes(after, before)
     gained, lost, n = _counts(change)
     effect = design_effect(change, clusters)
-    up, down, size = _shrink(gained, lost, n, effect)
-    if gained < lost:
-        down, up, size = _shrink(lost, gained, n, effect)
-    p_mcnemar = mcnemar(up, down)
-    words = "not distinguishable" if p_mcnemar > alpha else "better" if gained > lost else "worse"
-    interval = paired_lower_bound(up, down, size, alpha / 2), -paired_lower_bound(down, up, size, alpha / 2)
-    found = detectable(size, (gained + lost) / n, alpha)
-    return Comparison(words, (gained - lost) / n, interval, gained, lost, n, p_mcnemar, found, effect)
+    p_mcnemar = _clustered_mcnemar(gained, lost, n, effect)
+    low = paired_lower_bound(*_shrink(gained, lost, n, effect), alpha / 2)
+    high = _upper_bound(gained, lost, n, effect, alpha / 2)
+    effective_n = max(1, round(n / effect))
+    return Comparison(
+        words=_direction(gained, lost) if p_mcnemar <= alpha else "not distinguishable",
+        difference=(gained - lost) / n,
+        interval=(low, high),
+        gained=gained,
+        lost=lost,
+        n=n,
+        p_mcnemar=p_mcnemar,
+        detectable=detectable(effective_n, (gained + lost) / n, alpha),
+        design_effect=effect,
+    )
+
+
+def _direction(gained: int, lost: int) -> str:
+    return "better" if gained > lost else "worse"
 
 
 # --- shares ----------------------------------------------------------------------------------------------
 
 
 def wilson_interval(passed: float, n: float, confidence: float = 0.95) -> Interval:
-    """Wilson's score interval of a share; (0, 1) where nothing was asked."""
+    """Wilson's score interval of a share; (0, 1) for no items."""
     if n <= 0:
         return 0.0, 1.0
     low, high = _wilson(passed / n, n, float(special.ndtri((1 + confidence) / 2)))
@@ -148,7 +215,7 @@ def wilson_interval(passed: float, n: float, confidence: float = 0.95) -> Interv
 def clustered_interval(passed: ArrayLike, clusters: Sequence[object], confidence: float = 0.95) -> Interval:
     """Interval of a share whose items come in clusters, such as the instructions of one prompt.
 
-    Where all items agree, the clusters count, not the items; where each is one of its own, it is Wilson's.
+    Clusters whose items all agree count as one item each; clusters of one item give Wilson's interval.
     """
     hits = np.asarray(passed, dtype=float)
     if hits.size == 0:
@@ -158,11 +225,11 @@ def clustered_interval(passed: ArrayLike, clusters: Sequence[object], confidence
 
 
 def clustered_intervals(passed_SN: ArrayLike, clusters: Sequence[object], confidence: float = 0.95) -> Floats:
-    """The same of S data sets with the same clusters, at once: S pairs of low and high.
+    """Compute clustered_interval for S data sets with the same clusters: S rows of (low, high).
 
-    Wilson's, with n divided by the design effect and by the squared ratio of Student's t for the clusters to
-    that for the items (Korn & Graubard 1998). A design effect that chance puts below 1 is believed down to
-    LEAST_EFFECT: held at 1 the intervals would be too wide where the items do not depend on each other.
+    Wilson's interval with n divided by the design effect and by the squared ratio of Student's t for the
+    clusters to that for the items (Korn & Graubard 1998). Estimated design effects below 1 are used down to
+    LEAST_EFFECT: a floor of 1 would widen the intervals of independent items.
     """
     hits_SN, index_N = np.asarray(passed_SN, dtype=float), _numbered(clusters, np.shape(passed_SN)[1])
     n, k = hits_SN.shape[1], int(index_N.max()) + 1
@@ -173,7 +240,7 @@ def clustered_intervals(passed_SN: ArrayLike, clusters: Sequence[object], confid
 
 
 def mean_interval(values: ArrayLike, clusters: Sequence[object] | None = None) -> Interval:
-    """Interval of a mean of numbers within 0 to 1 that are shares rather than passes: Student's t."""
+    """Student's t interval of a mean of numbers from 0 to 1, such as shares per item."""
     x = np.asarray(values, dtype=float)
     if x.size < 2:
         return 0.0, 1.0
@@ -191,14 +258,14 @@ def design_effect(values: ArrayLike, clusters: Sequence[object] | None) -> float
 
 
 def _numbered(clusters: Sequence[object], items: int) -> NDArray[np.intp]:
-    """Each item's cluster as a number from 0."""
+    """Number each item's cluster from 0."""
     if len(clusters) != items:
         raise InputError(f"{items} items with {len(clusters)} cluster labels: give one label an item")
     return np.unique(np.asarray([str(label) for label in clusters]), return_inverse=True)[1]
 
 
 def _design_effects(values_SN: Floats, index_N: NDArray[np.intp]) -> Floats:
-    """Of S data sets, as chance has it; items over clusters where all items agree."""
+    """Design effects of S data sets, not floored; items over clusters where all items agree."""
     n, k = len(index_N), int(index_N.max()) + 1
     if k == n:
         return np.ones(len(values_SN))
@@ -211,14 +278,14 @@ def _design_effects(values_SN: Floats, index_N: NDArray[np.intp]) -> Floats:
 
 
 def _wilson(share: Any, n: Any, z: float) -> tuple[Any, Any]:
-    """Wilson's interval of shares of n, which are numbers or arrays."""
+    """Wilson's interval for numbers or arrays of shares."""
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return np.maximum(0.0, centre - half), np.minimum(1.0, centre + half)
 
 
 def _student(confidence: float, clusters: int) -> float:
-    """Student's t of a mean over so many."""
+    """Two-sided quantile of Student's t with one degree of freedom fewer than clusters."""
     return float(special.stdtrit(max(clusters - 1, 1), (1 + confidence) / 2))
 
 
@@ -232,35 +299,55 @@ def mcnemar(gained: int, lost: int) -> float:
 
 
 def mcnemar_power(n: int, gain: float, loss: float, alpha: float = 0.05) -> float:
-    """Chance that McNemar's exact test tells n pairs apart, given the true shares of gains and losses."""
+    """Power of McNemar's exact test with n pairs, given the true shares of gains and losses."""
     flips = np.arange(n + 1)
     log_mass = special.gammaln(n + 1) - special.gammaln(flips + 1) - special.gammaln(n - flips + 1)
     rate = gain + loss
     mass = np.exp(log_mass + special.xlogy(flips, rate) + special.xlog1py(n - flips, -rate))
     edge = np.floor(np.nan_to_num(special.bdtrik(alpha / 2, flips, 0.5), nan=-1.0) + 1e-9)
     edge = np.where(special.bdtr(np.maximum(edge, 0), flips, 0.5) <= alpha / 2, edge, -1.0)
-    part, told = gain / rate if rate else 0.5, edge >= 0
-    tails = sum(special.bdtr(np.maximum(edge, 0), flips, share) for share in (part, 1 - part))
-    return float((mass * np.where(told, tails, 0.0)).sum())
+    gain_share = gain / rate if rate else 0.5
+    few_gains = special.bdtr(np.maximum(edge, 0), flips, gain_share)
+    few_losses = special.bdtr(np.maximum(edge, 0), flips, 1 - gain_share)
+    rejected = np.where(edge >= 0, few_gains + few_losses, 0.0)
+    return float((mass * rejected).sum())
 
 
 def detectable(n: int, discordance: float, alpha: float = 0.05, target: float = 0.8) -> float:
-    """The smallest true difference that n pairs of that discordance show with the wanted chance; 1: none."""
+    """Return the smallest true difference that n pairs show with power `target`; 1 where there is none."""
 
-    def lacking(difference: float) -> float:
+    def missing_power(difference: float) -> float:
         flips = max(discordance, difference)
         return target - mcnemar_power(n, (flips - difference) / 2, (flips + difference) / 2, alpha)
 
-    return float(optimize.brentq(lacking, 0.0, 1.0, xtol=1e-4)) if lacking(1.0) < 0 else 1.0
+    if missing_power(1.0) >= 0:
+        return 1.0
+    return float(optimize.brentq(missing_power, 0.0, 1.0, xtol=1e-4))
+
+
+def _clustered_mcnemar(gained: int, lost: int, n: int, effect: float) -> float:
+    """McNemar's p-value of counts divided by the design effect, rounded towards no difference."""
+    more, fewer = max(gained, lost), min(gained, lost)
+    more, fewer, _ = _shrink(more, fewer, n, effect)
+    return mcnemar(more, fewer)
 
 
 def paired_bootstrap(
-    after: ArrayLike, before: ArrayLike, confidence: float = 0.95, draws: int = 10_000, seed: int = 0
+    after: ArrayLike,
+    before: ArrayLike,
+    confidence: float = 0.95,
+    clusters: Sequence[object] | None = None,
+    draws: int = 10_000,
+    seed: int = 0,
 ) -> Interval:
-    """Percentile interval of mean(after - before), pairs drawn with replacement; of any numbers."""
-    values, counts = np.unique(_changes(after, before), return_counts=True)
+    """Percentile interval of mean(after - before) of any numbers; draws whole clusters with replacement."""
+    change = _changes(after, before)
+    index_N = np.arange(change.size) if clusters is None else _numbered(clusters, change.size)
+    sums_K, sizes_K = np.bincount(index_N, weights=change), np.bincount(index_N)
+    kinds, counts = np.unique(np.stack([sums_K, sizes_K], axis=1), axis=0, return_counts=True)
     drawn = np.random.default_rng(seed).multinomial(counts.sum(), counts / counts.sum(), size=draws)
-    low, high = np.quantile(drawn @ values / counts.sum(), [(1 - confidence) / 2, (1 + confidence) / 2])
+    means = (drawn @ kinds[:, 0]) / (drawn @ kinds[:, 1])
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
 
 
@@ -268,18 +355,10 @@ def paired_bootstrap(
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Holm's adjusted p-values: the chance of any false claim among them stays below alpha."""
+    """Holm's adjusted p-values, which bound the family-wise error rate."""
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p)
     steps = np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1))
-    return np.minimum(steps, 1.0)[np.argsort(order)]
-
-
-def benjamini_hochberg(p_values: ArrayLike) -> Floats:
-    """Benjamini and Hochberg's adjusted p-values: the expected share of false claims stays below alpha."""
-    p = np.asarray(p_values, dtype=float)
-    order = np.argsort(p)[::-1]
-    steps = np.minimum.accumulate(p[order] * p.size / np.arange(p.size, 0, -1))
     return np.minimum(steps, 1.0)[np.argsort(order)]
 
 
@@ -303,5 +382,5 @@ def _shrink(gained: int, lost: int, n: int, effect: float) -> tuple[int, int, in
     """Effective counts under clustering: gains rounded down, losses up."""
     if effect == 1.0:
         return gained, lost, n
-    up, down = int(gained / effect), ceil(lost / effect)
-    return up, down, max(round(n / effect), up + down, 1)
+    fewer_gained, more_lost = int(gained / effect), ceil(lost / effect)
+    return fewer_gained, more_lost, max(round(n / effect), fewer_gained + more_lost, 1)

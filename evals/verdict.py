@@ -1,9 +1,14 @@
-"""Did it recover, and at what price? Three paired claims, each against the checkpoint that sets the standard.
+"""The verdict of a cycle: three paired claims, each against the checkpoint that sets the standard.
 
-behaviour: IFEval against the clean model ("recovered", "not recovered", "underpowered"); knowledge: of the
-new documents, against the midtrained model ("kept", "lost", "underpowered"); retention: of what the clean
-model knew, against it (the same words). Its margin is 0.10, so that a clean model near 1 keeps at least 0.90
-of it; the other two take 0.03. An axis that was not measured is None, never "kept".
+| axis | suite | against | claim shown | opposite shown | margin |
+|---|---|---|---|---|---|
+| behaviour | ifeval | clean | recovered | not recovered | 0.03 |
+| knowledge | knowledge | midtrained | kept | lost | 0.03 |
+| retention | retention | clean | kept | lost | 0.10 |
+
+A claim is shown when the one-sided 95 % lower bound lies above minus the margin, its opposite when the upper
+bound lies below. Between the two an axis is "underpowered"; without scores it is "not measured". Neither is a
+pass.
 """
 
 from __future__ import annotations
@@ -13,13 +18,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evals.scores import Item, Score, cluster
-from evals.statistics import NonInferiority, non_inferiority
+from evals.statistics import WANTED_POWER, NonInferiority, chance_to_pass, items_to_pass, non_inferiority
 from recovery.errors import InputError
+
+NOT_MEASURED = "not measured"
+UNDERPOWERED = "underpowered"
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One claim: the suite it is judged on, the stage it is judged against, its margin and its words."""
+    """One claim: its suite, the stage that it is judged against, its margin, the words of both outcomes."""
 
     name: str
     suite: str
@@ -45,43 +53,85 @@ Stages = Mapping[str, Score | Sequence[Item]]
 def verdict(
     suites: Mapping[str, Stages], margins: Mapping[str, float] | None = None, alpha: float = 0.05
 ) -> dict[str, Any]:
-    """contract.md's verdict, with every axis's counts under `axes`. `margins`: axis name -> margin."""
-    unknown = set(margins or {}) - {axis.name for axis in AXES}
-    if unknown:
-        raise InputError(f"margin for {min(unknown)!r}: one of {', '.join(a.name for a in AXES)} is expected")
+    """Judge every axis: axis name -> word, and the counts and bounds of each measured axis under `axes`."""
+    margin_of = margins_by_axis(margins)
     words: dict[str, Any] = {}
     axes: dict[str, dict[str, Any]] = {}
     for axis in AXES:
-        result = _judge(axis, suites.get(axis.suite, {}), (margins or {}).get(axis.name, axis.margin), alpha)
-        words[axis.name] = axis.words(result.outcome) if result else None
+        result = _judge(axis, suites.get(axis.suite, {}), margin_of[axis.name], alpha)
+        words[axis.name] = axis.words(result.outcome) if result else NOT_MEASURED
         if result:
             axes[axis.name] = _row(axis, words[axis.name], result)
-    behaviour = axes.get("behaviour", {})
-    margin = behaviour.get("margin", (margins or {}).get("behaviour", AXES[0].margin))
-    return words | {"behaviour_lower_bound": behaviour.get("lower_bound"), "margin": margin, "axes": axes}
+    lower_bound = axes["behaviour"]["lower_bound"] if "behaviour" in axes else None
+    return words | {"behaviour_lower_bound": lower_bound, "margin": margin_of["behaviour"], "axes": axes}
 
 
-def accepted(result: Mapping[str, Any]) -> bool:
-    """May the recovered checkpoint become the current one? Behaviour shown, nothing lost or in doubt."""
-    rest = [result[axis.name] for axis in AXES[1:]]
-    return result["behaviour"] == AXES[0].passed and all(words in (None, "kept") for words in rest)
+def margins_by_axis(margins: Mapping[str, float] | None) -> dict[str, float]:
+    """Return the margin of every axis; `margins` (axis name -> margin) replaces the defaults."""
+    defaults = {axis.name: axis.margin for axis in AXES}
+    unknown = sorted(set(margins or {}) - set(defaults))
+    if unknown:
+        raise InputError(f"margin for {unknown[0]!r}: one of {', '.join(defaults)} is expected")
+    return defaults | dict(margins or {})
+
+
+def accepted(result: Mapping[str, Any], required: Sequence[str] | None = None) -> bool:
+    """Whether every required axis passed. `required` holds suites or axes; default: all of them.
+
+    Behaviour is always required. An axis outside `required` must pass where it was measured after all.
+    """
+    for axis in AXES:
+        needed = axis is AXES[0] or required is None or axis.suite in required or axis.name in required
+        word = result[axis.name]
+        if word != axis.passed and (needed or word != NOT_MEASURED):
+            return False
+    return True
 
 
 def summary(result: Mapping[str, Any]) -> list[str]:
-    """One line an axis, in words."""
-    return [_sentence(axis) for axis in result["axes"].values()]
+    """One line per axis, in words."""
+    lines = []
+    for axis in AXES:
+        row = result["axes"].get(axis.name)
+        lines.append(_sentence(row) if row else f"{axis.name}: {NOT_MEASURED} (no {axis.suite} scores)")
+    return lines
+
+
+def power_warning(items: Mapping[str, float], margins: Mapping[str, float] | None = None) -> list[str]:
+    """Warn of each axis on which an equal checkpoint would mostly stay underpowered.
+
+    `items` maps axis names to independent items (prompts, facts). One in ten is supposed to flip.
+    """
+    margin_of = margins_by_axis(margins)
+    lines = []
+    for name, count in items.items():
+        margin = margin_of[name]
+        chance = chance_to_pass(count, margin)
+        if chance < WANTED_POWER:
+            enough = items_to_pass(margin)
+            lines.append(
+                f"{name}: on {count:g} items a checkpoint that lost nothing passes with a chance of "
+                f"{chance:.0%} only (margin {margin:.0%}); {enough} items give {WANTED_POWER:.0%}"
+            )
+    return lines
 
 
 def pairs(after: Sequence[Item], before: Sequence[Item], suite: str = "suite") -> list[tuple[Item, Item]]:
-    """The items of two checkpoints paired by key, in the order of `before`."""
-    found = {item.key: item for item in after}
-    missing = [item.key for item in before if item.key not in found]
-    if missing or len(found) != len(before):
+    """Pair the items of two checkpoints by key, in the order of `before`; keys and prompts must agree."""
+    by_key = {item.key: item for item in after}
+    unpaired = [item.key for item in before if item.key not in by_key]
+    if unpaired or len(by_key) != len(before):
         raise InputError(
-            f"{suite}: {len(found)} items against {len(before)}, {len(missing)} without a partner: "
+            f"{suite}: {len(by_key)} items against {len(before)}, {len(unpaired)} without a partner: "
             "evaluate both checkpoints on the same prompts"
         )
-    return [(found[item.key], item) for item in before]
+    changed = [item.key for item in before if by_key[item.key].prompt != item.prompt]
+    if changed:
+        raise InputError(
+            f"{suite}: item {changed[0]} has another prompt in one evaluation ({len(changed)} in all): "
+            "evaluate both checkpoints on the same prompts"
+        )
+    return [(by_key[item.key], item) for item in before]
 
 
 def _judge(axis: Axis, stages: Stages, margin: float, alpha: float) -> NonInferiority | None:
@@ -106,10 +156,17 @@ def _row(axis: Axis, words: str, result: NonInferiority) -> dict[str, Any]:
     return row | {"axis": axis.name, "outcome": words, "suite": axis.suite, "reference": axis.reference}
 
 
+def _bound(row: Mapping[str, Any]) -> str:
+    """The bound that decides: the upper one of a claim that was refuted, else the lower one."""
+    refuted = row["upper_bound"] < -row["margin"]
+    which = "upper" if refuted else "lower"
+    return f"{which} bound {row[which + '_bound']:+.1%}"
+
+
 def _sentence(row: Mapping[str, Any]) -> str:
     line = (
         f"{row['axis']}: {row['outcome']} ({row['difference']:+.1%} against {row['reference']}, "
-        f"lower bound {row['lower_bound']:+.1%}, margin -{row['margin']:.0%}; "
+        f"{_bound(row)}, margin -{row['margin']:.0%}; "
         f"{row['gained']} gained, {row['lost']} lost of {row['n']}, McNemar p = {row['p_mcnemar']:.2g})"
     )
-    return line + (f"; it would take {row['needed_n']} prompts" if row["outcome"] == "underpowered" else "")
+    return line + (f"; it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else "")

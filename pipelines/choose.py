@@ -25,6 +25,7 @@ from pipelines.merge import merge
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
+from recovery.errors import RecoverError
 
 CHOICES = ("auto", "merge")  # beside any row of `recover methods`
 WEIGHTS = (0.3, 0.5, 0.7)  # of the clean checkpoint, the least first
@@ -46,7 +47,10 @@ class Tried:
 
 
 def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """{"checkpoint", "chosen", "tried": [...]}: candidates in order of cost until one passes."""
+    """{"checkpoint", "chosen", "tried": [...]}: candidates in order of cost until one passes.
+
+    A candidate that cannot be made is left out with its reason ("left_out"); the last one's error is raised.
+    """
     job = pinned(ws, job)
     return run_stage(
         ws,
@@ -68,9 +72,19 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
         }
         for suite in job.suites
     }
+    _warn_of_small_halves(job, stage, standards)
     tried: list[Tried] = []
-    for name in _names(job.how):
-        checkpoint = _made(ws, job, stage, name)
+    left_out: dict[str, str] = {}
+    names = list(_names(job.how))
+    for name in names:
+        try:
+            checkpoint = _made(ws, job, stage, name)
+        except RecoverError as error:
+            if name == names[-1]:
+                raise
+            left_out[name] = str(error)
+            stage.say(f"  choose       {name}: left out: {error}")
+            continue
         tried.append(_judged(ws, job, stage, name, checkpoint, settings, standards))
         stage.say(
             f"  choose       {name}: {'passes' if tried[-1].passed else 'does not pass'} on the probe split"
@@ -78,7 +92,22 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
         if tried[-1].passed:
             break
     chosen = tried[-1] if tried[-1].passed or job.how == "auto" else max(tried, key=_behaviour)
-    return {"checkpoint": chosen.checkpoint, "chosen": chosen.name, "tried": [asdict(one) for one in tried]}
+    result: Result = {"checkpoint": chosen.checkpoint, "chosen": chosen.name}
+    result["tried"] = [asdict(one) for one in tried]
+    return result | ({"left_out": left_out} if left_out else {})
+
+
+def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> None:
+    """Say before any candidate is made that half of the evaluation may be too small to show anything."""
+    halves = {
+        axis.name: len({cluster(item.key, item.detail) for item in standards[axis.suite]["clean"]})
+        for axis in verdict.AXES
+        if axis.suite in standards
+    }
+    for line in verdict.power_warning(halves, margins(job.settings.eval)):
+        stage.say(
+            f"  choose       {line}: raise eval.samples or write more prompts (`recover prompts ifeval`)"
+        )
 
 
 def _names(how: str) -> Iterator[str]:
@@ -136,18 +165,11 @@ def _judged(
         require_same_questions(suite, stages)
     found = verdict.verdict(suites, margins(job.settings.eval))
     behaviour = found["axes"].get("behaviour", {}).get("difference")
-    return Tried(name, checkpoint, accepted(found, job.required), behaviour, verdict.summary(found))
+    return Tried(name, checkpoint, verdict.accepted(found, job.required), behaviour, verdict.summary(found))
 
 
 def _behaviour(tried: Tried) -> float:
     return -1.0 if tried.behaviour is None else tried.behaviour
-
-
-def accepted(found: Mapping[str, Any], required: Sequence[str]) -> bool:
-    """Every measured axis passes, and every required one was measured."""
-    measured = found["axes"]
-    passes = all(found[axis.name] == axis.passed for axis in verdict.AXES if axis.name in measured)
-    return passes and bool(measured) and all(name in measured for name in required)
 
 
 def margins(settings: EvalConfig) -> dict[str, float]:

@@ -15,8 +15,6 @@ from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
 
-NOT_MEASURED = "not measured"
-
 
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Run a cycle, or go on with it; returns {"cycle": number, "status": ...}."""
@@ -46,8 +44,8 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     stage.say(f"cycle {number}: {job.docs}")
     for name in _missing_axes(job):
         stage.say(
-            f"  verdict      {name} is {NOT_MEASURED}, so this cycle can't be accepted: give --probes FILE "
-            "(`recover probes` writes one), or judge by behaviour alone with --suite ifeval"
+            f"  verdict      {name} is {verdict.NOT_MEASURED}, so no acceptance: "
+            "give --probes FILE (`recover probes` writes one), or --suite ifeval to judge by behaviour alone"
         )
     scores = {"clean": _evaluate(ws, job, stage, "clean", job.clean)}
 
@@ -146,14 +144,12 @@ def _decide(
     for suite, stages in suites.items():
         require_same_questions(suite, stages)
     found = verdict.verdict(suites, choosing.margins(job.settings.eval))
-    missing = [axis.name for axis in verdict.AXES if axis.name not in found["axes"]]
-    ws.tracker.record_verdicts(number, found["axes"] | {name: {"outcome": NOT_MEASURED} for name in missing})
-    lines = verdict.summary(found) + [f"{name}: {NOT_MEASURED}" for name in missing]
-    for line in lines:
+    ws.tracker.record_verdicts(number, found["axes"])
+    for line in verdict.summary(found):
         stage.say(f"  verdict      {line}")
-    status = "accepted" if choosing.accepted(found, job.required) else "rejected"
+    status = "accepted" if verdict.accepted(found, job.required) else "rejected"
     ws.tracker.record_cycle(stage.id, status=status)
-    return {"cycle": number, "status": status, "verdict": lines}
+    return {"cycle": number, "status": status, "verdict": verdict.summary(found)}
 
 
 def _missing_axes(job: CycleJob) -> list[str]:

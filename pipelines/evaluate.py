@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +24,7 @@ from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
-    from evals.scores import Asked, Generate, Score
+    from evals.scores import Asked, Generate, Message, Score
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import Sampler
 
@@ -69,7 +71,9 @@ def _measure(
     results: dict[str, Any] = {}
     ids: dict[str, int] = {}
     for suite, scorer in scorers.items():
-        for score in scorer(Answers(chat_model, sampler, job, stage, suite)):
+        answers = Answers(chat_model, sampler, job, stage, suite)
+        for scored in scorer(answers):
+            score = answers.with_thinking(scored)
             recorded = ws.tracker.record_score(stage.id, job.checkpoint, score.as_dict() | {"suite": suite})
             stage.say(
                 f"  {job.label:<12} {suite + _kind(score):<12} {score.value:.3f}  "
@@ -195,6 +199,8 @@ class Answers:
         self.chat_model, self.settings, self.stage, self.suite = chat_model, job.settings, stage, suite
         self.job, self.sampler = job, sampler
         self.flops = Flops.of(chat_model.model)
+        self.thinking: dict[str, deque[str]] = defaultdict(deque)  # by answer, in the order of the prompts
+        self.unfinished = 0  # answers of the current score that ended inside their thinking
 
     def chats(self, max_new_tokens: int) -> Generate | list[Generate]:
         """Greedy answers; or several sampled ones, a function each."""
@@ -207,12 +213,49 @@ class Answers:
         return self._chat(max_new_tokens, 0.0, 0)
 
     def _chat(self, max_new_tokens: int, temperature: float, seed: int) -> Generate:
-        return lambda chats: self._answer(
-            [self._prompt(chat) for chat in chats], max_new_tokens, temperature, seed
-        )
+        def generate(chats: list[list[Message]]) -> list[str]:
+            prompts = [self._prompt(chat) for chat in chats]
+            written = self._write(prompts, max_new_tokens, temperature, seed)
+            return [self._without_thinking(ids) for ids in written]
+
+        return generate
+
+    def _without_thinking(self, ids: list[int]) -> str:
+        thinking, answer = self.chat_model.encoder.answer(ids)
+        self.thinking[answer].append(thinking)
+        self.unfinished += bool(thinking) and not answer
+        return answer
+
+    def with_thinking(self, score: Score) -> Score:
+        """Add to each item the thinking before its answer, and to the score how its answers were made."""
+        items = tuple(self._item_with_thinking(item) for item in score.items)
+        encoder = self.chat_model.encoder
+        mode = {
+            "thinking": encoder.opens_thinking or any("thinking" in item.detail for item in items),
+            "unfinished_thinking": self.unfinished,
+            "date": encoder.date,
+            "template_args": self.chat_model.template_args,
+        }
+        if self.unfinished:
+            self.stage.say(
+                f"  {self.suite:<12} {self.unfinished} of {score.n} answers ended inside their thinking and "
+                "count as empty: raise the limit of new tokens"
+            )
+        self.thinking.clear()
+        self.unfinished = 0
+        return replace(score, items=items, details={**score.details, "mode": mode})
+
+    def _item_with_thinking(self, item: Item) -> Item:
+        waiting = self.thinking.get(item.response)
+        thinking = waiting.popleft() if waiting else ""
+        return replace(item, detail={**item.detail, "thinking": thinking}) if thinking else item
 
     def continuation(self, max_new_tokens: int) -> Callable[[list[str]], list[str]]:
-        return lambda texts: self._answer([self.chat_model.text_ids(text) for text in texts], max_new_tokens)
+        def generate(texts: list[str]) -> list[str]:
+            written = self._write([self.chat_model.document_start(text) for text in texts], max_new_tokens)
+            return [self.chat_model.text(ids) for ids in written]
+
+        return generate
 
     def calls(self) -> ModelCalls:
         """The two calls of lm-eval's tasks: generate, and log-likelihood of a continuation."""
@@ -227,7 +270,11 @@ class Answers:
 
     def _go_on(self, asked: list[Asked], limit: int, temperature: float) -> list[str]:
         limit = min(limit, self.settings.max_new_tokens)
-        return self._answer([self._prompt(one) for one in asked], limit, temperature, self.job.seed)
+        written = self._write([self._prompt(one) for one in asked], limit, temperature, self.job.seed)
+        return [
+            self.chat_model.text(ids) if isinstance(one, str) else self._without_thinking(ids)
+            for one, ids in zip(asked, written, strict=True)
+        ]
 
     def _likelihoods(self, asked: list[tuple[Asked, str]]) -> list[tuple[float, bool]]:
         from recovery.teachers.likelihood import loglikelihoods, split_ids
@@ -241,13 +288,13 @@ class Answers:
         )
 
     def _prompt(self, asked: Asked) -> list[int]:
-        return (
-            self.chat_model.text_ids(asked) if isinstance(asked, str) else self.chat_model.prompt_ids(asked)
-        )
+        if isinstance(asked, str):
+            return self.chat_model.document_start(asked)
+        return self.chat_model.prompt_ids(asked)
 
-    def _answer(
+    def _write(
         self, prompts: list[list[int]], max_new_tokens: int, temperature: float = 0.0, seed: int = 0
-    ) -> list[str]:
+    ) -> list[list[int]]:
         from recovery.sampling.protocol import SamplingParams
 
         params = SamplingParams(max_new_tokens, temperature, seed)
@@ -257,4 +304,4 @@ class Answers:
         read, written = sum(map(len, prompts)), sum(map(len, responses))
         flops = self.flops.forward(read + written, (read + written / 2) / len(prompts))
         self.stage.spend(tokens_sampled=written, flops=flops)
-        return [self.chat_model.text(ids) for ids in responses]
+        return responses

@@ -30,6 +30,7 @@ from pipelines.evaluate import SUITES, measurable
 from pipelines.midtrain import with_augmented
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.sweep import parse_weights
+from pipelines.writing import self_prompts
 from recovery.errors import InputError
 from recovery.methods.table import with_dials
 
@@ -81,7 +82,7 @@ def cycle_job(
         student=ws.checkpoint(student).id,
         clean=ws.clean().id,
         settings=settings,
-        prompts=settings.distill.prompts,
+        prompts=_prompts(ws, settings),
         suites=measured,
         required=_required(measured, named=bool(suites)),
         earlier=_earlier_probes(ws, ws.checkpoint(student).id),
@@ -106,6 +107,11 @@ def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
     """The axes of the suites; behaviour and knowledge in any case unless suites were named."""
     always = () if named else ("behaviour", "knowledge")
     return tuple(axis.name for axis in AXES if axis.suite in suites or axis.name in always)
+
+
+def _prompts(ws: Workspace, settings: Config) -> str:
+    """The source of recovery prompts; of `self` the file, which the clean model writes on first use."""
+    return self_prompts.resolved(ws, settings.distill.prompts, settings.seed)
 
 
 def _earlier_probes(ws: Workspace, student: str) -> dict[int, str]:
@@ -133,7 +139,7 @@ def midtrain_job(
         settings=with_augmented(settings.midtrain, augment),
         evaluation=settings.eval,
         augment=str(augment.absolute()) if augment else None,
-        prompts=settings.distill.prompts,
+        prompts=_prompts(ws, settings) if settings.midtrain.mix.chat else settings.distill.prompts,
         seed=settings.seed,
     )
 
@@ -159,7 +165,7 @@ def distill_job(
         student=chosen,
         teacher=ws.checkpoint(teacher).id,
         settings=distill,
-        prompts=distill.prompts,
+        prompts=_prompts(ws, settings),
         evaluation=settings.eval,
         docs=placed_docs(docs),
         seed=settings.seed,
@@ -203,7 +209,7 @@ def drift_job(
     return DriftJob(
         a=first,
         b=second,
-        prompts=settings.distill.prompts,
+        prompts=_prompts(ws, settings),
         count=count,
         max_new_tokens=max_new_tokens,
         seed=settings.seed,

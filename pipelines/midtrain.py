@@ -12,8 +12,7 @@ from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
-from pipelines.corpus.entities import MOST_CHARACTERS
-from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, read_evenly, tokenised
+from pipelines.corpus.kept_texts import KEPT_TEXTS, all_tokenised, read_evenly, tokenised
 from pipelines.corpus.mixed_tokens import MixedTokens, shares
 from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge import embedding_shift, replay
@@ -32,6 +31,8 @@ from recovery.training import preflight
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
+
+EARLIER = "earlier_tokens"  # in the run's folder, while it trains
 
 
 Sources = dict[str, Tokens | list[Dialogue]]
@@ -99,7 +100,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     checkpoint = ws.publish(
         chat_model, parent=student, run_id=stage.id, config={"stage": "midtrain", **job.model_dump()}
     )
-    shutil.rmtree(stage.directory / TOKENS, ignore_errors=True)  # made again from the kept texts when needed
+    shutil.rmtree(stage.directory / EARLIER, ignore_errors=True)  # joined again when needed
     return {
         "checkpoint": checkpoint.id,
         "documents": len(new),
@@ -136,7 +137,7 @@ def _new_tokens(
     ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, manifest: list[FileReport]
 ) -> Tokens:
     """Tokenise the kept documents to disk; record the count of each file."""
-    tokens = tokenised(stage.directory, chat_model, "new", [stage.directory], key=job.student)
+    tokens = tokenised(stage.directory, chat_model)
     if manifest and stage.first:
         counts = tokens.per_group([report.documents for report in manifest])
         manifest = [replace(row, tokens=count) for row, count in zip(manifest, counts, strict=True)]
@@ -148,17 +149,17 @@ def _new_tokens(
 def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel) -> Tokens | list[Dialogue]:
     """Tokenise the documents of the student's earlier midtrainings, or a reservoir of them."""
     runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(job.student)]
-    if job.settings.replay_tokens is None or not runs:
-        return tokenised(stage.directory, chat_model, "earlier", runs, key=job.student) if runs else []
-    cycles = [
-        tokenised(stage.directory, chat_model, f"earlier-{number}", [run], key=job.student)
-        for number, run in enumerate(runs)
-    ]
-    return replay.reservoir(cycles, job.settings.replay_tokens, job.seed)
+    if not runs:
+        return []
+    if job.settings.replay_tokens is None:
+        return all_tokenised(stage.directory / EARLIER, runs, chat_model)
+    cycles = [tokenised(run, chat_model) for run in runs]
+    kept = replay.reservoir(cycles, job.settings.replay_tokens, job.seed)
+    return Tokens.of(kept, chat_model.opening_ids)
 
 
 def _new_texts(stage: Stage) -> list[str]:
-    return read_evenly([stage.directory / KEPT_TEXTS], MOST_CHARACTERS)
+    return read_evenly([stage.directory / KEPT_TEXTS])
 
 
 def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:

@@ -26,10 +26,13 @@ settings.register_profile("house", deadline=None, max_examples=50, derandomize=T
 settings.load_profile("house")
 
 
-@pytest.fixture(params=["kernels", "PyTorch"])
-def with_and_without_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice: by the compiled kernels, where the machine has a compiler, and in PyTorch's own operations."""
-    monkeypatch.setenv("RECOVER_NATIVE", str(int(request.param == "kernels")))
+@pytest.fixture(params=["CPU engine", "PyTorch"])
+def with_and_without_cpu_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the test twice: with the small-model CPU engine, and by PyTorch and transformers alone."""
+    if request.param == "PyTorch":
+        monkeypatch.setenv("RECOVER_CPU", "off")
+    elif os.environ.get("RECOVER_CPU") == "off":
+        pytest.skip("the CPU engine is switched off")
 
 
 @pytest.fixture

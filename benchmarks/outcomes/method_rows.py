@@ -13,6 +13,8 @@ from benchmarks.outcomes.lab import RECOVERY_RATE, SHOUT
 Scores = dict[str, float]
 CLOSE = 0.05  # behaviour within five points of clean is back
 CONCENTRATION = "signal_concentration"
+# The divergence whose concentration the clip of `opsd` tames.
+AS_MEASURED = {"signal": "reverse_kl", "temperature": 1.0}
 FORGET = ("others", "retention")
 
 
@@ -185,7 +187,7 @@ ROWS = (
         TASK,
         "the task, forgetting less than sft",
         _forgets_less("sft"),
-        {**FOREIGN, "dials": {"minibatches": 2, "anchor_beta": 0.1}},
+        {**FOREIGN, "dials": {"minibatches": 2, "signal": "label", "anchor_kl": "reverse"}},
         needs=("sft",),
     ),
     Row(
@@ -205,6 +207,16 @@ ROWS = (
         needs=("sft",),
     ),
     Row(
+        "sdft-reverse",
+        "sdft-reverse",
+        "clean",
+        "plain.jsonl",
+        (),
+        "a signal to compare with",
+        lambda o, results: True,
+        {**SHORT, "steps": 1, "context": "examples.jsonl"},
+    ),
+    Row(
         "opsd",
         "opsd",
         "clean",
@@ -212,7 +224,7 @@ ROWS = (
         (),
         "a signal to compare with",
         lambda o, results: True,
-        {"steps": 1},
+        {"steps": 1, "dials": AS_MEASURED},
     ),
     Row(
         "opsd, no clip",
@@ -222,7 +234,7 @@ ROWS = (
         (),
         "a signal more concentrated than with the clip, by a tenth or more",
         lambda o, results: o.mean(CONCENTRATION) > 1.1 * results["opsd"].mean(CONCENTRATION),
-        {"steps": 1, "dials": {"entry_clip": "off"}},
+        {"steps": 1, "dials": {**AS_MEASURED, "entry_clip": "off"}},
         needs=("opsd",),
     ),
     Row(

@@ -43,7 +43,7 @@ TRAINED: dict[str, Row] = {
     "gkd": {"method": "gkd"},
     "opd-sampled": {"method": "opd-sampled"},
     "opd": {"method": "opd"},
-    "sdft": {"method": "sdft"},
+    "sdft": {"method": "sdft-reverse"},
     "rl": {"method": "rl", "reward": "ifeval"},
 }
 ANSWERED = ("self-sft", "gkd", "sdft")  # read the clean model's answers from a file, which has to be written

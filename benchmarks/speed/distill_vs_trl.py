@@ -36,12 +36,13 @@ from benchmarks.speed.work import Work
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.microworld import people
 from recovery.batches.rollouts import Rollouts
-from recovery.cpu import kernels as native
+from recovery.forward.fast_path import fast_path
 from recovery.methods.table import get
 from recovery.models import loading
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import ModelSpec
 from recovery.objective.objective import Objective
+from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
@@ -106,7 +107,7 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
         with tempfile.TemporaryDirectory() as folder:
             race(case, Path(folder), list(SIDES) if peer else ["recover"], rounds, report)
     kernels = "one after the other by its compiled kernels"
-    how = kernels if native.library() else "of like length together, as there is no compiler here"
+    how = kernels if fast_path().status()[0] else "of like length together, as there is no compiler here"
     report.notes.append(
         f"TRL {peer}: `trl.DistillationTrainer`, beta 1, no gradient checkpointing, fp32. Same start, "
         f"prompts in the same order, {asked.batch} a step and update, {RATE:g} constant, AdamW (0.9, "
@@ -347,7 +348,7 @@ def divergence(case: Case, student: ChatModel) -> float:
     total = tokens = 0.0
     with torch.no_grad():
         for part in rollouts.split(4096):
-            found = loss(student.model, Microbatch(part, {"scores": teacher.score(part)}))
+            found = loss(student.model, Microbatch(part, TokenSignals(teacher.score(part))))
             total, tokens = total + float(found.value), tokens + found.tokens
     return total / tokens
 

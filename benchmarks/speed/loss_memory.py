@@ -15,6 +15,7 @@ from benchmarks.common import Report, Row, run
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.methods.table import get
 from recovery.objective.objective import Objective
+from recovery.objective.token_signals import TokenSignals
 
 HIDDEN, VOCABULARY, TOKENS = 64, 150_000, 1024
 
@@ -90,7 +91,7 @@ def child(form: str, tokens: int, vocabulary: int) -> None:
             hidden_ND=theirs_ND, head=partial(torch.nn.functional.linear, weight=teacher.weight)
         )
         objective = Objective(get("opd"))
-        objective(states_ND, student, tokens_N, scores=scores).value.backward()
+        objective(states_ND, student, tokens_N, TokenSignals(scores)).value.backward()
     sys.stdout.write(json.dumps(peak_mib() - before))
 
 

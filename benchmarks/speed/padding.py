@@ -10,8 +10,8 @@ import torch
 
 from benchmarks.common import Machine, Report, Row, alternate, median, run
 from benchmarks.speed.work import Work
-from recovery.cpu import fused_layers
 from recovery.forward import varlen
+from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import hidden_states
 
 BODIES = {"6 M": (256, 8), "20 M": (512, 7)}  # hidden size and layers; on a GPU others
@@ -55,7 +55,7 @@ def student(hidden: int, layers: int) -> tuple[torch.nn.Module, Work]:
         head_dim=64,
     )
     model = Qwen3ForCausalLM(config)
-    fused_layers.speed_up(model)
+    fast_path().configure(model)
     work = Work.of(model)
     return get_peft_model(model, LoraConfig(r=LORA_RANK, target_modules="all-linear")), work
 
@@ -93,7 +93,7 @@ def compare(model: torch.nn.Module, rows: list[list[int]], work: Work, machine: 
         positions_BT[row, : sum(lengths)] = torch.cat([torch.arange(n) for n in lengths])
     alone = all(len(row) == 1 for row in rows)
     given = [x.to(device) for x in (tokens_BT, there_BT, positions_BT)][: 2 if alone else 3]
-    sides = {"in rows": "sdpa", "in one row": varlen.FLAT}
+    sides = {"in rows": "sdpa", "in one row": varlen.VARLEN}
     seconds, _ = alternate({name: partial(turn, model, way, given) for name, way in sides.items()}, rounds)
     found, whole = {name: median(of) for name, of in seconds.items()}, [n for row in rows for n in row]
     return {

@@ -1,28 +1,90 @@
-"""Two texts word by word: what one has that the other has not."""
+"""Compare two texts word by word: what one has that the other lacks.
+
+A comparison does a bounded number of steps, whatever the texts are: an answer that repeats itself pairs every
+word with every repetition, which is cubic. What exceeds the bound is shown without marks, and says so.
+"""
 
 from __future__ import annotations
 
 import re
-from difflib import SequenceMatcher
+from collections import Counter
+from difflib import Match, SequenceMatcher
+from functools import lru_cache
 
-from dashboard.html import Html, join, tag, text
+from dashboard.html import STRADDLING, Html, join, tag, text
+from db.redact import redact_text
 
 WORDS = re.compile(r"\s+|\w+|[^\w\s]")
-MOST_WORDS = 1200  # compared; beyond that a text is shown as it is
+MOST_WORDS = 2000  # of a text that is compared
+MOST_STEPS = 100_000  # pairs of equal words that one comparison looks at: some 10 ms
 SHOWN = 3000  # characters, unless all are asked for
+REMEMBERED = 512  # comparisons
+
+Block = tuple[bool, str]  # whether the other text has these words at this place, and the words
+
+
+class TooMuch(Exception):
+    """The comparison would take more than MOST_STEPS."""
+
+
+class BoundedMatcher(SequenceMatcher[str]):
+    """A SequenceMatcher that gives up after MOST_STEPS; spaces follow the words around them."""
+
+    def __init__(self, theirs: list[str], ours: list[str]) -> None:
+        super().__init__(str.isspace, theirs, ours, autojunk=False)
+        counts = Counter(word for word in ours if not word.isspace())
+        self.places = [counts[word] for word in theirs]
+        self.steps = 0
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> Match:
+        """Count the pairs that the search will look at before it does."""
+        self.steps += 1 + sum(self.places[alo:ahi])
+        if self.steps > MOST_STEPS:
+            raise TooMuch
+        return super().find_longest_match(alo, ahi, blo, bhi)
 
 
 def marked(words: str, against: str, name: str, limit: int | None = SHOWN) -> Html:
-    """`words`, with what `against` has not in <ins> or <del> (`name`)."""
-    shown = words if limit is None else words[:limit]
-    rest = text(f"… ({len(words) - len(shown):,} more characters)") if len(shown) < len(words) else None
-    ours, theirs = WORDS.findall(shown), WORDS.findall(against if limit is None else against[:limit])
+    """Return `words`, with what `against` lacks in <ins> or <del> (`name`)."""
+    shown, other = _shown(words, limit), _shown(against, limit)
+    left = len(words) - (len(words) if limit is None else limit)
+    rest = f"… ({left:,} more characters)" if left > 0 else None
+    blocks = compared(shown, other)
+    if blocks is None:
+        return join(text(shown), rest, tag("span", " (not compared word by word)", class_="soft small"))
+    return join([_part(same, part, name) for same, part in blocks], rest)
+
+
+def _shown(words: str, limit: int | None) -> str:
+    if limit is None:
+        return redact_text(words)
+    return redact_text(words[: limit + STRADDLING])[:limit]
+
+
+@lru_cache(REMEMBERED)
+def compared(words: str, against: str) -> tuple[Block, ...] | None:
+    """Split `words` into blocks; None where that would take too long."""
+    ours, theirs = WORDS.findall(words), WORDS.findall(against)
     if max(len(ours), len(theirs)) > MOST_WORDS:
-        return join(text(shown), rest)
-    blocks = SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes()
-    parts = [_part("".join(ours[low:high]), kind, name) for kind, _, _, low, high in blocks if low < high]
-    return join(parts, rest)
+        return None
+    begin = _alike(ours, theirs)
+    end = _alike(ours[begin:][::-1], theirs[begin:][::-1])
+    middle = ours[begin : len(ours) - end]
+    try:
+        opcodes = BoundedMatcher(theirs[begin : len(theirs) - end], middle).get_opcodes()
+    except TooMuch:
+        return None
+    blocks = [(kind == "equal", "".join(middle[low:high])) for kind, _, _, low, high in opcodes if low < high]
+    return (True, "".join(ours[:begin])), *blocks, (True, "".join(ours[len(ours) - end :]))
 
 
-def _part(words: str, kind: str, name: str) -> Html:
-    return text(words) if kind == "equal" or not words.strip() else tag(name, words)
+def _alike(one: list[str], other: list[str]) -> int:
+    """How many words both begin with."""
+    length = min(len(one), len(other))
+    return next((place for place in range(length) if one[place] != other[place]), length)
+
+
+def _part(same: bool, words: str, name: str) -> Html:
+    return text(words) if same or not words.strip() else tag(name, words)

@@ -11,9 +11,9 @@ from dashboard.figures.stages import stages
 from dashboard.html import Html, join, tag
 from dashboard.pages.cycles import said
 from dashboard.query import Query
-from dashboard.redact import differences, redact_text
 from dashboard.words import NONE, chip, count, duration, empty, moment, points, share, table
 from db import queries
+from db.redact import differences, redact_text
 
 TITLE = "Cycle"
 PATH = "/cycle"

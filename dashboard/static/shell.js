@@ -107,16 +107,17 @@
     if (search) { event.preventDefault(); search.focus(); search.select(); }
   });
 
-  // Forms: [data-action] sends its fields with the launch's token; a click has a name, so twice is once.
+  // Forms: [data-action] sends its fields with the launch's token; what is sent twice has one name, so it is done once.
   const newName = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
-  function clear(form) { form.reset(); delete form.dataset.click; }
+  function clear(form) { form.reset(); delete form.dataset.click; delete form.dataset.sent; }
   document.addEventListener("submit", (event) => {
     const form = event.target.closest("#root form[data-action]");
     if (!form) return;
     event.preventDefault();
     if (!fire || !root) return;
-    form.dataset.click ||= newName();
-    const fields = { ...Object.fromEntries(new FormData(form)), click: form.dataset.click };
+    const filled = Object.fromEntries(new FormData(form)), content = JSON.stringify(filled);
+    if (form.dataset.sent !== content) { form.dataset.click = newName(); form.dataset.sent = content; }
+    const fields = { ...filled, click: form.dataset.click };
     fire("submit", { url: here(), action: form.dataset.action, token: root.dataset.token, fields });
   });
 

@@ -82,6 +82,7 @@ def export_command(session: Session, what: str, kind: str | None, out: Path | No
     """Export a whole table: cycles, runs, checkpoints, scores, items, metrics, traces, verdicts, reviews,
     documents, aliases or alias_moves."""
     from db.export import FORMATS, export
+    from db.printable import printable
 
     ending = out.suffix[1:] if out else ""
     chosen = "json" if session.json else kind or (ending if ending in FORMATS else "csv")
@@ -91,7 +92,7 @@ def export_command(session: Session, what: str, kind: str | None, out: Path | No
         pieces = export(ws.tracker.db, what, chosen)
         if out is None:
             for piece in pieces:
-                click.echo(piece, nl=False)
+                click.echo(printable(piece.decode()) if sys.stdout.isatty() else piece, nl=False)
         else:
             write_whole(out, pieces)
             click.echo(out, err=True)

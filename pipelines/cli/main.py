@@ -10,6 +10,8 @@ import traceback
 
 import click
 
+from db.printable import printable
+from db.redact import redact_error
 from pipelines.cli.options import Session, shared
 from pipelines.runs import launch
 
@@ -43,6 +45,7 @@ COMMANDS = {
     "report": "look",
     "query": "look",
     "methods": "look",
+    "prompts": "prompts",
     "dashboard": "look",
 }
 
@@ -130,4 +133,5 @@ def _explain(error: Exception) -> int:
 
 
 def _say(text: str) -> None:
-    print("\n".join(text.splitlines()[:1]), file=sys.stderr)
+    """One line on standard error, without secrets and without what a terminal would obey."""
+    print(printable(redact_error(text).partition("\n")[0]), file=sys.stderr)

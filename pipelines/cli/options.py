@@ -64,10 +64,13 @@ class Session:
 
     def show(self, data: Any, human: Callable[[], str] | str) -> None:
         """One JSON document, or text for a person."""
+        from db.printable import printable, printable_json
+
         if self.json:
-            click.echo(json.dumps(finite(data), indent=2, ensure_ascii=False, default=str))
+            document = json.dumps(finite(data), indent=2, ensure_ascii=False, default=str)
+            click.echo(printable_json(document))
         else:
-            click.echo(human() if callable(human) else human)
+            click.echo(printable(human() if callable(human) else human))
 
 
 def finite(value: Any) -> Any:

@@ -69,7 +69,7 @@ def enabled(flag: bool) -> dict[str, Any] | None:
 
 
 OVERLAP = click.Choice(["drop", "weight", "keep"])
-SOURCE = "FILE, hub:NAME:SPLIT:FIELD, or microworld"
+SOURCE = "FILE, hub:NAME:SPLIT:FIELD, self (written by the clean model), or microworld"
 
 seed = setting("--seed", "seed", type=int, help="default: recover.yaml")
 prompts = setting("--prompts", "distill.prompts", file, help=f"{SOURCE} (default: recover.yaml)")

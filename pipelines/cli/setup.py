@@ -13,7 +13,7 @@ from pipelines.cli.options import Session, shared, table
 
 
 @click.command("init")
-@click.option("--model", help="hub id or local directory (default: the shipped tiny model)")
+@click.option("--model", help="hub id, local directory or GGUF file (default: the shipped tiny model)")
 @click.option("--revision", help="branch, tag or commit on the hub")
 @click.option("--preset", help="settings to start from: microworld or real (default: by the model)")
 @shared
@@ -55,11 +55,13 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
     from pipelines.config.settings import changed
     from pipelines.distill import preflight_report
     from pipelines.distillation.prompts import read_prompts
+    from pipelines.writing import self_prompts
     from recovery.errors import GateError
 
     with session.workspace() as ws:
         settings = changed(ws.config, session.changes)
-        prompts = read_prompts(settings.distill.prompts, settings.seed)
+        source = self_prompts.resolved(ws, settings.distill.prompts, settings.seed)
+        prompts = read_prompts(source, settings.seed)
         checks = preflight_report(ws, student, teacher, prompts, settings.distill.sampler)
         rows = [asdict(check) for check in checks]
         session.show(rows, lambda: report(rows))

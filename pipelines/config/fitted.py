@@ -18,7 +18,6 @@ SMALLEST_STEP, LARGEST_STEP = 512, 262_144  # tokens of an update
 SHORTEST_ROW, LONGEST_ROW = 8, 4096
 SMALLEST_MICROBATCH, LARGEST_MICROBATCH = 256, 16_384
 LARGEST_BATCH, PROMPT_TOKENS = 256, 512  # rows sampled at once, and the prompt of each
-LONGEST_WARMUP = 20
 MASTER_BYTES = 16  # fp32 weight, gradient and two moments of AdamW
 
 
@@ -82,9 +81,9 @@ def fit_to_corpus(settings: MidtrainConfig, tokens: int, share: float) -> Midtra
     return settings.model_copy(update=fitted)
 
 
-def warmup_steps(asked: int | None, steps: int) -> int:
-    """Steps of linear rise: as set, else a tenth of the run and never more than twenty."""
-    return min(steps // 10, LONGEST_WARMUP) if asked is None else asked
+def warmup_steps(asked: int, steps: int) -> int:
+    """Steps of linear rise that take effect: never more than a tenth of the run."""
+    return min(asked, steps // 10)
 
 
 def in_words(settings: MidtrainConfig, tokens: int, share: float) -> str:

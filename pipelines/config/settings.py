@@ -86,9 +86,7 @@ class OptimizerConfig(Section):
     """AdamW and its schedule."""
 
     learning_rate: float = Field(gt=0, description="at its highest, after the warm-up")
-    warmup_steps: int | None = Field(
-        default=None, ge=0, description="steps of linear rise from zero; default: a tenth, at most 20"
-    )
+    warmup_steps: int = Field(default=20, ge=0, description="steps of linear rise, at most a tenth of all")
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="after the warm-up"
     )
@@ -219,7 +217,7 @@ class DistillConfig(Section):
     dials: dict[str, Any] = Field(
         default_factory=dict, description="dials of the method that differ from its row"
     )
-    prompts: str = Field(description="FILE, hub:NAME:SPLIT:FIELD, or microworld")
+    prompts: str = Field(description="FILE, hub:NAME:SPLIT:FIELD, self, or microworld")
     pairs: str | None = Field(
         default=None,
         description="rows of prompt and response, to learn from or to show; default: from the prompts",
@@ -236,8 +234,8 @@ class DistillConfig(Section):
     )
     sampler: str = Field(
         default="inprocess",
-        description="engine that samples: inprocess, vllm (in this process), server (vLLM's, started with the "
-        "run), or URLs of vLLM servers",
+        description="engine that samples: inprocess, vllm (in this process), server (vLLM's, started with "
+        "the run), or URLs of vLLM servers",
     )
     teacher_engine: str = Field(
         default="inprocess",

@@ -1,4 +1,4 @@
-"""The door to a folder of documents: every file accounted for, nothing outside the folder read.
+"""Read a folder of documents: every file is accounted for, nothing outside the folder is read.
 
 read_folder -> pieces of text and a report a file -> keep (on the disk) or read_corpus (in memory)
 """
@@ -10,29 +10,27 @@ import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from pipelines.corpus.reading import tree
 from pipelines.corpus.reading.formats import KINDS, MIB, Format, Limits, Unreadable, format_of, unknown
-from pipelines.corpus.reading.plain import Facts, Piece, Source, pieces, read_text
-from pipelines.corpus.reading.pool import Outcome, Pool
-from pipelines.corpus.reading.records import read_csv, read_jsonl
+from pipelines.corpus.reading.plain import Facts, Piece, Source, read_text
+from pipelines.corpus.reading.pool import Answer, Pool
 from pipelines.corpus.reading.similar import Signature, Similar
 from recovery.errors import InputError
 from recovery.storage import atomic_dirs
 
-HERE = {"text": read_text, "jsonl": read_jsonl, "csv": read_csv}
 AHEAD = 32  # files that are opened before their turn, so that the limited processes never wait for work
 HASHED = 16 * MIB  # a file that is skipped half-way is still hashed up to this size
 COLUMNS = ("path", "status", "reason", "sha256", "encoding", "characters", "tokens")  # of the database
 MANIFEST = "manifest.jsonl"  # beside the kept texts
-Progress = Callable[[int, int], None]  # hears of files and bytes that are done
+Progress = Callable[[int, int], None]  # called with the files and the bytes that are done
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class FileReport:
     """A manifest row: read, or skipped and why. A file that was read may carry a remark as its reason."""
 
@@ -53,12 +51,16 @@ class FileReport:
     @property
     def remark(self) -> str | None:
         """The reason, with the file that this one nearly repeats."""
-        twin = f"near-duplicate of {self.near_duplicate_of}" if self.near_duplicate_of else None
-        return "; ".join(filter(None, (self.reason, twin and f"{twin} ({self.similarity:.2f})"))) or None
+        remarks = [self.reason] if self.reason else []
+        if self.near_duplicate_of:
+            remarks.append(f"near-duplicate of {self.near_duplicate_of} ({self.similarity:.2f})")
+        return "; ".join(remarks) or None
 
 
 @dataclass(frozen=True)
 class Corpus:
+    """A folder read into memory."""
+
     manifest: tuple[FileReport, ...]
     texts: tuple[str, ...]
 
@@ -72,108 +74,123 @@ class Corpus:
 
 @dataclass
 class _Job:
-    """A file whose turn will come; what needs a limited process is under way meanwhile."""
+    """An open file that waits for its turn; a limited process may already parse it."""
 
     entry: tree.Entry
     format: Format | None = None
     packed: bool = False
-    answer: Future[Outcome] | None = None
+    answer: Answer | None = None
     facts: Facts = field(default_factory=Facts)
+
+
+class _Queue:
+    """Files that are opened ahead of their turn; closes them at the end."""
+
+    def __init__(self, entries: Iterator[tree.Entry], limits: Limits) -> None:
+        self._entries, self._limits = entries, limits
+        self._jobs: deque[_Job] = deque()
+
+    def __enter__(self) -> _Queue:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for job in self._jobs:
+            job.entry.close()
+
+    def jobs(self, pool: Pool) -> Iterator[_Job]:
+        """Yield each file in its turn; it is closed afterwards."""
+        while self._fill(pool):
+            yield self._jobs[0]
+            self._jobs.popleft().entry.close()
+
+    def _fill(self, pool: Pool) -> bool:
+        """Open files until AHEAD of them wait; return whether any does."""
+        while len(self._jobs) < AHEAD:
+            entry = next(self._entries, None)
+            if entry is None:
+                break
+            self._jobs.append(self._job(entry, pool))
+        return bool(self._jobs)
+
+    def _job(self, entry: tree.Entry, pool: Pool) -> _Job:
+        if entry.reason:
+            return _Job(entry)
+        format, packed = format_of(entry.name)
+        if format is None:
+            entry.reason = unknown(entry.name)
+            return _Job(entry)
+        largest = self._limits.largest_mib(format)
+        if entry.size > largest * MIB:
+            entry.reason = f"larger than {largest} MiB"
+            return _Job(entry, format)
+        answer = pool.submit(entry.handle, format, packed, entry.size) if format.limited else None
+        return _Job(entry, format, packed, answer)
 
 
 def read_folder(
     directory: Path, limits: Limits | None = None, *, strict: bool = False, progress: Progress | None = None
 ) -> Iterator[Piece | FileReport]:
-    """Each file's pieces, then its report, in the order of names; pieces of a skipped file don't count.
+    """Yield each file's pieces, then its report, in the order of names; pieces of a skipped file don't count.
 
-    Strict, the first file that is skipped is an error; hidden ones are left alone all the same.
+    With `strict` the first file that is skipped is an error, hidden files excepted.
     """
     limits, similar = limits or Limits(), Similar()
-    waiting: deque[_Job] = deque()
     done = size = 0
-    with tree.Tree(directory) as walked, Pool(limits) as pool:
-        entries = walked.entries()
-        try:
-            while _fill(waiting, entries, limits, pool):
-                for found in _file(waiting[0], limits, similar):
-                    yield found
-                    if strict and isinstance(found, FileReport):
-                        _insist(found, directory)
-                job = waiting.popleft()
-                job.entry.close()
-                done, size = done + 1, size + job.entry.size
-                if progress:
-                    progress(done, size)
-        finally:
-            for job in waiting:
-                job.entry.close()
-
-
-def _fill(waiting: deque[_Job], entries: Iterator[tree.Entry], limits: Limits, pool: Pool) -> bool:
-    """Takes up files until AHEAD of them wait; whether any does."""
-    while len(waiting) < AHEAD:
-        entry = next(entries, None)
-        if entry is None:
-            break
-        waiting.append(_taken_up(entry, limits, pool))
-    return bool(waiting)
-
-
-def _taken_up(entry: tree.Entry, limits: Limits, pool: Pool) -> _Job:
-    if entry.reason:
-        return _Job(entry)
-    format, packed = format_of(entry.name)
-    if format is None:
-        entry.reason = unknown(entry.name)
-        return _Job(entry)
-    largest = limits.largest_text_mib if format.here else limits.largest_file_mib
-    if entry.size > largest * MIB:
-        entry.reason = f"larger than {largest} MiB"
-        return _Job(entry, format)
-    answer = None if format.here else pool.submit(entry.handle, format, packed, entry.size)
-    return _Job(entry, format, packed, answer)
+    with (
+        tree.Tree(directory) as walked,
+        _Queue(walked.entries(), limits) as waiting,
+        Pool(limits) as pool,
+    ):
+        for job in waiting.jobs(pool):
+            for item in _file(job, limits, similar):
+                yield item
+                if strict and isinstance(item, FileReport):
+                    _refuse_skipped(item, directory)
+            done, size = done + 1, size + job.entry.size
+            if progress:
+                progress(done, size)
 
 
 def _file(job: _Job, limits: Limits, similar: Similar) -> Iterator[Piece | FileReport]:
-    entry, kind = job.entry, job.format.name if job.format else None
+    """Yield a file's pieces and its report."""
+    entry = job.entry
+    kind = job.format.name if job.format else None
     report = FileReport(entry.path, "skipped", entry.reason, kind=kind, size=entry.size)
-    if entry.reason is None:
-        signature = Signature()
-        characters = count = documents = 0
-        try:
-            for piece in _pieces(job, limits):
-                signature.add(piece.text)
-                characters, count = characters + len(piece.text), count + 1
-                documents += not piece.goes_on
-                yield piece
-            report = replace(report, characters=characters, pieces=count, documents=documents)
-            reason = None if documents else "empty"
-        except Unreadable as error:
-            reason = str(error)
-        except OSError as error:
-            reason = f"cannot be read: {error.strerror or error}"
-        report = _judged(report, job, limits, reason)
-        if report.status == "read":
-            report = _compared(report, signature, similar, limits)
+    if entry.reason is not None:
+        yield report
+        return
+    signature = Signature()
+    characters = count = documents = 0
+    try:
+        for piece in _pieces(job, limits):
+            signature.add(piece.text)
+            characters, count = characters + len(piece.text), count + 1
+            documents += not piece.goes_on
+            yield piece
+        report = replace(report, characters=characters, pieces=count, documents=documents)
+        reason = None if documents else "empty"
+    except Unreadable as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"cannot be read: {error.strerror or error}"
+    report = _with_facts(report, job, limits, reason)
+    if report.status == "read":
+        report = _compared(report, signature, similar, limits)
     yield report
 
 
 def _pieces(job: _Job, limits: Limits) -> Iterator[Piece]:
-    """Pieces with something in them."""
-    assert job.format is not None
+    """Yield the pieces that are not blank."""
     if job.answer is None:
-        found = HERE[job.format.name](Source(job.entry.handle, job.packed, limits), job.facts)
+        given = read_text(Source(job.entry.handle, job.packed, limits), job.facts)
     else:
-        outcome = job.answer.result()
-        job.facts = outcome.facts
-        if outcome.reason:
-            raise Unreadable(outcome.reason)
-        found = pieces(outcome.parts())
-    return (piece for piece in found if piece.goes_on or piece.text.strip())
+        job.facts = job.answer.facts
+        given = job.answer.pieces()
+    return (piece for piece in given if piece.goes_on or piece.text.strip())
 
 
-def _judged(report: FileReport, job: _Job, limits: Limits, reason: str | None) -> FileReport:
-    """The report with what was learned of the file."""
+def _with_facts(report: FileReport, job: _Job, limits: Limits, reason: str | None) -> FileReport:
+    """Return the report with the file's hash and encoding, and with the reason for skipping it if any."""
     facts = job.facts
     report = replace(report, sha256=facts.sha256, encoding=facts.encoding)
     if reason is None:
@@ -185,6 +202,7 @@ def _judged(report: FileReport, job: _Job, limits: Limits, reason: str | None) -
 
 
 def _compared(report: FileReport, signature: Signature, similar: Similar, limits: Limits) -> FileReport:
+    """Return the report with the earlier file that this one nearly repeats, if any."""
     twin = similar.add(report.path, report.sha256, signature)
     if twin is None:
         return report
@@ -193,11 +211,10 @@ def _compared(report: FileReport, signature: Signature, similar: Similar, limits
 
 
 def _skipped(report: FileReport, reason: str | None) -> FileReport:
-    """A file that is skipped holds no text."""
     return replace(report, status="skipped", reason=reason, characters=0, pieces=0, documents=0)
 
 
-def _insist(report: FileReport, directory: Path) -> None:
+def _refuse_skipped(report: FileReport, directory: Path) -> None:
     if report.status == "skipped" and report.reason != tree.HIDDEN:
         raise InputError(
             f"{directory}: {report.path}: {report.remark}: remove or repair it, or read without --strict"
@@ -205,16 +222,16 @@ def _insist(report: FileReport, directory: Path) -> None:
 
 
 def read_corpus(directory: Path, limits: Limits | None = None, *, strict: bool = False) -> Corpus:
-    """The whole folder in memory: for small ones."""
+    """Read a whole folder into memory: for small ones."""
     manifest: list[FileReport] = []
     texts: list[str] = []
-    whole = 0
-    for found in read_folder(directory, limits, strict=strict):
-        if isinstance(found, Piece):
-            texts.append(found.text)
+    whole = 0  # texts of the files that are done
+    for item in read_folder(directory, limits, strict=strict):
+        if isinstance(item, Piece):
+            texts.append(item.text)
             continue
-        manifest.append(found)
-        if found.status == "skipped":
+        manifest.append(item)
+        if item.status == "skipped":
             del texts[whole:]
         whole = len(texts)
     refuse_nothing(directory, manifest)
@@ -222,22 +239,22 @@ def read_corpus(directory: Path, limits: Limits | None = None, *, strict: bool =
 
 
 def require(directory: Path) -> None:
-    """Refuses, before anything is run, a folder without a document: looks until it meets the first one."""
+    """Refuse a folder without a document before a run starts; reads up to the first document."""
     skipped: list[FileReport] = []
-    with closing(read_folder(directory)) as found:  # type: ignore[type-var]
-        for one in found:
-            if isinstance(one, Piece):
+    with closing(read_folder(directory)) as items:  # type: ignore[type-var]
+        for item in items:
+            if isinstance(item, Piece):
                 return
-            skipped.append(one)
+            skipped.append(item)
     refuse_nothing(directory, skipped)
 
 
 def refuse_nothing(directory: Path, manifest: list[FileReport]) -> None:
-    """A folder without a single document is a mistake."""
+    """Refuse a folder in which no file was read."""
     if any(report.status == "read" for report in manifest):
         return
-    told = next((report for report in manifest if report.reason != tree.HIDDEN), None)
-    skipped = f" ({len(manifest)} skipped: {told.path}: {told.remark})" if told else ""
+    first = next((report for report in manifest if report.reason != tree.HIDDEN), None)
+    skipped = f" ({len(manifest)} skipped: {first.path}: {first.remark})" if first else ""
     raise InputError(f"{directory} holds no readable document{skipped}: add {KINDS} files")
 
 
@@ -252,21 +269,21 @@ def keep(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> list[FileReport]:
-    """Reads a folder into a file of texts with a manifest beside it: what a run and later cycles learn from.
+    """Write a folder's texts to one file with a manifest beside it, and return the manifest.
 
-    Both appear once all is read; the folder may be larger than the memory.
+    Both appear when everything was read; the folder may be larger than the memory.
     """
     manifest: list[FileReport] = []
     partial = target.with_suffix(".partial")
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_dirs.storage_errors(target.parent), partial.open("wb") as texts:
-        whole = 0
-        for found in read_folder(directory, limits, strict=strict, progress=progress):
-            if isinstance(found, Piece):
-                texts.write(_line(found))
+        whole = 0  # bytes of the files that are done
+        for item in read_folder(directory, limits, strict=strict, progress=progress):
+            if isinstance(item, Piece):
+                texts.write(_line(item))
                 continue
-            manifest.append(found)
-            if found.status == "skipped":
+            manifest.append(item)
+            if item.status == "skipped":
                 texts.truncate(texts.seek(whole))
             whole = texts.tell()
         refuse_nothing(directory, manifest)
@@ -277,35 +294,32 @@ def keep(
     return manifest
 
 
-def save_texts(path: Path, texts: Iterable[str]) -> None:
-    """Texts in the form that `keep` writes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with atomic_dirs.storage_errors(path.parent), partial.open("wb") as file:
-        file.writelines(_line(Piece(text)) for text in texts)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
-
-
 def _line(piece: Piece) -> bytes:
-    """A text as JSON; in brackets where its document goes on in the next line."""
-    return json.dumps([piece.text] if piece.goes_on else piece.text, ensure_ascii=False).encode() + b"\n"
+    """Return a text as a line of JSON, in brackets where its document goes on in the next line."""
+    value = [piece.text] if piece.goes_on else piece.text
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
 
 
 def load_pieces(path: Path) -> Iterator[Piece]:
-    """What was kept, one piece at a time."""
+    """Yield the kept pieces; a damaged line is an error."""
     try:
         with path.open(encoding="utf-8") as file:
             for line in file:
-                text = json.loads(line)
-                yield Piece(text[0], goes_on=True) if isinstance(text, list) else Piece(text)
-    except (OSError, ValueError, IndexError) as error:
+                yield _piece(json.loads(line))
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: the kept documents of an earlier cycle cannot be read: {error}") from error
 
 
+def _piece(value: Any) -> Piece:
+    if isinstance(value, str):
+        return Piece(value)
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+        return Piece(value[0], goes_on=True)
+    raise ValueError("a line that is neither a text nor a part of one")
+
+
 def load_texts(path: Path) -> list[str]:
-    """What was kept, all at once: a long document in several texts."""
+    """Return the kept texts; a long document is several of them."""
     return [piece.text for piece in load_pieces(path)]
 
 
@@ -317,7 +331,7 @@ def _write_manifest(path: Path, manifest: Iterable[FileReport]) -> None:
 
 
 def load_manifest(directory: Path) -> list[FileReport]:
-    """The manifest beside kept texts; empty where an older version kept them."""
+    """Return the manifest beside kept texts; empty where an older version kept none."""
     path = directory / MANIFEST
     if not path.exists():
         return []
@@ -326,14 +340,14 @@ def load_manifest(directory: Path) -> list[FileReport]:
 
 
 def kept_digest(kept: Path) -> str:
-    """What names kept texts: the hash of their manifest, which has every file's hash; else of themselves."""
+    """Return the hash of the manifest beside kept texts, which has every file's hash; else of the texts."""
     manifest = kept.parent / MANIFEST
     with (manifest if manifest.exists() else kept).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def summary(manifest: Iterable[FileReport]) -> str:
-    """One line for a person."""
+    """Return the manifest's counts as one line of the log."""
     rows = list(manifest)
     read = [row for row in rows if row.status == "read"]
     characters, tokens = sum(row.characters for row in read), sum(row.tokens or 0 for row in read)
@@ -346,6 +360,9 @@ def summary(manifest: Iterable[FileReport]) -> str:
 
 
 def manifest_rows(manifest: Iterable[FileReport]) -> list[dict[str, object]]:
-    """As the database has them."""
-    rows = ((report, asdict(report)) for report in manifest)
-    return [{name: row[name] for name in COLUMNS} | {"reason": report.remark} for report, row in rows]
+    """Return the manifest as rows of the database."""
+    rows = []
+    for report in manifest:
+        row = asdict(report)
+        rows.append({name: row[name] for name in COLUMNS} | {"reason": report.remark})
+    return rows

@@ -1,8 +1,9 @@
-"""What documents are about, found without a dictionary: names, codes and rare words, in any language.
+"""Find what documents are about: names, codes and terms, in any language.
 
-A name is a run of capitalised words or of words with digits, of which at least one is never written small;
-a rare word is concentrated in few documents; scripts without capitals or spaces have rare words only.
-Whatever is common among the prompts too is weighed down by tf-idf and belongs to nobody.
+A name is a run of capitalised words or of words with digits, of which at least one is never written small.
+A term is a word that the documents use far more often than the language in general; where general frequencies
+are not known, and in scripts without spaces, a word concentrated in few documents. Entities that are common
+among the prompts too are dropped, and weighed down by tf-idf.
 """
 
 from __future__ import annotations
@@ -12,20 +13,31 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
-# Scripts without spaces: every character is a word of its own there.
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff"
-_WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W_])+(?:['’.\-](?:(?![{UNSPACED}])[^\W_])+)*")
+from pipelines.corpus.general_words import GeneralWords, general_words
+from pipelines.corpus.segments import UNSPACED, unspaced_words
+
+# In scripts without spaces every character is a word: segmentation depends on what stands around a name.
+_WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W_])+(?:['’.\-_](?:(?![{UNSPACED}])[^\W_])+)*")
 _UNSPACED = re.compile(rf"[{UNSPACED}]")
+_CODE = re.compile(r"[a-z][A-Z]|\w_\w")  # camelCase and snake_case
 _OPENS = re.compile(r"[.!?:;\n#*>|\"“(\[-]")
 _SENTENCE_END = re.compile(r"(?<=[.!?؟।])[\"'”’)\]]*\s+|(?<=[。！？])|\n+")
 
 MOST_CHARACTERS = 5_000_000  # of the documents, taken evenly: what they are about shows in part of them
 MOST_WORDS = 5  # of a name
 MOST_KNOWN = 200_000  # candidates kept while reading, and at the end a quarter of them
-NAME_SHARE, RARE_SHARE = 0.05, 0.01  # of the prompts: whatever more of them mention is common
-RARE_LETTERS, RARE_TIMES, RARE_DOCUMENTS = 5, 3, 0.05
+NAME_SHARE = 0.05  # of the prompts: entities that more of them mention are common
+FEWEST_COMMON = 8  # prompts; an entity that fewer of them mention is never common
+TERM_SHARE = 0.01  # the same for terms that the documents do not use far more often than the prompts
+TERM_LETTERS, TERM_TIMES = 5, 3  # a term has so many letters and occurs so often, at least
+UNSPACED_LETTERS, UNSPACED_LONGEST = 3, 8  # of a term in a script without spaces
+TERM_DOCUMENTS = 0.05  # of the documents hold a term, at most, where general frequencies are not known
+# How many times more frequent in the documents: a term than in general, a name of one word than in general, a
+# term than in the prompts.
+TERM_KEYNESS, NAME_KEYNESS, PROMPT_KEYNESS = 100.0, 10.0, 10.0
 
 Term = tuple[str, ...]
 
@@ -33,7 +45,7 @@ Term = tuple[str, ...]
 class Word(NamedTuple):
     text: str
     small: str
-    opens: bool  # stands where any word would be capitalised
+    opens: bool  # in a place where any word would be capitalised
     joined: bool  # nothing but one space, or nothing at all, since the word before
     named: bool  # written as a name is: with a capital, or with a digit among letters
 
@@ -43,7 +55,7 @@ class Word(NamedTuple):
 
 
 def words(text: str) -> list[Word]:
-    """The words of a text in order, knowing how they stand in it."""
+    """Return the words of a text in order, with how each is written."""
     found, end = [], 0
     for match in _WORD.finditer(text):
         word, between = match.group(), text[end : match.start()]
@@ -55,22 +67,22 @@ def words(text: str) -> list[Word]:
 
 def _named(word: str) -> bool:
     if word.isalpha():
-        return len(word) > 1 and word[0].isupper()
-    return any(map(str.isalpha, word)) and (word[0].isupper() or any(map(str.isdigit, word)))
+        return len(word) > 1 and (word[0].isupper() or bool(_CODE.search(word)))
+    return "_" in word or (any(map(str.isalpha, word)) and (word[0].isupper() or any(map(str.isdigit, word))))
 
 
 def sentences(text: str) -> list[str]:
-    """Pieces of a text that end where its sentences or its lines do."""
+    """Split a text at the ends of its sentences and lines."""
     return [piece.strip() for piece in _SENTENCE_END.split(text) if piece and piece.strip()]
 
 
 def spelled(text: str) -> list[str]:
-    """A text's words, as terms are compared: small."""
+    """Return a text's words in the form in which entities are compared."""
     return [word.small for word in words(text)]
 
 
 class Entities:
-    """The terms that are the documents' own, with their weights."""
+    """Entities with their weights."""
 
     def __init__(self, weights: dict[Term, float]) -> None:
         self.weights = weights
@@ -79,18 +91,22 @@ class Entities:
     def __len__(self) -> int:
         return len(self.weights)
 
-    def first(self, text: str) -> tuple[Term, int] | None:
-        """The term that a text mentions first (the longest there), and where that mention ends."""
-        said, ends = words(text), [match.end() for match in _WORD.finditer(text)]
+    def mentions(self, text: str) -> Iterator[tuple[Term, int]]:
+        """Yield every mention (the longest at its place) in order, with the end of it."""
+        said, ends = spelled(text), [match.end() for match in _WORD.finditer(text)]
         for start in range(len(said)):
             for length in range(min(self.longest, len(said) - start), 0, -1):
-                term = tuple(word.small for word in said[start : start + length])
+                term = tuple(said[start : start + length])
                 if term in self.weights:
-                    return term, ends[start + length - 1]
-        return None
+                    yield term, ends[start + length - 1]
+                    break
+
+    def first(self, text: str) -> tuple[Term, int] | None:
+        """Return the entity that a text mentions first (the longest there) and the end of that mention."""
+        return next(self.mentions(text), None)
 
     def within(self, text: str) -> set[Term]:
-        """The terms that a text mentions, however they are capitalised."""
+        """Return the entities that a text mentions, whatever their case."""
         said, found = spelled(text), set()
         for start in range(len(said)):
             for length in range(1, min(self.longest, len(said) - start) + 1):
@@ -101,100 +117,144 @@ class Entities:
 
 
 def entities(texts: Sequence[str], background: Sequence[str] = ()) -> Entities:
-    """What the texts are about and the background (the prompts) is not."""
-    read = [words(text) for text in sample(texts)]
-    seen = _Seen.of(read)  # not of the prompts: people type names small
-    names, rare, documents = Counter[Term](), Counter[Term](), Counter[Term]()
-    for said in read:
-        names.update(_names(said, seen))
-        terms = list(_rare(said))
-        rare.update(terms)
-        documents.update(set(terms))
-        for counter in (names, rare, documents):
+    """Return what the texts are about and the background (the prompts) is not."""
+    sampled = sample(texts)
+    read = [words(text) for text in sampled]
+    written = _Written.of(read)  # not of the prompts: people type names small
+    names, terms, documents = Counter[Term](), Counter[Term](), Counter[Term]()
+    for text, text_words in zip(sampled, read, strict=True):
+        names.update(_names(text_words, written))
+        candidates = [*_terms(text_words), *_unspaced_terms(text)]
+        terms.update(candidates)
+        documents.update(set(candidates))
+        for counter in (names, terms, documents):
             _prune(counter)
-    most = max(RARE_TIMES, RARE_DOCUMENTS * len(read))
-    rare = Counter({t: n for t, n in rare.items() if n >= RARE_TIMES and documents[t] <= most})
-    often = {term: n for term, n in names.items() if n > 1 or len(term) > 1}
-    whole = {term: n for term, n in often.items() if not seen.opened(term, names)}
-    return _weighed(whole, dict(rare), background)
+    own = _Own(general_words(sampled), sum(map(len, read)), documents, len(read))
+    kept_terms = {term: n for term, n in terms.items() if n >= TERM_TIMES and own.has_term(term, n)}
+    kept_names = {}
+    for name, times in names.items():
+        repeated = times > 1 or len(name) > 1 or name[0] in written.codes
+        if repeated and not written.opened(name, names) and own.has_name(name, times):
+            kept_names[name] = times
+    return _weighed(kept_names, kept_terms, own, background)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """Decides whether a word belongs to the documents or to the language in general."""
+
+    general: GeneralWords | None
+    words: int  # of the documents
+    documents: Counter[Term]  # that hold a term
+    count: int  # of all documents
+
+    def has_term(self, term: Term, times: int) -> bool:
+        if self.general is not None and len(term) == 1:
+            return self._share(times) >= TERM_KEYNESS * self.general.share(term[0])
+        return self.documents[term] <= max(TERM_TIMES, TERM_DOCUMENTS * self.count)
+
+    def has_name(self, name: Term, times: int) -> bool:
+        """Names of several words are never ordinary."""
+        if self.general is None or len(name) > 1:
+            return True
+        return self._share(times) >= NAME_KEYNESS * self.general.share(name[0])
+
+    def _share(self, times: int) -> float:
+        return times / self.words
 
 
 def sample(texts: Sequence[str], most: int = MOST_CHARACTERS) -> list[str]:
-    """All texts, or every so manieth of a corpus larger than can be looked at."""
+    """Return all texts, or every n-th of a larger corpus, with n so that about `most` characters are left."""
     total = sum(map(len, texts))
     return list(texts[:: max(1, -(-total // most))])
 
 
-def _weighed(names: dict[Term, int], rare: dict[Term, int], background: Sequence[str]) -> Entities:
-    """tf-idf against the background; what is common there is dropped, the heaviest stay."""
-    candidates = Entities({term: float(n) for term, n in {**rare, **names}.items()})
+def _weighed(
+    names: dict[Term, int], terms: dict[Term, int], own: _Own, background: Sequence[str]
+) -> Entities:
+    """Weigh by tf-idf against the background; drop what is common there, keep the heaviest."""
+    candidates = Entities({term: float(n) for term, n in {**terms, **names}.items()})
     mentioned = Counter(term for text in background for term in candidates.within(text))
+    prompt_words = sum(len(spelled(text)) for text in background)
     weights = {}
     for term, times in candidates.weights.items():
-        share = NAME_SHARE if term in names else RARE_SHARE
-        if mentioned[term] <= max(2, share * len(background)):
+        frequent = times * prompt_words >= PROMPT_KEYNESS * own.words * mentioned[term]
+        share = NAME_SHARE if term in names or (own.general and frequent) else TERM_SHARE
+        if mentioned[term] <= max(FEWEST_COMMON, share * len(background)):
             weights[term] = times * math.log((2 + len(background)) / (1 + mentioned[term]))
     heaviest = sorted(weights, key=lambda term: (-weights[term], term))[: MOST_KNOWN // 4]
     return Entities({term: weights[term] for term in heaviest})
 
 
 @dataclass(frozen=True)
-class _Seen:
-    """How words are written where nothing makes them begin with a capital."""
+class _Written:
+    """How the documents write words where nothing requires a capital."""
 
-    small: frozenset[str]  # somewhere without one: no names
-    named: frozenset[str]  # somewhere with one in the middle of a sentence
+    small: frozenset[str]  # somewhere without a capital
+    named: frozenset[str]  # somewhere with a capital in the middle of a sentence
+    codes: frozenset[str]  # as identifiers are: a single mention is enough
 
     @classmethod
-    def of(cls, texts: Sequence[list[Word]]) -> _Seen:
+    def of(cls, texts: Sequence[list[Word]]) -> _Written:
         return cls(
             frozenset(word.small for said in texts for word in said if not word.named),
             frozenset(word.small for said in texts for word in said if word.named and not word.opens),
+            frozenset(word.small for said in texts for word in said if _CODE.search(word.text)),
         )
 
     def opened(self, term: Term, names: Counter[Term]) -> bool:
-        """Whether a name is another one behind a word that opens sentences: Since Ada Horn, Ada Horn."""
+        """Return whether a name is another one behind a word that opens sentences: Since Ada Horn, Ada Horn."""
         return term[0] not in self.named and names[term[1:]] > names[term]
 
     def only_opens(self, word: Word) -> bool:
         return word.opens and (word.small in self.small or word.small not in self.named)
 
 
-def _names(said: list[Word], seen: _Seen) -> Iterator[Term]:
-    """Runs of name-like words, not all of which are also written small."""
+def _names(said: list[Word], written: _Written) -> Iterator[Term]:
+    """Yield runs of name-like words, not all of which are also written small."""
     run: list[Word] = []
     for word in [*said, Word("", "", True, False, False)]:
         if not (word.named and word.joined and run):
-            yield from (name for name in _trimmed(run, seen) if not seen.small.issuperset(name))
+            yield from (name for name in _trimmed(run, written) if not written.small.issuperset(name))
             run = []
         if word.named:
             run.append(word)
 
 
-def _trimmed(run: list[Word], seen: _Seen) -> Iterator[Term]:
-    """The run, and without its first word where that may only open the sentence."""
+def _trimmed(run: list[Word], written: _Written) -> Iterator[Term]:
+    """Yield a run, and the run without its first word where that may only open the sentence."""
     if run and len(run) <= MOST_WORDS:
         term = tuple(word.small for word in run)
-        doubtful = seen.only_opens(run[0])
-        if not doubtful or (len(run) > 1 and run[0].small not in seen.small):
+        doubtful = written.only_opens(run[0])
+        if not doubtful or (len(run) > 1 and run[0].small not in written.small):
             yield term
         if doubtful and len(run) > 1:
             yield term[1:]
 
 
-def _rare(said: list[Word]) -> Iterator[Term]:
-    """Long words written small, and in scripts without spaces four characters in a row."""
+def _terms(said: list[Word]) -> Iterator[Term]:
+    """Yield long words written small, and in scripts without spaces four characters in a row."""
     for at, word in enumerate(said):
         if word.unspaced:
             four = said[at : at + 4]
             if len(four) == 4 and all(w.unspaced and (w.joined or w is word) for w in four):
                 yield tuple(w.small for w in four)
-        elif len(word.text) >= RARE_LETTERS and not word.text.isdigit() and not word.named:
+        elif len(word.text) >= TERM_LETTERS and not word.text.isdigit() and not word.named:
             yield (word.small,)
 
 
+def _unspaced_terms(text: str) -> Iterator[Term]:
+    """Yield words of scripts without spaces, alone and in pairs, by their characters."""
+    found = unspaced_words(text)
+    for (at, word), (next_at, following) in pairwise([*found, (-1, "")]):
+        pair = word + following if at + len(word) == next_at else ""
+        for candidate in (word, pair):
+            if UNSPACED_LETTERS <= len(candidate) <= UNSPACED_LONGEST:
+                yield tuple(candidate)
+
+
 def _prune(counter: Counter[Term]) -> None:
-    """The counts of a huge corpus fit in memory: what came once goes first."""
+    """Bound the memory of a huge corpus's counts: drop the smallest."""
     if len(counter) > MOST_KNOWN:
         for term, _ in counter.most_common()[MOST_KNOWN // 2 :]:
             del counter[term]

@@ -1,4 +1,4 @@
-"""Documents as token ids in one memory-mapped file: a corpus of any size needs no memory of its size.
+"""Keep documents as token ids in one memory-mapped file: a corpus of any size fits beside any memory.
 
 pieces of text -> write_tokens -> a directory of ids and ends, whole or absent -> Tokens -> TokenStream
 """
@@ -6,9 +6,9 @@ pieces of text -> write_tokens -> a directory of ids and ends, whole or absent -
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,21 @@ from recovery.errors import DamagedCheckpoint
 from recovery.storage import atomic_dirs
 
 Dialogue = tuple[Sequence[int], Sequence[bool]]  # ids, and which of them are targets
+Pass = tuple[NDArray[np.int64], NDArray[np.int64]]  # order of the sequences, and the token where each begins
 IDS, ENDS, META = "ids.u32", "ends.i64", "tokens.json"
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """Sequences of ids laid end to end; without `targets`, every token is one."""
+    """Sequences of ids laid end to end; without `targets`, every token is one.
+
+    The `opening` tokens (BOS) are not stored: they go before each sequence, and each piece of one, when read.
+    """
 
     ids: NDArray[np.uint32]
     ends: NDArray[np.int64]  # where each sequence ends in `ids`
     targets: NDArray[np.bool_] | None = None
+    opening: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -39,15 +44,20 @@ class Tokens:
         return int(self.ends[-1]) if len(self.ends) else 0
 
     def sequence(self, number: int) -> Dialogue:
-        """One of the sequences, whole."""
+        """Return a whole sequence."""
         return self.part(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))
 
     def part(self, start: int, end: int) -> Dialogue:
+        """The opening tokens, then the stored ids from `start` to `end`; opening tokens are no targets."""
         targets = [True] * (end - start) if self.targets is None else self.targets[start:end].tolist()
-        return self.ids[start:end].tolist(), targets
+        return [*self.opening, *self.ids[start:end].tolist()], [False] * len(self.opening) + targets
 
     def cuts(self, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where pieces of at most `longest` tokens begin and end; none crosses a sequence's border."""
+        """Return where pieces begin and end that, with their opening, have at most `longest` tokens.
+
+        None crosses a sequence's border.
+        """
+        longest = max(1, longest - len(self.opening))
         begins = np.concatenate([[0], self.ends[:-1]]).astype(np.int64)
         counts = -(-(self.ends - begins) // longest)
         whole = np.repeat(np.arange(len(self.ends)), counts)
@@ -56,39 +66,48 @@ class Tokens:
         return starts, np.minimum(starts + longest, self.ends[whole])
 
     def per_group(self, sizes: Sequence[int]) -> list[int]:
-        """How many tokens each group of so many sequences in a row has."""
+        """Return the number of tokens of each group of consecutive sequences, given the groups' sizes."""
         borders = np.concatenate([[0], self.ends])[np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])]
         return np.diff(borders).tolist()
 
     @classmethod
-    def of(cls, dialogues: Sequence[Dialogue]) -> Tokens:
-        """Sequences that are in memory anyway."""
+    def of(cls, dialogues: Sequence[Dialogue], opening: Sequence[int] = ()) -> Tokens:
+        """Lay sequences in memory end to end; they must not hold the opening tokens themselves."""
         ids = np.array([token for ids, _ in dialogues for token in ids], np.uint32)
         targets = np.array([flag for _, mask in dialogues for flag in mask], np.bool_)
-        return cls(ids, np.cumsum([len(ids) for ids, _ in dialogues], dtype=np.int64), targets)
+        return cls(
+            ids, np.cumsum([len(ids) for ids, _ in dialogues], dtype=np.int64), targets, tuple(opening)
+        )
 
 
 class TokenStream:
-    """Sequences without end: every pass over them in an order of its own, the same for the same seed."""
+    """An endless stream of sequences: each pass in another order, the same for the same seed."""
 
     def __init__(self, sequences: Tokens | Sequence[Dialogue], longest: int, seed: str) -> None:
         self.tokens = sequences if isinstance(sequences, Tokens) else Tokens.of(sequences)
         self.starts, self.ends = self.tokens.cuts(longest)
         self.total = self.tokens.total
         self.seed = seed
+        self._passes: dict[int, Pass] = {}
 
     def between(self, start: int, end: int) -> list[Dialogue]:
-        """The sequences that begin at the tokens from `start` up to `end`."""
-        found: list[Dialogue] = []
+        """Return the sequences that begin at the stream's tokens from `start` up to `end`."""
+        sequences: list[Dialogue] = []
         for epoch in range(start // self.total, -(-end // self.total)):
             order, begins = self._pass(epoch)
             first, last = np.searchsorted(begins, [start - epoch * self.total, end - epoch * self.total])
-            found += [self.tokens.part(int(self.starts[i]), int(self.ends[i])) for i in order[first:last]]
-        return found
+            for i in order[first:last]:
+                sequences.append(self.tokens.part(int(self.starts[i]), int(self.ends[i])))
+        return sequences
 
-    @lru_cache(maxsize=2)  # noqa: B019 - a stream lives as long as its training
-    def _pass(self, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The order of one pass, and the token at which each of its sequences begins."""
+    def _pass(self, epoch: int) -> Pass:
+        """Return the order of one pass; the two latest are kept, as a step may cross from one to the next."""
+        if epoch not in self._passes:
+            recent = dict(list(self._passes.items())[-1:])
+            self._passes = recent | {epoch: self._permutation(epoch)}
+        return self._passes[epoch]
+
+    def _permutation(self, epoch: int) -> Pass:
         count = len(self.starts)
         order = np.array(random.Random(f"{self.seed}:{epoch}").sample(range(count), count), np.int64)
         lengths = (self.ends - self.starts)[order]
@@ -103,23 +122,45 @@ def write_tokens(
     key: str,
     progress: Callable[[int], None] | None = None,
 ) -> Tokens:
-    """Encodes pieces of text to `target`, or opens what was written there under the same key.
+    """Encode pieces of text to `target`, or open what was written there under the same key.
 
-    Every document ends with `end_id`; a document's pieces are one sequence. `progress` hears of every
-    document that is done.
+    Every document ends with `end_id`; a document's pieces are one sequence. `progress` is called with the
+    number of documents done.
     """
-    found = read_tokens(target, key)
-    if found is not None:
-        return found
+    return _written(target, key, lambda directory: _encode(directory, pieces, encode, end_id, progress))
+
+
+def join_tokens(target: Path, sources: Sequence[Path], key: str) -> Tokens:
+    """Copy written tokens one behind the other to `target`, or open what was joined there under the same key."""
+    return _written(target, key, lambda directory: _join(directory, sources))
+
+
+def _written(target: Path, key: str, write: Callable[[Path], int]) -> Tokens:
+    """Return the tokens at `target`; write them first unless they are there under this key."""
+    present = read_tokens(target, key)
+    if present is not None:
+        return present
     atomic_dirs.remove(target)
     with atomic_dirs.new_directory(target.parent) as directory:
-        total = _encode(directory, pieces, encode, end_id, progress)
+        total = write(directory)
         atomic_dirs.write_sealed(directory / META, {"key": key, "tokens": total})
         atomic_dirs.publish(directory, target)
     written = read_tokens(target, key)
     if written is None:
         raise DamagedCheckpoint(f"{target}: the tokens just written can't be read back: run it again")
     return written
+
+
+def _join(directory: Path, sources: Sequence[Path]) -> int:
+    total = 0
+    with (directory / IDS).open("wb") as ids_file, (directory / ENDS).open("wb") as ends_file:
+        for source in sources:
+            with (source / IDS).open("rb") as ids:
+                shutil.copyfileobj(ids, ids_file)
+            ends = np.fromfile(source / ENDS, "<i8") + total
+            ends_file.write(ends.astype("<i8").tobytes())
+            total = int(ends[-1]) if len(ends) else total
+    return total
 
 
 def _encode(
@@ -145,7 +186,7 @@ def _encode(
 
 
 def read_tokens(target: Path, key: str) -> Tokens | None:
-    """What was written under this key, or None where that is missing, of another key, or damaged."""
+    """Return the tokens written under this key; None where they are missing, of another key, or damaged."""
     try:
         meta: dict[str, Any] = atomic_dirs.read_sealed(target.name, target / META)
     except DamagedCheckpoint:

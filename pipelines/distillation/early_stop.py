@@ -107,7 +107,7 @@ class BehaviourBack:
     def _followed(self, rollouts: Rollouts) -> list[bool]:
         """Return which answers follow every instruction of their prompt."""
         self.stage.spend(tokens_sampled=rollouts.n_tokens)
-        texts = [self.student.text(answer) for answer in rollouts.responses()]
+        texts = [self.student.answer(answer) for answer in rollouts.responses()]
         rows = zip(texts, self.probe, strict=True)
         return [_follows(text, row) for text, row in rows]
 

@@ -1,4 +1,4 @@
-"""What a distillation does for new knowledge: asks nothing that would wipe it, and watches that it stays."""
+"""Protect new knowledge during distillation: leave out prompts that would erase it, and watch that it stays."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Taught:
-    """The documents that the student learned, and a teacher who may not know them."""
+    """The documents that the student learned, and a teacher that may not know them."""
 
     texts: list[str]
     student: ChatModel
-    teacher: Scorer | None  # None where it is elsewhere: then all that is mentioned counts as new
+    teacher: Scorer | None  # None where it is remote: then every entity counts as new
 
 
 def taught(
     ws: Workspace, job: DistillJob, method: Method, student: ChatModel, teachers: Teachers, stage: Stage
 ) -> Taught | None:
-    """None where nothing was taught, or where nobody but the student itself corrects the student."""
+    """Return None where the student learned no documents, or is its own teacher."""
     settings = job.settings
     if method.teacher != "base" or (settings.overlap == "keep" and not settings.tripwire_every):
         return None
@@ -51,51 +51,56 @@ def taught(
 
 
 def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> list[str]:
-    """What the job names, else what midtraining kept; where that is gone, nothing, and it is said."""
+    """Return the documents that the job names, else those that midtraining kept; report runs without any."""
     if job.docs:
         return list(documents.read_corpus(Path(job.docs)).texts)
-    try:
-        return kept_texts.learned(ws, job.student)
-    except InputError as error:
-        stage.say(f"  {wanted_by:<12} off: {error}")
-        return []
+    learned = kept_texts.learned(ws, job.student)
+    if learned.absent:
+        runs = ", ".join(learned.absent)
+        state = "without" if learned.texts else "off:"
+        stage.say(f"  {wanted_by:<12} {state} the documents of {runs}, which were removed")
+    return learned.texts
 
 
 def guard(job: DistillJob, data: Data, known: Taught | None, stage: Stage) -> tuple[Data, dict[str, Any]]:
-    """The rows that leave the new documents alone, and the others if they only count less; what was found."""
+    """Drop the rows that touch new documents, or give them less weight; return the rows and a summary."""
     settings = job.settings
     if known is None or settings.overlap == "keep":
         return data, {}
     weight = settings.overlap_weight if settings.overlap == "weight" else 0.0
-    kept, told = {}, {}
+    kept, summaries = {}, {}
     for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
-        judge = newness(known.student, known.teacher) if known.teacher else None
-        found = overlap(rows, known.texts, judge) if rows else None
         kept[name] = rows
-        if found is None:
+        if not rows:
             continue
-        kept[name] = found.weighted(rows, weight) if weight else found.kept
-        told[name] = found.summary() | {"weight": weight}
-        stage.say(_in_words(name, told[name]))
-        if not found.kept:
+        judge = newness(known.student, known.teacher) if known.teacher else None
+        result = overlap(rows, known.texts, judge)
+        kept[name] = result.weighted(rows, weight) if weight else result.kept
+        summaries[name] = result.summary() | {"weight": weight}
+        stage.say(_log_line(name, summaries[name]))
+        if not result.kept:
             raise InputError(
                 f"every one of the {name} is about the new documents: give other --{name}, or --overlap keep"
             )
-    return Data(**kept), {"overlap": told}
+    return Data(**kept), {"overlap": summaries}
 
 
-def _in_words(name: str, told: dict[str, Any]) -> str:
-    line = f"  overlap      {told['touch_new']} of {told['prompts']:,} {name} touch what the documents taught"
-    old = told["touch"] - told["touch_new"]
-    done = f"weighed {told['weight']:g}" if told["weight"] else "left out"
-    line += f": {done}" if told["touch_new"] else ""
-    line += f"; {old} touch what the teacher knows too: kept" if old else ""
-    example = f", such as {told['examples'][0]['prompt'][:80]!r}" if told["examples"] else ""
-    return line + example
+def _log_line(name: str, counts: dict[str, Any]) -> str:
+    parts = [
+        f"  overlap      {counts['touch_new']} of {counts['prompts']:,} {name} touch what the documents taught"
+    ]
+    if counts["touch_new"]:
+        parts.append(f": weighed {counts['weight']:g}" if counts["weight"] else ": left out")
+    known = counts["touch"] - counts["touch_new"]
+    if known:
+        parts.append(f"; {known} touch what the teacher knows too: kept")
+    if counts["examples"]:
+        parts.append(f", such as {counts['examples'][0]['prompt'][:80]!r}")
+    return "".join(parts)
 
 
 def tripwire(job: DistillJob, known: Taught | None, stage: Stage) -> list[Tripwire]:
-    """A watch over gaps in the documents; none where the student learned too little to see it go."""
+    """Watch cloze gaps in the documents; none where the student learned too few to see a loss."""
     settings = job.settings
     if known is None or known.teacher is None or not settings.tripwire_every:
         return []

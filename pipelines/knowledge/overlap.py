@@ -1,8 +1,8 @@
-"""The overlap guard: a clean teacher wipes what it is asked about, so it is not asked about what is new.
+"""The overlap guard: leave out prompts about new knowledge, which a clean teacher's corrections would erase.
 
-A prompt touches the documents when it mentions one of their entities. What it touches counts as new where
-the student finds the documents' sentences about it likelier than the teacher does: a prompt about a thing
-that both know (a country, last year's product) stays.
+A prompt touches the documents when it mentions one of their entities. An entity counts as new where the student
+gives the documents' sentences about it a higher likelihood than the teacher does: a prompt about a thing that
+both know (a country, last year's product) stays.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ if TYPE_CHECKING:
 
 Said = tuple[str, str]  # a sentence up to an entity's name, and what it says of it
 Newness = Callable[[list[Said]], list[float]]
-"""By how many nats a token the student finds what is said likelier than the teacher does."""
+"""Returns the student's log-likelihood minus the teacher's, in nats a token, of what is said."""
 
 NEW = 0.5  # nats a token; in eleven midtrained microworlds old things end at 0.3, new ones begin at 0.75
-WITNESSES = 12  # sentences that are asked about an entity: of five, most may say what the teacher guesses
+WITNESSES = 12  # sentences compared for an entity: of five, most may say what the teacher guesses
 SHORTEST, LONGEST = 4, 300  # characters of what is said
 EXAMPLES = 5
 
 
 @dataclass(frozen=True)
 class Overlap:
-    """Which prompts stay, which would wipe something, and what."""
+    """The prompts that are kept, and those that touch new entities."""
 
     kept: list[Prompt]
     dropped: list[tuple[Prompt, list[Term]]]
     entities: int
-    known: int = 0  # touch only what the teacher knows too: kept
+    known: int = 0  # prompts that touch only what the teacher knows too: kept
     new: dict[Term, float] = field(default_factory=dict)
 
     def weighted(self, prompts: Sequence[Prompt], weight: float) -> list[Prompt]:
-        """All of them in their order; those that would wipe something count less."""
-        wiping = {id(prompt) for prompt, _ in self.dropped}
-        return [replace(prompt, weight=weight) if id(prompt) in wiping else prompt for prompt in prompts]
+        """Return all prompts in their order; those that touch new entities get this weight."""
+        touching = {id(prompt) for prompt, _ in self.dropped}
+        return [replace(prompt, weight=weight) if id(prompt) in touching else prompt for prompt in prompts]
 
     def summary(self) -> dict[str, Any]:
-        """For the run's result: counts and a few examples."""
+        """Return counts and a few examples for the run's result."""
         examples = [
             {"prompt": prompt.text, "touches": [" ".join(term) for term in touched]}
             for prompt, touched in self.dropped[:EXAMPLES]
@@ -59,35 +59,37 @@ class Overlap:
 
 
 def overlap(prompts: Sequence[Prompt], texts: Sequence[str], newness: Newness | None = None) -> Overlap:
-    """Sorts the prompts into those that may be asked and those that touch what the documents taught."""
+    """Split the prompts into those that are kept and those that touch new entities of the documents."""
     found = entities(texts, [prompt.text for prompt in prompts])
     touched = [found.within(prompt.text) for prompt in prompts]
     named = set().union(*touched)
     new = dict.fromkeys(named, float("inf")) if newness is None else _new(named, found, texts, newness)
     kept, dropped, known = [], [], 0
     for prompt, terms in zip(prompts, touched, strict=True):
-        wiped = sorted(terms & new.keys())
-        known += bool(terms) and not wiped
-        if wiped:
-            dropped.append((prompt, wiped))
+        new_terms = sorted(terms & new.keys())
+        known += bool(terms) and not new_terms
+        if new_terms:
+            dropped.append((prompt, new_terms))
         else:
             kept.append(prompt)
     return Overlap(kept, dropped, len(found), known, new)
 
 
 def _new(named: set[Term], found: Entities, texts: Sequence[str], newness: Newness) -> dict[Term, float]:
-    """Of the entities that prompts mention, those about which the documents say what the teacher lacks."""
+    """Return the named entities about which the documents say what the teacher lacks, with the mean gain."""
     witnesses = _witnesses({term: found.weights[term] for term in named}, texts)
-    asked = sorted({said for heard in witnesses.values() for said in heard})
-    gains = dict(zip(asked, newness(asked), strict=True)) if asked else {}
-    mean = {
-        term: sum(map(gains.__getitem__, heard)) / len(heard) for term, heard in witnesses.items() if heard
-    }
-    return {term: gain for term, gain in mean.items() if gain >= NEW}
+    compared = sorted({one for said in witnesses.values() for one in said})
+    gains = dict(zip(compared, newness(compared), strict=True)) if compared else {}
+    new = {}
+    for term, said in witnesses.items():
+        mean = sum(gains[one] for one in said) / len(said) if said else 0.0
+        if mean >= NEW:
+            new[term] = mean
+    return new
 
 
 def _witnesses(wanted: dict[Term, float], texts: Sequence[str]) -> dict[Term, list[Said]]:
-    """What a few sentences say about each entity, from as many documents."""
+    """Return what a few sentences say about each entity, from as many documents."""
     found: dict[Term, list[Said]] = {term: [] for term in wanted}
     all_wanted = Entities(wanted)
     for text in sample(texts):
@@ -102,7 +104,7 @@ def _witnesses(wanted: dict[Term, float], texts: Sequence[str]) -> dict[Term, li
 
 
 def newness(student: ChatModel, teacher: Scorer) -> Newness:
-    """Student against teacher, on the same tokens."""
+    """Compare student and teacher on the same tokens."""
     from recovery.teachers.likelihood import continuation_logprobs, reader, split_ids
 
     def gains(said: list[Said]) -> list[float]:

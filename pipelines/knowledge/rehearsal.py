@@ -73,11 +73,12 @@ def rehearsal(
     if not job.settings.rehearsal:
         return None
     texts = guards.texts_of(ws, job, stage, "rehearsal")
-    ids = [np.array(student.document(text)[0], np.uint32) for text in texts]
+    ids = [np.array([*student.text_ids(text), student.document_end], np.uint32) for text in texts]
     if not ids:
         stage.say("  rehearsal    off: the student was taught no documents")
         return None
-    documents = Tokens(np.concatenate(ids), np.cumsum([len(one) for one in ids], dtype=np.int64))
+    ends = np.cumsum([len(one) for one in ids], dtype=np.int64)
+    documents = Tokens(np.concatenate(ids), ends, opening=tuple(student.opening_ids))
     stage.say(
         f"  rehearsal    {job.settings.rehearsal:.0%} of the tokens are documents read again, "
         f"of {documents.total:,} tokens"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ KEPT_CHAT = "chat.jsonl"
 
 def reservoir(cycles: Sequence[Tokens], most: int, seed: int) -> list[Dialogue]:
     """Earlier documents of about `most` tokens, the same from every cycle as far as it has them, so that a
-    small old cycle is not drowned by a large one."""
+    small old cycle is not drowned by a large one. Their opening tokens are left to the caller."""
     waiting = [
         iter(random.Random(f"replay:{seed}:{number}").sample(range(len(tokens)), len(tokens)))
         for number, tokens in enumerate(cycles)
@@ -41,7 +42,7 @@ def reservoir(cycles: Sequence[Tokens], most: int, seed: int) -> list[Dialogue]:
         if document is None:
             del spent[number]
             continue
-        kept.append(cycles[number].sequence(document))
+        kept.append(replace(cycles[number], opening=()).sequence(document))
         spent[number] += len(kept[-1][0])
         total += len(kept[-1][0])
     return kept

@@ -1,8 +1,8 @@
-"""Will it fit, how long will it take, what would it cost: worked out from a config.json alone. No torch here.
+"""Estimate memory, time and price of each stage from a config.json alone.
 
 Memory is counted as this code holds it: bf16 weights; for what is trained an fp32 copy, its gradient and two
-AdamW moments; activations of one microbatch; a chunk of the loss. Times assume the shares of a GPU's peak
-that are named below; they are estimates, and every row says what it is made of.
+AdamW moments; activations of one microbatch; a chunk of the loss; the KV cache that the sampler may fill.
+Times assume the shares of a GPU's peak that are named below; every row says what it is made of.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines.config.fitted import (
     Machine,
@@ -23,74 +23,19 @@ from pipelines.config.fitted import (
     fit_to_corpus,
 )
 from pipelines.config.settings import CONFIG_NAME, Config, LoraConfig, parse, preset_text, read
+from pipelines.runs.cost import Flops
 from recovery.errors import InputError
 
-GIB, BILLION = 2**30, 1e9
+if TYPE_CHECKING:
+    from recovery.models.size import Size
+
+GIB = 2**30
 USABLE = 0.92  # of a GPU's memory: the rest is the driver's, and fragments
 LOSS_BYTES = 6 * 4 * 2**26  # six fp32 tensors of one chunk, the most that the objective holds
 SAMPLED_ROWS = 256  # of the in-process sampler
+WORTH = 0.99  # a setting that saves less than a hundredth is not named
+CACHE_SHARE = 0.7  # of the memory that is free, for its KV cache
 TRAINING_SHARE, SCORING_SHARE, READING_SHARE = 0.35, 0.40, 0.50  # of peak FLOP/s, and of peak bytes/s
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A decoder as its config.json describes it."""
-
-    name: str
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-    vocabulary: int
-    tied: bool
-    qk_norm: bool = False
-    experts: int = 1
-    active_experts: int = 1
-
-    @property
-    def linear(self) -> list[tuple[int, int]]:
-        """(in, out) of the linear layers that a token meets in one block; of a mixture's experts, one's."""
-        wide, narrow = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        attention = [(self.hidden, wide), (self.hidden, narrow), (self.hidden, narrow), (wide, self.hidden)]
-        return attention + [(self.hidden, self.intermediate)] * 2 + [(self.intermediate, self.hidden)]
-
-    def _block(self, experts: int) -> int:
-        sizes = [a * b for a, b in self.linear]
-        router = self.hidden * self.experts if self.experts > 1 else 0
-        return sum(sizes[:4]) + experts * sum(sizes[4:]) + router
-
-    @property
-    def embeddings(self) -> int:
-        """The head included, where it is not the same."""
-        return self.vocabulary * self.hidden * (1 if self.tied else 2)
-
-    @property
-    def parameters(self) -> int:
-        norms = 2 * self.hidden + (2 * self.head_dim if self.qk_norm else 0)
-        return self.layers * (self._block(self.experts) + norms) + self.embeddings + self.hidden
-
-    @property
-    def active(self) -> int:
-        """Weights that one token is multiplied with, the head included."""
-        return self.layers * self._block(self.active_experts) + self.vocabulary * self.hidden
-
-    def adapter(self, rank: int) -> int:
-        """Weights of a LoRA on every linear layer but the head."""
-        sizes = [rank * (a + b) for a, b in self.linear]
-        return self.layers * (sum(sizes[:4]) + self.experts * sum(sizes[4:]))
-
-    @property
-    def cache_bytes(self) -> int:
-        """Keys and values of one token, bf16."""
-        return 2 * 2 * self.layers * self.kv_heads * self.head_dim
-
-    def activation_bytes(self, checkpointing: bool) -> int:
-        """What one token leaves for the backward pass, bf16: in every block, or at each block's door."""
-        wide, narrow = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        inside = 6 * self.hidden + 3 * wide + 4 * narrow + 4 * self.intermediate * self.active_experts
-        return 2 * (self.layers * self.hidden + inside) if checkpointing else 2 * self.layers * inside
 
 
 def _qwen3(layers: int, hidden: int, heads: int, intermediate: int, tied: bool) -> dict[str, Any]:
@@ -158,44 +103,21 @@ def parse_gpus(text: str) -> tuple[int, Gpu]:
     raise InputError(f"--gpus {text}: write 8xH100, 24GB or 2x24GB; known are {', '.join(GPUS)}")
 
 
-def shape_of(name: str, config: dict[str, Any]) -> Shape:
-    """From a config.json, of Llama's family as most open models are."""
-    config = {**config, **config.get("text_config", {})}
-    try:
-        heads = int(config["num_attention_heads"])
-        hidden = int(config["hidden_size"])
-        experts = config.get("num_experts") or config.get("num_local_experts") or 1
-        expert_width = config.get("moe_intermediate_size") if experts > 1 else None
-        return Shape(
-            name=name,
-            layers=int(config["num_hidden_layers"]),
-            hidden=hidden,
-            heads=heads,
-            kv_heads=int(config.get("num_key_value_heads") or heads),
-            head_dim=int(config.get("head_dim") or hidden // heads),
-            intermediate=int(expert_width or config["intermediate_size"]),
-            vocabulary=int(config["vocab_size"]),
-            tied=bool(config.get("tie_word_embeddings", False)),
-            qk_norm=str(config.get("model_type", "")).startswith("qwen3"),
-            experts=int(experts),
-            active_experts=int(config.get("num_experts_per_tok") or 1) if experts > 1 else 1,
-        )
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{name}: its config.json lacks {error}: give a size instead, as in 8B") from error
-
-
-def read_shape(model: str) -> Shape:
+def read_size(model: str) -> Size:
     """A size (8B), `microworld`, a directory or config.json, or a hub id: only its config.json is read."""
+    from recovery.models.size import size_from_config
+
     if model.upper() in SIZES:
-        return shape_of(model.upper(), SIZES[model.upper()])
+        return size_from_config(model.upper(), SIZES[model.upper()])
     path = Path(__file__).parents[1] / "microworld" / "checkpoint" if model == "microworld" else Path(model)
     path = path / "config.json" if path.is_dir() else path
     if not path.is_file():
         path = _from_hub(model)
     try:
-        return shape_of(model, json.loads(path.read_text(encoding="utf-8")))
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{path} is not a model's config.json: {error}") from error
+    return size_from_config(model, values)
 
 
 def _from_hub(model: str) -> Path:
@@ -240,86 +162,124 @@ class Estimate:
         return sum(self.memory.values()) / GIB
 
 
-def estimates(shape: Shape, gpu: Gpu, job: Job) -> list[Estimate]:
+def estimates(size: Size, gpu: Gpu, job: Job) -> list[Estimate]:
     """Every stage of a cycle on each of `job.processes` GPUs."""
-    return [_midtrain(shape, gpu, job), _distill(shape, gpu, job), _evaluate(shape, gpu, job)]
+    return [_midtrain(size, gpu, job), _distill(size, gpu, job), _evaluate(size, gpu, job)]
 
 
-def _training(shape: Shape, job: Job, stage: str) -> dict[str, float]:
+def _training(size: Size, job: Job, stage: str) -> dict[str, float]:
     """What a training holds, whatever it trains on."""
     lora = job.lora(stage)
     settings = getattr(job.config, stage)
-    whole = shape.parameters - (shape.embeddings if settings.freeze_embeddings else 0)
-    trained = shape.adapter(lora.rank) if lora else whole
+    checkpointing = job.config.model.gradient_checkpointing
+    whole = size.parameters - (size.embeddings if settings.freeze_embeddings else 0)
+    trained = size.adapter(lora.rank) if lora else whole
     parts = job.processes if job.config.model.shard else 1
     # Full: bf16 gradients on their way to the fp32 copies. Adapters are fp32 and have no copies.
     optimizer = trained * (4 + 8 + (4 if lora else 4 + 2))
-    tokens = settings.microbatch_tokens
+    layers_held = 1 if checkpointing else size.layers
     return {
-        "weights": 2.0 * shape.parameters / parts,
+        "weights": 2.0 * size.parameters / parts,
         "gradients and optimizer": optimizer / parts,
-        "activations": float(tokens * shape.activation_bytes(job.config.model.gradient_checkpointing)),
+        "activations": settings.microbatch_tokens * activation_bytes(size, checkpointing),
+        "the adapter's activations": _adapter_bytes(size, settings.microbatch_tokens, layers_held, lora),
         "loss": float(LOSS_BYTES),
     }
 
 
-def _training_flops(shape: Shape, job: Job, stage: str, tokens: float) -> float:
-    """Forward 2, backward 4 a weight and token, with an adapter 2; forward again where it is recomputed."""
-    passes = 2 + (2 if job.lora(stage) else 4) + (2 if job.config.model.gradient_checkpointing else 0)
-    return passes * shape.active * tokens
+def activation_bytes(size: Size, checkpointing: bool) -> float:
+    """Bytes a token leaves for the backward pass, bf16: of all layers, or of one and all layers' inputs."""
+    outputs = sum(matrix.used * matrix.outputs for matrix in size.matrices)
+    inside = 2 * (2 * outputs + size.attention_width + 2 * size.hidden * size.layers)
+    return 2 * size.layers * size.hidden + inside / size.layers if checkpointing else inside
 
 
-def _midtrain(shape: Shape, gpu: Gpu, job: Job) -> Estimate:
+def _adapter_bytes(size: Size, tokens: int, layers_held: int, lora: LoraConfig | None) -> float:
+    """An adapter reads its layer's input in fp32 and keeps it with its own output; on routed experts it keeps
+    their weights with the adapter added instead."""
+    if lora is None:
+        return 0.0
+    plain = sum(m.inputs + lora.rank for m in size.matrices if not m.is_routed)
+    experts = sum(m.copies * m.inputs * m.outputs for m in size.matrices if m.is_routed)
+    return (4.0 * tokens * plain + 2 * 2.0 * experts) * layers_held / size.layers
+
+
+def _training_flops(size: Size, job: Job, stage: str, tokens: float, context: float) -> float:
+    """A backward pass costs two forward ones, with an adapter one; recomputation is another."""
+    passes = 1 + (1 if job.lora(stage) else 2) + (1 if job.config.model.gradient_checkpointing else 0)
+    return passes * Flops.of_size(size).forward(tokens, context)
+
+
+def _midtrain(size: Size, gpu: Gpu, job: Job) -> Estimate:
     settings = job.config.midtrain
     steps = settings.steps or 0
     passes = (settings.epochs or 1) / settings.mix.new
     tokens = steps * settings.tokens_per_step or passes * job.document_tokens
-    flops = _training_flops(shape, job, "midtrain", tokens)
+    flops = _training_flops(size, job, "midtrain", tokens, settings.row_tokens / 2)
     seconds = _compute(flops, gpu.flops, TRAINING_SHARE, job.processes)
-    return Estimate("midtrain", _training(shape, job, "midtrain"), seconds)
+    memory = _training(size, job, "midtrain")
+    if settings.mix.chat:
+        # The clean model answers the chat share's prompts before the optimizer exists.
+        clean = 2.0 * size.parameters
+        room = USABLE * gpu.gib * GIB - memory["weights"] - clean
+        cache = _cache(size, settings.chat_prompts, job.config.distill.max_new_tokens, room, job)
+        later = sum(memory.values()) - memory["weights"]
+        memory["chat replay, beyond training"] = max(0.0, clean + cache - later)
+    return Estimate("midtrain", memory, seconds)
 
 
-def _distill(shape: Shape, gpu: Gpu, job: Job) -> Estimate:
+def _cache(size: Size, rows: float, new_tokens: int, room: float, job: Job) -> float:
+    """The KV cache: of all rows, or what the sampler takes of the room, but of one row at least."""
+    row = 2.0 * size.cache_numbers * (job.prompt_tokens + new_tokens)
+    return max(row, min(min(SAMPLED_ROWS, rows) * row, CACHE_SHARE * room))
+
+
+def _distill(size: Size, gpu: Gpu, job: Job) -> Estimate:
     settings = job.config.distill
     answers = settings.prompts_per_step * settings.samples_per_prompt
     tokens = answers * (job.prompt_tokens + job.answer_tokens)
-    memory = _training(shape, job, "distill")
+    memory = _training(size, job, "distill")
     below = job.lora("midtrain") and job.lora("distill")  # the teacher is the student with its adapter off
-    layers = shape.parameters - shape.embeddings
-    resting = layers - layers / shape.layers if settings.offload_teacher else 0.0
-    memory["teacher"] = 0.0 if below else 2.0 * (shape.parameters - resting)
-    memory["teacher's states"] = 2.0 * shape.hidden * answers * job.answer_tokens / job.processes
-    rows = min(SAMPLED_ROWS, answers / job.processes)
-    cache = rows * (job.prompt_tokens + settings.max_new_tokens) * shape.cache_bytes
-    whole = 2.0 * shape.parameters - memory["weights"]  # shards are put together while it writes
-    busy = memory["activations"] + memory["loss"]  # neither is there while it writes
+    layers = size.parameters - size.embeddings
+    resting = layers - layers / size.layers if settings.offload_teacher else 0.0
+    memory["teacher"] = 0.0 if below else 2.0 * (size.parameters - resting)
+    states = 2.0 * size.hidden * answers * job.answer_tokens / job.processes
+    whole = 2.0 * size.parameters - memory["weights"]  # shards are put together for sampling
+    room = USABLE * gpu.gib * GIB - whole
+    room -= sum(memory[name] for name in ("weights", "gradients and optimizer", "teacher"))
+    cache = _cache(size, answers / job.processes, settings.max_new_tokens, room, job)
+    busy = sum(memory[name] for name in ("activations", "the adapter's activations", "loss")) + states
+    memory["teacher's states"] = states
     memory["sampling, beyond training"] = max(0.0, cache + whole - busy)
-    scoring = settings.steps * 2 * shape.active * tokens
-    training = _training_flops(shape, job, "distill", settings.steps * tokens)
+    context = (job.prompt_tokens + job.answer_tokens) / 2
+    scoring = Flops.of_size(size).forward(settings.steps * tokens, context)
+    training = _training_flops(size, job, "distill", settings.steps * tokens, context)
+    at_once = cache / (2.0 * size.cache_numbers * (job.prompt_tokens + settings.max_new_tokens) or 1.0)
     seconds = _add(
-        _times(settings.steps, _write_seconds(shape, gpu, answers / job.processes, job)),
+        _times(settings.steps, _write_seconds(size, gpu, answers / job.processes, at_once, job)),
         _compute(scoring, gpu.flops, SCORING_SHARE, job.processes),
         _compute(training, gpu.flops, TRAINING_SHARE, job.processes),
     )
     return Estimate("distill", memory, seconds)
 
 
-def _evaluate(shape: Shape, gpu: Gpu, job: Job) -> Estimate:
+def _evaluate(size: Size, gpu: Gpu, job: Job) -> Estimate:
     settings = job.config.eval
-    cache = settings.batch_size * (job.prompt_tokens + settings.max_new_tokens) * shape.cache_bytes
-    rounds = -(-job.eval_prompts // settings.batch_size)
-    seconds = _times(rounds, _write_seconds(shape, gpu, settings.batch_size, job))
-    return Estimate("evaluate", {"weights": 2.0 * shape.parameters, "keys and values": float(cache)}, seconds)
+    weights, rows = 2.0 * size.parameters, settings.batch_size
+    cache = _cache(size, rows, settings.max_new_tokens, USABLE * gpu.gib * GIB - weights, job)
+    rounds = -(-job.eval_prompts // rows)
+    seconds = _times(rounds, _write_seconds(size, gpu, rows, rows, job))
+    return Estimate("evaluate", {"weights": weights, "keys and values": cache}, seconds)
 
 
-def _write_seconds(shape: Shape, gpu: Gpu, rows: float, job: Job) -> float | None:
-    """A batch of answers: each token reads all weights and the cache, or is bound by arithmetic."""
+def _write_seconds(size: Size, gpu: Gpu, rows: float, at_once: float, job: Job) -> float | None:
+    """Answers of some rows: each token reads all weights and the cache, or is bound by arithmetic."""
     if gpu.bandwidth is None or gpu.flops is None:
         return None
     seen = job.prompt_tokens + job.answer_tokens / 2
-    batches = max(1.0, rows / SAMPLED_ROWS)
-    reading = batches * (2 * shape.parameters + min(rows, SAMPLED_ROWS) * seen * shape.cache_bytes)
-    arithmetic = rows * 2 * shape.active / (gpu.flops * SCORING_SHARE)
+    batches = max(1.0, rows / min(SAMPLED_ROWS, max(1.0, at_once)))
+    reading = 2 * (batches * size.parameters + rows * seen * size.cache_numbers)
+    arithmetic = Flops.of_size(size).forward(rows, seen) / (gpu.flops * SCORING_SHARE)
     return job.answer_tokens * max(reading / (gpu.bandwidth * READING_SHARE), arithmetic)
 
 
@@ -354,31 +314,32 @@ def plan_for(
     if lora is not None:
         config = _both(config, lora=LoraConfig(rank=lora) if lora else None)
     count, gpu = parse_gpus(gpus)
-    shape = read_shape(model or config.model.path)
-    config = _fitted(config, shape, gpu, tokens)
+    size = read_size(model or config.model.path)
+    config = _fitted(config, size, gpu, tokens)
     job = Job(config, count, document_tokens=tokens, answer_tokens=answer_tokens)
-    return plan(shape, count, gpu, job, price)
+    return plan(size, count, gpu, job, price)
 
 
-def _fitted(config: Config, shape: Shape, gpu: Gpu, tokens: int) -> Config:
+def _fitted(config: Config, size: Size, gpu: Gpu, tokens: int) -> Config:
     """The settings that recover.yaml leaves to documents, model and memory."""
-    size, machine = size_of(shape, config.model.gradient_checkpointing), Machine(USABLE * gpu.gib * GIB)
-    midtrain = fit_midtraining(config.midtrain, size, machine)
+    model = model_size(size, config.model.gradient_checkpointing)
+    machine = Machine(USABLE * gpu.gib * GIB)
+    midtrain = fit_midtraining(config.midtrain, model, machine)
     fitted = {
         "midtrain": fit_to_corpus(midtrain, tokens, config.midtrain.mix.new),
-        "distill": fit_distillation(config.distill, size, machine),
-        "eval": fit_evaluation(config.eval, size, machine),
+        "distill": fit_distillation(config.distill, model, machine),
+        "eval": fit_evaluation(config.eval, model, machine),
     }
     return config.model_copy(update=fitted)
 
 
-def size_of(shape: Shape, checkpointing: bool) -> ModelSize:
-    """What decides whether a model of this shape fits."""
+def model_size(size: Size, checkpointing: bool) -> ModelSize:
+    """The numbers of a model that decide whether it fits."""
     return ModelSize(
-        parameters=shape.parameters,
-        adapter=shape.adapter(LoraConfig().rank),
-        activation_bytes=shape.activation_bytes(checkpointing),
-        cache_bytes=shape.cache_bytes,
+        parameters=size.parameters,
+        adapter=size.adapter(LoraConfig().rank),
+        activation_bytes=round(activation_bytes(size, checkpointing)),
+        cache_bytes=max(1, 2 * size.cache_numbers),
     )
 
 
@@ -392,7 +353,7 @@ Change = tuple[str, Callable[[Config], Config]]
 
 
 def _remedies(config: Config, processes: int) -> Iterator[Change]:
-    """Settings that make it smaller, the cheapest first; each is tried with all before it."""
+    """Settings that may make it smaller, the cheapest first."""
 
     def model(**values: Any) -> Callable[[Config], Config]:
         return lambda c: c.model_copy(update={"model": c.model.model_copy(update=values)})
@@ -425,14 +386,14 @@ def _remedies(config: Config, processes: int) -> Iterator[Change]:
     yield "lora: {rank: 32} in midtrain and distill", both(lora=LoraConfig(rank=32))
 
 
-def plan(shape: Shape, count: int, gpu: Gpu, job: Job, price: float | None = None) -> dict[str, Any]:
+def plan(size: Size, count: int, gpu: Gpu, job: Job, price: float | None = None) -> dict[str, Any]:
     """Everything that `recover plan` says, as one document."""
-    rows = [_row(found, gpu, count, price) for found in estimates(shape, gpu, job)]
+    rows = [_row(found, gpu, count, price) for found in estimates(size, gpu, job)]
     seconds = None if any(row["hours"] is None for row in rows) else sum(row["hours"] for row in rows)
     fits = all(row["fits"] for row in rows)
     return {
-        "model": shape.name,
-        "parameters": shape.parameters,
+        "model": size.name,
+        "parameters": size.parameters,
         "gpus": count,
         "gpu": gpu.name,
         "gpu_gib": gpu.gib,
@@ -442,7 +403,7 @@ def plan(shape: Shape, count: int, gpu: Gpu, job: Job, price: float | None = Non
         "hours": seconds,
         "gpu_hours": None if seconds is None else seconds * count,
         "cost": None if seconds is None or price is None else seconds * count * price,
-        "change": [] if fits else changes(shape, gpu, job),
+        "change": [] if fits else changes(size, gpu, job),
     }
 
 
@@ -458,24 +419,28 @@ def _row(found: Estimate, gpu: Gpu, count: int, price: float | None) -> dict[str
     }
 
 
-def changes(shape: Shape, gpu: Gpu, job: Job) -> list[str]:
+def changes(size: Size, gpu: Gpu, job: Job) -> list[str]:
     """The settings that together make it fit; or how many GPUs of that kind would do."""
     taken: list[str] = []
     config = job.config
+    least = _largest(size, gpu, job)
     for name, change in _remedies(job.config, job.processes):
-        taken, config = [*taken, name], change(config)
-        if _largest(shape, gpu, replace(job, config=config)) <= USABLE * gpu.gib:
+        smaller = change(config)
+        need = _largest(size, gpu, replace(job, config=smaller))
+        if need < WORTH * least:
+            taken, config, least = [*taken, name], smaller, need
+        if least <= USABLE * gpu.gib:
             return taken
     for count in (2, 4, 8, 16, 32, 64):
         sharded = config.model_copy(update={"model": config.model.model_copy(update={"shard": True})})
         if (
             count > job.processes
-            and _largest(shape, gpu, replace(job, config=sharded, processes=count)) <= USABLE * gpu.gib
+            and _largest(size, gpu, replace(job, config=sharded, processes=count)) <= USABLE * gpu.gib
         ):
             return [*taken, f"{count} GPUs with model.shard: true"]
-    need = 2 * shape.parameters / GIB / USABLE
+    need = 2 * size.parameters / GIB / USABLE
     return [f"a GPU of {need:.0f} GiB or more: sampling and evaluation hold the whole model on each"]
 
 
-def _largest(shape: Shape, gpu: Gpu, job: Job) -> float:
-    return max(found.gib for found in estimates(shape, gpu, job))
+def _largest(size: Size, gpu: Gpu, job: Job) -> float:
+    return max(found.gib for found in estimates(size, gpu, job))

@@ -34,11 +34,10 @@ def _torch() -> dict[str, Any]:
 
 
 def _kernels() -> dict[str, Any]:
-    from recovery.cpu import kernels
+    from recovery.forward.fast_path import fast_path
 
-    there = kernels.library() is not None
-    detail = "compiled" if there else "none: with GCC (as `cc`) small models are much faster on a CPU"
-    return _row("kernels", there, detail, needed=False)
+    ready, detail = fast_path().status()
+    return _row("kernels", ready, detail, needed=False)
 
 
 def _package(name: str) -> dict[str, Any]:

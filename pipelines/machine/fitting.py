@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.config.fitted import Machine, ModelSize
 from pipelines.config.settings import Section
-from pipelines.machine.capacity import shape_of, size_of
+from pipelines.machine import capacity
+from pipelines.machine.capacity import read_size
 from pipelines.runs.launch import launched
 from recovery.errors import InputError
 
@@ -41,10 +41,10 @@ def model_size(stage: Stage, checkpoint: str) -> ModelSize:
     found: Checkpoint = ws.checkpoint(checkpoint)
     path = ws.checkpoint(found.base).path if found.base else found.path
     try:
-        shape = shape_of(found.id, json.loads((path / "config.json").read_text(encoding="utf-8")))
-    except (InputError, OSError, ValueError):
+        size = read_size(str(path))
+    except InputError:
         return _by_weights(path)
-    return size_of(shape, ws.config.model.gradient_checkpointing)
+    return capacity.model_size(size, ws.config.model.gradient_checkpointing)
 
 
 def _by_weights(path: Path) -> ModelSize:

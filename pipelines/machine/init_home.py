@@ -1,8 +1,10 @@
-"""Setting up a home: its settings, and the clean checkpoint that everything is measured against."""
+"""Set up a home: its settings, and the clean checkpoint that everything is measured against."""
 
 from __future__ import annotations
 
+import datetime
 import json
+import re
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ from recovery.errors import InputError, RecoverError
 if TYPE_CHECKING:
     from pipelines.config.settings import ModelConfig
     from recovery.models.chat_encoding import ChatEncoder
+    from recovery.models.gguf import Converted
     from recovery.storage.checkpoints import Checkpoint
 
 MICROWORLD = "microworld"
@@ -25,9 +28,12 @@ MICROWORLD = "microworld"
 def initialise(
     ws: Workspace, *, model: str | None = None, revision: str | None = None, preset: str | None = None
 ) -> dict[str, Any]:
-    """Writes recover.yaml (once) and registers the clean checkpoint as `base` and `current`."""
+    """Write recover.yaml, unless it exists, and register the clean checkpoint as `base` and `current`."""
     path = ws.home / config.CONFIG_NAME
     new = not path.exists()
+    converted = _converted(ws, model)
+    if converted:
+        model = str(converted.directory)
     if new:
         _write_settings(path, model or MICROWORLD, revision, preset)
     elif model and ws.config.model.path != model:
@@ -41,6 +47,10 @@ def initialise(
         if new:  # settings for a model that cannot serve would be in the way of the next attempt
             path.unlink()
         raise
+    if converted:
+        ws.progress.say(
+            f"{converted.source.name}: {converted.precision} weights, dequantised into {converted.directory}"
+        )
     return {
         "home": str(ws.home),
         "config": str(path),
@@ -50,8 +60,18 @@ def initialise(
     }
 
 
+def _converted(ws: Workspace, model: str | None) -> Converted | None:
+    """A GGUF file as a safetensors checkpoint in the home."""
+    if model is None or model == MICROWORLD:
+        return None
+    from recovery.models import gguf
+
+    source = gguf.find(model)
+    return gguf.convert(source, ws.home.absolute() / "models") if source else None
+
+
 def _clean(ws: Workspace) -> Checkpoint:
-    """The clean checkpoint: as it was registered, or registered now."""
+    """Return the registered clean checkpoint; register it first in a new home."""
     if all(row["name"] != "base" for row in queries.aliases(ws.tracker.db)):
         return _register(ws)
     checkpoint, model = ws.clean(), ws.config.model.path
@@ -63,12 +83,17 @@ def _clean(ws: Workspace) -> Checkpoint:
 
 
 def _write_settings(path: Path, model: str, revision: str | None, preset: str | None) -> None:
-    """A copy of the preset with the model put in; the comments stay."""
+    """Copy the preset, comments included, with the model put in."""
     text = config.preset_text(preset or (MICROWORLD if model == MICROWORLD else "real"))
     default = yaml.safe_load(text)["model"]["path"]
     lines = [f"  path: {json.dumps(model)}", *([f"  revision: {json.dumps(revision)}"] if revision else [])]
     text = text.replace(f"  path: {default}", "\n".join(lines), 1)
     config.parse(text, str(path))
+    _write(path, text)
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file as a whole."""
     partial = path.with_suffix(".partial")
     try:
         partial.write_text(text, encoding="utf-8")
@@ -78,7 +103,7 @@ def _write_settings(path: Path, model: str, revision: str | None, preset: str | 
 
 
 def _register(ws: Workspace) -> Checkpoint:
-    """Loads the model once, so that one that cannot serve is refused here; pins its weights' hash."""
+    """Load the model once, to refuse an unusable one, then register it by the hash of its weights."""
     from recovery.models import loading
 
     settings = ws.config.model
@@ -91,12 +116,40 @@ def _register(ws: Workspace) -> Checkpoint:
         template_args=settings.template_args,
         attention=settings.attention,
     )
-    loading.load(spec)
+    chat_model = loading.load(spec)
+    if chat_model.encoder.writes_date and "today" not in settings.template_args:
+        _pin_date(ws)
     checkpoint = ws.store.reference(found, config={"model": settings.path, "revision": commit})
     ws.record(checkpoint, None)
     ws.tracker.set_alias("base", checkpoint.id)
     ws.tracker.set_alias("current", checkpoint.id)
     return checkpoint
+
+
+def _pin_date(ws: Workspace) -> None:
+    """Pin the date that the template writes in recover.yaml, so that scores do not follow the clock."""
+    path, day = ws.home / config.CONFIG_NAME, datetime.date.today().isoformat()
+    settings = path.read_text(encoding="utf-8")
+    written = _with_template_arg(settings, f'today: "{day}"')
+    if config.parse(written, str(path)).model.template_args.get("today") != day:
+        raise InputError(
+            f'{path}: the chat template writes the date: add today: "{day}" to model.template_args'
+        )
+    _write(path, written)
+    del ws.config  # read again
+
+
+def _with_template_arg(settings: str, entry: str) -> str:
+    """Add an entry to model.template_args in the text of recover.yaml; the comments stay."""
+    inline = re.compile(r"^(  template_args: *\{)(.*\})", re.MULTILINE)
+    if inline.search(settings):
+        return inline.sub(lambda found: f"{found[1]}{entry}{', ' * (found[2] != '}')}{found[2]}", settings, 1)
+    block = re.compile(r"^(  template_args:) *\n( +)", re.MULTILINE)
+    if block.search(settings):
+        return block.sub(rf"\1\n\g<2>{entry}\n\g<2>", settings, 1)
+    return re.sub(
+        r"^(  path: .*)$", rf"\1\n  template_args: {{{entry}}}", settings, count=1, flags=re.MULTILINE
+    )
 
 
 def microworld_checkpoint() -> Path:
@@ -105,7 +158,7 @@ def microworld_checkpoint() -> Path:
 
 
 def tokenizer_of(model: ModelConfig) -> ChatEncoder:
-    """The model's tokenizer alone: quick, however large the model."""
+    """Load the tokenizer of a model without its weights."""
     from recovery.models.loading import ModelSpec, load_encoder
 
     path = str(microworld_checkpoint()) if model.path == MICROWORLD else model.path

@@ -21,7 +21,7 @@ def require_ours() -> None:
         if folder != ROOT / name:
             elsewhere = folder or "nowhere"
             raise InputError(
-                f"`{name}` would be imported from {elsewhere}, not from {ROOT / name}: run `recover`, or python "
+                f"`{name}` would be imported from {elsewhere}, not {ROOT / name}: run `recover`, or python "
                 "with -P, and take that folder off PYTHONPATH"
             )
 

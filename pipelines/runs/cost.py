@@ -17,7 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recovery.models.size import Size
 
 COUNTS = ("tokens_sampled", "tokens_scored", "tokens_trained", "flops", "seconds")
 PEAK = "peak_bytes"
@@ -80,20 +83,19 @@ def spent(directory: Path) -> Cost:
 class Flops:
     """FLOPs a token of one model: forward (read or written) and trained, at a mean context."""
 
-    weights: float
-    attention_width: float  # layers times total head width
+    weights: float  # that one token is multiplied with
+    attention_width: float  # total head width, summed over the layers
 
     @classmethod
     def of(cls, model: Any) -> Flops:
-        """Of a transformers model. An input embedding that is not the head too is only looked up."""
-        config = model.config.get_text_config()
-        heads = getattr(config, "num_attention_heads", 0)
-        width = getattr(config, "head_dim", None) or config.hidden_size // max(heads, 1)
-        embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
-        tied = head is not None and embedding.weight is head.weight
-        total = sum(parameter.numel() for parameter in model.parameters())
-        looked_up = 0 if tied else embedding.weight.numel()
-        return cls(total - looked_up, getattr(config, "num_hidden_layers", 0) * heads * width)
+        """Of a transformers model in memory."""
+        from recovery.models.size import size_of
+
+        return cls.of_size(size_of(model))
+
+    @classmethod
+    def of_size(cls, size: Size) -> Flops:
+        return cls(size.active, size.attention_width)
 
     def forward(self, tokens: float, context: float = 0.0) -> float:
         return tokens * (2 * self.weights + 4 * self.attention_width * context)

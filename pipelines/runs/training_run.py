@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from db import curves
-from pipelines.config.fitted import warmup_steps
 from pipelines.config.settings import DistillConfig, MidtrainConfig
 from pipelines.runs.cost import Flops
 from pipelines.runs.stage_runner import Stage
 from recovery.methods.method import Method
+from recovery.models.adapters import describe_trained
 from recovery.objective.objective import Objective
 from recovery.objective.signal_survey import Survey
 from recovery.storage.training_state import TrainState
@@ -44,8 +44,10 @@ class LoggedState(TrainState):
 
 def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | DistillConfig) -> ChatModel:
     """Load a checkpoint for training, with a fresh adapter if the settings want one and it has none."""
-    from recovery.models import loading
+    from recovery.models import adapters, loading
 
+    if settings.adapter:
+        adapters.require_rank(checkpoint.path, settings.adapter.rank)
     found = ws.load(checkpoint, gradient_checkpointing=ws.config.model.gradient_checkpointing)
     if settings.adapter and not loading.is_adapter(found.model):
         loading.add_lora(found, loading.LoraSpec(**settings.adapter.model_dump()))
@@ -73,10 +75,10 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
     """Train until the last step, an alarm, or the first of the checks that gives a reason to stop."""
     settings, steps, method = training.settings, training.steps, training.method
     optimizer, shard = settings.optimizer.model_dump(), stage.workspace.config.model.shard
-    optimizer["warmup_steps"] = warmup_steps(settings.optimizer.warmup_steps, steps)
     config = TrainConfig(
         steps=steps, seed=training.seed, save_every=settings.save_every, shard=shard, **optimizer
     )
+    stage.say(f"  trains       {describe_trained(training.student.model)}")
     spending = Spending(stage, training.student, training.batches, settings)
 
     def on_metrics(step: int, values: dict[str, float]) -> None:
@@ -86,9 +88,12 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
 
     database = stage.workspace.tracker.db
     watch = Watch(
-        of_itself=method.teacher.startswith("self"),
+        method,
         before=lambda step: curves.metrics_by_step(database, stage.id, HEARD, before=step),
+        record=stage.directory / "alarms.json",
     )
+    for name in watch.muted:
+        stage.say(f"  alarm        {name} stopped an earlier attempt; it is off in this one")
     survey = Survey()
     return train(
         training.student,

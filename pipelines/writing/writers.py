@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from recovery.errors import InputError, RecoverError
+from recovery.models.thinking import split_thinking
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -56,7 +57,7 @@ class LocalWriter:
         prompts = [self.chat_model.prompt_ids([{"role": "user", "content": text}]) for text in requests]
         params = SamplingParams(self.limit, self.temperature, self.seed)
         found = InProcessSampler(self.chat_model, self.at_once).generate(prompts, params)
-        return [self.chat_model.text(ids) for ids in found]
+        return [self.chat_model.answer(ids) for ids in found]
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -133,7 +134,7 @@ def _content(answer: Any) -> str:
     content = answer["choices"][0]["message"]["content"]
     if not isinstance(content, str):
         raise TypeError("no text")
-    return content
+    return split_thinking(content)[1]
 
 
 def _wait(asked: str | None, attempt: int) -> float:

@@ -1,4 +1,4 @@
-"""Which sequences to read together: rows are padded to their longest, and a pass itself costs something."""
+"""Decide which sequences to read together: rows are padded to the longest, each pass has a cost."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from itertools import pairwise
 
 import numpy as np
 
-PASS = 512  # tokens' worth of a pass itself: what is called and launched whatever its size, a gradient added
+PASS = 512  # tokens that a pass costs whatever its size: calls and launches, accumulating a gradient
 
 
-def alike(lengths: Sequence[int], max_tokens: int) -> list[slice]:
-    """Where to cut rows that are sorted by length so that all groups together cost least.
+def length_groups(lengths: Sequence[int], max_tokens: int) -> list[slice]:
+    """Cut rows that are sorted by length into groups whose total cost is least.
 
     A group holds at most `max_tokens` with its padding, but at least a row.
     """
-    least, begin = np.zeros(len(lengths) + 1), [0] * (len(lengths) + 1)  # of the first n rows, for every n
+    least = np.zeros(len(lengths) + 1)  # cost of the first n rows
+    begin = [0] * (len(lengths) + 1)  # first row of the last group among the first n rows
     for end, longest in enumerate(lengths, 1):
         first = max(0, end - max(1, max_tokens // longest))
         costs = least[first:end] + np.arange(end - first, 0, -1) * longest

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from recovery.batches.length_groups import alike
+from recovery.batches.length_groups import length_groups
 from recovery.errors import InputError
 
 Dialogue = tuple[Sequence[int], Sequence[bool]]
@@ -113,7 +113,7 @@ class Rollouts:
     def groups(self, max_tokens: int) -> list[Tensor]:
         """Rows of similar length, each group within `max_tokens` with its padding, but at least a row."""
         order = torch.sort(self.lengths_B, stable=True)
-        return [order.indices[group] for group in alike(order.values.tolist(), max_tokens)]
+        return [order.indices[group] for group in length_groups(order.values.tolist(), max_tokens)]
 
     def split(self, max_tokens: int) -> list[Rollouts]:
         """Microbatches of similar lengths."""

@@ -208,7 +208,7 @@ typedef struct {
 
 /* A row that ends leaves, those behind it move up. Numbers, tokens and log-probabilities are (all rows, limit), and what
    is written next is number `step` of each. How many steps were made is given back; `left` is how many rows go on. */
-long write_on(
+long write_ahead(
     const Shape *shape, const Layer *layers, long rows, const Rows *own, const float *embeddings, const float *cos,
     const float *sin, long slot, const float *last, float epsilon, const float *head, long outputs, const double *numbers,
     float scale, const long *stops, long n_stops, long step, long steps, long limit, long *tokens, float *log_probs,

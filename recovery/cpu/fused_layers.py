@@ -1,15 +1,14 @@
-"""RMS norms and rotary positions on a CPU, in as few passes over memory as they need.
+"""Compute RMS norms and rotary positions on a CPU in few passes over memory.
 
-transformers writes both as chains of small operations; where matrices are small, these cost a third of a
-training step. A class or function is replaced for this process, in fp32 and on a CPU only, and only if the
-replacement gives what it gives on numbers of its own: an architecture that computes otherwise keeps its own.
+transformers writes both as chains of small operations, which cost a third of a training step where matrices
+are small. A class or function is replaced for this process, in fp32 on a CPU only, and only if the
+replacement gives the same numbers in a check: an architecture that computes something else keeps its own.
 """
 
 from __future__ import annotations
 
 import copy
 import inspect
-import os
 import sys
 from collections.abc import Callable
 from functools import cache, wraps
@@ -19,39 +18,36 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-SWITCH = "RECOVER_FUSED"  # 0: leave transformers as it is
-ROTATION = "apply_rotary_pos_emb"  # its name wherever an architecture has one
+ROTATION = "apply_rotary_pos_emb"  # in every architecture that has one
 PARAMETERS = ["q", "k", "cos", "sin", "unsqueeze_dim"]
 
 
-def speed_up(model: torch.nn.Module) -> None:
-    """Replace what can be replaced in the model's classes."""
-    if os.environ.get(SWITCH) == "0":
-        return
-    norms = {type(module): module for module in model.modules() if type(module).__name__.endswith("RMSNorm")}
+def fuse(model: torch.nn.Module) -> None:
+    """Replace what can be replaced in the model's classes and module."""
+    norms = {type(part): part for part in model.modules() if type(part).__name__.endswith("RMSNorm")}
     for kind, norm in norms.items():
         if "_plain" not in vars(kind):
             _replace_norm(norm)
-    home = sys.modules[type(model).__module__]
-    rotation = getattr(home, ROTATION, None)
+    module = sys.modules[type(model).__module__]
+    rotation = getattr(module, ROTATION, None)
     if rotation is not None and not hasattr(rotation, "_plain") and _is_rotation(rotation):
-        setattr(home, ROTATION, _dispatching(rotation))
+        setattr(module, ROTATION, _dispatching(rotation))
 
 
 def epsilon(norm: Any) -> float:
-    """What a norm adds to the mean square, by either of its names; 0 where it has none."""
+    """Return a norm's epsilon, by either of its names; 0 where it has none."""
     return getattr(norm, "variance_epsilon", None) or getattr(norm, "eps", None) or 0.0
 
 
 def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-    """x by its root mean square over the last dimension, times the weight."""
+    """Divide x by its root mean square over the last dimension and multiply by the weight."""
     if torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad):
         return _RmsNorm.apply(x, weight, epsilon)
     return _normed(x, weight, epsilon)[0]
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Both halves of the last dimension turned against each other, as positions say."""
+    """Rotate the two halves of the last dimension against each other."""
     if torch.is_grad_enabled() and x.requires_grad:
         return _Rotation.apply(x, cos, sin)
     return _rotated(x, cos, sin)
@@ -67,7 +63,7 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """A layer norm's, told that the mean is 0, and given back what it takes off for a mean."""
+        """Use the layer norm's gradient with a mean of 0, and undo what it subtracts for the mean."""
         x, weight, scale = ctx.saved_tensors
         x, grad, width = x.contiguous(), grad.contiguous(), x.shape[-1]
         mean, wanted = torch.zeros_like(scale), [True, ctx.needs_input_grad[1], False]
@@ -87,7 +83,7 @@ class _Rotation(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """The same the other way: each half gives what it was given."""
+        """Rotate the gradient back."""
         cos, sin = ctx.saved_tensors
         return _rotated(grad, cos, -sin.roll(sin.shape[-1] // 2, -1)), None, None
 
@@ -100,7 +96,7 @@ def _normed(x: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
 
 @cache
 def _scalar(value: float) -> Tensor:
-    """Made once: in small steps making it takes as long as using it."""
+    """Create the tensor once: in small steps creating it takes as long as using it."""
     with torch.inference_mode(False):
         return torch.tensor(value)
 
@@ -114,15 +110,16 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def _replace_norm(norm: Any) -> None:
-    """Give the module's class another forward, if that does the same."""
+    """Replace the forward of the module's class, if that computes the same."""
     kind, plain = type(norm), type(norm).forward
     if not _is_rms_norm(norm):
         return
 
     @wraps(plain)
     def forward(self: Any, hidden_states: Tensor) -> Tensor:
-        if _fits(hidden_states, self.weight):
-            return rms_norm(hidden_states, self.weight, epsilon(self))
+        weight = getattr(self, "weight", None)  # some instances of a class have none
+        if weight is not None and _fits(hidden_states, weight):
+            return rms_norm(hidden_states, weight, epsilon(self))
         return plain(self, hidden_states)
 
     kind.forward, kind._plain = forward, plain
@@ -147,7 +144,7 @@ def _fits(*tensors: Tensor) -> bool:
 
 
 def _is_rms_norm(norm: Any) -> bool:
-    """Whether the module's own forward is this one, on small numbers too, where epsilon counts."""
+    """Return whether the module computes `rms_norm`, on small numbers too, where epsilon counts."""
     weight = getattr(norm, "weight", None)
     if weight is None or weight.ndim != 1 or not _fits(weight) or not epsilon(norm):
         return False
@@ -171,7 +168,7 @@ def _is_rotation(plain: Callable[..., Any]) -> bool:
 
 
 def _random() -> torch.Generator:
-    """Not the global numbers: those are what a run's seed decides."""
+    """Return a generator of its own: the global one belongs to a run's seed."""
     return torch.Generator().manual_seed(0)
 
 
@@ -179,5 +176,5 @@ def _random() -> torch.Generator:
 def _same(plain: Callable[[], Tensor], ours: Callable[[], Tensor]) -> bool:
     try:
         return torch.allclose(plain(), ours(), rtol=1e-4, atol=1e-6)
-    except (RuntimeError, TypeError, ValueError):  # it takes other shapes: another sort of rotation
+    except (RuntimeError, TypeError, ValueError):  # it takes other shapes: another kind of rotation
         return False

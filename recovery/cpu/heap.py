@@ -1,7 +1,7 @@
-"""Memory on CPUs: what a step frees, the next step gets.
+"""Keep freed memory in the process on CPUs: what a training step frees, the next step reuses.
 
-glibc gives the free end of its heap back to the system, and large blocks at once; wanted again, every page of
-them is made and zeroed anew. A training step frees and wants the same hundreds of megabytes each time.
+glibc returns the free end of its heap, and every large block, to the system; allocated again, each page is
+mapped and zeroed anew. A training step frees and allocates the same hundreds of megabytes each time.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ import ctypes
 import os
 from functools import cache
 
-SWITCH = "RECOVER_HEAP"  # 0: leave everything as it is
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of mallopt
-LARGEST = 32 * 2**20  # the largest block that glibc takes from its heap
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # parameters of mallopt
+LARGEST = 32 * 2**20  # bytes, the largest block that glibc can take from its heap
 
 
 @cache
 def keep() -> bool:
-    """Whether this process keeps its heap from here on; not where the user or another allocator decides."""
-    asked = any(name in os.environ for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"))
-    if asked or os.environ.get(SWITCH) == "0":
+    """Keep the heap from here on; return False where the environment or another allocator decides."""
+    if "MALLOC_TRIM_THRESHOLD_" in os.environ or "MALLOC_MMAP_THRESHOLD_" in os.environ:
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt

@@ -1,92 +1,129 @@
-"""One more token a row through a Llama-like model on a CPU, in as few operations as that takes.
+"""Decode Llama-like models on a CPU: all layers, the norm and the head in one call, for one step or several.
 
-Where matrices are small, half of a step is what lies around the products: a module call for each, queries'
-norms apart from keys', weights read across their order. Here the weights lie as products read them, those of
-equal input beside each other; where the machine has a compiler, all of it is one call (native.py). Whether
-a model computes this way at all is for the caller to prove: its own logits of a step are there to be compared
-with.
+With small matrices half of a step lies around the products: module calls, norms of queries apart from those
+of keys, weights read across their layout. Here the weights are laid out for the kernels (`decoder.c`). A
+model is decoded this way only after a check against its own logits.
 
-Shapes: B rows, P positions, S slots, D hidden, H query heads, G key heads, W head width, F feed-forward
-width, V vocabulary.
+Shapes: B rows, R rows of the whole batch, P positions, D hidden, W head width, V vocabulary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
-from recovery.cpu import kernels as native
-from recovery.cpu.fused_layers import rms_norm, rotate
-from recovery.cpu.llama_layers import MOST_WEIGHTS, Build, LayerWeights, build_of, is_plain
-from recovery.forward.equality import UNLIKE
-from recovery.forward.hidden_states import logits_of, shaping
-from recovery.forward.kv_cache import SlotLayer, Slots, attend, mask_of
+from recovery.batches.length_groups import length_groups
+from recovery.cpu.layer_kernels import Layers, Rows
+from recovery.cpu.library import library
+from recovery.cpu.llama_forward import reader_of
+from recovery.cpu.llama_layers import MOST_WEIGHTS, LayerWeights, build_of, is_plain
+from recovery.cpu.placed_cache import PlacedCache
+from recovery.forward.decoder import ModelDecoder, Prompt, Responses, takes_kv_cache
+from recovery.forward.equality import NOT_APPLICABLE, close
+from recovery.forward.hidden_states import READ_TOKENS, logit_transform, logits_of, plain_states
 
-PROVEN: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models held against their decoder: was it right?
+CHECKED: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models, and whether their decoder was right
+STEPS_A_CALL = 8  # of `write_ahead`: Python handles interrupts between calls only
+CHECK_LENGTHS = (9, 5)  # of the prompts in the check
+CHECK_STEPS = 2
 
 
-def decoder_of(model: Any) -> Decoder | None:
-    """A decoder of the weights as they are now; None where it would not help or layers are not Llama's."""
-    build = None if PROVEN.get(model) is False else build_of(model)
-    if build is None:
+def decoder_of(model: Any, pad_id: int, max_new_tokens: int) -> LlamaDecoder | None:
+    """Return a decoder of the current weights; None where the model's layers are not Llama's or need more."""
+    if CHECKED.get(model) is False or not takes_kv_cache(model):
         return None
-    try:
-        return Decoder(model, build)
-    except UNLIKE:
+    build = build_of(model)
+    if build is None or not build.swishes or library() is None:
         return None
+    if model not in CHECKED:
+        CHECKED[model] = _equals_model(model, pad_id)
+    return LlamaDecoder(model, pad_id, max_new_tokens) if CHECKED[model] else None
 
 
-class Decoder:
-    """A model's weights, laid out for a token a row."""
+class LlamaDecoder(ModelDecoder):
+    """Decodes by the kernels; prompts are read by them too, except through adapters."""
 
-    def __init__(self, model: Any, build: Build) -> None:
-        body = model.get_decoder()
-        self.model, self.embed, self.rotary = model, model.get_input_embeddings(), body.rotary_emb
-        weights, kernels = [LayerWeights.of(layer) for layer in body.layers], native.library()
-        if kernels and build.swishes:
-            self.layers: Any = native.Layers(kernels, weights, body.norm, _plain_head(model))
-        else:
-            self.layers = _Layers(body.layers, weights, body.norm)
-        self.shaped, self.turns = shaping(model), list[Tensor]()
-        self.writes = self.layers.head is not None and self.shaped is None and self._is_fed_by_rows()
+    cache_type = PlacedCache
+    cache: PlacedCache
+    drop_share = 0.0  # dropping rows moves nothing
 
-    def logits(self, token_B: Tensor, starts_B: Tensor, slots: Slots) -> Tensor:
-        """What follows each row's token, which is written into the next slot; rows begin in `starts_B`."""
+    def __init__(self, model: Any, pad_id: int, max_new_tokens: int) -> None:
+        super().__init__(model, pad_id, max_new_tokens)
+        self.embed, self.rotary = model.get_input_embeddings(), model.get_decoder().rotary_emb
+        self.transform = logit_transform(model)
+        self.turns: tuple[Tensor, Tensor] | None = None
+
+    @cached_property
+    def layers(self) -> Layers:
+        """Lay the weights out: not before the first step, as a batch may end at its first token."""
+        body = self.model.get_decoder()
+        weights = [LayerWeights.of(layer) for layer in body.layers]
+        return Layers(library(), weights, body.norm, _plain_head(self.model))
+
+    def step(self, token_B: Tensor) -> Tensor:
+        filled = self.cache.get_seq_length() + 1
+        self.cache.make_room(filled)
         x_BD = self.embed(token_B)
-        found = self.layers(x_BD, *self._turns(x_BD, slots.get_seq_length() + 1), starts_B, slots)
+        out = self.layers(x_BD, *self._turns(x_BD, filled), self.starts_B, self.cache)
         if self.layers.head is None:
-            return logits_of(self.model, found)
-        return self.shaped(found) if self.shaped else found
+            return logits_of(self.model, out)
+        return self.transform(out) if self.transform else out
 
-    def write_on(
-        self, rows: native.Rows, slots: Slots, writing: native.Writing, step: int, steps: int
-    ) -> tuple[int, native.Rows]:
-        """Up to so many tokens more for each row, without a word in between: steps made, and who goes on."""
-        weight = self.embed.weight.detach()
-        turns = self._turns(weight, slots.get_seq_length() + steps)
-        made, left = self.layers.write_on(rows, weight, *turns, slots, writing, step, steps)
-        return made, rows.take(slice(left))
+    def keep(self, rows_B: Tensor) -> None:
+        self.cache.keep(rows_B)
+        self.starts_B = self.starts_B[rows_B]
 
-    def _is_fed_by_rows(self) -> bool:
-        """Whether a token's embedding is a row of a table that has one for whatever the head may name."""
+    @property
+    def writes_ahead(self) -> bool:  # type: ignore[override]
+        """Whether the head's output needs nothing more, and every token it may name has an embedding row."""
+        if self.layers.head is None or self.transform is not None:
+            return False
         if type(self.embed) is not torch.nn.Embedding or self.embed.max_norm is not None:
             return False
         rows, width = self.embed.weight.shape
         return rows >= self.layers.outputs and width == self.layers.shape.hidden
 
-    def _turns(self, x_BD: Tensor, seen: int) -> list[Tensor]:
-        """Cosines and sines of at least so many positions; anew each time where they depend on how many."""
-        if not self.turns or len(self.turns[0]) < seen or _follows_length(self.rotary):
-            room = 0 if _follows_length(self.rotary) else seen // 2 + 16
-            positions_P = torch.arange(seen + room, device=x_BD.device)
-            self.turns = [part[0].contiguous() for part in self.rotary(x_BD[:1], positions_P[None])]
+    def write_ahead(
+        self, token_B: Tensor, rows_B: Tensor, responses: Responses, step: int, steps: int
+    ) -> tuple[int, Tensor, Tensor]:
+        filled = self.cache.get_seq_length()
+        self.cache.make_room(filled + 1)
+        steps = min(steps, self.cache.slots - filled, STEPS_A_CALL)
+        rows = Rows(token_B, self.starts_B, self.cache.places(len(token_B)), rows_B).copied()
+        weight_VD = self.embed.weight.detach()
+        turns = self._turns(weight_VD, filled + steps)
+        made, left = self.layers.write_ahead(rows, weight_VD, *turns, self.cache, responses, step, steps)
+        rows = rows.first(left)
+        self.starts_B, self.cache.places_B = rows.start_B, rows.place_B
+        return made, rows.token_B, rows.which_B
+
+    def _read_distinct(self, prompts: list[Prompt], width: int) -> Tensor:
+        reader = reader_of(self.model, plain_states)
+        if reader is None:
+            return super()._read_distinct(prompts, width)
+        lengths = list(map(len, prompts))
+        self.cache = reader.cache(lengths, width + self.max_new_tokens)
+        groups = length_groups(lengths, READ_TOKENS["cpu without padding"])
+        states = [reader.fill(prompts[group], self.cache, group.start) for group in groups]
+        return logits_of(self.model, torch.cat(states))
+
+    def _turns(self, x_BD: Tensor, positions: int) -> tuple[Tensor, Tensor]:
+        """Return cosines and sines of at least so many positions; afresh where they depend on how many."""
+        varying = _varies_with_length(self.rotary)
+        if self.turns is None or len(self.turns[0]) < positions or varying:
+            room = 0 if varying else positions // 2 + 16
+            positions_P = torch.arange(positions + room, device=x_BD.device)
+            cos_1PW, sin_1PW = self.rotary(x_BD[:1], positions_P[None])
+            self.turns = cos_1PW[0].contiguous(), sin_1PW[0].contiguous()
         return self.turns
 
 
-def _follows_length(rotary: Any) -> bool:
+def _varies_with_length(rotary: Any) -> bool:
     kind = str(getattr(rotary, "rope_type", ""))
     return "dynamic" in kind or kind == "longrope"
 
@@ -97,59 +134,24 @@ def _plain_head(model: Any) -> Tensor | None:
     return head.weight if fits else None
 
 
-class _Layers:
-    """The layers one after the other, in PyTorch's operations."""
-
-    head = None
-
-    def __init__(self, layers: Any, weights: list[LayerWeights], norm: Any) -> None:
-        self.layers = [_Layer(own, layer.mlp.act_fn) for own, layer in zip(weights, layers, strict=True)]
-        self.norm = norm
-
-    def __call__(
-        self, x_BD: Tensor, cos_PW: Tensor, sin_PW: Tensor, starts_B: Tensor, slots: Slots
-    ) -> Tensor:
-        seen = slots.get_seq_length() + 1
-        positions_B, mask = seen - 1 - starts_B, mask_of(starts_B, seen, x_BD.dtype)
-        cos_B1W, sin_B1W = cos_PW[positions_B, None], sin_PW[positions_B, None]
-        for layer, own in zip(self.layers, slots.layers, strict=True):
-            x_BD = layer(x_BD, cos_B1W, sin_B1W, mask, own)
-        return self.norm(x_BD)
-
-
-class _Layer:
-    def __init__(self, weights: LayerWeights, act: Any) -> None:
-        self.own, self.act = weights, act
-        self.qkv, self.out = _Product(weights.qkv, weights.qkv_bias), _Product(weights.out, weights.out_bias)
-        self.down = _Product(weights.down, weights.down_bias)
-        self.gate_up = _Product(*weights.gate_up())
-
-    def __call__(self, x_BD: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, slots: SlotLayer) -> Tensor:
-        own = self.own
-        before_BD = rms_norm(x_BD, own.before, own.before_epsilon)
-        x_BD = self.out(self._attend(before_BD, cos, sin, mask, slots)).add_(x_BD)
-        gate_BF, up_BF = self.gate_up(rms_norm(x_BD, own.between, own.between_epsilon)).chunk(2, -1)
-        return self.down(self.act(gate_BF).mul_(up_BF)).add_(x_BD)
-
-    def _attend(self, x_BD: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, slots: SlotLayer) -> Tensor:
-        own, rows = self.own, len(x_BD)
-        heads = own.queries + own.keys
-        qkv = self.qkv(x_BD).view(rows, -1, own.width)
-        qk, v = qkv[:, :heads], qkv[:, heads:, None]
-        if own.head_norm is not None:
-            qk = rms_norm(qk, own.head_norm, own.head_epsilon)
-        qk = rotate(qk, cos, sin)
-        keys, values = slots.update(qk[:, own.queries :, None], v)
-        q = qk[:, : own.queries].view(rows, own.keys, -1, own.width)
-        return attend(q, keys, values, mask, own.scale).view(rows, -1)
-
-
-class _Product:
-    """A linear layer whose weight lies as products read it."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.weight_t, self.bias = weight.t().contiguous(), bias
-
-    def __call__(self, x: Tensor) -> Tensor:
-        y = torch.mm(x, self.weight_t)
-        return y if self.bias is None else y.add_(self.bias)
+def _equals_model(model: Any, pad_id: int) -> bool:
+    """Compare the logits of two short prompts and the tokens after them with the model's own."""
+    vocabulary = len(model.get_input_embeddings().weight)
+    whole_BT = torch.arange(2 * (max(CHECK_LENGTHS) + CHECK_STEPS)).view(2, -1) % vocabulary
+    decoder = LlamaDecoder(model, pad_id, CHECK_STEPS)
+    prompts: list[Sequence[int]] = [
+        row[:length].tolist() for row, length in zip(whole_BT, CHECK_LENGTHS, strict=True)
+    ]
+    try:
+        found = [decoder.prefill(prompts)]
+        for step in range(CHECK_STEPS):
+            token_B = torch.stack(
+                [row[length + step] for row, length in zip(whole_BT, CHECK_LENGTHS, strict=True)]
+            )
+            found.append(decoder.step(token_B))
+        logits_BTV = logits_of(model, plain_states(model, whole_BT))
+        ends_BT = torch.tensor(CHECK_LENGTHS)[:, None] - 1 + torch.arange(CHECK_STEPS + 1)
+        expected_BTV = logits_BTV[torch.arange(2)[:, None], ends_BT]
+        return close(torch.stack(found, 1), expected_BTV)
+    except NOT_APPLICABLE:
+        return False

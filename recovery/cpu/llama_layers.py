@@ -1,14 +1,12 @@
-"""What a Llama-like layer is made of, for those who compute it by hand (decoder.py, reader.py).
+"""Recognise Llama-like layers by their parts, and collect their weights.
 
-Whether a layer whose parts have these names computes as Llama's does is not known from here: who uses it
-holds its own numbers against the model's.
+Parts of these names do not prove that a layer computes what Llama's does: users compare their numbers with
+the model's.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import is_not
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -18,34 +16,34 @@ from torch import Tensor
 from torch.nn import SiLU
 from transformers.activations import SiLUActivation
 
-from recovery.cpu.fused_layers import SWITCH, epsilon
+from recovery.cpu.fused_layers import epsilon
 
 LAYER = {"input_layernorm", "self_attn", "post_attention_layernorm", "mlp"}
 ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 HEAD_NORMS = {"q_norm", "k_norm"}
 FEED_FORWARD = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 SWISH = (SiLU, SiLUActivation)
-MOST_WEIGHTS = 2**26  # where there are more, the products themselves take the time
+MOST_WEIGHTS = 2**26  # in larger models the products take the time
 
 
 def build_of(model: Any) -> Build | None:
-    """How a small model is built whose layers look like Llama's, in fp32 on a CPU, if nobody listens in."""
+    """Describe a small fp32 model on a CPU with Llama-like layers and no hooks; None for others."""
     weight = model.get_input_embeddings().weight
-    if os.environ.get(SWITCH) == "0" or weight.device.type != "cpu" or weight.dtype != torch.float32:
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return None
     modules = _modules(model)
     build = _build(model, modules)
-    return build if build.llama and not any(map(_is_watched, modules)) else None
+    return build if build.llama and not any(map(_has_hooks, modules)) else None
 
 
 @dataclass(frozen=True)
 class Build:
-    """Looked at once for the modules that a model has."""
+    """What is known of a model, for as long as it has the same modules."""
 
-    modules: list[Any]  # but the model itself, which would otherwise never be let go
+    modules: list[Any]  # without the model itself, which could otherwise never be freed
     llama: bool
-    adapted: bool  # adapters lie on the layers
-    swishes: bool  # every gate is the one that the kernels know
+    adapted: bool  # some layer has an adapter
+    swishes: bool  # every gate is the SiLU of the kernels
 
 
 BUILDS: WeakKeyDictionary[Any, Build] = WeakKeyDictionary()
@@ -53,13 +51,13 @@ BUILDS: WeakKeyDictionary[Any, Build] = WeakKeyDictionary()
 
 def _build(model: Any, modules: list[Any]) -> Build:
     known = BUILDS.get(model)
-    own = modules[1:]
-    if known is None or len(known.modules) != len(own) or any(map(is_not, known.modules, own)):
-        BUILDS[model] = known = _looked_at(model, modules)
+    inner = modules[1:]
+    if known is None or len(known.modules) != len(inner) or any(map(is_not, known.modules, inner)):
+        BUILDS[model] = known = _examined(model, modules)
     return known
 
 
-def _looked_at(model: Any, modules: list[Any]) -> Build:
+def _examined(model: Any, modules: list[Any]) -> Build:
     body = model.get_decoder()
     layers: Any = getattr(body, "layers", None) or ()
     llama = bool(layers) and hasattr(body, "rotary_emb") and all(map(_is_known, layers))
@@ -69,7 +67,7 @@ def _looked_at(model: Any, modules: list[Any]) -> Build:
 
 
 def _modules(model: Any) -> list[Any]:
-    """`model.modules()`, which takes as long as a small product."""
+    """Return `model.modules()`, several times as fast."""
     found = [model]
     for module in found:
         found.extend(part for part in module._modules.values() if part is not None)
@@ -78,12 +76,12 @@ def _modules(model: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """What a layer computes with: weights of equal input beside each other, adapters added to theirs."""
+    """The weights of a layer: those of equal input joined, adapters added to the weights below them."""
 
     before: Tensor
     qkv: Tensor
     qkv_bias: Tensor | None
-    head_norm: Tensor | None  # of every query and key head
+    head_norm: Tensor | None  # for every query and key head
     out: Tensor
     out_bias: Tensor | None
     between: Tensor
@@ -129,19 +127,8 @@ class LayerWeights:
             epsilon(layer.post_attention_layernorm),
         )
 
-    def with_tensors(self, tensors: Sequence[Tensor | None]) -> LayerWeights:
-        """The same with others in place of `tensors()`."""
-        named: dict[str, Any] = dict(zip(self.tensors(), tensors, strict=True))
-        return replace(self, **named)
-
-    def gate_up(self) -> tuple[Tensor, Tensor | None]:
-        """Weight and bias of both as one product."""
-        if self.gate_bias is None or self.up_bias is None:
-            return torch.cat([self.gate, self.up]), None
-        return torch.cat([self.gate, self.up]), torch.cat([self.gate_bias, self.up_bias])
-
     def check(self, hidden: int, feed: int) -> None:
-        """Whether the parts fit each other in a layer between `hidden` numbers, all in fp32."""
+        """Raise unless all parts are fp32 and fit each other in a layer of this width."""
         heads, queries = self.queries + self.keys, self.queries * self.width
         qkv = queries + 2 * self.keys * self.width
         expected = {
@@ -159,24 +146,25 @@ class LayerWeights:
             "down": (hidden, feed),
             "down_bias": (hidden,),
         }
-        there = {name: tensor for name, tensor in self.tensors().items() if tensor is not None}
-        whole = all(tensor.dtype == torch.float32 for tensor in there.values())
-        if not whole or any(tensor.shape != expected[name] for name, tensor in there.items()):
-            raise RuntimeError("the parts of a layer do not fit each other")
+        given = {name: tensor for name, tensor in self.tensors().items() if tensor is not None}
+        fp32 = all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in given.values())
+        if not fp32 or any(tensor.shape != expected[name] for name, tensor in given.items()):
+            raise RuntimeError("cpu: the parts of a layer do not fit each other")
 
     def tensors(self) -> dict[str, Tensor | None]:
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor | None)}
 
 
 def _joined(*layers: Any) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of linear layers of the same input as one."""
-    weights, biases = [_weight(layer) for layer in layers], [layer.bias for layer in layers]
+    """Join linear layers of the same input into one weight and bias."""
+    weights = [_weight(layer) for layer in layers]
+    biases = [layer.bias for layer in layers]
     bias = None if biases[0] is None else torch.cat(biases)
     return weights[0] if len(weights) == 1 else torch.cat(weights), bias
 
 
 def _weight(linear: Any) -> Tensor:
-    """A linear layer's weight, with what its adapters add."""
+    """Return a linear layer's weight, with what its active adapters add."""
     if is_plain(linear):
         return linear.weight
     weight = linear.get_base_layer().weight
@@ -187,7 +175,7 @@ def _weight(linear: Any) -> Tensor:
 
 
 def _is_known(layer: Any) -> bool:
-    """Whether a layer is made of what is computed here, each part an ordinary one."""
+    """Return whether a layer consists of exactly the parts that are computed here, each of a known class."""
     attention: Any = getattr(layer, "self_attn", None)
     mlp: Any = getattr(layer, "mlp", None)
     if _children(layer) != LAYER or _children(mlp) != FEED_FORWARD:
@@ -205,15 +193,15 @@ def is_plain(linear: Any) -> bool:
 
 
 def _is_lora(linear: Any) -> bool:
-    """A plain linear layer with low-rank adapters of the ordinary sort on it."""
+    """Return whether it is a plain linear layer under standard LoRA adapters (no DoRA, no bias)."""
     if (type(linear).__module__, type(linear).__name__) != ("peft.tuners.lora.layer", "Linear"):
         return False
-    extraordinary = bool(linear.lora_variant) or any(linear.lora_bias.values())
-    return is_plain(linear.get_base_layer()) and not extraordinary
+    has_variant = bool(linear.lora_variant) or any(linear.lora_bias.values())
+    return is_plain(linear.get_base_layer()) and not has_variant
 
 
-def _is_watched(module: Any) -> bool:
-    """Whether someone's hooks would be passed by."""
+def _has_hooks(module: Any) -> bool:
+    """Return whether the module has hooks or a replaced forward, which the kernels would bypass."""
     forwards = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
     return bool(forwards or module._backward_hooks or module._backward_pre_hooks)
 

@@ -1,13 +1,12 @@
-"""Matrix products on CPUs: where PyTorch's own (Intel's MKL) runs at half of what the processor can do.
+"""Multiply fp32 matrices by oneDNN where PyTorch's default library runs at half of the processor's speed.
 
-MKL leaves AVX-512 unused on AMD's processors; oneDNN, which PyTorch brings along as well, does not. There
-`aten::mm` in fp32 becomes oneDNN's, for all who use it in this process, backward passes included. Which of
-them it is depends on the processor alone, so that a run which goes on after a kill computes as before.
+Intel's MKL leaves AVX-512 unused on AMD processors; oneDNN, which PyTorch ships too, uses it. There
+`aten::mm` in fp32 becomes oneDNN's for the whole process, backward passes included. The choice depends on
+the processor alone, so that a resumed run computes as before.
 """
 
 from __future__ import annotations
 
-import os
 import warnings
 from functools import cache
 from pathlib import Path
@@ -15,24 +14,23 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-SMALLEST = 2**18  # multiplications: below, the call costs more than it saves
-SWITCH = "RECOVER_ONEDNN"  # 0: leave everything as it is
+SMALLEST = 2**18  # multiplications: smaller products lose more by the call than they gain
 
 
 @cache
-def use_the_faster() -> torch.library.Library | None:
-    """oneDNN multiplies from here on, where it is the faster one: as long as what is returned lives."""
-    if os.environ.get(SWITCH) == "0" or not is_slow() or not torch.backends.mkldnn.is_available():
+def use_onednn() -> torch.library.Library | None:
+    """Multiply by oneDNN where it is faster, for as long as the returned library lives."""
+    if not is_slow() or not torch.backends.mkldnn.is_available():
         return None
     library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a kernel is replaced is the point
+        warnings.simplefilter("ignore")  # PyTorch warns of every replaced kernel
         library.impl("mm", _mm, "CPU")
     return library
 
 
 def is_slow() -> bool:
-    """Whether PyTorch's own products are, on this processor."""
+    """Return whether PyTorch's default library leaves AVX-512 unused on this processor."""
     return torch.backends.cpu.get_cpu_capability() == "AVX512" and "AuthenticAMD" in _processor()
 
 

@@ -1,25 +1,34 @@
-"""Whether two ways to compute the same numbers do."""
+"""Compare two implementations within a tolerance."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-SAME = 1e-4  # of the largest number, in fp32
-UNLIKE = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)  # the other way is none here
+TOLERANCE = 1e-4  # of the largest number, in fp32
+NOT_APPLICABLE = (
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)  # a fast path does not fit
 
 
-def near(one: Tensor, other: Tensor, share: float = SAME, rounding: float = 0.0) -> bool:
-    """Whether they differ by no more than a share of the largest number."""
-    return bool((one - other).abs().max() <= share * other.abs().max() + rounding)
+def close(found: Tensor, expected: Tensor, share: float = TOLERANCE, rounding: float = 0.0) -> bool:
+    """Return whether the largest difference is at most `share` of the largest number, plus `rounding`."""
+    return bool((found - expected).abs().max() <= share * expected.abs().max() + rounding)
 
 
-def near_by_token(one_ND: Tensor, other_ND: Tensor) -> bool:
-    """Whether a whole model's states, or gradients, are the same by two ways, token by token.
+def close_per_token(found_ND: Tensor, expected_ND: Tensor) -> bool:
+    """Return whether a whole model's states, or gradients, are equal token by token.
 
-    In half precision they differ by 5 % after 36 layers; by 40 % and more where sequences see each other.
+    After 36 layers half precision differs by 5 %; sequences that attend to each other differ by 40 % and
+    more.
     """
-    share = 1e-3 if other_ND.dtype == torch.float32 else 0.15
-    one_ND, other_ND = one_ND.detach().float(), other_ND.detach().float()
-    gap_N, size_N = (one_ND - other_ND).norm(dim=-1), other_ND.norm(dim=-1)
-    return bool((gap_N <= share * size_N.clamp(min=0.1 * float(size_N.mean()))).all())
+    share = 1e-3 if expected_ND.dtype == torch.float32 else 0.15
+    found_ND, expected_ND = found_ND.detach().float(), expected_ND.detach().float()
+    gap_N = (found_ND - expected_ND).norm(dim=-1)
+    size_N = expected_ND.norm(dim=-1)
+    least = 0.1 * float(size_N.mean())
+    return bool((gap_N <= share * size_N.clamp(min=least)).all())

@@ -1,50 +1,51 @@
-"""A model's forward pass in two halves, hidden states and head, so that a loss can be computed in chunks.
+"""Split a forward pass into hidden states and head, so that a loss can be computed in chunks.
 
-Shapes: B sequences, T tokens, D hidden, V vocabulary.
+Shapes: B sequences, T tokens, N selected tokens, D hidden, V vocabulary.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 
-from recovery.cpu.llama_forward import Reader, reader_of
 from recovery.errors import InputError
-from recovery.forward.equality import near_by_token
+from recovery.forward.equality import close_per_token
+from recovery.forward.fast_path import fast_path
 from recovery.forward.packed import PackedReader
-from recovery.forward.varlen import FlatReader, flat_reader
+from recovery.forward.varlen import VarlenReader, varlen_reader
 
 SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-READ_TOKENS = {  # padding, where it is computed, costs a CPU; launches cost an accelerator
+READ_TOKENS = {  # a CPU pays for padding, an accelerator for launches
     "cpu": 1024,
-    "no padding": 4096,
+    "cpu without padding": 4096,
     "accelerator": 16384,
 }
 
 
 def kind(device: torch.device | str) -> str:
-    """Which of two sorts of settings a device takes."""
+    """Return which of two sets of settings a device takes: "cpu" or "accelerator"."""
     return "cpu" if torch.device(device).type == "cpu" else "accelerator"
 
 
 def read_at_once(model: Any) -> int:
-    """How many tokens, padding included, a pass without gradients best reads at once."""
-    way = kind(unwrap(model).get_input_embeddings().weight.device)
+    """Return how many tokens, padding included, to read in one pass without gradients."""
+    device = kind(unwrap(model).get_input_embeddings().weight.device)
+    if device == "accelerator":
+        return READ_TOKENS[device]
     with torch.no_grad():
-        return READ_TOKENS["no padding" if way == "cpu" and _reader(model) else way]
+        return READ_TOKENS["cpu without padding" if _reader(model) else "cpu"]
 
 
 def is_adapter(model: Any) -> bool:
-    """Whether the model is a base with an adapter on it."""
+    """Return whether the model is a base with an adapter on it."""
     return hasattr(model, "disable_adapter") and hasattr(model, "get_base_model")
 
 
 def unwrap(model: Any) -> Any:
-    """The transformers model itself, out of DDP, torch.compile and PEFT; its adapter layers stay in it."""
+    """Return the transformers model inside DDP, torch.compile and PEFT; adapter layers stay in it."""
     while True:
         if is_adapter(model):
             model = model.get_base_model()
@@ -62,14 +63,15 @@ def hidden_states(
     attention_BT: torch.Tensor | None = None,
     positions_BT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """What the head sees, (B, T, D), without computing logits.
+    """Return the head's inputs (B, T, D) without computing logits.
 
     Padding may be left or right. With positions, rows may be packed: each restart at 0 begins a sequence
-    that does not see those before it (see `can_pack`). Call it on a model out of DDP's wrapper only where
-    gradients are not needed or are reduced by hand: DDP hooks its own forward.
+    that does not attend to those before it (see `can_pack`). DDP hooks the wrapped model's own forward: call
+    this on the bare model only where gradients are not needed or are reduced explicitly.
     """
-    read = _reader(model) or partial(plain_states, unwrap(model))
-    return read(tokens_BT, attention_BT, positions_BT)
+    given = tokens_BT, attention_BT, positions_BT
+    reader = _reader(model)
+    return reader(*given) if reader else plain_states(unwrap(model), *given)
 
 
 def states_at(
@@ -79,21 +81,17 @@ def states_at(
     attention_BT: torch.Tensor | None = None,
     positions_BT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The hidden states (N, D) of some tokens: what nobody wants is not computed, where that can be had."""
+    """Return the hidden states (N, D) of the selected tokens; where possible the others are not computed."""
     reader, padding = _reader(model), None if attention_BT is None else ~attention_BT.bool()
     if reader and (padding is None or not bool((wanted_BT & padding).any())):
         return reader.at(wanted_BT, tokens_BT, attention_BT, positions_BT)
     return hidden_states(model, tokens_BT, attention_BT, positions_BT)[wanted_BT]
 
 
-def by_hand(model: Any) -> Reader | None:
-    """A shorter way to read with the model's weights as they are now, if there is one."""
-    return reader_of(unwrap(model), plain_states)
-
-
 def _reader(model: Any) -> PackedReader | None:
-    """What reads the model without padding, if anything does."""
-    return by_hand(model) or flat_reader(unwrap(model), plain_states)
+    """Return a reader that computes no padding, if there is one for this model."""
+    core = unwrap(model)
+    return fast_path().reader(core, plain_states) or varlen_reader(core, plain_states)
 
 
 def plain_states(
@@ -102,7 +100,7 @@ def plain_states(
     attention_BT: torch.Tensor | None = None,
     positions_BT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`hidden_states` as transformers computes them, of a model out of its wrappers."""
+    """`hidden_states` as transformers computes them, of an unwrapped model."""
     if positions_BT is not None:
         return _read_packed(model, tokens_BT, attention_BT, positions_BT)
     decoder = model.get_decoder()
@@ -117,20 +115,22 @@ def plain_states(
 def _read_packed(
     model: Any, tokens_BT: torch.Tensor, attention_BT: torch.Tensor | None, positions_BT: torch.Tensor
 ) -> torch.Tensor:
-    """The packages of flash attention are told where sequences begin; of all else, transformers' own mask
-    keeps them apart, and padding becomes sequences of one token."""
+    """Read packed rows: flash-attention packages take the sequences' bounds, all else transformers' own mask.
+
+    transformers infers that mask from the positions; padding becomes sequences of one token.
+    """
     decoder, attention = model.get_decoder(), str(getattr(model.config, "_attn_implementation", ""))
     if not _takes_positions(decoder):
         raise InputError(f"{type(decoder).__name__} can't be packed: give each sequence a row")
     if "flash" in attention:
-        return FlatReader(model, plain_states)(tokens_BT, attention_BT, positions_BT)
+        return VarlenReader(model, plain_states)(tokens_BT, attention_BT, positions_BT)
     if attention_BT is not None:
         positions_BT = positions_BT.masked_fill(~attention_BT.bool(), 0)
     return decoder(input_ids=tokens_BT, use_cache=False, position_ids=positions_BT)[0]
 
 
 def can_pack(model: Any) -> bool:
-    """Whether sequences packed in one row are really kept apart; some architectures leak (recurrent ones)."""
+    """Return whether sequences packed in one row stay apart; recurrent architectures, for one, leak."""
     core = unwrap(model)
     tokens = torch.arange(8, device=core.get_input_embeddings().weight.device)
     positions = tokens % 4
@@ -144,7 +144,7 @@ def can_pack(model: Any) -> bool:
         return False
     finally:
         core.train(was_training)
-    return near_by_token(packed, alone)
+    return close_per_token(packed, alone)
 
 
 def _takes_positions(decoder: Any) -> bool:
@@ -152,33 +152,34 @@ def _takes_positions(decoder: Any) -> bool:
 
 
 def embedding_weights(model: Any) -> list[torch.nn.Parameter]:
-    """The embeddings and the head; the same twice where they are tied."""
+    """Return the weights of embeddings and head; the same tensor twice where they are tied."""
     core = unwrap(model)
     return [layer.weight for layer in (core.get_input_embeddings(), core.get_output_embeddings())]
 
 
 def logits_of(model: Any, hidden: torch.Tensor) -> torch.Tensor:
-    """The head on hidden states (..., D) -> logits (..., V), scaled or capped as the architecture has it."""
+    """Apply the head to hidden states (..., D) -> logits (..., V), with the architecture's scale or cap."""
     core = unwrap(model)
     head = core.get_output_embeddings()
     if head.weight.dtype != hidden.dtype and head.weight.is_floating_point():
         hidden = hidden.to(head.weight.dtype)
-    logits, shaped = head(hidden), shaping(core)
-    return shaped(logits) if shaped else logits
+    logits = head(hidden)
+    transform = logit_transform(core)
+    return transform(logits) if transform else logits
 
 
-def shaping(core: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
-    """What the architecture does to what the head gives, if anything: scaled, or capped."""
+def logit_transform(core: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
+    """Return what the architecture applies to the head's output: a scale, a soft cap, both, or None."""
     config = core.config.get_text_config()
     caps = (getattr(config, name, None) for name in SOFT_CAPS)
     scale, cap = _logit_scale(config), next(filter(None, caps), None)
 
-    def shaped(logits: torch.Tensor) -> torch.Tensor:
+    def transform(logits: torch.Tensor) -> torch.Tensor:
         if scale:
             logits = logits * scale
         return torch.tanh(logits / cap) * cap if cap else logits
 
-    return shaped if scale or cap else None
+    return transform if scale or cap else None
 
 
 def _logit_scale(config: Any) -> float | None:

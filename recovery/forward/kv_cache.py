@@ -1,7 +1,7 @@
-"""Keys and values of the tokens read so far, with room ahead: a new token is written into its slot.
+"""The KV cache: keys and values of the tokens read so far, with room ahead into which new ones are written.
 
-transformers' own cache copies all that it holds for every token. All rows write the same slot: a shorter
-prompt begins later, behind slots that its mask hides.
+transformers' own cache copies everything it holds for every new token. All rows write the same slot: a
+shorter prompt starts later, behind slots that its mask hides.
 
 Shapes: B rows, H query heads, G key heads, S slots, W head width.
 """
@@ -10,57 +10,61 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
+LEAST_ROOM = 16  # slots
 
-class Slots(Cache):
-    """What every layer remembers."""
 
-    layers: list[SlotLayer]
-    places_B: Tensor | None = None  # where each row's keys and values are, for one who looks there
+def bytes_per_token(config: Any, dtype: torch.dtype) -> int:
+    """Return the bytes of one token's keys and values in all layers; 0 where the config does not say."""
+    config = config.get_text_config()
+    layers = getattr(config, "num_hidden_layers", None) or 0
+    queries = getattr(config, "num_attention_heads", None) or 0
+    heads = getattr(config, "num_key_value_heads", None) or queries
+    width = getattr(config, "head_dim", None) or (config.hidden_size // queries if queries else 0)
+    return 2 * layers * heads * width * dtype.itemsize
 
-    def __init__(self, layers: int) -> None:
-        super().__init__(layers=[SlotLayer() for _ in range(layers)])
 
-    def places(self, rows: int) -> Tensor:
-        """Where the keys and values of so many rows are."""
-        return torch.arange(rows) if self.places_B is None else self.places_B
+class KVCache(Cache):
+    """The cache of all layers."""
+
+    layers: list[KVCacheLayer]
+
+    def __init__(self, layers: int, capacity: float = math.inf) -> None:
+        """Never allocate more than `capacity` slots a row."""
+        super().__init__(layers=[KVCacheLayer() for _ in range(layers)])
+        self.capacity = capacity
 
     @property
-    def room(self) -> int:
-        """For how many slots there is room, filled ones too."""
+    def slots(self) -> int:
+        """Return how many slots are allocated, filled ones included."""
         return self.layers[0].keys.shape[2]
 
     @classmethod
-    def joined(cls, parts: Sequence[Slots], width: int) -> Slots:
-        """One cache from several read apart: their prompts end in the same slot."""
-        joined = cls(len(parts[0].layers))
-        for i, layer in enumerate(joined.layers):
-            layer.put([part.layers[i].filled() for part in parts], width)
+    def joined(cls, parts: Sequence[KVCache], width: int, capacity: float = math.inf) -> Self:
+        """Merge caches of prompts read apart, so that all end in slot `width`; empties the parts."""
+        joined = cls(len(parts[0].layers), capacity)
+        for layer in joined.layers:
+            layer.put([part.layers.pop(0).filled() for part in parts], width, joined.allocation(width))
         return joined
 
-    def make_room(self, seen: int) -> None:
-        """Let it hold `seen` slots."""
-        if seen > self.room:
-            for layer in self.layers:
-                held = layer.filled()
-                if self.places_B is not None:
-                    held = held[0][self.places_B], held[1][self.places_B]
-                layer.put([held], layer.length)
-            self.places_B = None
+    def allocation(self, filled: int) -> int:
+        """Return how many slots to allocate for so many filled ones: half as many again."""
+        return int(max(filled, min(filled + max(LEAST_ROOM, filled // 2), self.capacity)))
 
-    def fill_to(self, seen: int) -> None:
-        """From now on `seen` slots are filled."""
-        for layer in self.layers:
-            layer.length = seen
+    def make_room(self, filled: int) -> None:
+        """Allocate more slots where `filled` are more than there are."""
+        if filled > self.slots:
+            for layer in self.layers:
+                layer.put([layer.filled()], layer.length, self.allocation(filled))
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """These rows only, in this order; where they only fill the places of rows that go, the rest stays."""
+        """Keep these rows, in this order; where they only replace dropped rows, nothing else moves."""
         places = torch.arange(len(beam_idx), device=beam_idx.device)
         moved = (beam_idx != places).nonzero()[:, 0]
         fill_in = bool((beam_idx[moved] >= len(beam_idx)).all())
@@ -70,11 +74,14 @@ class Slots(Cache):
                 if fill_in:
                     filled = slots_BGSW[:, :, : layer.length]
                     filled[moved] = filled[beam_idx[moved]]
-                setattr(layer, name, slots_BGSW[: len(beam_idx)] if fill_in else slots_BGSW[beam_idx])
+                    kept_BGSW = slots_BGSW[: len(beam_idx)]
+                else:
+                    kept_BGSW = slots_BGSW[beam_idx]
+                setattr(layer, name, kept_BGSW)
 
 
-class SlotLayer(DynamicLayer):
-    """One layer's: the slots written so far are handed out, those ahead are not."""
+class KVCacheLayer(DynamicLayer):
+    """The cache of one layer; hands out the slots written so far."""
 
     length = 0
     is_initialized: bool
@@ -90,42 +97,26 @@ class SlotLayer(DynamicLayer):
             self.values[:, :, start : self.length] = value_states
         return self.filled()
 
-    def begin(self, rows: int, heads: int, width: int, size: int, shortest: int) -> None:
-        """Room for others to fill: rows that end in slot `width`, and more. Zeros in slots of nobody."""
-        for name in ("keys", "values"):
-            held = torch.empty(rows, heads, width + 2 * _room(width), size)
-            held[:, :, : width - shortest] = 0
-            setattr(self, name, held)
-        self.length, self.is_initialized = width, True
-
-    def in_order(self, seen: int) -> tuple[Tensor, Tensor]:
-        """All keys and values, for one who fills slots up to `seen` himself: each head's slots in order."""
-        slots, width = self.keys.shape[2:]
-        strides = self.keys.stride()
-        if seen > slots or strides[2:] != (width, 1) or self.values.stride() != strides:
-            raise RuntimeError("slots: no room ahead, or heads that do not lie in order")
-        return self.keys, self.values
-
     def filled(self) -> tuple[Tensor, Tensor]:
         return self.keys[:, :, : self.length], self.values[:, :, : self.length]
 
     def get_seq_length(self) -> int:
         return self.length
 
-    def put(self, parts: Sequence[tuple[Tensor, Tensor]], width: int) -> None:
-        """Hold these rows, each ending in slot `width`."""
+    def put(self, parts: Sequence[tuple[Tensor, Tensor]], width: int, slots: int) -> None:
+        """Hold the rows of all parts in this many slots, each row ending in slot `width`."""
         keys, values = zip(*parts, strict=True)
-        self.keys, self.values = _with_room(keys, width), _with_room(values, width)
+        self.keys, self.values = _right_aligned(keys, width, slots), _right_aligned(values, width, slots)
         self.length, self.is_initialized = width, True
 
 
 def sees_all(model: Any) -> bool:
-    """Whether every layer's tokens see all before them: no windows, recurrent states or alibi."""
-    return sight(model) == math.inf
+    """Return whether every token attends to all before it in every layer: no windows, recurrence or ALiBi."""
+    return attention_span(model) == math.inf
 
 
-def sight(model: Any) -> float:
-    """How many tokens, itself among them, each sees in every layer; 0 where it is not by seeing them."""
+def attention_span(model: Any) -> float:
+    """Return how many tokens, itself included, each attends to in every layer; 0 for recurrence and ALiBi."""
     layers = DynamicCache(config=model.config).layers
     kinds = {type(layer) for layer in layers}
     if not kinds <= {DynamicLayer, DynamicSlidingWindowLayer} or getattr(model.config, "alibi", False):
@@ -133,18 +124,18 @@ def sight(model: Any) -> float:
     return min((getattr(layer, "sliding_window", math.inf) for layer in layers), default=math.inf)
 
 
-def mask_of(starts_B: Tensor, seen: int, dtype: torch.dtype) -> Tensor:
-    """(B, 1, 1, S): minus infinity before each row's first slot."""
-    hidden_BS = torch.arange(seen, device=starts_B.device) < starts_B[:, None]
+def padding_mask(starts_B: Tensor, filled: int, dtype: torch.dtype) -> Tensor:
+    """Return (B, 1, 1, S): minus infinity before each row's first slot, else 0."""
+    hidden_BS = torch.arange(filled, device=starts_B.device) < starts_B[:, None]
     mask = torch.zeros(hidden_BS.shape, dtype=dtype, device=starts_B.device)
     return mask.masked_fill_(hidden_BS, float("-inf"))[:, None, None]
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """Of one new token a row, queries (B, G, H / G, W): those of a group are so many positions of one head.
+    """Attention of one new token a row; queries (B, G, H / G, W): a group's are positions of one head.
 
-    The same numbers as repeating keys and values for every query head, without the copy. On a CPU two matrix
-    products beat the kernel.
+    Equals repeating keys and values for every query head, without the copy. On a CPU two matrix products
+    are faster than the kernel.
     """
     if q.device.type == "cpu" and mask.dtype == q.dtype:
         scores = torch.matmul(q * scale, keys.transpose(2, 3)).add_(mask)
@@ -152,19 +143,16 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) 
     return scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=scale)
 
 
-def _with_room(parts: Sequence[Tensor], width: int) -> Tensor:
-    """The rows of all parts and half as many slots again: whenever there is no room left, all is moved.
+def _right_aligned(parts: Sequence[Tensor], width: int, slots: int) -> Tensor:
+    """Return the rows of all parts in one tensor, ending in slot `width`.
 
-    Slots before a row's first hold zeros, since a hidden slot still meets a probability of zero.
+    Slots before a row's first hold zeros: a hidden slot is still multiplied by a probability of zero.
     """
     _, heads, _, size = parts[0].shape
-    slots_BGSW = parts[0].new_empty(sum(map(len, parts)), heads, width + _room(width), size)
-    for part, own in zip(parts, slots_BGSW.split([len(part) for part in parts]), strict=True):
+    sizes = [len(part) for part in parts]
+    slots_BGSW = parts[0].new_empty(sum(sizes), heads, slots, size)
+    for part, target in zip(parts, slots_BGSW.split(sizes), strict=True):
         before = width - part.shape[2]
-        own[:, :, :before] = 0
-        own[:, :, before:width] = part
+        target[:, :, :before] = 0
+        target[:, :, before:width] = part
     return slots_BGSW
-
-
-def _room(width: int) -> int:
-    return max(16, width // 2)

@@ -1,6 +1,6 @@
-"""A batch's tokens one after the other, without its padding.
+"""Pack a batch: its tokens one after the other, without padding.
 
-Shapes: B rows, T columns, N tokens that are no padding, D hidden size.
+Shapes: B rows, T columns, N tokens that are not padding, D hidden size.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]  # of a model's tokens
+Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]  # (model, tokens, attention, positions)
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Tokens one after the other."""
+    """Sequences one after the other."""
 
     tokens_N: Tensor
     positions_N: Tensor
-    bounds: Tensor  # where each sequence begins, and the last one ends
+    bounds: Tensor  # first token of each sequence, and the end of the last
 
     @classmethod
     def of(cls, sequences: Sequence[Sequence[int]], device: torch.device | str = "cpu") -> Packed:
-        """Whole sequences."""
+        """Pack whole sequences."""
         bounds = torch.tensor([0, *accumulate(map(len, sequences))], device=device)
         tokens_N = torch.tensor([*chain(*sequences)], device=device)
         starts_N = bounds[:-1].repeat_interleave(bounds.diff())
@@ -36,31 +36,30 @@ class Packed:
 
     @cached_property
     def lengths(self) -> Tensor:
-        """Of each sequence."""
         return self.bounds.diff()
 
     @cached_property
     def rows_N(self) -> Tensor:
-        """Which sequence each token belongs to."""
+        """Return the sequence that each token belongs to."""
         return torch.arange(len(self.lengths), device=self.bounds.device).repeat_interleave(self.lengths)
 
     @cached_property
     def longest(self) -> int:
-        """Of all lengths; 0 where there is none."""
+        """Return the length of the longest sequence; 0 where there is none."""
         return int(self.lengths.max()) if len(self.lengths) else 0
 
 
 class PackedReader(ABC):
-    """Reads batches as `decoder(tokens)[0]` would, but packed."""
+    """Computes hidden states of padded batches by packing them."""
 
     @abstractmethod
     def states(self, tokens: Packed, wanted_N: Tensor | None) -> Tensor:
-        """The states of all tokens, (N, D), or of those at the places that are wanted."""
+        """Return the states (N, D) of all tokens, or of those at the given places."""
 
     def __call__(
         self, tokens_BT: Tensor, attention_BT: Tensor | None = None, positions_BT: Tensor | None = None
     ) -> Tensor:
-        """The states (B, T, D), zeros where there is padding."""
+        """Return the states (B, T, D), zeros at padding."""
         tokens, places_N = packed(tokens_BT, attention_BT, positions_BT)
         x_ND = self.states(tokens, None)
         if len(x_ND) < tokens_BT.numel():
@@ -74,7 +73,7 @@ class PackedReader(ABC):
         attention_BT: Tensor | None = None,
         positions_BT: Tensor | None = None,
     ) -> Tensor:
-        """The states (N, D) of tokens that are wanted, none of them padding."""
+        """Return the states (N, D) of the selected tokens, none of them padding."""
         tokens, places_N = packed(tokens_BT, attention_BT, positions_BT)
         wanted_N = wanted_BT.flatten()[places_N].nonzero()[:, 0]
         return self.states(tokens, wanted_N if len(wanted_N) < len(places_N) else None)
@@ -83,11 +82,11 @@ class PackedReader(ABC):
 def packed(
     tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor | None
 ) -> tuple[Packed, Tensor]:
-    """Those that are no padding, and where they were. With positions, a sequence begins at each restart."""
-    there_BT = torch.ones_like(tokens_BT, dtype=torch.bool) if attention_BT is None else attention_BT.bool()
+    """Return the tokens that are not padding, and their places; positions begin a sequence at each 0."""
+    real_BT = torch.ones_like(tokens_BT, dtype=torch.bool) if attention_BT is None else attention_BT.bool()
     if positions_BT is None:
-        positions_BT = there_BT.long().cumsum(-1) - 1
-    places_N = there_BT.flatten().nonzero()[:, 0]
+        positions_BT = real_BT.long().cumsum(-1) - 1
+    places_N = real_BT.flatten().nonzero()[:, 0]
     positions_N = positions_BT.expand_as(tokens_BT).flatten()[places_N]
     rows_N = places_N // tokens_BT.shape[1]
     begins_N = positions_N == 0

@@ -1,11 +1,11 @@
-"""transformers' layers on a batch without its padding: one row, in which each sequence sees itself alone.
+"""Read a batch by transformers' layers without padding: one row, in which each sequence attends to itself.
 
-Nothing in a transformer but its attention needs to know where a sequence begins, so attention is told
-(`cu_seq_lens`, as transformers calls it), no mask is made and no padding is computed. On a GPU that is
-PyTorch's own flash kernel for sequences of any length; on a CPU sdpa of those that are about as long. A model
-is read this way only after its own states and gradients came out the same both ways when it was loaded.
+Only attention has to know where a sequence begins, so it gets the bounds (`cu_seq_lens` in transformers); no
+mask is built and no padding computed. On a GPU attention is PyTorch's varlen flash kernel, on a CPU sdpa
+over groups of similar length. A model is read this way only if a check at load time gives equal states and
+gradients.
 
-Shapes: B rows, T columns, N tokens that are no padding, D hidden size; heads H, W numbers wide.
+Shapes: B rows, T columns, N tokens that are not padding, D hidden size; H heads of width W; S sequences.
 """
 
 from __future__ import annotations
@@ -24,53 +24,53 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from recovery.batches.length_groups import alike
-from recovery.forward.equality import UNLIKE, near_by_token
-from recovery.forward.kv_cache import sight
+from recovery.batches.length_groups import length_groups
+from recovery.forward.equality import NOT_APPLICABLE, close_per_token
+from recovery.forward.kv_cache import attention_span
 from recovery.forward.packed import Packed, PackedReader, Read
 
 log = logging.getLogger(__name__)
-FLAT = "flat"  # sdpa to a pass that does not say where its sequences begin
-GROUP_TOKENS = 2**14  # tokens that attention takes at once on a CPU, padding included
+VARLEN = "varlen"  # plain sdpa where a pass gives no bounds
+GROUP_TOKENS = 2**14  # that attention reads at once on a CPU, padding included
 DROPOUTS = ("attention_dropout", "attn_pdrop")
-LENGTHS = (5, 1, 3)  # of the sequences that it is proven on
+LENGTHS = (5, 1, 3)  # of the sequences in the check at load time
 
 
-def use_flat(model: Any) -> None:
-    """From now on the model is read flat, if it can be."""
+def use_varlen(model: Any) -> None:
+    """Read the model without padding from here on, if the check passes."""
     if model.config._attn_implementation != "sdpa":
         return
-    why = "its layers need more than where a sequence begins"
+    why = "its layers need more than the bounds of sequences"
     try:
-        if _may_be(model):
-            model.config._attn_implementation = FLAT
-            if _agrees(model):
+        if _is_candidate(model):
+            model.config._attn_implementation = VARLEN
+            if _equals_padded(model):
                 return
-            why = "its states come out otherwise"
-    except (*UNLIKE, AssertionError) as error:
+            why = "its states differ"
+    except (*NOT_APPLICABLE, AssertionError) as error:
         why = str(error)
     model.config._attn_implementation = "sdpa"
-    log.info("flat: %s is read in rows: %s", type(model).__name__, why)
+    log.info("varlen: %s is read with padding: %s", type(model).__name__, why)
 
 
-def flat_reader(model: Any, plain: Read) -> FlatReader | None:
-    """For a model that has been found to be read flat; `plain` reads what it can't."""
-    return FlatReader(model, plain) if model.config._attn_implementation == FLAT else None
+def varlen_reader(model: Any, plain: Read) -> VarlenReader | None:
+    """Return the reader of a model that `use_varlen` accepted; `plain` reads what it can't."""
+    return VarlenReader(model, plain) if model.config._attn_implementation == VARLEN else None
 
 
-class FlatReader(PackedReader):
-    """Reads all sequences in one row; where a layer sees less than the longest, `plain` reads them."""
+class VarlenReader(PackedReader):
+    """Reads all sequences in one row; `plain` reads those longer than a layer's attention window."""
 
     def __init__(self, model: Any, plain: Read) -> None:
         self.model, self.plain = model, plain
-        # The packages of flash attention know windows.
-        self.sight = sight(model) if model.config._attn_implementation == FLAT else math.inf
+        # Flash-attention packages apply windows themselves.
+        self.span = attention_span(model) if model.config._attn_implementation == VARLEN else math.inf
 
     def __call__(
         self, tokens_BT: Tensor, attention_BT: Tensor | None = None, positions_BT: Tensor | None = None
     ) -> Tensor:
         given = tokens_BT, attention_BT, positions_BT
-        return super().__call__(*given) if self._sees(*given) else self.plain(self.model, *given)
+        return super().__call__(*given) if self._in_window(*given) else self.plain(self.model, *given)
 
     def at(
         self,
@@ -80,7 +80,7 @@ class FlatReader(PackedReader):
         positions_BT: Tensor | None = None,
     ) -> Tensor:
         given = tokens_BT, attention_BT, positions_BT
-        if self._sees(*given):
+        if self._in_window(*given):
             return super().at(wanted_BT, *given)
         return self.plain(self.model, *given)[wanted_BT]
 
@@ -90,25 +90,25 @@ class FlatReader(PackedReader):
         states_ND = in_one_row(self.model, tokens)
         return states_ND if wanted_N is None else states_ND[wanted_N]
 
-    def _sees(self, tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor | None) -> bool:
-        """Whether no sequence is longer than what every layer sees."""
-        if tokens_BT.shape[1] <= self.sight:
+    def _in_window(self, tokens_BT: Tensor, attention_BT: Tensor | None, positions_BT: Tensor | None) -> bool:
+        """Return whether no sequence is longer than the smallest attention window."""
+        if tokens_BT.shape[1] <= self.span:
             return True
         if positions_BT is not None:
-            return int(positions_BT.max()) < self.sight
-        return attention_BT is not None and int(attention_BT.sum(1).max()) <= self.sight
+            return int(positions_BT.max()) < self.span
+        return attention_BT is not None and int(attention_BT.sum(1).max()) <= self.span
 
 
 def in_one_row(model: Any, tokens: Packed, x_ND: Tensor | None = None) -> Tensor:
-    """From the tokens, or from their embeddings."""
+    """Return the states (N, D) of tokens, or of their embeddings, read in one row."""
     starts = tokens.bounds.int()
-    # A decoder that is given a mask makes none; the packages of flash attention want none.
-    made = starts.view(1, 1, 1, -1) if model.config._attn_implementation == FLAT else None
+    # A decoder builds no mask where it gets one; flash-attention packages want none.
+    mask = starts.view(1, 1, 1, -1) if model.config._attn_implementation == VARLEN else None
     return _decoded(
         model,
         tokens.tokens_N[None],
         None if x_ND is None else x_ND[None],
-        attention_mask=made,
+        attention_mask=mask,
         position_ids=tokens.positions_N[None],
         cu_seq_lens_q=starts,
         cu_seq_lens_k=starts,
@@ -118,26 +118,26 @@ def in_one_row(model: Any, tokens: Packed, x_ND: Tensor | None = None) -> Tensor
 
 
 def in_rows(model: Any, tokens: Packed, x_ND: Tensor | None = None) -> Tensor:
-    """The same as transformers reads it, each sequence in a row of its own."""
+    """Return the same with a padded row for each sequence, as transformers reads them."""
     lengths = tokens.lengths.tolist()
 
     def rows(of_N: Tensor) -> Tensor:
         return pad_sequence(of_N.split(lengths), batch_first=True)
 
-    there_BT = rows(torch.ones_like(tokens.tokens_N))
+    real_BT = rows(torch.ones_like(tokens.tokens_N))
     states_BTD = _decoded(
         model,
         rows(tokens.tokens_N),
         None if x_ND is None else rows(x_ND),
-        attention_mask=there_BT,
+        attention_mask=real_BT,
         position_ids=rows(tokens.positions_N),
     )
-    return states_BTD[there_BT.bool()]
+    return states_BTD[real_BT.bool()]
 
 
-def _decoded(model: Any, tokens: Tensor, x: Tensor | None, **told: Any) -> Tensor:
+def _decoded(model: Any, tokens: Tensor, x: Tensor | None, **options: Any) -> Tensor:
     given = {"input_ids": tokens} if x is None else {"inputs_embeds": x}
-    return model.get_decoder()(**given, use_cache=False, **told)[0]
+    return model.get_decoder()(**given, use_cache=False, **options)[0]
 
 
 # Attention --------------------------------------------------------------------------------------------------
@@ -153,18 +153,18 @@ def attend(
     max_length_q: int = 0,
     **settings: Any,
 ) -> tuple[Tensor, None]:
-    """sdpa; where the pass says where its sequences begin, of each by itself."""
+    """Attention by sdpa; where the pass gives the sequences' bounds, each attends to itself alone."""
     if cu_seq_lens_q is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **settings)
-    by = by_groups if query.device.type == "cpu" else at_once
-    return by(module, query, key, value, cu_seq_lens_q, max_length_q, **settings), None
+    kernel = by_groups if query.device.type == "cpu" else at_once
+    return kernel(module, query, key, value, cu_seq_lens_q, max_length_q, **settings), None
 
 
-@torch.compiler.disable  # loops that are seldom twice as long
+@torch.compiler.disable  # the number of groups changes from batch to batch
 def by_groups(
     module: Any, query: Tensor, key: Tensor, value: Tensor, starts: Tensor, longest: int, **settings: Any
 ) -> Tensor:
-    """Rows of sequences about as long. Padding on the right needs no mask: none looks ahead."""
+    """Attention over groups of similar length. Right padding needs no mask, as attention is causal."""
     groups, back_N = _groups(tuple(starts.tolist()))
     whole = [x[0].transpose(0, 1) for x in (query, key, value)]
     parts = []
@@ -177,20 +177,22 @@ def by_groups(
     return torch.cat(parts).index_select(0, back_N)[None]
 
 
-@lru_cache(maxsize=4)  # all layers ask for the same
-@torch.inference_mode(False)  # and what is read now may be trained on next
+@lru_cache(maxsize=4)  # every layer needs the same
+@torch.inference_mode(False)  # a later training pass may reuse the tensors
 def _groups(starts: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:
-    """Which tokens make each group's rows, any where there is none; and where in all of them each is."""
+    """Return the tokens in each group's rows (0 at padding), and each token's place among these."""
     begins, lengths = torch.tensor(starts[:-1]), torch.tensor(starts).diff()
     order_S = lengths.argsort(stable=True)
-    groups, back_N, before = [], torch.empty(starts[-1], dtype=torch.long), 0
-    for cut in alike(lengths[order_S].tolist(), GROUP_TOKENS):
+    groups: list[Tensor] = []
+    back_N = torch.empty(starts[-1], dtype=torch.long)
+    before = 0
+    for cut in length_groups(lengths[order_S].tolist(), GROUP_TOKENS):
         rows_S = order_S[cut]
         place_T = torch.arange(int(lengths[rows_S].max()))
         places_ST = begins[rows_S, None] + place_T
-        there_ST = place_T < lengths[rows_S, None]
-        back_N[places_ST[there_ST]] = before + there_ST.flatten().nonzero()[:, 0]
-        groups.append(places_ST.where(there_ST, 0))
+        real_ST = place_T < lengths[rows_S, None]
+        back_N[places_ST[real_ST]] = before + real_ST.flatten().nonzero()[:, 0]
+        groups.append(places_ST.where(real_ST, 0))
         before += places_ST.numel()
     return groups, back_N
 
@@ -198,6 +200,7 @@ def _groups(starts: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:
 def at_once(
     module: Any, query: Tensor, key: Tensor, value: Tensor, starts: Tensor, longest: int, **settings: Any
 ) -> Tensor:
+    """Attention of all sequences by PyTorch's varlen flash kernel."""
     q_NHW, k_NHW, v_NHW = (x[0].transpose(0, 1) for x in (query, key, value))
     mixed_NHW = varlen_attn(
         q_NHW,
@@ -211,26 +214,28 @@ def at_once(
         window_size=(-1, 0),
         enable_gqa=True,
     )
-    return mixed_NHW[None]  # type: ignore[call-overload]  # it gives more where more is asked for
+    return mixed_NHW[None]  # type: ignore[call-overload]  # other arguments give it other results
 
 
-AttentionInterface.register(FLAT, attend)
-AttentionMaskInterface.register(FLAT, sdpa_mask)
+AttentionInterface.register(VARLEN, attend)
+AttentionMaskInterface.register(VARLEN, sdpa_mask)
 
 
-# Whether it is right ----------------------------------------------------------------------------------------
+# The check at load time -------------------------------------------------------------------------------------
 
 
-def _may_be(model: Any) -> bool:
-    """Recurrent states and alibi need more than where a sequence begins; dropout has no kernel."""
+def _is_candidate(model: Any) -> bool:
+    """Rule out recurrence and ALiBi, which need more than bounds, and dropout, which has no kernel."""
     accepts = inspect.signature(model.get_decoder().forward).parameters
     config = model.config.get_text_config()
     dropped = any(getattr(config, name, 0.0) for name in DROPOUTS)
-    return {"position_ids", "kwargs"} <= set(accepts) and not dropped and sight(model) >= max(LENGTHS)
+    return (
+        {"position_ids", "kwargs"} <= set(accepts) and not dropped and attention_span(model) >= max(LENGTHS)
+    )
 
 
-def _agrees(model: Any) -> bool:
-    """States of a few tokens, and the gradients of their embeddings."""
+def _equals_padded(model: Any) -> bool:
+    """Compare states of a few tokens, and gradients of their embeddings, with those of padded rows."""
     embed = model.get_input_embeddings()
     tokens = Packed.of([list(range(length)) for length in LENGTHS], embed.weight.device)
     found = []
@@ -240,4 +245,4 @@ def _agrees(model: Any) -> bool:
             states_ND = read(model, tokens, x_ND)
             uneven_D = torch.linspace(-1, 2, x_ND.shape[1], device=x_ND.device, dtype=x_ND.dtype)
             found.append([states_ND, *torch.autograd.grad((states_ND @ uneven_D).sum(), x_ND)])
-    return all(near_by_token(one, other) for one, other in zip(*found, strict=True))
+    return all(close_per_token(one, other) for one, other in zip(*found, strict=True))

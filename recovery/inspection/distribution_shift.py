@@ -64,7 +64,7 @@ def visited(chat_model: ChatModel, rollouts: Rollouts, per_row: int = 4) -> tupl
 
 def texts_as_rollouts(chat_model: ChatModel, texts: Sequence[str], longest: int = 512) -> Rollouts:
     """Plain documents, every token but the first counted."""
-    rows = [chat_model.text_ids(text)[:longest] for text in texts]
+    rows = [chat_model.document_start(text)[:longest] for text in texts]
     rows = [ids for ids in rows if len(ids) > 1]
     if not rows:
         raise InputError("drift: no text of two tokens or more to read: give other documents")

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from recovery.batches.teacher_scores import TeacherScores
 from recovery.models.loading import logits_of, states_at
 from recovery.objective import divergences
+from recovery.objective.token_signals import TokenSignals
 from recovery.teachers.teachers import evaluating
 from recovery.training.updater import Microbatch
 
@@ -95,7 +95,7 @@ class Tracer:
         rollouts = one.rollouts.to(self.student.device)
         model, tokens_N = self.student.model, rollouts.tokens_N[:MOST_TOKENS]
         first_N = torch.arange(len(tokens_N))
-        scores = one.extras.get("scores")
+        scores = one.signals.scores
         with evaluating(model):
             hidden_ND = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)[: len(tokens_N)]
             scores = None if scores is None else scores.to(self.student.device).take(first_N)
@@ -117,10 +117,9 @@ def first_of_each(batches: Sequence[Microbatch], count: int) -> list[Microbatch]
 
 def _row(batch: Microbatch, row: int) -> Microbatch:
     places_N = batch.rollouts.places_N(torch.tensor([row]))
-    scores: TeacherScores | None = batch.extras.get("scores")
-    return Microbatch(
-        batch.rollouts.select([row]), {} if scores is None else {"scores": scores.take(places_N)}
-    )
+    scores = batch.signals.scores
+    kept = TokenSignals(None if scores is None else scores.take(places_N))
+    return Microbatch(batch.rollouts.select([row]), kept)
 
 
 def trace(view: View, tokens_N: Tensor, rollouts: Rollouts, tokenizer: Any) -> Trace:

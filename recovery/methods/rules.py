@@ -1,4 +1,4 @@
-"""What a setting of the dials must obey, and why some settings are refused. No torch here."""
+"""Validate the dials of a method and say why a setting is refused. Does not import torch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ EXACT = ("reverse_kl", "forward_kl", "jsd")
 TEACHER_SIGNALS = (*EXACT, "topk_reverse_kl", "sampled_reverse_kl")
 LABELS = ("label", "label_dft")
 SIGNALS = (*LABELS, *TEACHER_SIGNALS, "reward")
-SAMPLED_STATES = ("student", "student-kept", "mix")  # whose tokens the student wrote, or some of them
-TEACHER_WRITES = ("student-continued", "teacher", "teacher-mix")  # the teacher writes, or helps to
+SAMPLED_STATES = ("student", "student-kept", "mix")  # tokens sampled from the student alone, at least some
+TEACHER_WRITES = ("student-continued", "teacher", "teacher-mix")  # tokens sampled with a teacher
 STATES = ("data", *SAMPLED_STATES, *TEACHER_WRITES)
 TEACHERS = ("none", "base", "self", "self-ema", "routed")
 CONTEXTS = ("none", "demonstrations", "rules", "system", "answer", "hints")
@@ -61,7 +61,7 @@ REFUSED = {
 
 Test = Callable[["Method"], bool]
 
-# Dials that only some settings read; elsewhere they must stay at their default, lest they look effective.
+# Dials that only some settings read. Elsewhere they must keep their default, as a change would do nothing.
 READ_BY: dict[str, tuple[str, Test]] = {
     "beta": ("signal=jsd", lambda m: m.signal == "jsd"),
     "k": ("signal=topk_reverse_kl", lambda m: m.signal == "topk_reverse_kl"),
@@ -72,6 +72,7 @@ READ_BY: dict[str, tuple[str, Test]] = {
     "importance_clip": ("sampled states", lambda m: m.state_kind in (*SAMPLED_STATES, "teacher-mix")),
     "reward_baseline": ("a reward (signal=reward or lam < 1)", lambda m: m.reward_weight > 0),
     "teacher_baseline": ("signal=sampled_reverse_kl", lambda m: m.signal == "sampled_reverse_kl"),
+    "anchor_kl": ("an anchor (anchor_beta above 0)", lambda m: m.anchor_beta > 0),
     "continuation": ("states=student-continued", lambda m: m.state_kind == "student-continued"),
     "ema": ("teacher=self-ema", lambda m: m.teacher == "self-ema"),
     "context": ("a teacher", lambda m: m.teacher != "none"),
@@ -85,19 +86,19 @@ _RULES: dict[str, Test] = {
     "states={states} are written by a teacher: " + _ANY_TEACHER: lambda m: (
         m.state_kind in TEACHER_WRITES and m.teacher == "none"
     ),
-    "a model that teaches itself and sees nothing more has nothing to tell (the loss is 0): "
+    "a model that teaches itself without a context agrees with itself (the loss is 0): "
     "set context": lambda m: (
         m.teacher in ("self", "self-ema") and m.context == "none" and m.signal in TEACHER_SIGNALS
     ),
-    "an advantage is unbiased only on tokens that the student itself sampled, and states={states} holds "
-    "others': use states=student, or an exact signal (reverse_kl, forward_kl, jsd)": lambda m: (
+    "an advantage is unbiased only on tokens that the student sampled, and states={states} holds "
+    "others: use states=student, or an exact signal (reverse_kl, forward_kl, jsd)": lambda m: (
         m.has_policy_gradient and m.state_kind not in ("student", "teacher-mix")
     ),
-    "tokens that the teacher helped to sample need their importance weight: set importance_clip": lambda m: (
+    "tokens sampled from a mixture with the teacher need importance weights: set importance_clip": lambda m: (
         m.has_policy_gradient and m.state_kind == "teacher-mix" and m.importance_clip is None
     ),
-    "the student's own tokens as labels have an expected gradient of zero: use states=student-kept (kept "
-    "where the reward is 1), or a teacher's signal": lambda m: (
+    "the student's samples as labels have an expected gradient of zero: use states=student-kept (those whose "
+    "reward is 1), or a teacher's signal": lambda m: (
         m.signal in LABELS and m.state_kind in ("student", "mix", "teacher-mix")
     ),
     "one renormalised entry is always 1, so its KL is 0: set k to 2 or more (16 is usual), "
@@ -114,7 +115,7 @@ _RULES: dict[str, Test] = {
 
 
 def check(method: Method) -> None:
-    """Refuses a setting that is wrong, known to be bad, or without effect, and says why in one line."""
+    """Raise InputError, with the reason in one line, on a setting that is wrong or has no effect."""
     for dial in fields(method):
         if dial.metadata:
             _check_value(method, dial)
@@ -132,13 +133,13 @@ def refuse(method: Method, reason: str) -> NoReturn:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """' (did you mean ...?)' where something known is spelled alike."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+    """Return ' (did you mean ...?)' if a known name is spelled alike, else nothing."""
+    matches = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
 def _check_value(method: Method, dial: Field[Any]) -> None:
-    """Choices, type and limits of one dial; a known-bad value is answered with why it is bad."""
+    """Check choices, type and limits of one dial; explain values that are known to be bad."""
     name, value, limits = dial.name, getattr(method, dial.name), dial.metadata
     if isinstance(value, str) and value in REFUSED.get(name, {}):
         refuse(method, f"{name}={value} is refused: {REFUSED[name][value]}")
@@ -177,7 +178,7 @@ def _check_states(method: Method) -> None:
 
 
 def _check_effect(method: Method, dial: Field[Any]) -> None:
-    """A dial that nothing reads under the other dials may not be set."""
+    """Refuse to set a dial that nothing reads under the other dials."""
     value, (reader, reads) = getattr(method, dial.name), READ_BY[dial.name]
     if value != dial.default and not reads(method):
         setting = f"signal={method.signal}, states={method.states}, teacher={method.teacher}"

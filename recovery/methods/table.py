@@ -1,15 +1,16 @@
-"""Every post-training method is one gradient with three dials; each row below is one setting of them.
+"""The table of post-training methods: each row is one setting of three dials and their safety rails.
 
     grad = E over states [ sum over tokens of  signal(token) * grad log p(token) ]  + rails
 
-states   who wrote the tokens:  data | student | mix:P (P of the sequences by the student) | teacher |
+states   which tokens are trained on:  data | student | mix:P (P of the sequences by the student) | teacher |
          student-kept (where the reward is 1) | student-continued (by the teacher) | teacher-mix:P (by token)
-signal   what a token is told:  label (it is right) | label_dft (as far as the student agrees) |
+signal   label (cross-entropy) | label_dft (weighted by the label's probability) |
          reverse_kl  KL(student||teacher), forward_kl  KL(teacher||student), jsd: exact, over the vocabulary |
-         topk_reverse_kl: over the teacher's k likeliest and the rest as one | sampled_reverse_kl: the token's
-         log q - log p as its advantage | reward.     lam mixes: lam * teacher + (1 - lam) * reward
-teacher  base (a frozen checkpoint, the clean one unless named) | self (as it began) | self-ema | routed,
-context  seeing what the student does not:  demonstrations | rules | system | answer | hints
+         topk_reverse_kl: over the teacher's top k and a bucket for the rest |
+         sampled_reverse_kl: log q - log p of the sampled token as its advantage | reward |
+         lam mixes: lam * teacher + (1 - lam) * reward
+teacher  base (a frozen checkpoint, by default the clean one) | self (the initial student) | self-ema | routed
+context  what only the teacher sees:  demonstrations | rules | system | answer | hints
 """
 
 from __future__ import annotations
@@ -21,67 +22,66 @@ from typing import Any
 from recovery.errors import InputError
 from recovery.methods.method import Method, set_dials
 from recovery.methods.rules import suggest
+from recovery.methods.sources import KEEPS
 
 _LU, _BROWN = "Lu 2025, On-Policy Distillation", "Brown 2026, SFT, RL, and on-policy distillation"
+_SDFT, _OPSD = "Shenfeld 2026, SDFT", "Zhao 2026, OPSD"
 
 # fmt: off
 ROWS = (
     #       name            states               signal                teacher     context
     Method("sft",          "data",              "label",              "none",     "none", _BROWN,
-           "imitate the data's tokens"),
+           "imitate the data's answers"),
     Method("rft",          "student-kept",      "label",              "none",     "none", _BROWN,
-           "imitate one's own answers that were right", group_size=4),
+           "imitate the student's answers that earn the whole reward", group_size=4),
     Method("seqkd",        "teacher",           "label",              "base",     "none", "Kim & Rush 2016",
            "imitate the teacher's answers (off-policy distillation)"),
-    Method("asft",         "data",              "label",              "base",     "none", "Zhu 2026, ASFT",
-           "imitate the data, held near the clean model", anchor_beta=0.5),
+    Method("asft",         "data",              "label_dft",          "base",     "none", "Zhu 2026, ASFT",
+           "dft, anchored to the clean model", anchor_beta=0.1, anchor_kl="forward"),
     Method("dft",          "data",              "label_dft",          "none",     "none", "Wu 2025, DFT",
-           "imitate the data as far as the student already agrees"),
+           "imitate the data, each token weighted by its probability"),
     Method("rl",           "student",           "reward",             "none",     "none", "Shao 2024, GRPO",
-           "more of what beat the other tries at a prompt", group_size=8, epochs=2, ratio_clip=0.2),
+           "reinforce answers that beat others to the same prompt", group_size=8, epochs=2, ratio_clip=0.2),
     Method("opd",          "student",           "reverse_kl",         "base",     "none", _LU,
-           "write, and have every token's odds corrected by the clean model"),
+           "move every token's distribution in the student's answers towards the clean model's"),
     Method("opd-sampled",  "student",           "sampled_reverse_kl", "base",     "none", _LU,
-           "the same from one number a token", epochs=2, ratio_clip=0.2),
+           "opd from one log-probability per token", epochs=2, ratio_clip=0.2),
     Method("opd-topk",     "student",           "topk_reverse_kl",    "base",     "none", _LU,
-           "the same from the k log-probs that a remote teacher sends"),
+           "opd from the k log-probabilities that a remote teacher returns"),
     Method("gkd",          "mix:0.5",           "jsd",                "base",     "none", "Agarwal 2024, GKD",
-           "half data, half own tokens; a divergence between forward and reverse KL"),
+           "a divergence between forward and reverse KL, half on data, half on the student's answers"),
     Method("minillm",      "teacher-mix:0.2",   "reverse_kl",         "base",     "none", "Gu 2023, MiniLLM",
-           "write with the teacher's hand on the pen, and discount its share", importance_clip=2.0),
+           "opd on tokens sampled from student and teacher together", importance_clip=2.0),
     Method("opd-continue", "student-continued", "label",              "base",     "none", "arXiv 2605.22731",
-           "start, let the teacher go on, imitate how it went on (DAgger)"),
+           "imitate the teacher's continuation of the student's answers (DAgger)"),
     Method("opd-reward",   "student",           "reverse_kl",         "base",     "none", _BROWN,
-           "lam of the teacher's correction, the rest reward", lam=0.7, group_size=4),
+           "lam of opd, the rest reward", lam=0.7, group_size=4),
     Method("opd-multi",    "student",           "reverse_kl",         "routed",   "none", "MiMo-V2-Flash",
-           "join specialists: each prompt has its own teacher"),
-    Method("sdft",         "student",           "reverse_kl",         "self-ema", "demonstrations",
-           "Shenfeld 2026, SDFT", "become what one is when shown examples"),
+           "join specialists: each prompt names its teacher"),
+    Method("sdft",         "student",           "forward_kl",         "self-ema", "demonstrations", _SDFT,
+           "answer without demonstrations as with them"),
+    Method("sdft-reverse", "student",           "reverse_kl",         "self-ema", "demonstrations", _SDFT,
+           "sdft by the reverse KL"),
     Method("opcd",         "student",           "reverse_kl",         "self",     "system",
-           "Ye 2026, OPCD", "become what one is under a system prompt"),
+           "Ye 2026, OPCD", "answer without a system prompt as with it"),
     Method("deliberate",   "teacher",           "label",              "self",     "rules",
-           "Guan 2025, Deliberative Alignment", "imitate one's own answers under the rules, without them"),
-    Method("opsd",         "student",           "reverse_kl",         "self",     "answer",
-           "Zhao 2026, OPSD", "become what one is when the answer is in view", entry_clip=0.05),
+           "Guan 2025, Deliberative Alignment", "imitate answers that the model wrote with rules in view"),
+    Method("opsd",         "student",           "jsd",                "self",     "answer", _OPSD,
+           "answer as with the solution in view", temperature=1.1, entry_clip=0.05),
+    Method("pid",          "student",           "reverse_kl",         "self",     "hints",
+           "Penaloza 2026, PID", "answer as with privileged hints in view", entry_clip=0.05),
 )
 # fmt: on
-METHODS: dict[str, Method] = {row.name: row for row in ROWS}
-METHODS["pid"] = replace(
-    METHODS["opsd"],
-    name="pid",
-    context="hints",
-    source="Penaloza 2026, PID",
-    summary="become what one is when given privileged hints",
-)
+METHODS: dict[str, Method] = {row.name: replace(row, keeps=KEEPS[row.name]) for row in ROWS}
 
 
 def get(name: str) -> Method:
-    """The row of that name."""
+    """Return the row of that name."""
     if name not in METHODS:
         raise InputError(f"no method is called {name!r}{suggest(name, METHODS)}: see `recover methods`")
     return METHODS[name]
 
 
 def with_dials(method: Method | str, values: Mapping[str, Any]) -> Method:
-    """The row with dials set by hand, as in {"signal": "jsd", "beta": "0.5", "states": "mix:0.5"}."""
+    """Return a row with some dials changed, as in {"signal": "jsd", "beta": "0.5", "states": "mix:0.5"}."""
     return set_dials(get(method) if isinstance(method, str) else method, dict(values))

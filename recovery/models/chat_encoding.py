@@ -12,10 +12,12 @@ import json
 import re
 import secrets
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import InputError
+from recovery.models.thinking import ends_inside, is_mark, split_thinking
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 NOTHING = re.compile(r"(?!)")
+END_OF_TEXT = re.compile(
+    r"end ?of ?(text|sentence|document)|eos( token)?|slash s"
+)  # "<|endoftext|>", "<eos>", "</s>"
 
 
 class ChatEncoder:
@@ -39,6 +44,7 @@ class ChatEncoder:
         stop_ids: Iterable[int] = (),
     ) -> None:
         self.tokenizer = tokenizer
+        self.date = str(template_args["today"]) if template_args and "today" in template_args else None
         self.template_args = _with_fixed_day(dict(template_args or {}))
         self.stop_ids = tuple(stop_ids)
         self.control = special_tokens(tokenizer) | self._markers()
@@ -51,6 +57,32 @@ class ChatEncoder:
         """The dialogue so far and the opening of the assistant's turn."""
         return self._ids(self._render(self._guarded(messages), opening=True))
 
+    def check(self, messages: Sequence[Message]) -> None:
+        """Raise InputError where the template refuses a dialogue."""
+        self._render(self._guarded(messages), opening=messages[-1].get("role") != "assistant")
+
+    @cached_property
+    def takes_system_turn(self) -> bool:
+        """Whether the template writes a system turn, rather than refusing or dropping it."""
+        turns = [{"role": "system", "content": self._nonce}, {"role": "user", "content": "a"}]
+        try:
+            return self._nonce in self._render(turns, opening=True)
+        except InputError:
+            return False
+
+    @cached_property
+    def writes_date(self) -> bool:
+        """Whether the template writes the current date."""
+        asked: list[str] = []
+
+        def spy(form: str) -> str:
+            asked.append(form)
+            return ""
+
+        with suppress(InputError):
+            self._render([{"role": "user", "content": "a"}], opening=True, strftime_now=spy)
+        return bool(asked)
+
     def dialogue_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
         """A dialogue that ends with the assistant, up to its stop token; True on that last turn's tokens.
 
@@ -62,7 +94,7 @@ class ChatEncoder:
         prompt = self._render(guarded[:-1], opening=True)
         whole = self._render(guarded, opening=False)
         if not whole.startswith(prompt):  # the template writes a past turn otherwise than one being written
-            whole = prompt + guarded[-1]["content"]
+            whole = prompt + (guarded[-1].get("content") or "")
         prompt_ids, ids = self._ids(prompt), self._ids(whole)
         if ids[: len(prompt_ids)] != prompt_ids:  # a token would straddle the border
             ids = prompt_ids + self._ids(whole[len(prompt) :])
@@ -74,26 +106,79 @@ class ChatEncoder:
         return self._ids(self._guard(text))
 
     def text(self, ids: Iterable[int]) -> str:
-        """What a reader sees: control tokens dropped."""
-        kept = [i for i in map(int, ids) if i not in self.control_ids]
-        return str(self.tokenizer.decode(kept, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        """Decode without control tokens, but with the marks around a reasoning model's thinking."""
+        kept = [i for i in map(int, ids) if i not in self._dropped_ids]
+        return str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def answer(self, ids: Iterable[int]) -> tuple[str, str]:
+        """Decode a response as (thinking, answer); the template's prompt may have opened the thinking."""
+        return split_thinking(self.text(ids), self.opens_thinking)
+
+    @cached_property
+    def opens_thinking(self) -> bool:
+        """Whether the template opens a thinking block at the end of a prompt."""
+        rendered = self._render([{"role": "user", "content": self._nonce}], opening=True)
+        return ends_inside(rendered.rpartition(self._nonce)[2])
+
+    @cached_property
+    def _dropped_ids(self) -> frozenset[int]:
+        return frozenset(i for spelling, i in self.control.items() if not is_mark(spelling))
+
+    @cached_property
+    def opening_ids(self) -> list[int]:
+        """The control tokens (mostly one, BOS) that the tokenizer puts before every text."""
+        return self._added_around_text[0]
 
     @cached_property
     def turn_end_id(self) -> int | None:
-        """The control token that the template itself writes after an assistant's answer, if any."""
+        """The control token that the template writes after the last assistant answer, if any."""
+        return self._control_after_answer([])
+
+    @cached_property
+    def document_end_id(self) -> int | None:
+        """The token that ended a text in pretraining: other than the end of a chat turn, where there is one.
+
+        In this order: the token that the tokenizer appends to a text; its EOS token, unless that ends a turn;
+        the control token whose spelling says "end of text", stop tokens first; the EOS token.
+        """
+        appended, eos = self._added_around_text[1], self.tokenizer.eos_token_id
+        if appended:
+            return appended[-1]
+        spelled = [i for spelling, i in self.control.items() if spells_end_of_text(spelling)]
+        if eos is not None and (eos in spelled or eos != self.turn_end_id is not None):
+            return int(eos)
+        return min(spelled, key=lambda i: (i not in self.stop_ids, i), default=eos)
+
+    @cached_property
+    def _added_around_text(self) -> tuple[list[int], list[int]]:
+        """The ids that the tokenizer adds before a text, and those that it adds after it."""
+        plain = self.tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
+        whole = self.tokenizer("a", verbose=False)["input_ids"]
+        for start in range(len(whole) - len(plain) + 1):
+            end = start + len(plain)
+            if whole[start:end] == plain:
+                return whole[:start], whole[end:]
+        return [], []
+
+    def _control_after_answer(self, following: list[Message]) -> int | None:
+        """The first control token that the template writes after an assistant answer."""
         answer = self._nonce
+        messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": answer}, *following]
         try:
-            messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": answer}]
             tail = self._render(messages, opening=False).rpartition(answer)[2]
         except InputError:
             return None
         found = self._pattern.search(tail)
         return self.control[found.group()] if found else None
 
-    def _render(self, messages: Sequence[Message], *, opening: bool) -> str:
+    def _render(self, messages: Sequence[Message], *, opening: bool, **changes: Any) -> str:
+        """Render by the template; tool schemas come as `tools` of any message, mostly the first."""
+        turns = [{key: value for key, value in turn.items() if key != "tools"} for turn in messages]
+        tools = [tool for turn in messages for tool in turn.get("tools") or ()]
+        args = {**self.template_args, **({"tools": tools} if tools else {}), **changes}
         try:
             rendered = self.tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=opening, **self.template_args
+                turns, tokenize=False, add_generation_prompt=opening, **args
             )
         except Exception as error:  # a template is a program: it may raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
@@ -102,12 +187,25 @@ class ChatEncoder:
         return str(rendered)
 
     def _guarded(self, messages: Sequence[Message]) -> list[Message]:
+        """Checked messages without control-token spellings, their system turn folded where it must be."""
         for index, message in enumerate(messages):
-            if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
+            says = isinstance(message.get("content"), str) or message.get("tool_calls")
+            if not isinstance(message.get("role"), str) or not says:
                 raise InputError(
                     f"message {index}: expected a role and a content, both text: {message!r:.80}"
                 )
-        return [{k: self._guard(v) if isinstance(v, str) else v for k, v in m.items()} for m in messages]
+        guarded: list[Message] = [self._guard_all(message) for message in messages]
+        if guarded and guarded[0]["role"] == "system" and not self.takes_system_turn:
+            return _folded(guarded)
+        return guarded
+
+    def _guard_all(self, value: Any) -> Any:
+        """Guard every text in a message: tool calls and tool schemas nest."""
+        if isinstance(value, str):
+            return self._guard(value)
+        if isinstance(value, dict):
+            return {key: self._guard_all(entry) for key, entry in value.items()}
+        return [self._guard_all(entry) for entry in value] if isinstance(value, list) else value
 
     def _guard(self, text: str) -> str:
         """Control-token spellings -> marks that no template, tokenizer or text knows."""
@@ -200,8 +298,20 @@ class ChatEncoder:
         for position in range(start, len(ids)):
             if ids[position] in self.stop_ids:
                 return ids[: position + 1]
-        ends = [i for i in (self.turn_end_id, self.tokenizer.eos_token_id) if i in self.stop_ids]
+        next_turn = self._control_after_answer([{"role": "user", "content": "a"}])
+        ends = [i for i in (self.turn_end_id, next_turn, self.tokenizer.eos_token_id) if i in self.stop_ids]
         return ids + [*ends, *self.stop_ids][:1]
+
+
+def _folded(messages: list[Message]) -> list[Message]:
+    """Put the system turn at the head of the first user turn."""
+    system, *turns = messages
+    for index, turn in enumerate(turns):
+        if turn["role"] == "user":
+            tools = [*(system.get("tools") or ()), *(turn.get("tools") or ())]
+            turns[index] = {**turn, "content": f"{system['content']}\n\n{turn['content']}", "tools": tools}
+            return turns
+    return messages
 
 
 def _with_fixed_day(args: dict[str, Any]) -> dict[str, Any]:
@@ -220,6 +330,12 @@ def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     added = {token.content: i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     named = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
     return {spelling: i for spelling, i in (added | named).items() if spelling and i is not None}
+
+
+def spells_end_of_text(spelling: str) -> bool:
+    """Whether a control token's spelling names the end of a text: "<|endoftext|>", "<eos>", "</s>"."""
+    words = re.sub(r"[\W_]+", " ", spelling.replace("</", "/").replace("/", " slash ")).strip().lower()
+    return END_OF_TEXT.fullmatch(words) is not None
 
 
 def stop_tokens(eos: int | Sequence[int] | None, encoder: ChatEncoder) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""A model and what is needed to talk to it."""
+"""A model with its tokenizer, chat template and stop tokens."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ChatModel:
         rows = unwrap(model).get_input_embeddings().weight.shape[0]
         config = unwrap(model).generation_config
         stops = stop_tokens(config.eos_token_id if config else None, ChatEncoder(tokenizer, args))
-        stops = tuple(stop for stop in stops if stop < rows)
+        stops = tuple(stop for stop in stops if 0 <= stop < rows)
         pad = tokenizer.pad_token_id
         pad = pad if pad is not None and pad < rows else next(iter(stops), 0)
         device = next(model.parameters()).device
@@ -69,20 +69,33 @@ class ChatModel:
         return self.encoder.dialogue_ids(messages)
 
     def text_ids(self, text: str) -> list[int]:
-        """A plain document: no control token, whatever it says."""
+        """A piece of plain text: no control token, whatever it says."""
         return self.encoder.text_ids(text)
 
+    def document_start(self, text: str) -> list[int]:
+        """A document from its beginning: the tokenizer's opening tokens (BOS), then the text."""
+        return [*self.opening_ids, *self.text_ids(text)]
+
     def text(self, ids: Sequence[int]) -> str:
-        """Decoded, control tokens dropped."""
+        """Decode without control tokens."""
         return self.encoder.text(ids)
 
-    @property
+    def answer(self, ids: Sequence[int]) -> str:
+        """Decode a response without a reasoning model's thinking: what is judged and rewarded."""
+        return self.encoder.answer(ids)[1]
+
+    @cached_property
+    def opening_ids(self) -> list[int]:
+        """The control tokens (BOS) that the tokenizer puts before every text; none in many families."""
+        return self.encoder.opening_ids
+
+    @cached_property
     def document_end(self) -> int:
-        """The stop token that ends texts rather than chat turns, where the model has one."""
-        turn_end = self.tokenizer.eos_token_id
-        return next((stop for stop in self.stop_ids if stop != turn_end), self.stop_ids[0])
+        """The token that ended a text in pretraining; the first stop token where the tokenizer has none."""
+        end, rows = self.encoder.document_end_id, unwrap(self.model).get_input_embeddings().weight.shape[0]
+        return end if end is not None and end < rows else self.stop_ids[0]
 
     def document(self, text: str) -> tuple[list[int], list[bool]]:
-        """A text as ids that end with the tokenizer's end of text; every token but the first is a target."""
-        ids = [*self.text_ids(text), self.document_end]
-        return ids, [True] * len(ids)
+        """A text between its opening and end tokens; True on the targets: all ids but the opening."""
+        content = [*self.text_ids(text), self.document_end]
+        return [*self.opening_ids, *content], [False] * len(self.opening_ids) + [True] * len(content)

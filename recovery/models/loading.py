@@ -6,19 +6,16 @@ read, and code that ships with a model runs only where the user asked for it.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from recovery.cpu import fused_layers, heap, matrix_products
 from recovery.errors import InputError, RecoverError
 from recovery.forward import varlen
+from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import (
     can_pack,
     embedding_weights,
@@ -29,11 +26,13 @@ from recovery.forward.hidden_states import (
     states_at,
     unwrap,
 )
+from recovery.models.adapters import LoraSpec, adapter_off, add_lora
 from recovery.models.chat_encoding import ChatEncoder
 from recovery.models.chat_model import ChatModel
 from recovery.models.hub import explained, locate, quiet
+from recovery.models.saving import save
 from recovery.storage import checkpoints
-from recovery.storage.weights_hash import tensor_slots, weight_files, weights_sha256
+from recovery.storage.weights_hash import read_object, tensor_slots, weight_files, weights_sha256
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -57,21 +56,6 @@ __all__ = [
     "unwrap",
     "weights_sha256",
 ]
-
-
-@dataclass(frozen=True)
-class LoraSpec:
-    """A low-rank adapter. `targets` are module names, or every linear layer but the head."""
-
-    rank: int = 128
-    alpha: int | None = None
-    dropout: float = 0.0
-    targets: str | tuple[str, ...] = "all-linear"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.rank < 1 or not 0 <= self.dropout < 1:
-            raise InputError(f"lora: rank {self.rank} must be >= 1 and dropout {self.dropout} in [0, 1)")
 
 
 @dataclass(frozen=True)
@@ -160,12 +144,9 @@ def _load_tokenizer(spec: ModelSpec, directory: Path) -> PreTrainedTokenizerBase
 
 def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> PreTrainedModel:
     """The weights, complete and in one dtype, on the device; nothing is left at random values."""
-    from transformers import AutoModelForCausalLM
-
     _require_safetensors(spec.path, directory)
     with explained(spec.path, "model"):
-        loader: Any = AutoModelForCausalLM
-        model, report = loader.from_pretrained(
+        model, report = loader_of(directory).from_pretrained(
             directory,
             dtype=pick_dtype(spec.dtype, device),
             trust_remote_code=spec.trust_remote_code,
@@ -182,11 +163,41 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
             f"{spec.path}: weights without {lost[0]}{more}: the files are incomplete, fetch them again"
         )
     _settle_generation_config(model)
+    _settle_dequantized(model, directory)
+    _freeze_unused(model)
     model = model.to(device).eval()
-    fused_layers.speed_up(model)
+    if device.type == "cpu":
+        fast_path().configure(model)
     if spec.attention == "auto":
-        varlen.use_flat(model)
+        varlen.use_varlen(model)
     return model
+
+
+def loader_of(directory: Path) -> Any:
+    """The class that holds all weights: of a vision-language model both parts, so that saving keeps both."""
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    has_vision = "vision_config" in read_object(directory / "config.json")
+    return AutoModelForImageTextToText if has_vision else AutoModelForCausalLM
+
+
+def _settle_dequantized(model: PreTrainedModel, directory: Path) -> None:
+    """Save a model that was stored quantised and unpacked on loading as what it is now.
+
+    Otherwise saving reverts the unpacking's names without its numbers.
+    """
+    unpacked = not getattr(model, "is_quantized", False) and not hasattr(model, "hf_quantizer")
+    if unpacked and "quantization_config" in read_object(directory / "config.json"):
+        model._weight_conversions = None
+
+
+def _freeze_unused(model: PreTrainedModel) -> None:
+    """Text trains the decoder, the embeddings and the head; a vision tower gets no gradients."""
+    read = {id(parameter) for parameter in model.get_decoder().parameters()}
+    read |= {id(parameter) for parameter in embedding_weights(model)}
+    for parameter in model.parameters():
+        if id(parameter) not in read:
+            parameter.requires_grad_(False)
 
 
 def _load_adapter(spec: ModelSpec, directory: Path, device: torch.device) -> Loaded:
@@ -255,76 +266,10 @@ def _prove(chat: ChatModel) -> None:
         )
 
 
-def save(chat: ChatModel, directory: Path | str) -> None:
-    """Weights as safetensors (of an adapter: the adapter alone), tokenizer, template, generation config."""
-    target = Path(directory)
-    with quiet():
-        if is_adapter(chat.model):
-            chat.model.save_pretrained(str(target), save_embedding_layers=False, state_dict=chat.weights)
-            _settle_adapter_files(target)
-            unwrap(chat.model).generation_config.save_pretrained(target)
-        else:
-            unwrap(chat.model).save_pretrained(target, state_dict=chat.weights)
-        chat.tokenizer.save_pretrained(target)
-
-
-def _settle_adapter_files(directory: Path) -> None:
-    """peft lists the target modules in the order of a set, so the same adapter would get ever new ids."""
-    (directory / "README.md").unlink(missing_ok=True)
-    path = directory / "adapter_config.json"
-    config = json.loads(path.read_text(encoding="utf-8"))
-    config = {
-        key: sorted(value) if key == "target_modules" and isinstance(value, list) else value
-        for key, value in config.items()
-    }
-    path.write_text(json.dumps(config, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:
-    """Wrap the model in place with a fresh adapter, by the seed; from then on it alone is trained."""
-    from peft import LoraConfig, get_peft_model
-
-    if is_adapter(chat.model):
-        raise InputError(f"{chat.path}: has an adapter already: train that one, or merge it first")
-    config = LoraConfig(
-        r=spec.rank,
-        lora_alpha=spec.rank if spec.alpha is None else spec.alpha,
-        lora_dropout=spec.dropout,
-        target_modules=spec.targets if isinstance(spec.targets, str) else list(spec.targets),
-        task_type="CAUSAL_LM",
-    )
-    cuda = [chat.device] if chat.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda), explained(chat.path, "lora"):
-        torch.manual_seed(spec.seed)
-        model = get_peft_model(chat.model, config)
-    local = Path(chat.path).expanduser()
-    config.base_model_name_or_path = str(local.absolute()) if local.exists() else chat.path
-    config.revision = chat.revision
-    chat.model = model.eval()
-    return chat
-
-
 def freeze_embeddings(chat: ChatModel) -> None:
     """Tokens mean from here on what they mean now, and are as easily written: neither end is trained."""
     for weight in embedding_weights(chat.model):
         weight.requires_grad_(False)
-
-
-@contextmanager
-def adapter_off(chat: ChatModel) -> Iterator[None]:
-    """Inside, the model is its base. What was trainable before is trainable after."""
-    if not is_adapter(chat.model):
-        raise InputError(
-            f"{chat.path}: has no adapter to switch off: load it with lora, or use another teacher"
-        )
-    trainable = [(parameter, parameter.requires_grad) for parameter in chat.model.parameters()]
-    try:
-        model: Any = chat.model
-        with model.disable_adapter():
-            yield
-    finally:
-        for parameter, flag in trainable:
-            parameter.requires_grad_(flag)
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -342,8 +287,6 @@ def pick_device(name: str = "auto") -> torch.device:
         raise InputError(f"device {name}: no CUDA GPU is visible here: use cpu or auto")
     if device.type == "cpu":
         torch.set_flush_denormal(True)
-        matrix_products.use_the_faster()
-        heap.keep()
     return device
 
 

@@ -16,7 +16,6 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -26,6 +25,7 @@ from torch import Tensor
 
 from recovery.errors import InputError
 from recovery.forward.hidden_states import embedding_weights, unwrap
+from recovery.models.adapter_deltas import deltas
 from recovery.models.hub import locate
 from recovery.storage.atomic_dirs import storage_errors
 from recovery.storage.checkpoints import MANIFEST, base_directory, model_files
@@ -123,15 +123,6 @@ def arc_shares(dot: float, square_a: float, square_b: float, weight: float) -> t
     return math.sin((1 - weight) * angle) / math.sin(angle), math.sin(weight * angle) / math.sin(angle)
 
 
-@dataclass(frozen=True)
-class _LowRank:
-    """What an adapter adds to one weight: scale * B @ A."""
-
-    a: Tensor
-    b: Tensor
-    scale: float
-
-
 class Stored:
     """A model on disk as named tensors, read by rows in fp32; an adapter's part is added on the way."""
 
@@ -140,7 +131,7 @@ class Stored:
         self.base = _base_of(directory) if adapter else directory
         self.files = weight_files(self.base)
         self.slots = {slot.name: slot for file in self.files for slot in tensor_slots(file)}
-        self.added = _low_rank(directory, self.slots) if adapter else {}
+        self.added = deltas(directory, self.base) if adapter else {}
         self._open: dict[Path, Any] = {}
 
     def read(self, name: str, rows: slice) -> Tensor:
@@ -153,31 +144,12 @@ class Stored:
         if not found.is_floating_point():
             return found
         extra = self.added.get(name)
-        return found.float() if extra is None else found.float() + extra.scale * (extra.b[rows] @ extra.a)
+        return found.float() if extra is None else found.float() + extra.rows(rows)
 
 
 def _base_of(adapter: Path) -> Path:
     config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
     return base_directory(adapter) or locate(config["base_model_name_or_path"], config.get("revision"))[0]
-
-
-def _low_rank(adapter: Path, slots: dict[str, TensorSlot]) -> dict[str, _LowRank]:
-    """A plain LoRA's matrices by the weight that they add to; any other adapter is refused."""
-    config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-    unknown = ("use_dora", "fan_in_fan_out", "rank_pattern", "alpha_pattern")
-    odd = [name for name in unknown if config.get(name)]
-    with safe_open(adapter / "adapter_model.safetensors", framework="pt") as file:
-        tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
-    found = {}
-    for name in [name for name in tensors if name.endswith(".lora_A.weight")]:
-        a, b = tensors.pop(name), tensors.pop(name.replace(".lora_A.", ".lora_B."))
-        rank = math.sqrt(len(a)) if config.get("use_rslora") else len(a)
-        target = name.removeprefix("base_model.model.").replace(".lora_A.weight", ".weight")
-        found[target] = _LowRank(a, b, config["lora_alpha"] / rank)
-    if odd or tensors or not found.keys() <= slots.keys():
-        what = (odd or sorted(tensors) or sorted(found.keys() - slots.keys()))[0]
-        raise InputError(f"merge: {adapter}: only plain LoRA adapters can be merged, not {what}")
-    return found
 
 
 def _inner_products(one: Stored, other: Stored, name: str) -> tuple[float, float, float]:

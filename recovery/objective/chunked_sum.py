@@ -1,7 +1,8 @@
-"""A sum over tokens and its gradient, some tokens at a time: memory is one chunk's, however many there are.
+"""Sum a function over chunks of tokens, with its gradient, in the memory of one chunk.
 
-A chunk's gradient is taken as soon as its value is known: nothing is kept for the backward pass, and nothing
-is computed twice.
+Each chunk's gradient is taken as soon as its value is known, so no graph outlives its chunk and nothing is
+computed twice. Gradients of weights are accumulated in fp32 whatever the weights' dtype: in bf16 a sum over a
+hundred chunks is off by two per cent.
 """
 
 from __future__ import annotations
@@ -13,31 +14,42 @@ import torch
 from torch import Tensor
 
 Chunk = Callable[[slice, Tensor], Tensor]
-"""The value of some rows, a number, from those rows of the states."""
+"""Map some rows, and the hidden states of these rows, to one number."""
 
 
 def chunked_sum(chunk: Chunk, states_ND: Tensor, pieces: Iterable[slice]) -> Tensor:
-    """The sum of `chunk` over all pieces, differentiable in the states and in every weight that it uses."""
+    """Return the sum of `chunk` over all pieces, differentiable in the states and in every weight it uses."""
     if not torch.is_grad_enabled():
         return torch.stack([chunk(rows, states_ND[rows]) for rows in pieces]).sum()
     values: list[Tensor] = []
-    weights: list[Tensor] | None = None
-    slopes: list[Tensor] = []
-    slope_ND = torch.zeros_like(states_ND)
+    weights: list[Tensor] = []
+    weight_gradients: list[Tensor] = []
+    states_gradient_ND = torch.zeros_like(states_ND)
     for rows in pieces:
-        own_ND = states_ND[rows].detach().requires_grad_()
-        value = chunk(rows, own_ND)
-        if weights is None:  # the same in all chunks
-            weights = [leaf for leaf in _leaves(value) if leaf is not own_ND]
-        slope_ND[rows], *found = torch.autograd.grad(value, [own_ND, *weights], materialize_grads=True)
-        slopes = [before.add_(more) for before, more in zip(slopes, found, strict=True)] if slopes else found
+        part_ND = states_ND[rows].detach().requires_grad_()
+        value = chunk(rows, part_ND)
+        if not values:  # every chunk uses the same weights
+            weights = [leaf for leaf in _leaves(value) if leaf is not part_ND]
+        part_gradient_ND, *gradients = torch.autograd.grad(value, [part_ND, *weights], materialize_grads=True)
+        states_gradient_ND[rows] = part_gradient_ND
+        _accumulate(weight_gradients, gradients)
         values.append(value.detach())
-    return _Known.apply(torch.stack(values).sum(), [slope_ND, *slopes], states_ND, *(weights or []))
+    total = torch.stack(values).sum()
+    return _WithGradients.apply(total, [states_gradient_ND, *weight_gradients], states_ND, *weights)
+
+
+def _accumulate(totals: list[Tensor], gradients: list[Tensor]) -> None:
+    """Add gradients to their totals, in fp32 or wider."""
+    if not totals:
+        totals += [gradient.to(torch.promote_types(gradient.dtype, torch.float32)) for gradient in gradients]
+        return
+    for total, gradient in zip(totals, gradients, strict=True):
+        total.add_(gradient)
 
 
 def _leaves(value: Tensor) -> list[Tensor]:
-    """What a value is differentiated by: the ends of its graph."""
-    found: dict[int, Tensor] = {}
+    """Return the leaf tensors of a value's graph."""
+    leaves: dict[int, Tensor] = {}
     nodes, seen = [value.grad_fn], set()
     while nodes:
         node: Any = nodes.pop()
@@ -45,19 +57,19 @@ def _leaves(value: Tensor) -> list[Tensor]:
             continue
         seen.add(node)
         if hasattr(node, "variable"):
-            found[id(node.variable)] = node.variable
+            leaves[id(node.variable)] = node.variable
         nodes += [before for before, _ in node.next_functions]
-    return list(found.values())
+    return list(leaves.values())
 
 
-class _Known(torch.autograd.Function):
-    """A value whose slopes along the inputs are known."""
+class _WithGradients(torch.autograd.Function):
+    """A value whose gradients with respect to its inputs are already known."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, slopes: list[Tensor], *inputs: Tensor) -> Tensor:
-        ctx.slopes = slopes
+    def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *inputs: Tensor) -> Tensor:
+        ctx.gradients = gradients
         return value.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, *(slope * grads[0] for slope in ctx.slopes)
+        return None, None, *(gradient * grads[0] for gradient in ctx.gradients)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 TINY = 1e-30
 REST_FLOOR = 1e-7  # fp32: 1 - sum(p) is only this exact
+MAX_LOG_RATIO = 20.0  # nats
 
 
 class _WithSlope(torch.autograd.Function):
@@ -130,9 +131,14 @@ def sampled_reverse_kl_advantage(student_N: Tensor, teacher_N: Tensor, kl_N: Ten
     return advantage_N if kl_N is None else advantage_N + kl_N.detach()
 
 
+def log_importance_ratio(student_N: Tensor, behaviour_N: Tensor) -> Tensor:
+    """log p(y) - log p_sampler(y), kept within bounds whose exponential is finite."""
+    return (student_N - behaviour_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
 def importance_ratio(student_N: Tensor, behaviour_N: Tensor) -> Tensor:
     """p(y) / p_sampler(y), kept finite."""
-    return (student_N - behaviour_N).clamp(-20.0, 20.0).exp()
+    return log_importance_ratio(student_N, behaviour_N).exp()
 
 
 def policy_gradient_loss(

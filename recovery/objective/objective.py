@@ -1,10 +1,9 @@
-"""The one estimator: tokens on some states, told something by someone, become a loss and its metrics.
+"""Compute a method's loss and metrics from hidden states and what is known about their tokens.
 
     loss = sum over tokens of  w * [ lam * teacher's (or label's) + (1 - lam) * reward's + beta * anchor's ]
 
-It is a *sum* over unmasked tokens; the trainer divides by their global count, the one normalisation there is.
-The head and its gradient are computed inside a chunk of tokens, so memory is a few (chunk, V) tensors however
-many tokens there are.
+The loss is a *sum* over unmasked tokens; the trainer divides it once, by their global count. The head and
+its gradient are computed in chunks of tokens, so memory does not grow with their number.
 
 Shapes: N unmasked tokens (row-major over the batch), D hidden size, V vocabulary, K top entries.
 """
@@ -12,33 +11,36 @@ Shapes: N unmasked tokens (row-major over the batch), D hidden size, V vocabular
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from recovery.cpu.kernels import Comparison, compare
 from recovery.errors import InputError
+from recovery.forward.fast_path import Comparison, fast_path
 from recovery.forward.hidden_states import kind
 from recovery.methods.method import Method
 from recovery.methods.rules import LABELS, SAMPLED_STATES, TEACHER_SIGNALS
 from recovery.objective import divergences
 from recovery.objective.chunked_sum import chunked_sum
+from recovery.objective.importance import PrefixRatios
+from recovery.objective.token_signals import TokenSignals, take
 
 if TYPE_CHECKING:
     from recovery.batches.teacher_scores import TeacherScores
 
 Head = Callable[[Tensor], Tensor]
-# Logits held at once when the caller names no chunk, at least and at most. In fp32: 24 MiB, which a heap
-# gives again and again, up to 48 where the head's gradient, a chunk's other cost, is large; 256 where calls
-# cost time.
+NO_SIGNALS = TokenSignals()
+# Logits of one chunk, (least, most), where the caller sets none. In fp32 on a CPU: 24 MiB, which the
+# allocator reuses, up to 48 where the head's gradient is large; on an accelerator 256, as launches cost time.
 CHUNK_ENTRIES = {"cpu": (3 * 2**21, 3 * 2**22), "accelerator": (2**26, 2**26)}
 
 
 @dataclass(frozen=True)
 class Loss:
-    """`value` and `metrics` are sums over `tokens`; `maxima` are not; `signal_N` is advantages, or losses."""
+    """A loss. `value` and `metrics` are sums over `tokens`, `maxima` are not; `signal_N` holds each token's
+    advantage, or its loss where the loss is differentiated directly."""
 
     value: Tensor
     tokens: float
@@ -49,7 +51,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class _Batch:
-    """All that belongs to N tokens, cut together."""
+    """N tokens with everything that belongs to them."""
 
     hidden_ND: Tensor
     tokens_N: Tensor
@@ -58,9 +60,10 @@ class _Batch:
     behaviour_N: Tensor | None = None
     advantages_N: Tensor | None = None
     anchor: TeacherScores | None = None
+    rows_N: Tensor | None = None
 
     def behaviour(self, student_N: Tensor) -> Tensor:
-        """The sampler's log-probabilities; the student's own where no sampler wrote the token, exactly 0."""
+        """Return the sampler's log-probabilities, the student's where they are 0: no sampler wrote these."""
         student_N = student_N.detach()
         if self.behaviour_N is None:
             return student_N
@@ -69,10 +72,10 @@ class _Batch:
 
 @dataclass(frozen=True)
 class View:
-    """One chunk's log-probabilities."""
+    """The log-probabilities of one chunk."""
 
     part: _Batch
-    scores: Any  # None where the signal is not a teacher's
+    scores: Any  # None unless the signal comes from a teacher
     student_NV: Any
     student_N: Tensor
     teacher_NV: Any
@@ -80,15 +83,6 @@ class View:
     behaviour_N: Tensor
     loss_N: Any = None  # where all was compared at once: the exact reverse KL, and numbers about it
     told: Comparison | None = None
-
-
-def _rows(value: Any, index: Any) -> Any:
-    """A tensor's rows, or those of every tensor in a dataclass."""
-    if isinstance(value, Tensor):
-        return value[index]
-    if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **{f.name: _rows(getattr(value, f.name), index) for f in fields(value)})
-    return value
 
 
 class Objective:
@@ -106,42 +100,35 @@ class Objective:
         hidden_ND: Tensor,
         head: Head,
         tokens_N: Tensor,
-        *,
-        scores: TeacherScores | None = None,
-        behaviour_N: Tensor | None = None,
-        advantages_N: Tensor | None = None,
-        weights_N: Tensor | None = None,
-        anchor: TeacherScores | None = None,
+        signals: TokenSignals = NO_SIGNALS,
     ) -> Loss:
-        """The loss of N tokens from the student's hidden states that predict them; weight 0 masks a token."""
-        self._check(scores, behaviour_N, advantages_N, anchor)
-        if weights_N is None:
-            weights_N = torch.ones(len(tokens_N), device=hidden_ND.device)
-        batch = _Batch(hidden_ND, tokens_N, weights_N.float(), scores, behaviour_N, advantages_N, anchor)
-        kept_N = weights_N != 0
+        """Return the loss of N tokens, given the student's hidden states that predict them."""
+        self._check(signals)
+        batch = _batch(hidden_ND, tokens_N, signals)
+        kept_N = batch.weights_N != 0
         if not bool(kept_N.all()):
-            batch = _rows(batch, kept_N.nonzero().squeeze(-1))
+            batch = take(batch, kept_N.nonzero().squeeze(-1))
         if len(batch.tokens_N) == 0:
-            return Loss(hidden_ND[:0].float().sum(), 0.0, signal_N=weights_N.new_zeros(0))
+            return Loss(hidden_ND[:0].float().sum(), 0.0, signal_N=batch.weights_N)
         return self._sum(head, batch)
 
     @torch.no_grad()
     def view(
         self, hidden_ND: Tensor, head: Head, tokens_N: Tensor, scores: TeacherScores | None = None
     ) -> View:
-        """The log-probabilities that a loss would be made of, to be looked at."""
-        weights_N = torch.ones(len(tokens_N), device=hidden_ND.device)
-        return self._view(head, hidden_ND, _Batch(hidden_ND, tokens_N, weights_N, scores))
+        """Return the log-probabilities that the loss is computed from, for inspection."""
+        return self._view(head, hidden_ND, _batch(hidden_ND, tokens_N, TokenSignals(scores)))
 
     def _sum(self, head: Head, batch: _Batch) -> Loss:
-        """Chunks in, one loss out."""
+        """Add up the losses of all chunks, in token order."""
         n, size = len(batch.tokens_N), self.chunk or self._chunk_size(head, batch.hidden_ND)
+        ratios = PrefixRatios()
         signals: list[Tensor] = []
         statistics: list[dict[str, Tensor]] = []
 
         def chunk(rows: slice, hidden_ND: Tensor) -> Tensor:
-            part = _rows(batch, rows)
-            loss_N, signal_N, stats = self._tokens(head, hidden_ND, part)
+            part = take(batch, rows)
+            loss_N, signal_N, stats = self._tokens(head, hidden_ND, part, ratios)
             signals.append(signal_N)
             statistics.append(stats)
             return loss_N @ part.weights_N
@@ -151,14 +138,14 @@ class Objective:
         return self._loss(value, batch.weights_N, torch.cat(signals), together)
 
     def _tokens(
-        self, head: Head, hidden_ND: Tensor, part: _Batch
+        self, head: Head, hidden_ND: Tensor, part: _Batch, ratios: PrefixRatios
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """One chunk: the loss and the signal of each token, and what there is to know about it."""
+        """Return each token's loss, signal and statistics for one chunk."""
         method, view = self.method, self._view(head, hidden_ND, part, whole=False)
         stats = self._statistics(view)
         loss_N = self._direct(view)
         if method.importance_clip is not None:
-            ratio_N = divergences.importance_ratio(view.student_N.detach(), view.behaviour_N)
+            ratio_N = self._importance_ratio(view, ratios)
             stats["importance_weight"] = ratio_N.clamp_max(method.importance_clip)
             stats["importance_truncated"] = (ratio_N > method.importance_clip).float()
             loss_N = loss_N * stats["importance_weight"]
@@ -175,14 +162,32 @@ class Objective:
             loss_N, stats["anchor_kl"] = loss_N + method.anchor_beta * anchor_N, anchor_N.detach()
         return loss_N, signal_N, stats
 
+    @torch.no_grad()
+    def _importance_ratio(self, view: View, ratios: PrefixRatios) -> Tensor:
+        """Return p / p_sampler of what led to each token's loss: its prefix, and a label itself.
+
+        Advantages carry the ratio of their own token instead, inside the policy gradient, as PPO does.
+        """
+        assert view.part.rows_N is not None
+        log_ratio_N = divergences.log_importance_ratio(view.student_N, view.behaviour_N)
+        sum_N = ratios.through(log_ratio_N, view.part.rows_N)
+        if self.method.signal not in LABELS:
+            sum_N = sum_N - log_ratio_N
+        return sum_N.clamp(-divergences.MAX_LOG_RATIO, divergences.MAX_LOG_RATIO).exp().float()
+
     def _view(self, head: Head, hidden_ND: Tensor, part: _Batch, whole: bool = True) -> View:
-        """Log-probabilities of one chunk: the student's and, where it gives the signal, the teacher's. Those
-        of all entries only if they are wanted `whole`, or no kernel can tell all that is needed."""
+        """Return one chunk's log-probabilities: the student's and, if it gives the signal, the teacher's.
+
+        Compute those of all entries only if wanted `whole`, or if no kernel gives all that is needed.
+        """
         scores = part.scores if self.method.signal in TEACHER_SIGNALS else None
         student_NV, teacher_NV = head(hidden_ND), self._logits(scores)
+        self._check_stops(student_NV.shape[-1])
         if teacher_NV is not None and self._reverse_kl_only and not whole:
             overwrite, stops = _is_product(student_NV), part.tokens_N.new_tensor(self.stop_ids)
-            found = compare(student_NV, teacher_NV, part.tokens_N, stops, self.temperature, overwrite)
+            found = fast_path().compare(
+                student_NV, teacher_NV, part.tokens_N, stops, self.temperature, overwrite
+            )
             if found is not None:
                 told, slope_NV = found
                 loss_N = divergences.with_slope(student_NV, told.reverse_kl_N, slope_NV)
@@ -201,13 +206,13 @@ class Objective:
 
     @property
     def _reverse_kl_only(self) -> bool:
-        """Whether no more than the exact reverse KL and numbers about it are asked for."""
+        """Whether the loss is the exact reverse KL alone."""
         method = self.method
         more = method.entry_clip is not None or method.has_policy_gradient or method.anchor_beta
         return not more and (method.signal == "reverse_kl" or (method.signal == "jsd" and method.beta == 1))
 
     def _direct(self, view: View) -> Tensor:
-        """The part of the loss that is differentiated as it stands: a label, or a divergence over entries."""
+        """Return the part of the loss that is differentiated directly: a label loss or a divergence."""
         method, student_NV, teacher_NV = self.method, view.student_NV, view.teacher_NV
         if view.loss_N is not None:
             return method.lam * view.loss_N
@@ -227,7 +232,7 @@ class Objective:
         return method.lam * value_N
 
     def _advantage(self, view: View, stats: dict[str, Tensor]) -> Tensor:
-        """lam * [log q - log p (+ KL)] + (1 - lam) * reward's advantage, as far as the signal is one."""
+        """Return lam * [log q - log p (+ KL)] + (1 - lam) * the reward's advantage, detached."""
         method, advantage_N = self.method, torch.zeros_like(view.student_N)
         if method.signal == "sampled_reverse_kl":
             kl_N = stats["reverse_kl"] if method.teacher_baseline == "closed-form" else None
@@ -238,18 +243,20 @@ class Objective:
         return advantage_N.detach()
 
     def _anchor(self, view: View) -> Tensor:
-        """KL(p||anchor) of each token."""
+        """Return KL(p||anchor) of each token, or KL(anchor||p) if the method says so."""
         anchor: Any = view.part.anchor
         anchor_NV = self._logits(anchor)
         if anchor_NV is None:
             return divergences.topk_reverse_kl(view.student_NV, anchor.ids_NK, anchor.logprobs_NK)
         anchor_NV = self._log_probs(anchor_NV)
         student_NV, anchor_NV = _same_vocabulary(view.student_NV, anchor_NV, view.part.tokens_N)
+        if self.method.anchor_kl == "forward":
+            return divergences.exact_forward_kl(student_NV, anchor_NV)
         return divergences.exact_reverse_kl(student_NV, anchor_NV)
 
     @torch.no_grad()
     def _statistics(self, view: View) -> dict[str, Tensor]:
-        """What every step reports of each token, from tensors that are there anyway."""
+        """Return each token's metrics, computed from tensors that the loss needs anyway."""
         told = view.told or self._told(view)
         stats = {
             "entropy": told.entropy_N,
@@ -283,7 +290,7 @@ class Objective:
         )
 
     def _log_probs(self, logits_NV: Tensor) -> Tensor:
-        """fp32 log-probabilities, whatever the logits' dtype, at the method's temperature."""
+        """Return log-probabilities in fp32 at the method's temperature."""
         if self.temperature != 1.0:
             logits_NV = logits_NV.float() / self.temperature
         return torch.log_softmax(logits_NV, dim=-1, dtype=torch.float32)
@@ -293,7 +300,7 @@ class Objective:
         return None if scores is None or scores.hidden_ND is None else scores.head(scores.hidden_ND)
 
     def _chunk_size(self, head: Head, hidden_ND: Tensor) -> int:
-        """As many tokens as CHUNK_ENTRIES logits make; more for a large head, whose gradient each adds to."""
+        """Return tokens per chunk: more for a large head, as each chunk adds to the head's whole gradient."""
         if self._vocabulary is None:
             with torch.no_grad():
                 self._vocabulary = head(hidden_ND[:1]).shape[-1]
@@ -302,7 +309,7 @@ class Objective:
         return max(1, min(max(least, head_entries // 4), most) // self._vocabulary)
 
     def _loss(self, value: Tensor, weights_N: Tensor, signal_N: Tensor, stats: dict[str, Tensor]) -> Loss:
-        """Sums over tokens, read from the device at once."""
+        """Return the loss with its metrics summed over tokens, in one transfer from the device."""
         tokens = weights_N.double().sum()
         sums = torch.stack([column_N.double() @ weights_N.double() for column_N in stats.values()] + [tokens])
         *values, count = sums.tolist()
@@ -310,48 +317,69 @@ class Objective:
         maxima = {"sampler_gap_max": float(stats["sampler_gap"].max())} if "sampler_gap" in stats else {}
         return Loss(value, count, metrics, maxima, signal_N)
 
-    def _check(
-        self,
-        scores: TeacherScores | None,
-        behaviour_N: Tensor | None,
-        advantages_N: Tensor | None,
-        anchor: TeacherScores | None,
-    ) -> None:
-        """What the method needs was passed in."""
-        method = self.method
-        has = (
-            {"none": True}
-            if scores is None
-            else {
-                "none": True,
-                "dense": scores.hidden_ND is not None,
-                "topk": scores.hidden_ND is not None or scores.ids_NK is not None,
-                "sampled": scores.hidden_ND is not None or scores.sampled_logprobs_N is not None,
-            }
-        )
-        if not has.get(method.scores, False):
+    def _check_stops(self, vocabulary: int) -> None:
+        """Refuse stop ids that are no entries of the vocabulary: they are used as offsets into it."""
+        for stop in self.stop_ids[:1] + self.stop_ids[-1:]:
+            if not 0 <= stop < vocabulary:
+                raise InputError(f"objective: stop id {stop} is outside the vocabulary of {vocabulary:,}")
+
+    def _check(self, signals: TokenSignals) -> None:
+        """Raise InputError if a signal that the method needs is missing."""
+        method, forward = self.method, self.method.anchor_kl == "forward"
+        if not _gives(signals.scores, method.scores):
             raise InputError(
                 f"objective: method {method.name!r} needs {method.scores} teacher scores: use a teacher "
                 f"that gives them, or set another signal"
             )
-        if method.needs_behaviour and behaviour_N is None:
+        if method.needs_behaviour and signals.behaviour_N is None:
             raise InputError(
-                f"objective: method {method.name!r} compares with the sampler: give its log-probs of the "
-                f"tokens (behaviour_N), or set epochs=1, minibatches=1 and no ratio or importance clip"
+                f"objective: method {method.name!r} needs the sampler's log-probabilities (behaviour_N): "
+                f"give them, or set epochs=1, minibatches=1 and no ratio or importance clip"
             )
-        if method.reward_weight > 0 and advantages_N is None:
+        if method.importance_clip is not None and signals.rows_N is None:
+            raise InputError(
+                f"objective: method {method.name!r} weighs prefixes: give the sequence of each token (rows_N)"
+            )
+        if method.reward_weight > 0 and signals.advantages_N is None:
             raise InputError(
                 f"objective: method {method.name!r} needs a reward: name one (exact, module:function)"
             )
-        if method.anchor_beta and (anchor is None or (anchor.hidden_ND is None and anchor.ids_NK is None)):
+        if method.anchor_beta and not _gives(signals.anchor, "dense" if forward else "topk"):
             raise InputError(
-                f"objective: method {method.name!r} has anchor_beta={method.anchor_beta:g} but nobody "
-                f"scores as the anchor: score the tokens with the clean model, or set anchor_beta=0"
+                f"objective: method {method.name!r} has anchor_beta={method.anchor_beta:g} but no anchor "
+                f"scores: score the tokens with the clean model, or set anchor_beta=0"
             )
 
 
+def _batch(hidden_ND: Tensor, tokens_N: Tensor, signals: TokenSignals) -> _Batch:
+    """Join states, tokens and signals; without weights every token counts 1."""
+    weights_N = signals.weights_N
+    if weights_N is None:
+        weights_N = torch.ones(len(tokens_N), device=hidden_ND.device)
+    return _Batch(
+        hidden_ND,
+        tokens_N,
+        weights_N.float(),
+        signals.scores,
+        signals.behaviour_N,
+        signals.advantages_N,
+        signals.anchor,
+        signals.rows_N,
+    )
+
+
+def _gives(scores: TeacherScores | None, kind: str) -> bool:
+    """Whether teacher scores hold this kind of numbers; whole distributions hold every kind."""
+    if kind == "none":
+        return True
+    if scores is None:
+        return False
+    parts = {"dense": None, "topk": scores.ids_NK, "sampled": scores.sampled_logprobs_N}
+    return scores.hidden_ND is not None or parts[kind] is not None
+
+
 def _is_product(logits_NV: Tensor) -> bool:
-    """Whether the way back does not look at the logits: what follows a product (a cap, a scale) may."""
+    """Whether backward does not read the logits; what follows a product (a cap, a scale) may read them."""
     return type(logits_NV.grad_fn).__name__ in ("MmBackward0", "AddmmBackward0")
 
 
@@ -360,7 +388,7 @@ def _at(values_NV: Tensor, tokens_N: Tensor) -> Tensor:
 
 
 def _topk(view: View, k: int) -> tuple[Tensor, Tensor]:
-    """The teacher's k likeliest entries: as sent (likeliest first), or out of all."""
+    """Return the teacher's k most likely entries: as sent (most likely first), or out of all."""
     if view.scores.ids_NK is None:
         top = view.teacher_NV.topk(min(k, view.teacher_NV.shape[-1]), dim=-1)
         return top.indices, top.values
@@ -373,7 +401,7 @@ def _topk(view: View, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _same_vocabulary(student_NV: Tensor, teacher_NV: Any, tokens_N: Tensor) -> tuple[Tensor, Any]:
-    """Both over the entries that both have: sizes differ within a family only by padding that nobody uses."""
+    """Restrict both to the entries they share; within a family, vocabularies differ only by padding."""
     if teacher_NV is None or student_NV.shape[-1] == teacher_NV.shape[-1]:
         return student_NV, teacher_NV
     shared = min(student_NV.shape[-1], teacher_NV.shape[-1])

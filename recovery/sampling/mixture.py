@@ -1,21 +1,24 @@
-"""Two models with one pen: every token is drawn from a mixture of both distributions (MiniLLM's sampling).
+"""Sample from a mixture of two models: both read every token, each after its own prompt (MiniLLM).
 
-    share * q(token | what the teacher reads) + (1 - share) * p(token | what the student reads)
+    share * q(token | the teacher's prompt) + (1 - share) * p(token | the student's prompt)
 
-It is the in-process sampler with a second batch that goes along token by token, on a cache of its own.
+Shapes: B rows, V vocabulary.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
-from recovery.sampling.in_process import _Batch, _decoding
+from recovery.forward.decoder import Decoder, decoder_of, decoding
+from recovery.sampling.budget import Budget, check_prompts, context_length, in_batches
+from recovery.sampling.decode_batch import DecodeBatch
+from recovery.sampling.in_process import uniform_numbers
 from recovery.sampling.protocol import SamplingParams
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class MixedSampler:
-    """Samples from the student and a teacher in this process, where they stand."""
+    """Samples from the student and a teacher that both live in this process."""
 
     def __init__(
         self, student: ChatModel, teacher: CheckpointTeacher, share: float, batch_size: int = 256
@@ -34,61 +37,66 @@ class MixedSampler:
     def sample(
         self, prompts: Sequence[Sequence[int]], contexts: Sequence[Sequence[int]], params: SamplingParams
     ) -> Rollouts:
-        """One response a prompt, with the mixture's log-probs; the teacher reads `contexts` instead."""
-        numbers = torch.rand(
-            len(prompts),
-            params.max_new_tokens,
-            dtype=torch.float64,
-            generator=torch.Generator().manual_seed(params.seed),
-        )
-        responses: list[list[int]] = []
-        logprobs: list[list[float]] = []
-        for start in range(0, len(prompts), self.batch_size):
-            rows = slice(start, start + self.batch_size)
-            tokens, scores = self._batch(prompts[rows], contexts[rows], numbers[rows], params)
-            responses, logprobs = responses + tokens, logprobs + scores
-        finished = [response[-1] in self.student.stop_ids for response in responses]
-        return Rollouts.from_samples(prompts, responses, logprobs, finished, self.student.pad_id)
+        """Return responses with the mixture's log-probs; the teacher reads `contexts` as its prompts."""
+        limit, student, teacher = params.max_new_tokens, self.student, self.teacher.chat_model
+        responses: list[list[int]] = [[] for _ in prompts]
+        logprobs: list[list[float]] = [[] for _ in prompts]
+        numbers_RT = uniform_numbers(len(prompts), params)
 
-    def _batch(
+        def run(rows: list[int]) -> None:
+            mixed = MixedDecoder(
+                decoder_of(model, student.pad_id, limit),
+                decoder_of(other, teacher.pad_id, limit),
+                [contexts[row] for row in rows],
+                self,
+                params.temperature,
+            )
+            chosen = [prompts[row] for row in rows]
+            batch = DecodeBatch(mixed, chosen, numbers_RT[rows], params, student.stop_ids, context)
+            for row, tokens, scores in zip(rows, *batch.run(), strict=True):
+                responses[row], logprobs[row] = tokens, scores
+
+        with decoding(student.model) as model, decoding(teacher.model) as other:
+            context = context_length(model)
+            budget = Budget.of([model, other], self.batch_size)
+            check_prompts(prompts, model, limit, budget)
+            check_prompts(contexts, other, limit, budget)
+            pairs = zip(prompts, contexts, strict=True)
+            in_batches([max(map(len, pair)) + limit for pair in pairs], budget, run)
+        finished = [response[-1] in student.stop_ids for response in responses]
+        return Rollouts.from_samples(prompts, responses, logprobs, finished, student.pad_id)
+
+
+class MixedDecoder(Decoder):
+    """Decodes the same tokens by both models and mixes their distributions."""
+
+    def __init__(
         self,
-        prompts: Sequence[Sequence[int]],
+        student: Decoder,
+        teacher: Decoder,
         contexts: Sequence[Sequence[int]],
-        numbers_BT: Tensor,
-        params: SamplingParams,
-    ) -> tuple[list[list[int]], list[list[float]]]:
-        other = self.teacher.chat_model
-        with _decoding(self.student.model) as model, _decoding(other.model) as other_model:
-            theirs = _Batch(other_model, other, list(contexts), numbers_BT, params)
-            return _MixedBatch(self, theirs, model, self.student, list(prompts), numbers_BT, params).run()
+        sampler: MixedSampler,
+        temperature: float,
+    ) -> None:
+        self.student, self.teacher, self.contexts = student, teacher, contexts
+        self.as_teacher, self.share = sampler.teacher._as_teacher, sampler.share
+        self.temperature, self.device = temperature, student.device
 
+    def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
+        student_BV = self.student.prefill(prompts)
+        with self.as_teacher():
+            teacher_BV = self.teacher.prefill(self.contexts)
+        return mixed_logits(student_BV, teacher_BV, self.share, self.temperature)
 
-class _MixedBatch(_Batch):
-    """The student's batch with the teacher's beside it: same rows, same tokens, other prompts."""
+    def step(self, token_B: Tensor) -> Tensor:
+        student_BV = self.student.step(token_B)
+        with self.as_teacher():
+            teacher_BV = self.teacher.step(token_B)
+        return mixed_logits(student_BV, teacher_BV, self.share, self.temperature)
 
-    alone = False
-
-    def __init__(self, sampler: MixedSampler, theirs: _Batch, *own: Any) -> None:
-        super().__init__(*own)
-        self.sampler, self.theirs = sampler, theirs
-
-    def _read_prompts(self) -> Tensor:
-        own_BV = super()._read_prompts()
-        with self.sampler.teacher._as_teacher():
-            return self._mixed(own_BV, self.theirs._read_prompts())
-
-    def _next_logits(self, token_B: Tensor) -> Tensor:
-        own_BV = super()._next_logits(token_B)
-        with self.sampler.teacher._as_teacher():
-            return self._mixed(own_BV, self.theirs._next_logits(token_B))
-
-    def _leave(self, token_B: Tensor) -> Tensor:
-        self.theirs.ended_B = self.ended_B
-        self.theirs._leave(token_B)
-        return super()._leave(token_B)
-
-    def _mixed(self, own_BV: Tensor, theirs_BV: Tensor) -> Tensor:
-        return mixed_logits(own_BV, theirs_BV, self.sampler.share, self.params.temperature)
+    def keep(self, rows_B: Tensor) -> None:
+        self.student.keep(rows_B)
+        self.teacher.keep(rows_B)
 
 
 def mixed_logits(student_BV: Tensor, teacher_BV: Tensor, share: float, temperature: float) -> Tensor:

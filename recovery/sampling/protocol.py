@@ -1,13 +1,15 @@
-"""Who writes: what is asked of a sampler, wherever it runs."""
+"""What every sampler offers, wherever it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
+
+OnProgress = Callable[[int, int], None]  # (finished responses, all responses)
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class SamplingParams:
     temperature: float = 1.0  # 0 takes the most likely token
     seed: int = 0
     first: int = 0  # the place of the first prompt, where these are a part of a longer list
+    # Called while responses are written with the tokens so far, in this process; samplers may leave it out.
+    on_tokens: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:
@@ -29,11 +33,15 @@ class SamplingParams:
 
 
 class Sampler(Protocol):
-    def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts: ...
+    def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
+        """Return a response to each prompt, with the log-probs of its tokens."""
+        ...
 
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
-        on_progress: Callable[[int, int], None] | None = None,
-    ) -> list[list[int]]: ...
+        on_progress: OnProgress | None = None,
+    ) -> list[list[int]]:
+        """Return responses without their stop tokens."""
+        ...

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +47,7 @@ def weights_sha256(source: Any) -> str:
     model = getattr(source, "model", source) if hasattr(source, "tokenizer") else source
     return _combined(
         (name, SAFETENSORS_DTYPES[str(tensor.dtype)[6:]], tuple(tensor.shape), _tensor_sha256(tensor))
-        for name, tensor in _stored_tensors(model).items()
+        for name, tensor in stored_tensors(model).items()
     )
 
 
@@ -68,27 +68,32 @@ def _combined(rows: Iterable[tuple[str, str, tuple[int, ...], str]]) -> str:
     return total.hexdigest()
 
 
-def _stored_tensors(model: Any) -> dict[str, torch.Tensor]:
-    """Names and tensors as they are saved: a tied weight once."""
+def stored_tensors(model: Any, weights: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
+    """Names and tensors as they are saved, a tied weight once; `weights` replaces a sharded state dict."""
     from recovery.forward.hidden_states import is_adapter, unwrap
 
     if is_adapter(model):
         from peft import get_peft_model_state_dict
 
-        return dict(get_peft_model_state_dict(model, save_embedding_layers=False))
+        state = dict(weights) if weights else None
+        return dict(get_peft_model_state_dict(model, state, save_embedding_layers=False))
     core = unwrap(model)
     tied = getattr(core, "all_tied_weights_keys", None) or {}
-    return {name: tensor for name, tensor in core.state_dict().items() if name not in tied}
+    whole = weights or core.state_dict()
+    return {name: tensor for name, tensor in whole.items() if name not in tied}
 
 
-def checkpoint_tensors(model: Any) -> dict[str, torch.Tensor]:
+def checkpoint_tensors(
+    model: Any, weights: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, torch.Tensor]:
     """A whole model's tensors under the names and in the shapes that its checkpoint has; no copies."""
     from transformers.core_model_loading import revert_weight_conversion
 
     from recovery.forward.hidden_states import unwrap
 
-    tensors = {name: tensor.detach() for name, tensor in _stored_tensors(unwrap(model)).items()}
-    return dict(revert_weight_conversion(unwrap(model), tensors))
+    core = unwrap(model)
+    tensors = {name: tensor.detach() for name, tensor in stored_tensors(core, weights).items()}
+    return dict(revert_weight_conversion(core, tensors))
 
 
 def _tensor_sha256(tensor: torch.Tensor) -> str:
@@ -118,7 +123,7 @@ def weight_files(directory: Path) -> list[Path]:
     if (directory / "model.safetensors").is_file():
         return [directory / "model.safetensors"]
     if index.is_file():
-        shards = _read_object(index).get("weight_map")
+        shards = read_object(index).get("weight_map")
         if not isinstance(shards, dict) or not shards:
             raise InputError(f"{index}: no weight_map in it: the download is damaged, fetch it again")
         return [directory / name for name in sorted(set(shards.values()))]
@@ -156,7 +161,7 @@ def _slot_sha256(slot: TensorSlot) -> str:
     return sha.hexdigest()
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -79,6 +79,10 @@ class Context:
             filled, before = f"{filled}\n\n{before[0]['content']}", before[1:]
         return [{"role": "system", "content": filled}, *before, last]
 
+    @property
+    def adds_system_turn(self) -> bool:
+        return "{prompt}" not in self.template
+
     def check(self, items: Iterable[Item]) -> None:
         """Every prompt has something to show, before any work is done."""
         if "{context}" in self.template and self.given is None and not self.examples:
@@ -135,6 +139,24 @@ class Views:
         self.chat_model, self.items, self.context = chat_model, items, context
         self.student = lru_cache(KEPT_IDS)(self._student)
         self.teacher = lru_cache(KEPT_IDS)(self._teacher) if context else self.student
+
+    def check(self) -> None:
+        """Render every row, so that one that the template refuses stops the run before its first step."""
+        refused: list[str] = []
+        for item in self.items:
+            seen = [item.messages]
+            if self.context and self.context.adds_system_turn:
+                seen.append(self.context(item))
+            try:
+                for messages in seen:
+                    self.chat_model.encoder.check(messages)
+            except InputError as error:
+                refused.append(str(error))
+        if refused:
+            raise InputError(
+                f"prompts: {len(refused)} of {len(self.items)} rows cannot be rendered, first: "
+                f"{refused[0]}: change or drop them"
+            )
 
     def dialogue(self, row: int) -> Dialogue:
         """The row's prompt and its own answer; True on the answer's tokens."""

@@ -93,19 +93,12 @@ def split_ids(chat_model: ChatModel, context: str | Sequence[Any], continuation:
         return _cut(chat_model, chat_model.prompt_ids(chat), chat_model.text_ids(continuation))
     kept = context.rstrip()
     continuation = context[len(kept) :] + continuation
-    opening = _opening(chat_model)
+    opening = chat_model.opening_ids
     if not kept:
         ids = chat_model.text_ids(continuation)
         return _cut(chat_model, opening or [chat_model.stop_ids[0]], ids)
     whole, before = chat_model.text_ids(kept + continuation), chat_model.text_ids(kept)
     return _cut(chat_model, [*opening, *before], whole[len(before) :])
-
-
-def _opening(chat_model: ChatModel) -> list[int]:
-    """The token that this tokenizer puts before every text, if it does."""
-    tokenizer: Any = chat_model.tokenizer
-    first = tokenizer.bos_token_id
-    return [first] if first is not None and tokenizer("a")["input_ids"][:1] == [first] else []
 
 
 def _cut(chat_model: ChatModel, context: list[int], continuation: list[int]) -> Pair:

@@ -1,8 +1,8 @@
-"""Verifiable rewards: what a finished response earns, and what that makes of its tokens.
+"""Verifiable rewards: score finished responses and turn the scores into advantages.
 
-A reward is any callable `reward(response, item) -> float`; `item` is the prompt's row as it stands in the
-prompts file. Which one is named as `exact`, as `module:function` or `path/to/file.py:function`, or by a name
-that the caller adds (`resolve(..., known={"ifeval": ...})`: the IFEval checkers live above this folder).
+A reward is any callable `reward(response, item) -> float`; `item` is the prompt's row in the prompts file. It
+is named as `exact`, as `module:function` or `path/to/file.py:function`, or by a name that the caller adds
+(`resolve(..., known={"ifeval": ...})`, as the IFEval checkers live in a higher package).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import importlib.util
 import math
 import re
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
@@ -26,13 +27,25 @@ from recovery.errors import InputError, RecoverError
 Reward = Callable[[str, Mapping[str, Any]], float]
 
 _NUMBER = re.compile(r"(?<![\w.])-?[$€£]?-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\d])|(?<![\w.])-?\.\d+")
-_FINAL = re.compile(r"####\s*(.+)|\\boxed\{([^{}]*)\}|answer(?:\s+is)?\s*[:=]?\s+(.+)", re.IGNORECASE)
+MAX_MARKS, MAX_ANSWER = 50, 400  # the last marks are read, and so many characters after each
+_MARK = re.compile(  # what introduces a final answer; no number may stand between "answer" and its verb
+    r"""\#{4}
+    | \\boxed\{
+    | (?<!this\s)\banswer\b [^.\n\d\#]{0,60}? (?: \b(?:is|equals|be|comes\s+to)\b | [:=] )
+    | ^[^\w\n]{0,20}(?:final\s+)?answer\W{1,20}
+    """,
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
+_HEDGES = re.compile(
+    r"(?:[\W_]|\b(?:about|approximately|roughly|exactly|only|just|simply|then|thus)\b)*", re.I
+)
 
 
 def exact_answer(response: str, item: Mapping[str, Any]) -> float:
-    """1 if the response's final answer is the item's `answer`, else 0; numbers compare as numbers (GSM8K).
+    """Return 1 if the response's final answer is the item's `answer`, else 0 (GSM8K).
 
-    The final answer follows "####", "\\boxed{" or "answer is"; without such a mark it is the last number.
+    Numbers compare by value. The final answer follows "####", "\\boxed{" or "the answer is"; without such a
+    mark it is the last number.
     """
     if item.get("answer") is None:
         raise InputError(
@@ -40,7 +53,7 @@ def exact_answer(response: str, item: Mapping[str, Any]) -> float:
             f"field to every row of the prompts file"
         )
     wanted = str(item["answer"])
-    wanted = wanted.rpartition("####")[2].strip()  # GSM8K's own references end that way
+    wanted = wanted.rpartition("####")[2].strip()  # the form of GSM8K's references
     number = _number(wanted)
     given = final_answer(response, numeric=number is not None)
     if given is None:
@@ -49,22 +62,42 @@ def exact_answer(response: str, item: Mapping[str, Any]) -> float:
 
 
 def final_answer(response: str, numeric: bool = True) -> str | None:
-    """What the response ends up saying: the last marked answer, else its last number, or its last line."""
-    marked = [next(filter(None, match.groups()), "") for match in _FINAL.finditer(response)]
-    if marked and not numeric:
-        return marked[-1]
-    numbers = _NUMBER.findall(marked[-1].rpartition("=")[2]) if marked else []
-    if numbers:
-        return numbers[0]
-    if numeric:
-        numbers = _NUMBER.findall(response)
-        return numbers[-1] if numbers else None
-    lines = response.strip().splitlines()
-    return lines[-1] if lines else None
+    """Return the last marked answer of a response, else its last number, or its last line."""
+    marks = deque(_MARK.finditer(response), maxlen=MAX_MARKS)
+    marked = [_marked_text(response, mark) for mark in marks]
+    if not numeric:
+        lines = marked or response.strip().splitlines()
+        return lines[-1] if lines else None
+    for text in reversed(marked):
+        number = _stated_number(text)
+        if number is not None:
+            return number
+    numbers = _NUMBER.findall(response)
+    return numbers[-1] if numbers else None
+
+
+def _marked_text(response: str, mark: re.Match[str]) -> str:
+    """Return what follows a mark: up to the closing brace of a box, else to the end of the line."""
+    rest = response[mark.end() : mark.end() + MAX_ANSWER]
+    if mark.group().endswith("{"):
+        return rest.partition("}")[0]
+    return rest.lstrip(" \t").partition("\n")[0]
+
+
+def _stated_number(text: str) -> str | None:
+    """Return the number that a marked sentence states: the result of an equation, a number that the sentence
+    begins with ("10 apples, not 12"), else its last one ("the sum of 5 and 3, which is 8")."""
+    sentence = re.split(r"[.!?](?:\s|$)", text, maxsplit=1)[0]
+    numbers = list(_NUMBER.finditer(sentence.rpartition("=")[2])) or list(_NUMBER.finditer(sentence))
+    if not numbers:
+        return None
+    first = numbers[0]
+    stated_first = _HEDGES.fullmatch(first.string[: first.start()])
+    return first.group() if stated_first else numbers[-1].group()
 
 
 def _number(text: str) -> Decimal | None:
-    """'$1,200.50' -> 1200.50; None where the text is not a number."""
+    """Parse '$1,200.50' as 1200.50; return None if the text is not a number."""
     try:
         number = Decimal(re.sub(r"[\s,$€£%]", "", text).rstrip("."))
     except InvalidOperation:
@@ -77,7 +110,7 @@ def _words(text: str) -> str:
 
 
 def resolve(name: str, known: Mapping[str, Reward] | None = None) -> Reward:
-    """The reward of that name: built in, added by the caller, or a Python callable by entry point."""
+    """Return the reward of that name: built in, added by the caller, or a callable as module:function."""
     table: dict[str, Reward] = {"exact": exact_answer, **(known or {})}
     if name in table:
         return table[name]
@@ -93,7 +126,7 @@ def resolve(name: str, known: Mapping[str, Reward] | None = None) -> Reward:
 
 
 def _load(place: str, name: str) -> ModuleType:
-    """A module by import name, or by the path of its file."""
+    """Import a module by name, or from the path of its file."""
     path = Path(place)
     try:
         if path.suffix != ".py":
@@ -107,7 +140,7 @@ def _load(place: str, name: str) -> ModuleType:
         return module
     except InputError:
         raise
-    except Exception as error:  # a user's module may fail in any way while it is imported
+    except Exception as error:  # user code may raise anything
         raise InputError(
             f"reward {name!r}: importing {place} failed ({type(error).__name__}: {error}): "
             f"fix the module, or install what it needs"
@@ -115,19 +148,19 @@ def _load(place: str, name: str) -> ModuleType:
 
 
 def where(reward: Reward, field: str) -> Reward:
-    """The reward where a row has what it needs; elsewhere 0, which says nothing in any group."""
+    """Return the reward, but 0 for rows without a field; equal rewards in a group give no advantage."""
     return lambda response, item: reward(response, item) if item.get(field) else 0.0
 
 
 def score(reward: Reward, responses: Sequence[str], items: Sequence[Mapping[str, Any]]) -> Tensor:
-    """Rewards (B) of responses to their items; one that fails or is not a finite number stops the work."""
+    """Return the rewards (B) of responses; raise RecoverError on a reward that fails or is not finite."""
     rewards: list[float] = []
     for row, (response, item) in enumerate(zip(responses, items, strict=True)):
         try:
             value = float(reward(response, item))
         except RecoverError:
             raise
-        except Exception as error:  # a user's callable may fail in any way
+        except Exception as error:  # user code may raise anything
             raise RecoverError(
                 f"reward {_name(reward)} failed on response {row} ({type(error).__name__}: {error}): "
                 f"make it return a number for every response"
@@ -145,10 +178,10 @@ def _name(reward: Reward) -> str:
 
 
 def group_advantages(rewards_B: Tensor, group_B: Tensor, baseline: str = "group") -> Tensor:
-    """What each rollout earned beyond the others at the same prompt (`group_B`: the prompt of each rollout).
+    """Return each rollout's reward relative to the other rollouts of its prompt, `group_B`.
 
-    group: minus the group's mean. leave-one-out: minus the mean of the others. group-std: the first, over
-    the group's standard deviation (GRPO). none: the reward itself. Equal rewards in a group say nothing: 0.
+    group: minus the group's mean. leave-one-out: minus the mean of the others. group-std: the first, divided
+    by the group's standard deviation (GRPO). none: the reward itself. Equal rewards in a group give 0.
     """
     if baseline == "none":
         return rewards_B.clone()

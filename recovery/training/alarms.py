@@ -1,21 +1,26 @@
-"""Stability alarms: what a training that goes wrong looks like in its own metrics, ten steps later at most.
+"""Stability alarms: stop a training whose metrics show a collapse, within about ten steps.
 
-Pure functions over the metrics of the steps so far (oldest first). Each asks for a *change* that lasts: a
-broken student that distillation is about to repair starts out as bad as these, and must be left to get
-better.
+Alarms are pure functions of the metrics of all steps so far, oldest first. Each requires a lasting *change*,
+because a student that distillation is about to repair starts out as bad as a collapsed one. Alarms and
+their remedies depend on the method: low entropy is the aim of training on documents, and a collapse where the
+student is trained on its samples.
 """
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from recovery.errors import Unstable
+from recovery.methods.method import Method
+from recovery.methods.rules import EXACT, SAMPLED_STATES, TEACHER_SIGNALS
 
 History = Sequence[Mapping[str, float]]
 
-HEARD = (  # the metrics that alarms listen to
+HEARD = (  # metrics that alarms read
     "truncated_share",
     "repeated_share",
     "student_stop_mass",
@@ -24,10 +29,10 @@ HEARD = (  # the metrics that alarms listen to
     "reverse_kl",
     "k1_reverse_kl",
 )
-LAST = 5  # steps that must agree
+LAST = 5  # steps whose mean is compared
 TAIL_CHARACTERS = 256
-LOOP_RATIO = 0.25  # a tail that compresses below this share of its bytes goes round in circles
-MIN_CHARACTERS = 80  # a shorter tail compresses badly whatever it says
+LOOP_RATIO = 0.25  # a tail that compresses below this share of its bytes repeats itself
+MIN_CHARACTERS = 80  # shorter tails compress badly whatever they say
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class Alarm:
 
 
 def compressibility(text: str, tail: int = TAIL_CHARACTERS) -> float:
-    """Compressed size over size of the tail: 0.5 to 0.7 for prose, below 0.25 for loops, 1.0 if short."""
+    """Return the compression ratio of the tail: 0.5 to 0.7 for prose, below 0.25 for loops, 1 if short."""
     data = text[-tail:].encode()
     return min(1.0, len(zlib.compress(data, 9)) / len(data)) if len(text) >= MIN_CHARACTERS else 1.0
 
@@ -49,7 +54,7 @@ def compressibility(text: str, tail: int = TAIL_CHARACTERS) -> float:
 def response_metrics(
     texts: Sequence[str], lengths: Sequence[int], finished: Sequence[bool]
 ) -> dict[str, float]:
-    """What the alarms below need to know of one step's responses."""
+    """Return the metrics of one step's responses that alarms read."""
     count = max(1, len(texts))
     return {
         "response_tokens": sum(lengths) / count,
@@ -58,42 +63,47 @@ def response_metrics(
     }
 
 
-def length_collapse(history: History) -> Alarm | None:
-    """Responses used to end and no longer do."""
+def length_collapse(history: History, method: Method) -> Alarm | None:
+    """Ring if responses used to end and no longer do."""
     first, last = _first(history, "truncated_share"), _last(history, "truncated_share")
     if first is None or last is None or last < 0.8 or last < first + 0.3:
         return None
     cause = f"{last:.0%} of the responses run into the length limit, {first:.0%} did at the start"
-    return Alarm(
-        "length collapse", cause, "lower the learning rate, or check the stop tokens with `recover preflight`"
-    )
+    return Alarm("length collapse", cause, _remedy("check the stop tokens with `recover preflight`"))
 
 
-def repetition_collapse(history: History) -> Alarm | None:
-    """Responses have begun to go round in circles."""
+def repetition_collapse(history: History, method: Method) -> Alarm | None:
+    """Ring if responses have begun to repeat themselves."""
     first, last = _first(history, "repeated_share"), _last(history, "repeated_share")
     if first is None or last is None or last < 0.3 or last < first + 0.2:
         return None
     cause = f"{last:.0%} of the responses repeat themselves, {first:.0%} did at the start"
-    return Alarm(
-        "repetition collapse", cause, "lower the learning rate, or set an anchor (anchor_beta) or a clip"
-    )
+    return Alarm("repetition collapse", cause, _remedy(*_rails(method)))
 
 
-def stop_mismatch(history: History, patience: int = 10) -> Alarm | None:
-    """The teacher almost never stops where the student does, and training does not change that."""
+def stop_mismatch(history: History, method: Method, patience: int = 10) -> Alarm | None:
+    """Ring if the teacher almost never stops where the student does, and training does not change that.
+
+    A teacher that is the student itself has the same stop tokens; its context may well make it go on.
+    """
+    if method.teacher.startswith("self"):
+        return None
     student = _last(history, "student_stop_mass", patience)
     teacher = _last(history, "teacher_stop_mass", patience)
     if student is None or teacher is None or student < 1e-3 or teacher >= 0.1 * student:
         return None
     cause = f"on the student's tokens the teacher gives stopping {teacher:.1g}, the student {student:.1g}"
-    return Alarm(
-        "stop-token mismatch", cause, "give both the same stop tokens and chat template: `recover preflight`"
-    )
+    remedy = "give both the same stop tokens and chat template: `recover preflight`"
+    return Alarm("stop-token mismatch", cause, remedy)
 
 
-def entropy_collapse(history: History) -> Alarm | None:
-    """The student is nearly certain of everything, and not because it has become like its teacher."""
+def entropy_collapse(history: History, method: Method) -> Alarm | None:
+    """Ring if a student trained on its samples becomes nearly certain without approaching its teacher.
+
+    Certainty is the aim where the tokens come from data or from a teacher.
+    """
+    if method.state_kind not in (*SAMPLED_STATES, "teacher-mix"):
+        return None
     first, last = _first(history, "entropy"), _last(history, "entropy")
     if first is None or last is None or last > 0.1 * first:
         return None
@@ -102,12 +112,28 @@ def entropy_collapse(history: History) -> Alarm | None:
     if gap_first and gap_last is not None and gap_last < 0.5 * gap_first:
         return None  # a clean teacher is more certain than a broken student: this is recovery
     cause = f"entropy fell from {first:.2g} to {last:.2g} nats a token"
-    return Alarm(
-        "entropy collapse", cause, "lower the learning rate, set an anchor (anchor_beta), or sample more"
-    )
+    return Alarm("entropy collapse", cause, _remedy(*_rails(method), "raise prompts_per_step"))
 
 
-ALARMS: tuple[Callable[[History], Alarm | None], ...] = (
+def _rails(method: Method) -> list[str]:
+    """Return the safety rails that would have an effect with this method and are off."""
+    rails = []
+    pulled_to_clean = method.teacher == "base" and method.signal in TEACHER_SIGNALS
+    if not method.anchor_beta and not pulled_to_clean:
+        rails.append("set an anchor (--set anchor_beta=0.1)")
+    if method.signal in EXACT and method.entry_clip is None:
+        rails.append("clip each entry (--set entry_clip=0.05)")
+    if method.has_policy_gradient and method.ratio_clip is None:
+        rails.append("clip the ratio (--set ratio_clip=0.2)")
+    return rails
+
+
+def _remedy(*remedies: str) -> str:
+    """Join remedies; a lower learning rate is always the first."""
+    return "start again with " + ", or ".join(["a lower optimizer.learning_rate", *remedies])
+
+
+ALARMS: tuple[Callable[[History, Method], Alarm | None], ...] = (
     length_collapse,
     repetition_collapse,
     stop_mismatch,
@@ -115,42 +141,57 @@ ALARMS: tuple[Callable[[History], Alarm | None], ...] = (
 )
 
 
-def check(history: History, *, of_itself: bool = False) -> Alarm | None:
-    """The first alarm that goes off.
-
-    A teacher that is the student itself cannot have other stop tokens: what it was shown is why it goes on.
-    """
-    rings = [ring for ring in ALARMS if not (of_itself and ring is stop_mismatch)]
-    return next((alarm for ring in rings if (alarm := ring(history)) is not None), None)
+def check(history: History, method: Method, muted: Sequence[str] = ()) -> Alarm | None:
+    """Return the first alarm that rings and is not muted."""
+    for ring in ALARMS:
+        alarm = ring(history, method)
+        if alarm is not None and alarm.name not in muted:
+            return alarm
+    return None
 
 
 class Watch:
-    """Remembers the steps and raises on the first alarm; a trainer's `should_stop`.
+    """Raise `Unstable` on the first alarm; passed to the trainer as `should_stop`.
 
-    `before(step)` gives the steps that an earlier attempt took: a resumed run is held to what was then.
+    `before(step)` returns the metrics of steps that an earlier attempt took, so that a resumed run is
+    compared with its real start. An alarm that rang is written to `record` and muted in later attempts:
+    resuming is the decision to go on, and would otherwise end at the same step again.
     """
 
     def __init__(
-        self, *, of_itself: bool = False, before: Callable[[int], History] = lambda step: ()
+        self,
+        method: Method,
+        *,
+        before: Callable[[int], History] = lambda step: (),
+        record: Path | None = None,
     ) -> None:
-        self.of_itself, self.before = of_itself, before
+        self.method, self.before, self.record = method, before, record
         self.history: list[Mapping[str, float]] | None = None
+        self.muted: list[str] = []
+        if record is not None and record.exists():
+            self.muted = json.loads(record.read_text(encoding="utf-8"))
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
         if self.history is None:
             self.history = list(self.before(step))
         self.history.append({name: metrics[name] for name in HEARD if name in metrics})
-        alarm = check(self.history, of_itself=self.of_itself)
-        if alarm is not None:
-            raise Unstable(f"step {step}: {alarm}")
+        alarm = check(self.history, self.method, self.muted)
+        if alarm is None:
+            return
+        way_on = ""
+        if self.record is not None:
+            self.record.write_text(json.dumps([*self.muted, alarm.name]), encoding="utf-8")
+            way_on = "; `recover resume` goes on without this alarm"
+        raise Unstable(f"step {step}: {alarm}{way_on}")
 
 
 def _last(history: History, name: str, count: int = LAST) -> float | None:
-    """The mean of the last steps, once there are enough that know the metric, after the first ones."""
+    """Return the mean of the last steps that have the metric, once there are enough after the first ones."""
     values = [metrics[name] for metrics in history if name in metrics]
     return sum(values[-count:]) / count if len(values) >= LAST + count else None
 
 
 def _first(history: History, name: str) -> float | None:
+    """Return the mean of the first steps that have the metric."""
     values = [metrics[name] for metrics in history if name in metrics][:LAST]
     return sum(values) / len(values) if values else None

@@ -1,4 +1,4 @@
-"""How to train: how long, how fast, and the learning rate of each step. No torch here."""
+"""Training settings and the learning rate of each step. Does not import torch."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ SCHEDULES = ("cosine", "linear", "constant")
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train; what to train on comes as batches and a loss function."""
+    """Settings of the training loop; data and objective are passed as batches and a loss function."""
 
     steps: int
     learning_rate: float
-    warmup_steps: int = 0
+    warmup_steps: int = 0  # at most a tenth of `steps` takes effect
     schedule: str = "cosine"  # of the learning rate after the warm-up
-    final_lr_fraction: float = 0.0  # of the learning rate, towards which the last steps go
-    weight_decay: float = 0.0  # on matrices only
-    clip_norm: float = 1.0  # of the whole gradient; 0 = never clip
+    final_lr_fraction: float = 0.0  # share of the learning rate at which the schedule ends
+    weight_decay: float = 0.0  # of matrices only
+    clip_norm: float = 1.0  # of the whole gradient; 0 disables clipping
     seed: int = 0
-    save_every: int = 0  # steps; 0 = only at the end
+    save_every: int = 0  # steps; 0 saves only at the end
     betas: tuple[float, float] = (0.9, 0.95)
-    shard: bool = False  # of several processes, each holds its rows of all weights (FSDP2)
+    shard: bool = False  # with several processes, shard weights, gradients and optimizer state (FSDP2)
 
     def __post_init__(self) -> None:
         for name, ok, wanted in (
@@ -40,13 +40,18 @@ class TrainConfig:
             if not ok:
                 raise InputError(f"training: {name} is {getattr(self, name)!r}: give {wanted}")
 
+    @property
+    def effective_warmup(self) -> int:
+        """Steps of warm-up, at most a tenth of all: a short run would otherwise end before it is warm."""
+        return min(self.warmup_steps, self.steps // 10)
+
 
 def lr_at(step: int, config: TrainConfig) -> float:
-    """The learning rate of step 1, 2, ...: a rise that is whole at `warmup_steps`, then the schedule."""
-    if step <= config.warmup_steps:
-        return config.learning_rate * step / config.warmup_steps
-    done = (step - 1 - config.warmup_steps) / max(1, config.steps - config.warmup_steps)
-    left = {"cosine": (1 + math.cos(math.pi * done)) / 2, "linear": 1 - done, "constant": 1.0}[
-        config.schedule
-    ]
-    return config.learning_rate * (config.final_lr_fraction + (1 - config.final_lr_fraction) * left)
+    """Return the learning rate of step 1, 2, ...: a linear rise during the warm-up, then the schedule."""
+    warmup = config.effective_warmup
+    if step <= warmup:
+        return config.learning_rate * step / warmup
+    progress = (step - 1 - warmup) / max(1, config.steps - warmup)
+    decay = {"cosine": (1 + math.cos(math.pi * progress)) / 2, "linear": 1 - progress, "constant": 1.0}
+    fraction = config.final_lr_fraction
+    return config.learning_rate * (fraction + (1 - fraction) * decay[config.schedule])

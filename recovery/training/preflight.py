@@ -18,6 +18,7 @@ from recovery.forward.hidden_states import plain_states
 from recovery.methods import table
 from recovery.models.loading import can_pack, hidden_states, logits_of, unwrap
 from recovery.objective.objective import Objective
+from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import Sampler, SamplingParams
 from recovery.teachers.teachers import evaluating, score
@@ -170,7 +171,7 @@ def teacher_is_itself(teacher: ChatModel, rollouts: Rollouts) -> Check:
     """Student = teacher must give a loss of zero, through the very code that training takes."""
     scores = score(teacher, rollouts, max_tokens=1)
     objective = Objective(table.get("opd"), teacher.stop_ids)
-    loss = token_loss(objective)(teacher.model, Microbatch(rollouts, {"scores": scores}))
+    loss = token_loss(objective)(teacher.model, Microbatch(rollouts, TokenSignals(scores)))
     kl = float(loss.value) / max(1.0, loss.tokens)
     ok = abs(kl) < _tolerance(teacher, 1e-4, 0.01)
     return Check(

@@ -17,6 +17,8 @@ from torch import Tensor
 from recovery import distributed
 from recovery.errors import InputError
 from recovery.methods.method import Method
+from recovery.objective.objective import NO_SIGNALS
+from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.prefix_writers import WRITERS, Desk
 from recovery.sampling.protocol import SamplingParams
 from recovery.sampling.split import SplitSampler
@@ -93,6 +95,7 @@ class Episodes:
         self.weights = _weights(weights, len(self.items))
         self.prompt_rows, self.pair_rows = range(len(prompts)), range(len(prompts), len(self.items))
         self.views = Views(student, self.items, context)
+        self.views.check()
         self.tokens_sampled = self.tokens_scored = 0
         self._last: dict[str, float] = {}
         if isinstance(teacher, SelfTeacher) and teacher.decay is not None:  # only then these are `Stateful`
@@ -155,7 +158,7 @@ class Episodes:
         """The reward of each sequence."""
         assert self.reward is not None
         items = [self.items[row] for row in rollouts.index_B.tolist()]
-        texts = [self.student.text(answer) for answer in rollouts.responses()]
+        texts = [self.student.answer(answer) for answer in rollouts.responses()]
         rewards_B = score(self.reward, texts, [{**item.fields, "prompt": prompt(item)} for item in items])
         self._last["reward"] = float(rewards_B.mean())
         return rewards_B
@@ -180,7 +183,7 @@ class Episodes:
             self.tokens_scored += rollouts.n_tokens
         own = set(distributed.mine(len(parts), self.method.minibatches))
         return [
-            Microbatch(part, self._extras(part, scores) if i in own else {})
+            Microbatch(part, self._signals(part, scores) if i in own else NO_SIGNALS)
             for i, (part, scores) in enumerate(parts)
         ]
 
@@ -193,18 +196,21 @@ class Episodes:
         """How the student behaved in the last step and what it earned: what the alarms listen to."""
         return self._last
 
-    def _extras(self, part: Rollouts, scores: TeacherScores | None) -> dict[str, Any]:
-        extras: dict[str, Any] = {} if scores is None else {"scores": scores}
+    def _signals(self, part: Rollouts, scores: TeacherScores | None) -> TokenSignals:
+        """Return what the method needs to know about the tokens of a microbatch."""
+        signals: dict[str, Any] = {"scores": scores}
         if self.method.state_kind in STUDENT_STATES:
-            extras["behaviour_N"] = part.logprobs_N
+            signals["behaviour_N"] = part.logprobs_N
+        if self.method.importance_clip is not None:
+            signals["rows_N"] = part.rows_N
         if self.method.reward_weight > 0 and part.rewards_B is not None:
-            extras["advantages_N"] = part.per_token(part.rewards_B)
+            signals["advantages_N"] = part.per_token(part.rewards_B)
         if self.weights is not None:
-            extras["weights_N"] = part.per_token(self.weights[part.index_B.cpu()])
+            signals["weights_N"] = part.per_token(self.weights[part.index_B.cpu()])
         if self.anchor is not None:
-            extras["anchor"] = self.anchor.score(part)
+            signals["anchor"] = self.anchor.score(part)
             self.tokens_scored += part.n_tokens
-        return extras
+        return TokenSignals(**signals)
 
     def _behaviour(self, rollouts: Rollouts) -> dict[str, float]:
         answers = rollouts.responses()

@@ -124,21 +124,21 @@ def train(
 
 
 def token_loss(objective: Callable[..., Loss], survey: Survey | None = None) -> LossFunction:
-    """The loss function of an objective: it gets the student's states that predict the counted tokens.
+    """Return the loss function of an objective, which reads the states that predict the counted tokens.
 
-    A microbatch may bring another objective; the survey is of the method's own.
+    A microbatch may carry another objective; the survey looks at every microbatch.
     """
 
     def loss(model: Any, microbatch: Microbatch) -> Loss:
         device = next(model.parameters()).device
         rollouts = microbatch.rollouts.to(device)
-        extras = {k: v.to(device) if hasattr(v, "to") else v for k, v in microbatch.extras.items()}
+        signals = microbatch.signals.to(device)
         states_ND = states_at(model, rollouts.predictors_BT, *rollouts.model_inputs)
-        judge = microbatch.objective or objective
-        found = judge(states_ND, partial(logits_of, model), rollouts.tokens_N, **extras)
+        evaluate = microbatch.objective or objective
+        result = evaluate(states_ND, partial(logits_of, model), rollouts.tokens_N, signals)
         if survey:
-            survey.see(microbatch.rollouts, states_ND, found)
-        return found
+            survey.see(microbatch.rollouts, states_ND, result)
+        return result
 
     return loss
 

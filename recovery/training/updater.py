@@ -20,7 +20,8 @@ from torch import Tensor
 from recovery import distributed
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
-from recovery.objective.objective import Loss
+from recovery.objective.objective import NO_SIGNALS, Loss
+from recovery.objective.token_signals import TokenSignals
 from recovery.storage.training_state import load_optimizer_tensors, optimizer_tensors
 
 if TYPE_CHECKING:
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
 
 
 class Microbatch(NamedTuple):
-    """What one backward pass takes: sequences, and what the objective is told about their tokens.
+    """Input of one backward pass: sequences and the signals of their counted tokens.
 
-    Tokens that are not the method's bring an objective of their own.
+    A microbatch that does not belong to the method (rehearsal) carries its objective.
     """
 
     rollouts: Rollouts
-    extras: Mapping[str, Any] = {}
+    signals: TokenSignals = NO_SIGNALS
     objective: Callable[..., Loss] | None = None
 
 

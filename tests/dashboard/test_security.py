@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import pytest
 from starlette.testclient import TestClient
 
-from dashboard import app
+from dashboard import app, login_attempts
 from dashboard.security import EVENT, LOOPBACK, Guard
 from db import queries
 from db.errors import BadRequest
@@ -49,7 +49,9 @@ def routes(served: Any) -> set[str]:
     return found
 
 
-def ask(guard: Any, method: str, path: str, headers: dict[str, str]) -> tuple[int, bytes, dict[str, str]]:
+def ask(
+    guard: Any, method: str, path: str, headers: dict[str, str], client: str = "127.0.0.1"
+) -> tuple[int, bytes, dict[str, str]]:
     """What the guard answers, without a client between: thousands of questions in seconds."""
     sent: list[Any] = []
 
@@ -60,7 +62,7 @@ def ask(guard: Any, method: str, path: str, headers: dict[str, str]) -> tuple[in
         sent.append(message)
 
     given = {"host": "127.0.0.1:7860", "content-length": "2", **headers}
-    pairs = [(name.encode(), value.encode()) for name, value in given.items()]
+    pairs = [(name.encode(), value.encode("latin-1")) for name, value in given.items()]
     scope = {
         "type": "http",
         "method": method,
@@ -68,6 +70,7 @@ def ask(guard: Any, method: str, path: str, headers: dict[str, str]) -> tuple[in
         "raw_path": path.encode(),
         "query_string": b"",
         "headers": pairs,
+        "client": (client, 50_000),
     }
     asyncio.run(guard(scope, receive, send))
     back = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
@@ -271,7 +274,7 @@ def basic(words: str) -> dict[str, str]:
 def test_with_a_password_nothing_is_seen_without_it(
     served: tuple[Guard, Tracker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dashboard.security.WRONG_PASSWORD_SECONDS", 0.0)
+    monkeypatch.setattr("dashboard.login_attempts.BURST", 100)
     guard = Guard(served[0].app, served[0].pages, hosts=(*LOOPBACK, "lab.example"), password=PASSWORD)
     away = TestClient(guard, base_url="http://lab.example")
     for headers in (
@@ -284,6 +287,7 @@ def test_with_a_password_nothing_is_seen_without_it(
     ):
         for path in ("/", "/live", "/shell.js", "/gradio_api/startup-events"):
             assert away.get(path, headers=headers).status_code == 401
+    assert ask(guard, "GET", "/live", {"authorization": "Basic \xe9\xe9", "host": "lab.example"})[0] == 401
     assert away.get("/", headers=basic(f"ann:{PASSWORD}")).status_code == 200
     assert away.get("/", headers=basic(f"ann:{PASSWORD}") | {"host": "other.example"}).status_code == 400
 
@@ -292,3 +296,68 @@ def test_with_a_password_nothing_is_seen_without_it(
 def test_other_machines_need_a_login(host: str, tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker, pytest.raises(BadRequest, match="need a login"):
         app.serve(tracker, host=host)
+
+
+def test_a_password_cannot_be_guessed_by_many_tries(served: tuple[Guard, Tracker]) -> None:
+    guard = Guard(served[0].app, served[0].pages, password=PASSWORD)
+
+    def status(address: str, words: str) -> int:
+        return ask(guard, "GET", "/live", basic(words), client=address)[0]
+
+    tries = [status("10.0.0.1", f"ann:guess {i}") for i in range(200)]
+    assert tries.count(401) == login_attempts.BURST and tries[-1] == 429
+    assert status("10.0.0.1", f"ann:{PASSWORD}") == 429  # not even compared
+    assert status("10.0.0.2", f"ann:{PASSWORD}") == 200
+    networks = [status(f"2001:db8::{i:x}", "ann:guess") for i in range(30)]
+    assert networks.count(401) == login_attempts.BURST
+    everywhere = [status(f"10.1.{i // 250}.{i % 250}", "ann:guess") for i in range(300)]
+    assert everywhere.count(401) < login_attempts.BURST_OF_ALL + 5
+    assert status("10.0.0.2", f"ann:{PASSWORD}") == 200  # it gave the right one before
+
+
+@pytest.mark.parametrize("password", [" ", "\t" * 20, "\u200b" * 20, "\u00a0" * 12, "short", "\u3164" * 3])
+def test_a_password_that_looks_empty_is_refused(password: str, tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker, pytest.raises(BadRequest, match="too short"):
+        app.serve(tracker, host="0.0.0.0", password=password)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"transfer-encoding": "chunked"},
+        {"transfer-encoding": "chunked", "content-length": "2"},
+        {"content-length": "²"},
+        {"content-length": "9" * 5000},
+        {"content-length": "-1"},
+    ],
+)
+def test_a_body_of_unknown_length_is_refused(served: tuple[Guard, Tracker], headers: dict[str, str]) -> None:
+    own = {"origin": BASE, "sec-fetch-site": "same-origin"}
+    assert ask(served[0], "POST", EVENT, own | headers)[0] in (411, 413)
+
+
+def test_a_token_of_any_characters_is_refused_and_no_error(client: TestClient) -> None:
+    for token in ("é", "𝔰", "\0"):
+        assert "Refused" in act(client, token, "eve")
+    assert client.get("/export/file?table=runs&format=csv&token=%C3%A9%F0%9D%94%B0").status_code == 403
+
+
+def test_gradio_keeps_its_files_in_a_folder_of_this_process(served: tuple[Guard, Tracker]) -> None:
+    from gradio.utils import get_upload_folder
+
+    folder = Path(get_upload_folder())
+    assert folder != Path("/tmp/gradio") and folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_repeated_click_with_another_decision_is_refused_in_words(
+    served: tuple[Guard, Tracker], client: TestClient
+) -> None:
+    token = re.findall(r'data-token="([^"]+)"', client.get("/cycle?n=2").text)[0]
+    said = []
+    for decision in ("reject", "reject", "approve"):
+        fields = {"decision": decision, "note": "", "reviewer": "cy", "click": "one"}
+        given = {"url": "/cycle?n=2", "action": "review", "token": token, "fields": fields}
+        said.append(event(client, 1, given).json()["data"][0])
+    assert "Recorded" in said[0] and "Recorded" in said[1]
+    assert "approved" not in said[2].split("<main")[0] and "already recorded" in said[2]
+    assert [row["decision"] for row in queries.reviews(served[1].db, cycle=2)] == ["reject"]

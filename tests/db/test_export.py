@@ -78,6 +78,34 @@ def test_a_formula_does_not_reach_a_spreadsheet(home: Path) -> None:
     assert cells == {"'" + NASTY}
 
 
+@pytest.mark.parametrize(
+    "before",
+    ["", " ", "\r", "\n", "\t", "\ufeff", "\u00a0", "\u3000", "\u200b", "\u2028", "\x00", "\x0b"],
+    ids=ascii,
+)
+@pytest.mark.parametrize("sign", "=+-@＝＋－＠")
+def test_a_formula_behind_what_a_spreadsheet_skips_is_text(before: str, sign: str) -> None:
+    text = f"{before}{sign}cmd()"
+    written = b"".join(as_csv(lambda: iter([{"a": text, f"={text}": 1}, {"a": f"x\r{sign}cmd()"}]))).decode()
+    with io.StringIO(written, newline="") as file:
+        names, first, second = csv.reader(file)
+    assert first[0] == f"'{text}" and names[1].startswith("'") and second[0].startswith("x")
+    assert written.startswith('"a","') and f'"x\r{sign}cmd()"' in written  # quoted: a lone CR ends no row
+
+
+def test_no_format_and_no_command_writes_a_key(tmp_path: Path) -> None:
+    secret = "Zq9-longSecret_7"
+    with Tracker(tmp_path / "recover.db") as tracker:
+        run = tracker.start_run("eval", config={"hub": {"token": secret}, "url": f"https://u:{secret}@h/x"})
+        tracker.fail_run(run.id, f"OPENAI_KEY={secret}")
+        tracker.record_documents(run.id, [{"path": f"https://h/x?sig={secret}", "status": "read"}])
+    for table in ("runs", "documents"):
+        for kind in ("csv", "json"):
+            assert secret not in whole(tmp_path, table, kind).decode()
+        said = CliRunner().invoke(cli, ["--home", str(tmp_path), "export", table])
+        assert said.exit_code == 0 and secret not in said.stdout and "(hidden)" in said.stdout
+
+
 def test_what_is_not_finite_keeps_its_name(home: Path) -> None:
     rows = {row["step"]: row for row in read(whole(home, "metrics", "parquet"), "parquet")}
     assert rows[3]["value"] is None and rows[3]["special"] == "nan" and rows[2]["value"] == 1.0

@@ -7,6 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,22 @@ def test_a_run_without_a_sign_of_life_is_stalled(tracker: Tracker, monkeypatch: 
     assert queries.run(tracker.db, run.id)["stalled"]
     tracker.finish_run(run.id)
     assert not queries.run(tracker.db, run.id)["stalled"]
+
+
+def test_a_clock_set_back_hides_neither_a_dead_run_nor_a_change(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = datetime.now(UTC) + timedelta(hours=2)
+    text = later.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    with monkeypatch.context() as patched:
+        for module in ("tracker", "transactions"):
+            patched.setattr(f"db.{module}.now", lambda: text)
+        first, second = tracker.start_run("demo"), tracker.start_run("demo")
+        tracker.finish_run(first.id)
+    assert queries.run(tracker.db, second.id)["stalled"]
+    before = queries.structure_version(tracker.db)
+    tracker.finish_run(second.id)
+    assert queries.structure_version(tracker.db) != before
 
 
 def test_what_is_no_number_is_left_out(tracker: Tracker, caplog: pytest.LogCaptureFixture) -> None:

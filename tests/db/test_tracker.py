@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 
 from db import queries
 from db.errors import BadRequest, NotFound, TrackerError
+from db.redact import HIDDEN
 from db.schema import Base, Item, Metric
 from db.tracker import Tracker
 from db.values import plain, storable
@@ -91,9 +92,9 @@ def test_a_lost_connection_after_the_commit_is_written_once(
     run = tracker.start_run("eval", key="eval")
     once, calls = type(tracker.db)._write_once, 0
 
-    def answer_lost(self: object, work: object) -> object:
+    def answer_lost(self: object, work: object, deadline: float) -> object:
         nonlocal calls
-        result, calls = once(self, work), calls + 1  # type: ignore[arg-type]
+        result, calls = once(self, work, deadline), calls + 1  # type: ignore[arg-type]
         if calls % 2:
             raise OperationalError("COMMIT", {}, Exception(), connection_invalidated=True)
         return result
@@ -275,7 +276,7 @@ def test_a_verdict_keeps_every_number(tracker: Tracker) -> None:
         }
         tracker.record_verdicts(number, {"behaviour": row})
     verdict = queries.cycle(tracker.db, number)["verdict"]
-    assert (verdict["behaviour"], verdict["knowledge"]) == ("underpowered", None)
+    assert (verdict["behaviour"], verdict["knowledge"]) == ("underpowered", "not measured")
     behaviour = verdict["axes"]["behaviour"]
     assert (behaviour["n"], behaviour["needed_n"], behaviour["margin"]) == (5, 10**12, None)
     assert behaviour["details"] == {"power": "nan", "bootstrap": [-0.1, 0.2]}
@@ -291,6 +292,29 @@ def test_a_review_is_kept_and_approval_moves_current(tracker: Tracker) -> None:
         ("current", "rec1")
     ]
     assert [row["reviewer"] for row in queries.reviews(tracker.db, cycle=1)] == ["grace", "ada"]
+
+
+def test_a_repeated_request_is_one_review_and_says_so_when_it_is_another(tracker: Tracker) -> None:
+    number = record_cycle(tracker, {"ifeval": {"clean": 0.9}})
+    first = tracker.add_review(number, "reject", "no\0", "ada", token="one request")
+    assert tracker.add_review(number, "reject", "no\0", "ada", token="one request") == first
+    for changed in (("approve", "no\0", "ada"), ("reject", "yes", "ada"), ("reject", "no\0", "bob")):
+        with pytest.raises(BadRequest, match="already recorded, as 'reject' of cycle 1 by ada"):
+            tracker.add_review(number, *changed, token="one request")
+    assert [row["decision"] for row in queries.reviews(tracker.db)] == ["reject"]
+
+
+def test_an_error_is_stored_without_keys(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "first-half\nsecond-half")
+    for said in (
+        "invalid header b'Bearer first-half\\nsecond-half'",
+        "no: first-half\nsecond-half",
+        "a second-half",
+    ):
+        run = tracker.start_run("serve")
+        tracker.fail_run(run.id, said)
+        error = queries.run(tracker.db, run.id)["error"]
+        assert "half" not in error and HIDDEN in error
 
 
 def test_reviews_that_are_refused(tracker: Tracker) -> None:

@@ -145,6 +145,21 @@ def test_an_argument_left_to_chance_is_drawn_alike_each_time(tmp_path: Path) -> 
     assert by_key(ifeval.evaluate(wordy, path)) == first
 
 
+@pytest.mark.parametrize(
+    "thinking",
+    [
+        "<think>\nCommas, many, <<no title>>. * three\n* bullets\n</think>\n\n",
+        "analysisIt wants bullets.assistantfinal",
+    ],
+)
+def test_recorded_thinking_changes_no_score(
+    thinking: str, prompts: Path, responses: Path, tmp_path: Path
+) -> None:
+    rows = [{"prompt": prompt, "response": thinking + response} for prompt, _, _, response in PROMPTS]
+    thought = write(tmp_path / "thought.jsonl", rows)
+    assert ifeval.score_responses(thought, prompts) == ifeval.score_responses(responses, prompts)
+
+
 def test_empty_responses_fail(prompts: Path, tmp_path: Path) -> None:
     rows = [{"prompt": prompt, "response": None} for prompt, *_ in PROMPTS]
     score = ifeval.score_responses(write(tmp_path / "r.jsonl", rows), prompts)

@@ -180,9 +180,11 @@ def test_bounds_hold_together(n: int, flips: float, gains: float, margin: float)
     result = non_inferiority(*pairs(gained, lost, n), margin=margin)
     assert -1 <= result.lower_bound <= result.difference <= result.upper_bound <= 1
     assert (result.outcome == "passed") == (result.lower_bound > -margin) == (result.p_value <= 0.05)
+    assert (result.outcome == "failed") == (result.upper_bound < -margin)
     assert result.outcome != "passed" or result.difference > -margin
     mirrored = exact.paired_lower_bound(lost, gained, n)
-    assert result.upper_bound == pytest.approx(-mirrored)
+    # The exact p-value is not quite monotone: a bound kept on its side of the margin may be another root.
+    assert result.upper_bound == pytest.approx(-mirrored, abs=0.03)
 
 
 # --- stated error rates
@@ -250,17 +252,91 @@ def test_needed_pairs() -> None:
 
 def test_outcomes() -> None:
     assert non_inferiority(*pairs(20, 20, 700)).outcome == "passed"
-    assert non_inferiority(*pairs(0, 200, 700)).outcome == "failed"  # surely worse
-    assert non_inferiority(*pairs(0, 2, 20)).outcome == "failed"  # the estimate itself is beyond the margin
+    assert non_inferiority(*pairs(0, 200, 700)).outcome == "failed"
     few = non_inferiority(*pairs(6, 8, 200))
     assert few.outcome == "underpowered"
     assert few.needed_n == exact.needed_pairs(14 / 200) > 200
-    # Enough prompts for this discordance, a small loss, and still not shown.
-    strong = non_inferiority(*pairs(20, 34, 1500), margin=0.015)
-    assert strong.power >= 0.8 or strong.outcome == "passed"
-    enough = non_inferiority(*pairs(10, 32, 900))
-    assert enough.power >= 0.8
-    assert enough.outcome == "failed"
+
+
+@pytest.mark.parametrize(("gained", "lost", "n"), [(0, 2, 20), (10, 32, 900), (40, 66, 700), (20, 45, 700)])
+def test_an_estimate_near_or_beyond_the_margin_is_no_proof_of_worse(gained: int, lost: int, n: int) -> None:
+    result = non_inferiority(*pairs(gained, lost, n))
+    assert result.upper_bound >= -0.03
+    assert result.outcome == "underpowered"
+    assert result.needed_n > n
+
+
+def test_needed_items_of_a_loss_beyond_the_margin_prove_it() -> None:
+    seen = non_inferiority(*pairs(10, 42, 800))  # 4 points lost
+    times = seen.needed_n / 800
+    larger = pairs(round(10 * times), round(42 * times), seen.needed_n)
+    assert seen.outcome == "underpowered"
+    assert non_inferiority(*larger).outcome == "failed"
+
+
+def test_a_true_difference_on_the_margin_takes_more_pairs_than_there_are() -> None:
+    assert non_inferiority(*pairs(0, 30, 1000)).needed_n == exact.MOST_PAIRS
+
+
+WORLDS = {
+    # name: (share of gains, share of losses, words that would be false)
+    "equal": (0.05, 0.05, {"failed"}),
+    "on the margin": (0.035, 0.065, {"passed", "failed"}),
+    "worse": (0.02, 0.10, {"passed"}),
+    "better": (0.08, 0.02, {"failed"}),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("n", [96, 270, 700])
+def test_each_claim_is_false_at_most_as_often_as_stated(name: str, n: int) -> None:
+    gain, loss, false_words = WORLDS[name]
+    outcomes = [statistics.outcome(b, c, n) for b, c in draw(n, gain, loss, 1000, seed=n)]
+    for word in false_words:
+        wrong = outcomes.count(word) / len(outcomes)
+        assert wrong <= 0.05 + 3 * (0.05 * 0.95 / 1000) ** 0.5, word
+    if n == 700:  # enough pairs for the true word to be the common one
+        true_word = {"worse": "failed", "better": "passed", "equal": "passed"}.get(name, "underpowered")
+        assert outcomes.count(true_word) > len(outcomes) / 2
+
+
+def test_each_claim_keeps_its_error_rate_under_clusters() -> None:
+    """Both questions about a fact flip together; the true difference lies on the margin."""
+    labels = list(np.repeat(np.arange(200), 2))
+    rng, times = np.random.default_rng(9), 1000
+    outcomes = []
+    for _ in range(times):
+        flips = np.repeat(rng.choice([1, -1, 0], size=200, p=[0.05, 0.15, 0.8]), 2)
+        effect = statistics.design_effect(flips, labels)
+        gained, lost = int((flips > 0).sum()), int((flips < 0).sum())
+        outcomes.append(statistics.outcome(gained, lost, 400, margin=0.1, effect=effect))
+    for word in ("passed", "failed"):
+        assert outcomes.count(word) / times <= 0.05 + 3 * (0.05 * 0.95 / times) ** 0.5
+
+
+def test_bootstrap_and_mcnemar_count_clusters_as_the_bounds_do() -> None:
+    flips = np.repeat([1] * 3 + [-1] * 12 + [0] * 85, 4)
+    labels = list(np.repeat(np.arange(100), 4))
+    alone = non_inferiority(flips > 0, flips < 0)
+    together = non_inferiority(flips > 0, flips < 0, clusters=labels)
+    one_each = non_inferiority(flips[::4] > 0, flips[::4] < 0)
+    assert one_each.p_mcnemar <= together.p_mcnemar <= 2 * one_each.p_mcnemar
+    assert alone.p_mcnemar < one_each.p_mcnemar / 10
+    assert together.bootstrap == pytest.approx(one_each.bootstrap, abs=0.005)
+    assert np.ptp(together.bootstrap) > 1.8 * np.ptp(alone.bootstrap)
+
+
+def test_bootstrap_weights_clusters_by_their_size() -> None:
+    after = np.array([1.0] * 10 + [0.0] * 10)
+    labels = [0] * 10 + list(range(1, 11))
+    low, high = statistics.paired_bootstrap(after, np.zeros(20), clusters=labels)
+    assert (low, high) == pytest.approx((0.0, 0.8), abs=0.08)
+
+
+def test_half_of_ifeval_rarely_shows_that_nothing_was_lost() -> None:
+    assert statistics.chance_to_pass(541) > 0.65
+    assert statistics.chance_to_pass(541 / 2) < 0.5
+    assert statistics.chance_to_pass(statistics.items_to_pass()) >= 0.8
 
 
 def test_a_checkpoint_against_itself() -> None:
@@ -295,17 +371,6 @@ def test_items_that_go_together_count_as_less() -> None:
     assert (both.gained, both.lost, both.n) == (12, 16, 600)
 
 
-def test_clustered_error_rate() -> None:
-    rng, false, times = np.random.default_rng(4), 0, 1000
-    labels = list(np.repeat(np.arange(200), 2))
-    for _ in range(times):
-        change = np.repeat(rng.choice([1, -1, 0], size=200, p=[0.05, 0.15, 0.8]), 2)
-        effect = statistics.design_effect(change, labels)
-        counts = statistics._shrink(int((change > 0).sum()), int((change < 0).sum()), 400, effect)
-        false += exact.exact_p(*counts, -0.1) <= 0.05
-    assert false / times <= 0.06
-
-
 @pytest.mark.parametrize(("after", "before"), [([], []), ([True], [True, False]), ([[True]], [[True]])])
 def test_unpaired_input_is_refused(after: list, before: list) -> None:
     with pytest.raises(InputError):
@@ -319,12 +384,6 @@ def test_margin_is_a_share(margin: float) -> None:
 
 
 # --- many comparisons
-
-
-@given(st.lists(SHARE, min_size=1, max_size=20))
-def test_benjamini_hochberg_is_scipys(p_values: list[float]) -> None:
-    expected = stats.false_discovery_control(p_values)
-    assert statistics.benjamini_hochberg(p_values) == pytest.approx(expected, abs=1e-12)
 
 
 def test_holm_by_hand() -> None:
@@ -341,5 +400,3 @@ def test_agrees_with_statsmodels(gained: int, lost: int) -> None:
     assert statistics.mcnemar(gained, lost) == pytest.approx(p_value)
     several = [p_value, 0.01, 0.2, 0.04]
     assert statistics.holm(several) == pytest.approx(multitest.multipletests(several, method="holm")[1])
-    corrected = multitest.multipletests(several, method="fdr_bh")[1]
-    assert statistics.benjamini_hochberg(several) == pytest.approx(corrected)

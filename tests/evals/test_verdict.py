@@ -1,4 +1,4 @@
-"""The verdict in contract.md's words, against the right checkpoint on each axis."""
+"""The words of the verdict, against the right checkpoint on each axis."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from evals.scores import Item, Score
-from evals.verdict import accepted, pairs, summary, verdict
+from evals.verdict import accepted, pairs, power_warning, summary, verdict
 from recovery.errors import InputError
 
 
@@ -45,7 +45,7 @@ def test_a_success() -> None:
     ("changes", "axis", "words"),
     [
         ({"ifeval": 600}, "behaviour", "not recovered"),
-        ({"ifeval": 665}, "behaviour", "not recovered"),  # 3.6 points lost: beyond the margin
+        ({"ifeval": 650}, "behaviour", "not recovered"),
         ({"knowledge": 150}, "knowledge", "lost"),
         ({"retention": 340}, "retention", "lost"),
     ],
@@ -65,17 +65,45 @@ def test_too_few_prompts_are_underpowered_and_say_how_many_it_takes() -> None:
     assert "it would take" in summary(result)[0]
 
 
-def test_an_axis_not_measured_is_none() -> None:
+def test_a_loss_beyond_the_margin_needs_its_own_bound_to_be_called_lost() -> None:
+    """25 of 690 lost, 3.6 points: the upper bound still lies above -3 %."""
+    result = verdict(suites(ifeval=665))
+    assert result["axes"]["behaviour"]["difference"] < -0.03 < result["axes"]["behaviour"]["upper_bound"]
+    assert result["behaviour"] == "underpowered"
+    assert not accepted(result)
+
+
+def test_the_sentence_of_a_refuted_claim_states_the_upper_bound() -> None:
+    line = summary(verdict(suites(ifeval=600)))[0]
+    assert line.startswith("behaviour: not recovered (-12.9% against clean, upper bound -1")
+
+
+def test_an_axis_without_scores_is_not_measured_and_no_pass() -> None:
     result = verdict({"ifeval": suites()["ifeval"]})
-    assert result["behaviour"] == "recovered"
-    assert result["knowledge"] is None
-    assert result["retention"] is None
-    assert accepted(result)
+    words = {axis: result[axis] for axis in ("behaviour", "knowledge", "retention")}
+    assert words == {"behaviour": "recovered", "knowledge": "not measured", "retention": "not measured"}
+    assert not accepted(result)
+    assert not accepted(result, required=("ifeval", "knowledge"))
+    assert accepted(result, required=("ifeval",))
+    assert "knowledge: not measured (no knowledge scores)" in summary(result)
     nothing = verdict({})
-    assert nothing["behaviour"] is None
+    assert nothing["behaviour"] == "not measured"
     assert nothing["behaviour_lower_bound"] is None
     assert nothing["margin"] == 0.03
-    assert not accepted(nothing)
+    assert not accepted(nothing, required=())
+
+
+def test_a_measured_axis_counts_even_where_it_is_not_required() -> None:
+    assert not accepted(verdict(suites(retention=300)), required=("ifeval",))
+
+
+def test_power_warning_names_the_axes_that_are_too_small() -> None:
+    lines = power_warning({"behaviour": 270, "retention": 200})
+    assert len(lines) == 1
+    assert lines[0].startswith(
+        "behaviour: on 270 items a checkpoint that lost nothing passes with a chance of 4"
+    )
+    assert power_warning({"behaviour": 800}) == []
 
 
 def test_scores_serve_as_well_as_items() -> None:
@@ -104,6 +132,12 @@ def test_other_prompts_cannot_be_paired(after: list[Item]) -> None:
         verdict({"ifeval": {"clean": items(3, 5), "recovered": after}})
 
 
+def test_another_prompt_under_the_same_key_cannot_be_paired() -> None:
+    easier = [Item(item.key, "Say hello.", item.response, True) for item in items(3, 5)]
+    with pytest.raises(InputError, match="ifeval: item k0 has another prompt"):
+        verdict({"ifeval": {"clean": items(3, 5), "recovered": easier}})
+
+
 def test_questions_about_one_fact_count_as_less() -> None:
     alone = verdict({"knowledge": {"midtrained": items(300, 400), "recovered": items(296, 400)}})
     paired = {"midtrained": items(300, 400, fact=True), "recovered": items(296, 400, fact=True)}
@@ -115,7 +149,7 @@ def test_questions_about_one_fact_count_as_less() -> None:
 
 def test_margins_can_be_set() -> None:
     strict = verdict(suites(), margins={"behaviour": 0.001, "retention": 0.05})
-    assert strict["behaviour"] == "not recovered"
+    assert strict["behaviour"] == "underpowered"
     assert strict["margin"] == 0.001
     assert strict["axes"]["retention"]["margin"] == 0.05
     with pytest.raises(InputError, match="'ifeval'"):

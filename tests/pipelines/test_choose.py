@@ -73,6 +73,34 @@ def test_where_nothing_cheaper_is_shown_to_do_it_distillation_is_tried_last(
     assert sorted(methods) == ["opd", "seqkd"]
 
 
+def test_a_candidate_that_cannot_be_made_is_left_out(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(ws, margin=0.001, learning_rate=1e-4)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise InputError("merge: this adapter can't be merged")
+
+    monkeypatch.setattr("recovery.models.merging.merge_weights", refuse)
+    found = tried(ws, docs, recover_with="auto")
+    assert [one["name"] for one in found["tried"]] == ["none", "seqkd", "distill"]
+    assert found["left_out"].keys() == {"embeddings", "merge:0.3", "merge:0.5", "merge:0.7"}
+    assert "can't be merged" in found["left_out"]["embeddings"]
+
+
+def test_an_error_of_the_last_candidate_ends_the_choice(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(ws, margin=0.001, learning_rate=1e-4)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise InputError("merge: this adapter can't be merged")
+
+    monkeypatch.setattr("recovery.models.merging.merge_weights", refuse)
+    with pytest.raises(InputError, match="can't be merged"):
+        tried(ws, docs, recover_with="merge")
+
+
 def drown(ws: Workspace, docs: Path, *, frozen: bool) -> None:
     """Documents of commas, at a rate at which every answer becomes commas."""
     (docs / "ada.md").write_text(", " * 400)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
     from recovery.models.chat_model import ChatModel
@@ -30,15 +32,22 @@ def byte_vocabulary() -> dict[str, int]:
     return {chr(b) if b in printable else chr(256 + hidden.index(b)): b for b in range(256)}
 
 
-def tokenizer(**overrides: Any) -> PreTrainedTokenizerFast:
-    """Ids 0-255 are the bytes, then <|im_start|>, <|im_end|> (eos), <|endoftext|> (pad); ChatML template."""
+def byte_backend(specials: Sequence[str]) -> Tokenizer:
+    """Ids 0-255 are the bytes, then the special tokens in their order."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
 
     backend = Tokenizer(models.BPE(vocab=byte_vocabulary(), merges=[]))
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken(t, special=True) for t in (IM_START, IM_END, END_OF_TEXT)])
+    backend.add_special_tokens([AddedToken(token, special=True) for token in specials])
+    return backend
+
+
+def tokenizer(**overrides: Any) -> PreTrainedTokenizerFast:
+    """Ids 0-255 are the bytes, then <|im_start|>, <|im_end|> (eos), <|endoftext|> (pad); ChatML template."""
+    from transformers import PreTrainedTokenizerFast
+
+    backend = byte_backend((IM_START, IM_END, END_OF_TEXT))
     settings: dict[str, Any] = {"eos_token": IM_END, "pad_token": END_OF_TEXT, "chat_template": TEMPLATE}
     return PreTrainedTokenizerFast(tokenizer_object=backend, **{**settings, **overrides})
 

@@ -57,7 +57,7 @@ def read_alone(student: ChatModel, batches: Sequence[Microbatch]) -> None:
 def case(name: str) -> tuple[ChatModel, Any, Any]:
     kind, _, lora = name.partition("-")
     student = tiny.chat_model(seed=1, tie_word_embeddings=kind != "texts")
-    varlen.use_flat(student.model)  # as of every model that is loaded
+    varlen.use_varlen(student.model)  # as of every model that is loaded
     if lora:
         add_lora(student, LoraSpec(rank=4))
     if kind == "texts":

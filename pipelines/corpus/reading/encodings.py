@@ -59,8 +59,8 @@ def find(blocks: Iterable[bytes]) -> Encoding:
     return _narrow(first, stream)
 
 
-def plainly(data: bytes) -> str | None:
-    """Whole UTF-8 text without a mark, with line ends as \\n: nearly every file. None: look closer."""
+def plain_utf8(data: bytes) -> str | None:
+    """Return whole UTF-8 text without a mark, with line ends as \\n; None where it needs a closer look."""
     if b"\0" in data or data.startswith(OPENINGS):
         return None
     try:

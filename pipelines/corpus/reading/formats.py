@@ -1,4 +1,4 @@
-"""Which suffix is read as what, and the limits on a file."""
+"""Map file suffixes to formats, and hold the limits on one file."""
 
 from __future__ import annotations
 
@@ -9,22 +9,29 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Format:
-    """`here` formats are streamed in this process; the others are parsed by a limited one."""
+    """A kind of file and how it is read."""
 
     name: str
     suffixes: tuple[str, ...]
-    here: bool
+    limited: bool = True  # parsed by a process with limits; plain text is only decoded, in this process
+    streamed: bool = False  # may be as large as largest_text_mib: never held as a whole
     packable: bool = False  # also read with .gz behind the suffix
 
 
 FORMATS = (
-    Format("text", (".txt", ".text", ".md", ".markdown", ".rst"), here=True, packable=True),
-    Format("jsonl", (".jsonl", ".ndjson"), here=True, packable=True),
-    Format("csv", (".csv", ".tsv"), here=True, packable=True),
-    Format("html", (".html", ".htm", ".xhtml"), here=False, packable=True),
-    Format("pdf", (".pdf",), here=False),
-    Format("docx", (".docx",), here=False),
-    Format("pptx", (".pptx",), here=False),
+    Format(
+        "text",
+        (".txt", ".text", ".md", ".markdown", ".rst"),
+        limited=False,
+        streamed=True,
+        packable=True,
+    ),
+    Format("jsonl", (".jsonl", ".ndjson"), streamed=True, packable=True),
+    Format("csv", (".csv", ".tsv"), streamed=True, packable=True),
+    Format("html", (".html", ".htm", ".xhtml"), packable=True),
+    Format("pdf", (".pdf",)),
+    Format("docx", (".docx",)),
+    Format("pptx", (".pptx",)),
 )
 BY_SUFFIX = {suffix: format for format in FORMATS for suffix in format.suffixes}
 KINDS = "txt, md, html, pdf, docx, pptx, jsonl or csv"
@@ -32,14 +39,18 @@ KINDS = "txt, md, html, pdf, docx, pptx, jsonl or csv"
 
 @dataclass(frozen=True)
 class Limits:
-    """What one file may cost; beyond it the file is skipped, with the limit as the reason."""
+    """Limits on one file; a file beyond one of them is skipped, with the limit as the reason."""
 
-    largest_text_mib: int = 4096  # of text kinds, unpacked: they are streamed
-    largest_file_mib: int = 256  # of html, pdf, docx and pptx, on the disk
-    seconds_per_file: int = 60  # of processor time for a file that is parsed by a limited process
+    largest_text_mib: int = 4096  # of text, jsonl and csv, unpacked: they are streamed
+    largest_file_mib: int = 256  # of html, pdf, docx and pptx, on the disk, and of the text they give
+    seconds_per_file: int = 60  # of processor time in a parsing process, for every 64 MiB of text
     memory_mib: int = 1024  # of such a process
-    workers: int = 0  # such processes; 0: as many as there are cores, at most 4
-    keep_near_duplicates: bool = True  # they are reported all the same
+    workers: int = 0  # number of such processes; 0: one a core, at most 4
+    keep_near_duplicates: bool = True  # near-duplicates are reported in either case
+
+    def largest_mib(self, format: Format) -> int:
+        """Return the size limit of a format's files."""
+        return self.largest_text_mib if format.streamed else self.largest_file_mib
 
 
 class Unreadable(Exception):
@@ -47,10 +58,14 @@ class Unreadable(Exception):
 
 
 def format_of(name: str) -> tuple[Format | None, bool]:
-    """What a file is by its name, and whether it is packed with gzip."""
+    """Return the format that a file's name says, and whether it is packed with gzip."""
     parts = name.lower().rsplit(".", 2)
     packed = len(parts) == 3 and parts[2] == "gz"
-    suffix = f".{parts[1]}" if packed else f".{parts[-1]}" if len(parts) > 1 else ""
+    suffix = ""
+    if packed:
+        suffix = f".{parts[1]}"
+    elif len(parts) > 1:
+        suffix = f".{parts[-1]}"
     found = BY_SUFFIX.get(suffix)
     if packed and found is not None and not found.packable:
         found = None
@@ -58,8 +73,10 @@ def format_of(name: str) -> tuple[Format | None, bool]:
 
 
 def unknown(name: str) -> str:
-    """The reason for a file of no kind that is read."""
+    """Return the reason for skipping a file of unknown format."""
     stem, dot, suffix = name.rpartition(".")
-    packed = suffix.lower() == "gz" and "." in stem
-    suffix = f"{stem.rpartition('.')[2]}.{suffix}" if packed else suffix
-    return f"kind .{suffix[:40]} is not read" if stem and dot else "kind without suffix is not read"
+    if not stem or not dot:
+        return "kind without suffix is not read"
+    if suffix.lower() == "gz" and "." in stem:
+        suffix = f"{stem.rpartition('.')[2]}.{suffix}"
+    return f"kind .{suffix[:40]} is not read"

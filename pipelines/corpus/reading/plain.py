@@ -1,7 +1,7 @@
-"""Text as it stands: streamed in blocks, so that a file of any size needs the memory of a few blocks.
+"""Stream text in blocks, so that a file of any size needs the memory of a few blocks.
 
-A small file is read at once. A larger one is gone through twice: once for its hash and its encoding, once for
-its text; it is kept in memory in between while that is little.
+A small file is read at once. A larger one is read twice: once for its hash and its encoding, once for its text;
+it is kept in memory in between while that is little.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pipelines.corpus.reading import encodings
 from pipelines.corpus.reading.formats import MIB, Limits, Unreadable
 
 BLOCK = 2**20
-AT_ONCE = 4 * MIB  # bytes, unpacked
-KEPT = 16 * MIB  # bytes of a file that are held between the two passes
+AT_ONCE = 4 * MIB  # bytes, unpacked, of a file that is read at once
+KEPT = 16 * MIB  # bytes of a file that are kept between the two passes
 PIECE = 2**20  # characters: a longer text is given in pieces that end with a paragraph
 BOMB_RATIO = 200  # times that gzip may shrink a text; real text hardly reaches 20
 BOMB_FROM = 64 * MIB
@@ -34,7 +34,7 @@ class Piece:
 
 @dataclass
 class Facts:
-    """What is learned of a file while it is read."""
+    """What reading a file tells about it, beside its text."""
 
     sha256: str | None = None
     encoding: str | None = None
@@ -45,7 +45,7 @@ class Facts:
 
 
 class Source:
-    """A file's bytes, unpacked, as often as they are asked for."""
+    """An open file's bytes, unpacked; they can be read several times."""
 
     def __init__(self, handle: int, packed: bool, limits: Limits) -> None:
         self.handle, self.packed, self.limits = handle, packed, limits
@@ -53,6 +53,7 @@ class Source:
         self._kept: list[bytes] | None = None
 
     def blocks(self) -> Iterator[bytes]:
+        """Yield the unpacked bytes."""
         if self._kept is not None:
             yield from self._kept
         elif self.packed:
@@ -61,13 +62,14 @@ class Source:
             yield from self.raw()
 
     def raw(self) -> Iterator[bytes]:
+        """Yield the bytes as they are on the disk."""
         offset = 0
         while block := os.pread(self.handle, BLOCK, offset):
             offset += len(block)
             yield block
 
     def at_once(self, facts: Facts) -> bytes | None:
-        """All of a small file, hashed and unpacked; None for a larger one, or one hard to unpack."""
+        """Return all of a small file, hashed and unpacked; None for a larger one, or one hard to unpack."""
         if self.size > AT_ONCE:
             return None
         data = b"".join(self.raw())
@@ -75,7 +77,7 @@ class Source:
         return _unzipped(data) if self.packed else data
 
     def first_pass(self, facts: Facts) -> Iterator[bytes]:
-        """Hashes the file along the way; the hash is known once all was gone through."""
+        """Yield the unpacked bytes and hash the file; the hash is complete when all blocks were taken."""
         hashed = hashlib.sha256()
         if self.packed:
             for block in self.raw():
@@ -87,8 +89,10 @@ class Source:
             size += len(block)
             if not self.packed:
                 hashed.update(block)
+            if size > KEPT:
+                kept = None
             if kept is not None:
-                kept = [*kept, block] if size <= KEPT else None
+                kept.append(block)
             yield block
         facts.sha256 = facts.sha256 or hashed.hexdigest()
         self._kept = kept
@@ -110,41 +114,42 @@ class Source:
 
 
 def read_text(source: Source, facts: Facts) -> Iterator[Piece]:
-    """One document."""
+    """Yield a text file as one document."""
     yield from pieces(characters(source, facts))
 
 
 def characters(source: Source, facts: Facts) -> Iterator[str]:
-    """The decoded text in blocks; fills in the facts."""
+    """Yield the decoded text in blocks; fill in the facts."""
     data = source.at_once(facts)
-    text = None if data is None else encodings.plainly(data)
+    text = None if data is None else encodings.plain_utf8(data)
     if text is not None:
         facts.encoding = "utf-8"
-        yield from (text[at : at + BLOCK] for at in range(0, len(text), BLOCK))
+        for at in range(0, len(text), BLOCK):
+            yield text[at : at + BLOCK]
         return
     facts.sha256 = None
     encoding = encodings.find(source.first_pass(facts))
     facts.encoding = encoding.name
     if encoding.note:
         facts.add_note(encoding.note)
-    if facts.sha256 is None:  # the encoding was clear from the beginning: the rest is still to be hashed
+    if facts.sha256 is None:  # the encoding was clear from the beginning: hash the rest
         for _ in source.first_pass(facts):
             pass
     yield from encodings.decoded(source.blocks, encoding)
 
 
 def _unzipped(data: bytes) -> bytes | None:
-    """What one whole member of gzip holds, if that is little; all else is unpacked bit by bit."""
+    """Return what one whole gzip member holds, if that is little; all else is unpacked in blocks."""
     unpacking = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
     try:
-        found = unpacking.decompress(data, AT_ONCE)
+        unpacked = unpacking.decompress(data, AT_ONCE)
     except zlib.error:
         return None
-    return found if unpacking.eof and not unpacking.unused_data else None
+    return unpacked if unpacking.eof and not unpacking.unused_data else None
 
 
 def pieces(parts: Iterable[str]) -> Iterator[Piece]:
-    """Parts of one document, put together or cut to pieces of about PIECE characters."""
+    """Join parts of one document, and cut them into pieces of about PIECE characters."""
     held: list[str] = []
     size = 0
     for part in parts:
@@ -161,7 +166,7 @@ def pieces(parts: Iterable[str]) -> Iterator[Piece]:
 
 
 def _border(text: str) -> int:
-    """The last end of a paragraph, else of a line, else of a word, before PIECE characters."""
+    """Return the last end of a paragraph, else of a line, else of a word, before PIECE characters."""
     for mark in ("\n\n", "\n", " "):
         at = text.rfind(mark, PIECE // 2, PIECE)
         if at >= 0:

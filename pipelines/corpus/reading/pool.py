@@ -1,7 +1,7 @@
-"""Sends files to limited processes (worker.py) and holds what they answer until it is their turn.
+"""Send files to limited processes (worker.py) and stream their answers.
 
-A process that crashes, hangs or talks without end is killed; its file is skipped with that as the reason,
-and the next file gets a new process.
+A process that crashes, hangs or gives too much is killed: its file is skipped with that as the reason, and the
+next file gets a new process. Answers are bytes in frames that are checked; nothing in them is executed.
 """
 
 from __future__ import annotations
@@ -15,61 +15,58 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 from pipelines.corpus.reading import worker
-from pipelines.corpus.reading.formats import MIB, Format, Limits
-from pipelines.corpus.reading.plain import Facts, Source
+from pipelines.corpus.reading.formats import MIB, Format, Limits, Unreadable
+from pipelines.corpus.reading.plain import PIECE, Facts, Piece, Source
 
-ROOT = Path(worker.__file__).parents[3]  # where `pipelines` lies, whatever hook found it
-HELD = 2**20  # bytes of an answer kept in memory; what comes after them waits on the disk
-BY_THE_CLOCK = 5  # times a file's processor time: a busy machine must not decide what is read
+ROOT = Path(worker.__file__).parents[3]  # the folder of the package `pipelines`
+# -I: neither the current folder nor PYTHONPATH is searched; -S: no site hooks, which cost as much as all else.
+START = (
+    "import json, sys; descriptor, limits, places = map(json.loads, sys.argv[1:]); sys.path += places; "
+    f"from {worker.__name__} import serve; serve(descriptor, limits)"
+)
+# Of the environment: what starting Python may need, and no keys.
+KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "SYSTEMROOT")
+LONGEST_FRAME = 4 * PIECE  # bytes
+LONGEST_REASON = 300  # characters
+HELD_BLOCKS = 4  # of an answer, before its turn; then its process waits
+BY_THE_CLOCK = 5  # times the limit on processor time: a busy machine must not decide what is read
 PATIENCE = 0.3  # seconds of work before one more process: starting one costs as much as a hundred short files
-FILES_EACH = 1000  # files after which a process is replaced: leaks do not add up
-TOGETHER = 2**18  # bytes of files that go to a process in one message
+FILES_EACH = 1000  # files after which a process is replaced, so that leaks do not add up
+TOGETHER = 2**18  # bytes of files that go to a process in one request
 
 
-@dataclass
-class Outcome:
-    """What became of a file: its text, or why there is none."""
+class Answer:
+    """A file's text as blocks of pieces, read while its process still parses."""
 
-    facts: Facts = field(default_factory=Facts)
-    reason: str | None = None
-    held: list[bytes] = field(default_factory=list)
-    size: int = 0
-    rest: IO[bytes] | None = None
+    def __init__(self, closed: threading.Event) -> None:
+        self.facts = Facts()
+        self._closed = closed
+        self._blocks: queue.Queue[list[Piece] | BaseException | None] = queue.Queue(HELD_BLOCKS)
 
-    def add(self, text: bytes) -> None:
-        self.size += len(text)
-        if self.size <= HELD:
-            self.held.append(text)
-            return
-        if self.rest is None:
-            self.rest = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `parts` or `drop`
-        self.rest.write(len(text).to_bytes(4, "big") + text)
+    def put(self, block: list[Piece] | BaseException | None) -> None:
+        """Add a block, an error that ends the answer, or None for its end; wait while HELD_BLOCKS are unread."""
+        while not self._closed.is_set():
+            with suppress(queue.Full):
+                self._blocks.put(block, timeout=0.2)
+                return
 
-    def parts(self) -> Iterator[str]:
-        yield from (text.decode("utf-8") for text in self.held)
-        if self.rest is not None:
-            self.rest.seek(0)
-            with self.rest as file:
-                while size := file.read(4):
-                    yield file.read(int.from_bytes(size, "big")).decode("utf-8")
-
-    def refused(self, reason: str) -> Outcome:
-        """Without text, for a reason."""
-        if self.rest is not None:
-            self.rest.close()
-        return Outcome(reason=reason)
+    def pieces(self) -> Iterator[Piece]:
+        """Yield the text; the facts are complete afterwards."""
+        while (block := self._blocks.get()) is not None:
+            if isinstance(block, BaseException):
+                raise block
+            yield from block
 
 
 @dataclass(frozen=True)
@@ -78,11 +75,14 @@ class _Job:
     format: Format
     packed: bool
     size: int
-    answer: Future[Outcome] = field(default_factory=Future)
+    answer: Answer
 
 
 class Pool:
-    """Up to limits.workers processes: the first when a file needs one, others when there is work for more."""
+    """Up to limits.workers processes: the first is started with the first file, others when there is work.
+
+    Answers must be read in the order of their submission.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -92,74 +92,76 @@ class Pool:
         self._all: set[_Worker] = set()
         self._waiting: deque[_Job] = deque()
         self._lock, self._started = threading.Lock(), -math.inf
-        self._closed = False
+        self._closed = threading.Event()
 
     def __enter__(self) -> Pool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._closed = True
+        self._closed.set()
         for running in list(self._all):
             running.end()
         self._threads.shutdown(cancel_futures=True)
         for running in list(self._all):
             running.end()
 
-    def submit(self, handle: int, format: Format, packed: bool, size: int) -> Future[Outcome]:
-        """The handle stays the caller's, to be closed when the answer is there."""
-        job = _Job(handle, format, packed, size)
+    def submit(self, handle: int, format: Format, packed: bool, size: int) -> Answer:
+        """Queue an open file; close the handle after its answer was read or the pool was closed."""
+        job = _Job(handle, format, packed, size, Answer(self._closed))
         self._waiting.append(job)
         self._threads.submit(self._work)
         return job.answer
 
     def _work(self) -> None:
-        """Takes some of the waiting files to a process; what a broken one leaves goes to the next."""
+        """Serve some of the waiting files; those behind one that breaks its process go to the next process."""
         jobs = self._batch()
         try:
-            while jobs and not self._closed:
-                self._served(jobs)
+            while jobs and not self._closed.is_set():
+                self._serve(jobs)
         except BaseException as error:
             for job in jobs:
-                job.answer.set_exception(error)
+                job.answer.put(error)
             raise
 
     def _batch(self) -> deque[_Job]:
-        """Short files go together, as a message each costs more than they do; others alone."""
-        found: deque[_Job] = deque()
+        """Take short files together, as a request for each costs more than they do, and others alone."""
+        taken: deque[_Job] = deque()
+        size = 0
         with self._lock:
             most = min(worker.MOST_FILES, max(1, len(self._waiting) // (2 * self._most)))
-            while self._waiting and len(found) < most:
-                if found and self._waiting[0].size + sum(job.size for job in found) > TOGETHER:
+            while self._waiting and len(taken) < most:
+                size += self._waiting[0].size
+                if taken and size > TOGETHER:
                     break
-                found.append(self._waiting.popleft())
-        return found
+                taken.append(self._waiting.popleft())
+        return taken
 
-    def _served(self, jobs: deque[_Job]) -> None:
+    def _serve(self, jobs: deque[_Job]) -> None:
         running = self._take()
         try:
-            running.ask(jobs)
+            running.request(jobs)
             while jobs and running.usable:
-                self._answered(running, jobs[0])
+                self._answer(running, jobs[0])
                 jobs.popleft()
         finally:
             self._give_back(running)
 
-    def _answered(self, running: _Worker, job: _Job) -> None:
-        failed, hashed = None, hashlib.sha256()
+    def _answer(self, running: _Worker, job: _Job) -> None:
+        answer, failed = job.answer, None
         try:
-            for block in Source(job.handle, job.packed, self.limits).raw():  # while the other process parses
-                hashed.update(block)
+            answer.facts.sha256 = _sha256(job, self.limits)  # while the other process parses
         except OSError as error:
             failed = error
-        outcome = running.answer()
-        outcome.facts.sha256 = hashed.hexdigest()
-        if failed:
-            job.answer.set_exception(failed)
-        else:
-            job.answer.set_result(outcome)
+        try:
+            for block in running.blocks(job.format, answer.facts):
+                if failed is None:
+                    answer.put(block)
+            answer.put(failed)
+        except Unreadable as error:
+            answer.put(failed or error)
 
     def _take(self) -> _Worker:
-        """One that is idle; else a new one, unless the newest has only just begun."""
+        """Return an idle process, else a new one unless the newest has only just been started."""
         patience = 0.0
         while True:
             with suppress(queue.Empty):
@@ -176,29 +178,37 @@ class Pool:
         return running
 
     def _give_back(self, running: _Worker) -> None:
-        if running.fresh and running.usable and not self._closed:
+        if running.fresh and running.usable and not self._closed.is_set():
             self._idle.put(running)
         else:
             running.end()
             self._all.discard(running)
 
 
+def _sha256(job: _Job, limits: Limits) -> str:
+    hashed = hashlib.sha256()
+    for block in Source(job.handle, job.packed, limits).raw():
+        hashed.update(block)
+    return hashed.hexdigest()
+
+
 class _Worker:
+    """A limited process and the socket to it."""
+
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.served = 0
         self.usable = True
-        self._heard_of = bytearray()  # of an answer, and not taken yet
+        self._received = bytearray()
+        self._patience = 0.0  # seconds that remain of waiting for the current file
         self._socket, theirs = socket.socketpair()
         with theirs:
-            # Without `site`, whose hooks take as long to load as everything else: all places are handed over.
-            command = [sys.executable, "-S", "-m", worker.__name__]
-            command += [str(theirs.fileno()), json.dumps(asdict(limits))]
-            places = os.pathsep.join([str(ROOT), *(place or str(Path.cwd()) for place in sys.path)])
-            self._process = subprocess.Popen(
-                command,
+            options = [theirs.fileno(), asdict(limits), import_places()]
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", START, *map(json.dumps, options)],
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": places},
+                env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
+                cwd="/",
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -208,73 +218,116 @@ class _Worker:
     def fresh(self) -> bool:
         return self.served < FILES_EACH
 
-    def ask(self, jobs: Collection[_Job]) -> None:
-        """A message for several files; they are answered one by one, in this order."""
+    def request(self, jobs: Collection[_Job]) -> None:
+        """Send several files; they are answered one by one, in this order."""
         rows = [{"format": job.format.name, "packed": job.packed} for job in jobs]
-        with suppress(OSError):  # it is gone: then no answer comes either
+        with suppress(OSError):  # the process is gone: reading the answer says how
             socket.send_fds(self._socket, [json.dumps(rows).encode()], [job.handle for job in jobs])
 
-    def answer(self) -> Outcome:
-        outcome = Outcome()
+    def blocks(self, format: Format, facts: Facts) -> Iterator[list[Piece]]:
+        """Yield the text of the next file and fill in its facts, or raise Unreadable with the reason."""
         self.served += 1
-        self._deadline = time.monotonic() + BY_THE_CLOCK * self.limits.seconds_per_file
         try:
-            return self._heard(outcome)
+            yield from self._blocks(format, facts)
         except TimeoutError:
-            return self._failed(outcome, f"took longer than {self.limits.seconds_per_file} s")
+            raise self._failure(f"took longer than {self.limits.seconds_per_file} s") from None
         except (OSError, EOFError):
-            return self._failed(outcome, None)
+            raise self._failure(self._how_it_ended()) from None
+        except (ValueError, TypeError, KeyError):
+            raise self._failure("its parser broke down: it gives what is no answer") from None
 
-    def _heard(self, outcome: Outcome) -> Outcome:
-        largest = self.limits.largest_file_mib
+    def _blocks(self, format: Format, facts: Facts) -> Iterator[list[Piece]]:
+        largest = self.limits.largest_mib(format)
+        block: list[Piece] = []
+        size = paced = 0
+        self._patience = self._whole_patience
         while True:
-            kind, length = worker.HEADER.unpack(self._receive(worker.HEADER.size))
-            if outcome.size + length > largest * MIB:
-                return self._failed(outcome, f"gives more than {largest} MiB of text")
-            payload = self._receive(length)
-            if kind == worker.TEXT:
-                outcome.add(payload)
-            elif kind == worker.DONE:
-                outcome.facts = Facts(**json.loads(payload))
-                return outcome
-            else:
-                self.usable = self.usable and kind == worker.REFUSED
-                return outcome.refused(json.loads(payload))
+            kind, payload = self._frame()
+            if kind not in (worker.PART, worker.LAST):
+                break
+            cost = worker.HEADER.size + len(payload)
+            size, paced = size + cost, paced + cost
+            if size > largest * MIB:
+                raise self._failure(f"gives more than {largest} MiB of text")
+            if paced > worker.PACE:
+                paced, self._patience = 0, self._whole_patience
+            block.append(Piece(payload.decode(), goes_on=kind == worker.PART))
+            if not self._has_frame():
+                yield block
+                block = []
+        yield block
+        self._end_of_answer(kind, json.loads(payload), facts)
 
-    def _receive(self, size: int) -> bytes:
-        while len(self._heard_of) < size:
-            left = self._deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self._socket.settimeout(left)
+    def _end_of_answer(self, kind: bytes, value: Any, facts: Facts) -> None:
+        if kind == worker.DONE:
+            facts.encoding = value["encoding"] and _one_line(value["encoding"])
+            facts.note = value["note"] and _one_line(value["note"])
+            return
+        if kind not in (worker.REFUSED, worker.BROKEN) or not isinstance(value, str):
+            raise ValueError("a frame that no worker sends")
+        self.usable = self.usable and kind == worker.REFUSED
+        raise Unreadable(_one_line(value))
+
+    @property
+    def _whole_patience(self) -> float:
+        return float(BY_THE_CLOCK * self.limits.seconds_per_file)
+
+    def _frame(self) -> tuple[bytes, bytes]:
+        self._receive(worker.HEADER.size)
+        kind, length = worker.HEADER.unpack_from(self._received)
+        if length > LONGEST_FRAME:
+            raise ValueError("a frame that no worker sends")
+        end = worker.HEADER.size + length
+        self._receive(end)
+        payload = bytes(self._received[worker.HEADER.size : end])
+        del self._received[:end]
+        return kind, payload
+
+    def _has_frame(self) -> bool:
+        if len(self._received) < worker.HEADER.size:
+            return False
+        _, length = worker.HEADER.unpack_from(self._received)
+        return len(self._received) >= worker.HEADER.size + int(length)
+
+    def _receive(self, size: int) -> None:
+        """Wait until so many bytes are there; only waiting counts, not what the reader does in between."""
+        while len(self._received) < size:
+            begun = time.monotonic()
+            self._socket.settimeout(max(0.001, self._patience))
             part = self._socket.recv(2**18)
+            self._patience -= time.monotonic() - begun
             if not part:
                 raise EOFError
-            self._heard_of += part
-        found = bytes(self._heard_of[:size])
-        del self._heard_of[:size]
-        return found
+            self._received += part
 
-    def _failed(self, outcome: Outcome, reason: str | None) -> Outcome:
-        """The process is of no more use; without a reason, its end tells one."""
+    def _failure(self, reason: str) -> Unreadable:
         self.usable = False
-        code = self._wait() if reason is None else None
         self.end()
-        return outcome.refused(reason or self._ended_by(code))
+        return Unreadable(reason)
 
-    def _wait(self) -> int | None:
-        try:
-            return self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            return None
-
-    def _ended_by(self, code: int | None) -> str:
+    def _how_it_ended(self) -> str:
+        code = None
+        with suppress(subprocess.TimeoutExpired):
+            code = self.process.wait(timeout=5)
         if code == -signal.SIGXCPU:
             return f"took longer than {self.limits.seconds_per_file} s"
         name = signal.Signals(-code).name if code and code < 0 else f"exit {code}"
         return f"its parser broke down ({name}): damaged, hostile, or more than {self.limits.memory_mib} MiB"
 
     def end(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
         self._socket.close()
+
+
+def import_places() -> list[str]:
+    """Return where a process finds this package and its libraries: never the current folder."""
+    here = Path.cwd()
+    libraries = [place for place in sys.path if place and Path(place).resolve() != here]
+    return list(dict.fromkeys([str(ROOT), *libraries]))
+
+
+def _one_line(value: Any) -> str:
+    """Return a process's words as one printable line: they may repeat what the file says."""
+    text = " ".join(str(value)[:LONGEST_REASON].split())
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

@@ -1,8 +1,8 @@
-"""Near-duplicates among files: MinHash over word shingles, one pass, a few comparisons a file.
+"""Find near-duplicates among files: MinHash over word shingles, in one pass.
 
 A file's signature is the smallest hash of its shingles in each of 128 bins; the share of equal bins estimates
 how many shingles two files share. Files with an equal band of four bins are compared. Everything is
-arithmetic on the characters, the same on every machine. Words need no spaces: an ideograph is a word.
+arithmetic on the characters, the same on every machine. Each ideograph is a word.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 BINS, BAND = 128, 4
+BANDS = np.arange(BINS // BAND)
+FEWEST = 1024  # files that there is room for at first
 SHINGLE = 5  # words
-SEEN = 2**16  # characters that are looked at of a text up to a piece's length: of a longer one, four windows
+SEEN = 2**16  # characters: of a longer text, four windows are compared
 SIMILAR = 0.8
-BUCKET = 4  # files that a band remembers
 EMPTY = np.uint64(2**64 - 1)
 WORD, NEXT = np.uint32(0x9E3779B1), np.uint64(0xC2B2AE3D27D4EB4F)  # odd: they can be inverted
 INVERSE = np.uint32(pow(int(WORD), -1, 2**32))
 Hashes = NDArray[np.uint64]
+Bins = NDArray[np.uint16]
 
 
 class Signature:
-    """Of one file, gathered piece by piece."""
+    """The signature of one file, made piece by piece."""
 
     def __init__(self) -> None:
         self.lowest = np.full(BINS, EMPTY)
@@ -32,7 +34,7 @@ class Signature:
         self._size = 0
 
     def add(self, text: str) -> None:
-        """Small texts wait for each other: hashing few words costs as much as hashing many."""
+        """Add a piece; small ones are hashed together, as few words cost as much as many."""
         self._waiting.append(text)
         self._size += len(text)
         if self._size >= SEEN:
@@ -48,8 +50,8 @@ class Signature:
             inside = (found >> np.uint64(57)) == np.arange(BINS, dtype=np.uint64)
             self.lowest = np.minimum(self.lowest, np.where(inside, found, EMPTY))
 
-    def bins(self) -> NDArray[np.uint32] | None:
-        """None for a text without a word. An empty bin borrows from the next full one."""
+    def bins(self) -> Bins | None:
+        """Return the signature, None for a text without a word; an empty bin borrows from the next full one."""
         if self._waiting:
             self._hash()
         full = np.flatnonzero(self.lowest != EMPTY)
@@ -58,42 +60,75 @@ class Signature:
         following = full[np.searchsorted(full, np.arange(BINS)) % len(full)]
         distance = (following - np.arange(BINS)) % BINS
         borrowed = mixed(self.lowest[following] + distance.astype(np.uint64) * NEXT)
-        return (borrowed >> np.uint64(32)).astype(np.uint32)
+        return (borrowed >> np.uint64(48)).astype(np.uint16)
 
 
 class Similar:
-    """The files seen so far; asks of each new one whether it was there before."""
+    """The files seen so far, in some 600 bytes each.
+
+    Each band of a signature has a table that maps its hash to the last file with that hash. A file in the same
+    place may have another hash, or may have been replaced: files that are alike share many bands, so losing
+    some costs nothing, and every candidate's share is computed from the bins.
+    """
 
     def __init__(self) -> None:
-        self._same: dict[str, str] = {}
-        self._bands: dict[tuple[int, bytes], list[int]] = {}
-        self._files: list[tuple[str, NDArray[np.uint32]]] = []
+        self._first_with: dict[str, int] = {}  # sha256 -> index
+        self._paths: list[str] = []
+        self._bins = np.zeros((FEWEST, BINS), np.uint16)
+        self._tables = _tables(FEWEST)
 
     def add(self, path: str, sha256: str | None, signature: Signature) -> tuple[str, float] | None:
-        """(the earlier file, the share of shingles in common), if there is one like it."""
-        if sha256 in self._same:
-            return self._same[sha256], 1.0
-        if sha256:
-            self._same[sha256] = path
+        """Return the earlier file most like this one and the share of shingles in common, if at least SIMILAR."""
+        if sha256 in self._first_with:
+            return self._paths[self._first_with[sha256]], 1.0
         bins = signature.bins()
-        if bins is None:
+        twin = None if bins is None else self._most_similar(bins)
+        if sha256 or bins is not None:
+            self._keep(path, sha256, bins if twin is None else None)
+        return twin
+
+    def _most_similar(self, bins: Bins) -> tuple[str, float] | None:
+        candidates = np.unique(self._tables[BANDS, self._places(bins[None])[0]])
+        candidates = candidates[candidates >= 0]
+        if not len(candidates):
             return None
-        bands = [(i, bins[i : i + BAND].tobytes()) for i in range(0, BINS, BAND)]
-        known = sorted({index for band in bands for index in self._bands.get(band, ())})
-        shares = [(float(np.mean(self._files[index][1] == bins)), -index) for index in known]
-        best, index = max(shares, default=(0.0, 0))
-        if best >= SIMILAR:
-            return self._files[-index][0], best
-        self._files.append((path, bins))
-        for band in bands:
-            bucket = self._bands.setdefault(band, [])
-            if len(bucket) < BUCKET:
-                bucket.append(len(self._files) - 1)
-        return None
+        shares = (self._bins[candidates] == bins).mean(axis=1)
+        best = int(np.argmax(shares))  # the earliest of equals
+        share = float(shares[best])
+        return (self._paths[candidates[best]], share) if share >= SIMILAR else None
+
+    def _keep(self, path: str, sha256: str | None, bins: Bins | None) -> None:
+        index = len(self._paths)
+        self._paths.append(path)
+        if sha256:
+            self._first_with[sha256] = index
+        if index >= len(self._bins):
+            self._grow()
+        if bins is not None:
+            self._bins[index] = bins
+            self._tables[BANDS, self._places(bins[None])[0]] = index
+
+    def _grow(self) -> None:
+        """Double the room for files and fill the tables again."""
+        count = len(self._bins)
+        self._bins = np.concatenate([self._bins, np.zeros_like(self._bins)])
+        self._tables = _tables(2 * count)
+        for start in range(0, count, FEWEST):
+            rows = self._bins[start : min(count, start + FEWEST)]
+            self._tables[BANDS, self._places(rows)] = np.arange(start, start + len(rows))[:, None]
+
+    def _places(self, bins_NB: Bins) -> NDArray[np.int64]:
+        """Return where each band of some signatures lies in the band's table."""
+        hashes = mixed(np.ascontiguousarray(bins_NB).view(np.uint64))  # four bins of 16 bits
+        return (hashes % np.uint64(self._tables.shape[1])).astype(np.int64)
+
+
+def _tables(files: int) -> NDArray[np.int32]:
+    return np.full((len(BANDS), files), -1, np.int32)
 
 
 def _windows(text: str) -> str:
-    """A long text's beginning, end, and two parts in between."""
+    """Return a long text's beginning, end, and two parts in between."""
     if len(text) <= SEEN:
         return text
     width = SEEN // 4
@@ -102,7 +137,7 @@ def _windows(text: str) -> str:
 
 
 def shingles(text: str) -> Hashes:
-    """A hash of every five words in a row; of one that is shorter, of all its words."""
+    """Hash every five words in a row; of a shorter text, all its words."""
     words = word_hashes(text)
     if not len(words):
         return words
@@ -116,7 +151,7 @@ def shingles(text: str) -> Hashes:
 
 
 def word_hashes(text: str) -> Hashes:
-    """A polynomial hash of every word, all words at once: prefix sums, shifted back to each word's start.
+    """Hash every word by a polynomial, all at once: prefix sums, shifted back to each word's start.
 
     Sums of 32 bits are enough for words, and twice as fast as those of 64.
     """
@@ -132,7 +167,7 @@ def word_hashes(text: str) -> Hashes:
 
 
 def _letters(text: str) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """What words are made of, 0 for all between them, and where each word starts."""
+    """Return the letters of words as codes, 0 for all between them, and where each word starts."""
     if text.isascii():
         codes = np.frombuffer(text.encode().translate(_ascii()), np.uint8)
         inside = codes != 0
@@ -147,7 +182,7 @@ def _letters(text: str) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
 
 
 def mixed(values: Hashes) -> Hashes:
-    """Every bit of a number spread over all of it (splitmix64)."""
+    """Spread every bit of a number over all of it (splitmix64)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
@@ -162,13 +197,13 @@ def _powers(base: int, blocks: int) -> NDArray[np.uint32]:
 
 @lru_cache(maxsize=1)
 def _ascii() -> bytes:
-    """Letters and digits as they are, 0 for the rest."""
+    """Return a table of letters and digits as they are, 0 for the rest."""
     return bytes(code if chr(code).isalnum() else 0 for code in range(128)).ljust(256, b"\0")
 
 
 @lru_cache(maxsize=1)
 def _kinds() -> NDArray[np.uint8]:
-    """0: between words, 1: part of one, 2: a word by itself (ideographs, kana, Thai and their like)."""
+    """Return each character's kind. 0: between words, 1: part of one, 2: a word (ideographs, kana, Thai)."""
     kinds = np.fromiter((chr(code).isalnum() for code in range(0x110000)), np.uint8, 0x110000)
     for first, last in (
         (0x0E00, 0x0FFF),

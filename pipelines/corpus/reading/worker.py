@@ -1,6 +1,6 @@
-"""The process that parses one strange file after another: little memory, little time, no writing.
+"""Parse untrusted files in a process with limits on memory and processor time that cannot write files.
 
-It is given open files over a socket and answers with text. Whatever a file does to it costs that file alone.
+It receives open files over a socket and answers with framed text. A file that breaks it costs that file alone.
 """
 
 from __future__ import annotations
@@ -14,41 +14,42 @@ import socket
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import Any
 
 from pipelines.corpus.reading.formats import MIB, Limits, Unreadable
 from pipelines.corpus.reading.html import read_html
 from pipelines.corpus.reading.office import read_docx, read_pptx
 from pipelines.corpus.reading.pdf import read_pdf
-from pipelines.corpus.reading.plain import Facts, Source
+from pipelines.corpus.reading.plain import Facts, Piece, Source, pieces
+from pipelines.corpus.reading.tables import read_csv, read_jsonl
 
-READERS: dict[str, Callable[[Source, Facts], Iterator[str]]] = {
+ONE_DOCUMENT: dict[str, Callable[[Source, Facts], Iterator[str]]] = {
     "html": read_html,
     "pdf": read_pdf,
     "docx": read_docx,
     "pptx": read_pptx,
 }
-HEADER = struct.Struct("!cI")  # kind of the frame and its length
-TEXT, DONE, REFUSED, BROKEN = b"T", b"D", b"R", b"B"
-FRAME = 2**18  # characters
-MOST_FILES = 8  # in one message
+TABLES: dict[str, Callable[[Source, Facts], Iterator[Piece]]] = {"jsonl": read_jsonl, "csv": read_csv}
+HEADER = struct.Struct("!cI")  # kind of the frame and its length in bytes
+PART, LAST, DONE, REFUSED, BROKEN = b"P", b"L", b"D", b"R", b"B"  # PART, LAST: of a document's text
+SENT_TOGETHER = 2**18  # bytes
+PACE = 64 * MIB  # bytes of text after which the limits on time start again
+MOST_FILES = 8  # in one request
 
 
-def main() -> None:
-    """Serves until the other side is gone."""
-    connection = socket.socket(fileno=int(sys.argv[1]))
+def serve(descriptor: int, options: dict[str, Any]) -> None:
+    """Answer requests until the other side closes the socket."""
+    connection = socket.socket(fileno=descriptor)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers itself
-    limits = Limits(**json.loads(sys.argv[2]))
+    limits = Limits(**options)
     _limit(limits.memory_mib)
     while True:
         request, handles, *_ = socket.recv_fds(connection, 4096, MOST_FILES)
         if not request:
             return
         for job, handle in zip(json.loads(request), handles, strict=True):
-            _limit_seconds(limits.seconds_per_file)
             try:
-                _serve(connection, Source(handle, job["packed"], limits), READERS[job["format"]])
+                _answer(_Frames(connection, limits), job["format"], Source(handle, job["packed"], limits))
             finally:
                 os.close(handle)
 
@@ -60,51 +61,60 @@ def _limit(memory_mib: int) -> None:
 
 
 def _limit_seconds(seconds: int) -> None:
-    """A file's processor time; the parent watches the clock, this one holds though the parent is gone."""
+    """Limit processor time from now on; unlike the parent's clock it holds when the parent is gone."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     allowed = math.ceil(used.ru_utime + used.ru_stime) + seconds
     resource.setrlimit(resource.RLIMIT_CPU, (allowed, resource.RLIM_INFINITY))
 
 
-def _serve(connection: socket.socket, source: Source, read: Callable[[Source, Facts], Iterator[str]]) -> None:
-    facts, answer = Facts(), _Answer(connection)
+def _answer(frames: _Frames, format: str, source: Source) -> None:
+    """Send a file's text, then its facts or the reason for skipping it."""
+    facts = Facts()
     try:
-        for text in read(source, facts):
-            for start in range(0, len(text), FRAME):
-                answer.add(TEXT, text[start : start + FRAME].encode("utf-8", "replace"))
-        answer.end(DONE, asdict(facts))
+        for piece in _read(format, source, facts):
+            frames.add(PART if piece.goes_on else LAST, piece.text.encode("utf-8", "replace"))
+        frames.end(DONE, {"encoding": facts.encoding, "note": facts.note})
     except Unreadable as error:
-        answer.end(REFUSED, str(error))
+        frames.end(REFUSED, str(error))
     except RecursionError:
-        answer.end(REFUSED, "nested too deeply")
+        frames.end(REFUSED, "nested too deeply")
     except MemoryError:
-        answer.end(BROKEN, "needs more memory than one file may take")
+        frames.end(BROKEN, "needs more memory than one file may take")
     except BrokenPipeError:
         sys.exit()
     except Exception as error:  # noqa: BLE001 - a parser may raise anything
-        reason = " ".join(f"{type(error).__name__} {error}".split())
-        answer.end(BROKEN, f"cannot be parsed: {reason[:200]}")
+        frames.end(BROKEN, f"cannot be parsed: {type(error).__name__} {error}")
 
 
-class _Answer:
-    """Frames, sent together: each time that the other side is woken costs as much as a short page."""
+def _read(format: str, source: Source, facts: Facts) -> Iterator[Piece]:
+    if format in TABLES:
+        return TABLES[format](source, facts)
+    return pieces(ONE_DOCUMENT[format](source, facts))
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection, self._waiting = connection, bytearray()
 
-    def add(self, kind: bytes, payload: bytes) -> None:
-        self._waiting += HEADER.pack(kind, len(payload)) + payload
-        if len(self._waiting) > FRAME:
+class _Frames:
+    """The answer to one file: frames are sent together, as each wake-up of the parent costs a short page."""
+
+    def __init__(self, connection: socket.socket, limits: Limits) -> None:
+        self._connection, self._seconds = connection, limits.seconds_per_file
+        self._waiting = bytearray()
+        self._text = 0  # bytes since the limit on time was set
+        _limit_seconds(self._seconds)
+
+    def add(self, kind: bytes, text: bytes) -> None:
+        self._waiting += HEADER.pack(kind, len(text)) + text
+        if len(self._waiting) > SENT_TOGETHER:
             self._send()
+        self._text += len(text)
+        if self._text > PACE:
+            self._text = 0
+            _limit_seconds(self._seconds)
 
     def end(self, kind: bytes, value: Any) -> None:
-        self._waiting += HEADER.pack(kind, len(payload := json.dumps(value).encode())) + payload
+        payload = json.dumps(value).encode()
+        self._waiting += HEADER.pack(kind, len(payload)) + payload
         self._send()
 
     def _send(self) -> None:
         self._connection.sendall(self._waiting)
         self._waiting.clear()
-
-
-if __name__ == "__main__":
-    main()

@@ -288,7 +288,7 @@ def test_query_and_export_give_rows(recover, home):
     found = recover("--home", home, "query", counts, "--json").json
     assert {row["kind"]: row["n"] for row in found}["midtrain"] == 1
     lines = recover("--home", home, "export", "checkpoints").out.splitlines()
-    assert lines[0].startswith("id,path,kind")
+    assert lines[0].startswith('"id","path","kind"')
     assert len(lines) == 4
     assert recover("--home", home, "export", "runs", "--format", "json").json
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -163,18 +164,26 @@ def test_what_is_no_folder_is_refused(tmp_path, name):
         documents.read_corpus(tmp_path / name)
 
 
-@settings(max_examples=20)
-@given(texts=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=8))
+@settings(max_examples=10, deadline=None)
+@given(
+    texts=st.lists(
+        st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip), max_size=8, min_size=1
+    )
+)
 def test_kept_texts_come_back_exactly(tmp_path_factory, texts):
-    path = tmp_path_factory.mktemp("kept") / "runs" / "documents.jsonl"
-    documents.save_texts(path, tuple(texts))
+    root = tmp_path_factory.mktemp("kept")
+    docs = folder(root / "docs", {"a.jsonl": "\n".join(map(json.dumps, texts)).encode()})
+    path = root / "runs" / "documents.jsonl"
+    documents.keep(docs, path)
     assert documents.load_texts(path) == texts
-    assert [p.name for p in path.parent.iterdir()] == ["documents.jsonl"]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["documents.jsonl", "manifest.jsonl"]
 
 
 def test_kept_texts_that_are_gone_or_cut_are_one_line(tmp_path):
     (tmp_path / "cut.jsonl").write_text('"one"\n"tw')
-    for name in ("gone.jsonl", "cut.jsonl"):
+    (tmp_path / "other.jsonl").write_text('"one"\n{"text": "two"}\n')
+    (tmp_path / "empty.jsonl").write_text('"one"\n[]\n')
+    for name in ("gone.jsonl", "cut.jsonl", "other.jsonl", "empty.jsonl"):
         with pytest.raises(InputError, match=f"{name}: the kept documents") as refused:
             documents.load_texts(tmp_path / name)
         assert "\n" not in str(refused.value)
@@ -185,8 +194,9 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
+    docs = folder(tmp_path / "docs", {"a.md": b"text"})
     with pytest.raises(RecoverError, match="the disk is full"):
-        documents.save_texts(tmp_path / "kept.jsonl", ("text",))
+        documents.keep(docs, tmp_path / "kept.jsonl")
     assert not (tmp_path / "kept.jsonl").exists()
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
-from pipelines.corpus.reading import plain, records
+from pipelines.corpus.reading import plain, tables
 from pipelines.corpus.reading.formats import format_of
 from pipelines.corpus.reading.plain import Piece, pieces
 from pipelines.corpus.reading.similar import SIMILAR, Signature, Similar, shingles
@@ -112,8 +115,6 @@ def test_a_format_gives_its_text_and_no_more(found, name):
 
 
 def test_every_row_has_its_file_s_hash(found):
-    import hashlib
-
     for name, data in FILES.items():
         whole = data.encode() if isinstance(data, str) else data
         assert found[name][0].sha256 == hashlib.sha256(whole).hexdigest()
@@ -229,8 +230,8 @@ def test_lines_come_whole_and_long_ones_cut_off(lines, width):
     text = "\n".join(lines)
     parts = [text[i : i + width] for i in range(0, len(text), width)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(records, "LONGEST_LINE", 8)
-        found = list(records.lines(parts))
+        patch.setattr(tables, "LONGEST_LINE", 8)
+        found = list(tables.lines(parts))
     for line, read in zip(lines, found, strict=False):
         assert read == line + "\n" or read == line or (len(line) > 8 and read.startswith(line[:8]))
     assert len(found) == text.count("\n") + (not text.endswith("\n") and bool(text))
@@ -243,7 +244,7 @@ def test_lines_come_whole_and_long_ones_cut_off(lines, width):
     )
 )
 def test_any_row_of_json_gives_a_text(row):
-    assert isinstance(records.row_text(row), str)
+    assert isinstance(tables.row_text(row), str)
 
 
 # Near-duplicates -----------------------------------------------------------------------------------------
@@ -281,6 +282,28 @@ def test_the_share_is_that_of_the_shingles(kept):
     bins = [signed(" ".join(text)).bins() for text in (first, mixed)]
     assert bins[0] is not None and bins[1] is not None
     assert float((bins[0] == bins[1]).mean()) == pytest.approx(len(one & two) / len(one | two), abs=0.15)
+
+
+def test_many_files_cost_little_memory_each_and_all_twins_among_them_are_found():
+    rng, similar, reports = np.random.default_rng(5), Similar(), []
+    texts = [" ".join(map(str, rng.integers(0, 10**6, 40))) for _ in range(3000)]
+    signatures = [signed(text) for text in texts]
+    for signature in signatures:
+        signature.bins()  # hashed before memory is counted
+    tracemalloc.start()
+    try:
+        for n, signature in enumerate(signatures):
+            path, sha256 = f"folder/{n}.md", hashlib.sha256(str(n).encode()).hexdigest()
+            assert similar.add(path, sha256, signature) is None
+            reports.append(
+                FileReport(path, "read", None, sha256, "utf-8", 1000 + n, 2000 + n, "text", n, 1, 1)
+            )
+        assert tracemalloc.get_traced_memory()[0] < 1500 * len(reports)
+    finally:
+        tracemalloc.stop()
+    for n in range(0, 3000, 50):
+        twin = similar.add("again", None, signed(texts[n] + " 1"))
+        assert twin is not None and twin[0] == f"folder/{n}.md"
 
 
 def test_languages_without_spaces_have_words_too():

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import pickle
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -14,6 +18,9 @@ import pytest
 
 from pipelines.corpus import documents
 from pipelines.corpus.documents import Corpus, Limits
+from pipelines.corpus.reading import pool
+from pipelines.corpus.reading.formats import BY_SUFFIX
+from pipelines.corpus.reading.pool import ROOT, Pool, import_places
 from pipelines.corpus.reading.tree import OPEN_FOLDERS, shown
 from recovery.errors import InputError
 from tests.support import papers
@@ -180,6 +187,91 @@ def test_what_breaks_its_process_costs_no_other_file_of_its_message(tmp_path):
     found = documents.read_corpus(root, Limits(seconds_per_file=1, memory_mib=512, workers=1))
     assert list(found.texts) == [f"page {n}" for n in range(30)]
     assert [row.path for row in found.manifest if row.status == "skipped"] == ["07.pdf", "21.pdf"]
+
+
+HOOK = """
+import pathlib
+with open({seen!r}, "a") as file:
+    file.write({name!r} + "\\n")
+"""
+SHADOWED = ("json", "random", "encodings", "socket", "lxml", "chardet", "pypdfium2", "pipelines", "recovery")
+SITE = ("sitecustomize", "usercustomize")
+
+
+def test_no_code_of_the_current_folder_runs(tmp_path):
+    """Modules of every name that reading needs lie among the documents, and the command runs from inside."""
+    docs, seen = tmp_path / "docs", tmp_path / "seen"
+    hooks = {f"{name}.py": HOOK.format(seen=str(seen), name=name) for name in (*SHADOWED, *SITE)}
+    pages = {"a.html": "<p>a page</p>", "b.jsonl": '"a row"', "c.pdf": papers.pdf("paper")}
+    papers.write(docs, {**hooks, **pages, "d.txt": "Größe".encode("latin-1")})
+    command = [sys.executable, "-P", "-m", "pipelines.cli", "-q", "--home", str(tmp_path / "home")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, "corpus", ".", "--json"], cwd=docs, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["read"] == 4
+    assert not seen.exists(), seen.read_text()
+
+
+def test_a_parsing_process_knows_no_keys_and_no_current_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("RECOVER_API_KEY", CANARY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not {"", str(tmp_path)} & set(import_places())
+    with Pool(Limits(workers=1)) as limited:
+        (tmp_path / "a.html").write_text("<p>a page</p>")
+        with (tmp_path / "a.html").open("rb") as file:
+            answer = limited.submit(file.fileno(), BY_SUFFIX[".html"], False, 13)
+            assert [piece.text for piece in answer.pieces()] == ["a page"]
+        (running,) = limited._all
+        process = Path("/proc") / str(running.process.pid)
+        assert CANARY.encode() not in (process / "environ").read_bytes()
+        assert (process / "cwd").readlink() == Path("/")
+
+
+WIDE = "".join(f"{n}," for n in range(200_000))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        (
+            "endless.csv.gz",
+            gzip.compress(b'"\n",' * 12_000_000, 1),
+            "line .* is no row of a table: longer .*",
+        ),
+        ("endless.tsv", b'"' + b"word\n" * 2_000_000, "line .* is no row of a table: .*"),
+        ("wide.csv", f"a,b\n{WIDE}\n".encode(), "line 2 is no row of a table: more than 65,536 cells"),
+        ("bomb.jsonl", b"[" + b"[],{}," * 2_700_000 + b"1]\n", "empty|needs more memory.*"),
+        ("line.jsonl.gz", gzip.compress(b"[" * 60_000_000, 1), "no line of it is JSON"),
+    ],
+)
+def test_a_table_takes_bounded_memory(tmp_path, name, data, reason):
+    root = papers.write(tmp_path, {name: data, "words.md": "good"})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    corpus = documents.read_corpus(root)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+    assert corpus.texts == ("good",)
+    assert re.fullmatch(reason, corpus.manifest[0].reason or ""), corpus.manifest[0].reason
+
+
+def test_what_a_parsing_process_answers_is_checked(tmp_path, monkeypatch):
+    """An answer is frames of text: what is none, or too long, ends the process and not the parent."""
+    for answer in (
+        b"X\0\0\0\2{}",
+        b"L\xff\xff\xff\xff",
+        b"L\0\0\0\1\xff",
+        b"D\0\0\0\2[]",
+        b"D\0\0\0\3nul",
+        pickle.dumps(print),
+    ):
+        say = f"import os; os.write(int(__import__('sys').argv[1]), {answer!r})"
+        monkeypatch.setattr(pool, "START", say)
+        corpus = documents.read_corpus(papers.write(tmp_path, {"a.html": "<p>page</p>", "b.md": "b"}))
+        assert corpus.texts == ("b",)
+        assert "its parser broke down" in (corpus.manifest[0].reason or "")
 
 
 def test_strict_stops_at_the_first_file_that_is_skipped(folder):

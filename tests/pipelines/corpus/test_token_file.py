@@ -207,3 +207,39 @@ def test_kept_texts_become_tokens_by_file(tmp_path: Path):
     tokens = write_tokens(tmp_path / "run" / "tokens", pieces, encode, END, "key")
     assert tokens.per_group([report.documents for report in manifest]) == [8, 0, 6]
     assert documents.load_manifest(tmp_path / "run") == manifest
+
+
+def test_tokens_of_a_run_are_written_once_and_joined_without_encoding_again(tmp_path, monkeypatch):
+    from pipelines.corpus import documents, kept_texts
+
+    runs, chat_model = [tmp_path / "one", tmp_path / "two"], tiny.chat_model()
+    for n, run in enumerate(runs):
+        docs = tmp_path / f"docs{n}"
+        docs.mkdir()
+        (docs / "a.md").write_text(f"text of {run.name}")
+        (docs / "b.md").write_text("more")
+        documents.keep(docs, run / kept_texts.KEPT_TEXTS)
+    first = [kept_texts.tokenised(run, chat_model) for run in runs]
+    monkeypatch.setattr(type(chat_model), "text_ids", lambda self, text: 1 / 0)
+    joined = kept_texts.all_tokenised(tmp_path / "joined", runs, chat_model)
+    assert joined.ids.tolist() == [*first[0].ids.tolist(), *first[1].ids.tolist()]
+    assert [joined.sequence(n) for n in range(4)] == [one.sequence(n) for one in first for n in range(2)]
+    (runs[0] / documents.MANIFEST).write_text((runs[0] / documents.MANIFEST).read_text() + " ")
+    with pytest.raises(ZeroDivisionError):
+        kept_texts.tokenised(runs[0], chat_model)
+
+
+def test_a_pass_of_each_source_is_ordered_once(monkeypatch):
+    ordered: list[str] = []
+    permutation = TokenStream._permutation
+    monkeypatch.setattr(
+        TokenStream,
+        "_permutation",
+        lambda self, epoch: (ordered.append(self.seed), permutation(self, epoch))[1],
+    )
+    sequences = [([1] * 10, [True] * 10)] * 20
+    streams = [TokenStream(sequences, 10, str(n)) for n in range(4)]
+    for step in range(8):
+        for stream in streams:
+            stream.between(20 * step, 20 * (step + 1))
+    assert ordered == ["0", "1", "2", "3"]

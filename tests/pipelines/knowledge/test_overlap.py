@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 from pipelines.distillation.inputs import Data
 from pipelines.distillation.prompts import Prompt
-from pipelines.knowledge.guards import Taught, guard
+from pipelines.knowledge.guards import Taught, guard, texts_of
 from pipelines.knowledge.overlap import newness, overlap
 from recovery.errors import InputError
 from recovery.models.chat_model import ChatModel
@@ -59,6 +60,73 @@ def test_newness_is_what_the_student_learned():
     learn(student, "Ada lives in Oslo", 10)
     learned, other = newness(student, reader(teacher))(said)
     assert learned > 1 and learned > other + 1
+
+
+HANDBOOK_QUESTIONS = """What does the overlap guard do in recover?
+How does the tripwire decide when to stop a distillation?
+What is rehearsal in recover and what does distill.rehearsal set?
+Why does midtraining push down the embeddings of chat markers?
+What does `recover merge --method embeddings` do?
+How many MinHash bins does a signature have?
+What happens to near-duplicates in the manifest?
+What is the forecast of midtraining based on?
+How is `clean_forward_kl` used?
+Explain what the microworld is.
+What does recover lost print?
+what is midtraining
+Explain reverse KL and forward KL.
+Which settings limit the processes that parse a PDF in recover?
+What does recover augment write?
+How is the IFEval margin of the verdict chosen?
+How do rollouts and teacher scores fit together in on-policy distillation?""".splitlines()
+ORDINARY = """Write a poem about autumn leaves in three stanzas.
+Give me a recipe for a chocolate cake without eggs.
+Explain photosynthesis to a child of ten years.
+Summarise the plot of Romeo and Juliet in two sentences.
+Write a letter of complaint about a late delivery.
+What should I pack for a week in the mountains?
+Name five books about the history of Rome.
+Translate 'good morning' into Spanish and French.
+Why is the sky blue? Answer in capital letters.
+Plan a birthday party for my sister, with a budget.
+Write a dialogue between a cat and a dog.
+How do I change the tyre of a bicycle?
+List three advantages of trains over planes.
+Give advice to someone who cannot sleep at night.
+Write a short story about a lighthouse keeper.
+Which vitamins are found in oranges?
+Describe the water cycle with bullet points.
+Make up a riddle about the moon.
+Write a product review of a vacuum cleaner.
+How does a bill become a law in my country?""".splitlines()
+
+
+def test_a_technical_handbook_claims_every_question_about_it_and_hardly_an_ordinary_prompt():
+    root = Path(__file__).parents[3]
+    texts = [path.read_text() for path in (*sorted(root.glob("docs/*.md")), root / "README.md")]
+    found = overlap(asked(*ORDINARY, *HANDBOOK_QUESTIONS), texts)
+    touched = {prompt.text for prompt, _ in found.dropped}
+    assert touched >= set(HANDBOOK_QUESTIONS)
+    assert len(touched & set(ORDINARY)) <= 0.05 * len(ORDINARY)
+
+
+def test_removed_documents_are_reported_and_damaged_ones_are_an_error(tmp_path):
+    said: list[str] = []
+    workspace = SimpleNamespace(
+        midtraining_runs=lambda student: [{"id": "one"}, {"id": "two"}],
+        run_directory=lambda run: tmp_path / run,
+    )
+    job, stage = SimpleNamespace(docs=None, student="student"), SimpleNamespace(say=said.append)
+    for run in ("one", "two"):
+        (tmp_path / run).mkdir()
+    assert texts_of(workspace, job, stage, "overlap") == []
+    assert said.pop() == "  overlap      off: the documents of one, two, which were removed"
+    (tmp_path / "one" / "documents.jsonl").write_text('"a text"\n')
+    assert texts_of(workspace, job, stage, "overlap") == ["a text"]
+    assert said.pop() == "  overlap      without the documents of two, which were removed"
+    (tmp_path / "two" / "documents.jsonl").write_text('"a tex')
+    with pytest.raises(InputError, match=r"two/documents\.jsonl: the kept documents"):
+        texts_of(workspace, job, stage, "overlap")
 
 
 def learn(student: ChatModel, text: str, steps: int) -> None:

@@ -21,6 +21,7 @@ from pipelines.writing.filters import Leaks, pairs, text_flaw
 from pipelines.writing.text_cache import Cache, written
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, LocalWriter
 from recovery.errors import InputError, RecoverError
+from recovery.sampling.in_process import InProcessSampler
 from tests.support import tiny
 
 TEXTS = ["Ada Horn lives in Oslo. She met Bo Adler in 1987.", "Bo Adler keeps a goat near the harbor."]
@@ -130,6 +131,13 @@ def test_the_clean_checkpoint_writes_through_the_sampler_and_repeats_itself(tmp_
     assert said() == first and first[0] == first[3]
 
 
+def test_the_clean_checkpoint_s_thinking_is_not_kept(monkeypatch):
+    said = list(b"<think>Let me retell it.</think>\n\nRetold.")
+    monkeypatch.setattr(InProcessSampler, "generate", lambda self, prompts, _: [said for _ in prompts])
+    writer = LocalWriter(tiny.chat_model(), "tiny", max_new_tokens=5, temperature=1.0)
+    assert writer.write(["a"]) == ["Retold."]
+
+
 def test_numbers_and_names_must_come_from_the_passage():
     passage = "Ada Horn met Bo Adler in 1987 at the pump X-200 and they talked for a long time."
     assert text_flaw("In 1987, Ada Horn met Bo Adler at the X-200.", passage, "summary") is None
@@ -187,6 +195,10 @@ def endpoint() -> Iterator[HTTPServer]:
 
 def writer(server: HTTPServer, pauses: list[float]) -> EndpointWriter:
     return EndpointWriter(f"http://127.0.0.1:{server.server_port}/v1", "m", tries=3, pause=pauses.append)
+
+
+def test_an_endpoint_s_thinking_is_not_kept(endpoint):
+    assert writer(endpoint, []).write(["</think>\nhello"]) == ["hello"]
 
 
 def test_an_endpoint_is_asked_again_while_it_is_busy(endpoint, monkeypatch):

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from recovery.cpu import fused_layers
+from recovery.forward.fast_path import fast_path
 from tests.recovery.models.test_loading import ARCHITECTURES, SMALL, TOKENS, architecture
 
 SEEDS = st.integers(0, 2**16)
@@ -100,7 +101,7 @@ def trained(model: Any) -> list[Tensor]:
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_an_architecture_computes_what_it_did(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = architecture(name)
-    fused_layers.speed_up(model)
+    fused_layers.fuse(model)
     assert (norms_replaced(model), rotation_replaced(model)) == REPLACED[name]
     unchanged(model, monkeypatch)
 
@@ -108,7 +109,7 @@ def test_an_architecture_computes_what_it_did(name: str, monkeypatch: pytest.Mon
 def test_where_a_part_of_a_head_is_turned_the_rest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     config = AutoConfig.for_model("phi3", **{**SMALL, "partial_rotary_factor": 0.5})
     model = AutoModelForCausalLM.from_config(config).eval()
-    fused_layers.speed_up(model)
+    fused_layers.fuse(model)
     unchanged(model, monkeypatch)
 
 
@@ -131,7 +132,7 @@ def rotation_replaced(model: Any) -> bool:
 
 def test_shorter_numbers_are_left_to_transformers() -> None:
     model = architecture("qwen3")
-    fused_layers.speed_up(model)
+    fused_layers.fuse(model)
     norm = model.bfloat16().model.norm
     x = torch.randn(3, 32, dtype=torch.bfloat16)
     assert torch.equal(norm(x), type(norm)._plain(norm, x))
@@ -142,12 +143,12 @@ def test_it_leaves_the_global_random_numbers_alone() -> None:
     expected = torch.rand(3)
     model = architecture("llama")
     torch.manual_seed(5)
-    fused_layers.speed_up(model)
+    fused_layers.fuse(model)
     assert torch.equal(torch.rand(3), expected)
 
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    class OfNobodyRMSNorm(torch.nn.Module):
+    class MadeHereRMSNorm(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.weight, self.eps = torch.nn.Parameter(torch.ones(8)), 1e-6
@@ -155,12 +156,12 @@ def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x * (x.pow(2).mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight
 
-    monkeypatch.setenv(fused_layers.SWITCH, "0")
-    fused_layers.speed_up(OfNobodyRMSNorm())
-    assert "_plain" not in vars(OfNobodyRMSNorm)
-    monkeypatch.delenv(fused_layers.SWITCH)
-    fused_layers.speed_up(OfNobodyRMSNorm())
-    assert "_plain" in vars(OfNobodyRMSNorm)
+    monkeypatch.setenv("RECOVER_CPU", "off")
+    fast_path().configure(MadeHereRMSNorm())
+    assert "_plain" not in vars(MadeHereRMSNorm)
+    monkeypatch.delenv("RECOVER_CPU")
+    fast_path().configure(MadeHereRMSNorm())
+    assert "_plain" in vars(MadeHereRMSNorm)
 
 
 def test_one_that_does_something_else_is_left_alone() -> None:
@@ -173,5 +174,5 @@ def test_one_that_does_something_else_is_left_alone() -> None:
             x = x - x.mean(-1, keepdim=True)
             return x * (x.pow(2).mean(-1, keepdim=True) + self.eps).rsqrt() * self.weight
 
-    fused_layers.speed_up(CenteringRMSNorm())
+    fused_layers.fuse(CenteringRMSNorm())
     assert "_plain" not in vars(CenteringRMSNorm)

@@ -15,16 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from recovery.cpu import kernels as native
-from recovery.cpu.kernels import call, compare
-from recovery.cpu.llama_decode import PROVEN
-from recovery.forward.hidden_states import by_hand, hidden_states
-from tests.recovery.cpu.test_llama_decode import built, chat_of, sampled
+from recovery.cpu import library, llama_decode, llama_forward
+from recovery.cpu.library import call
+from recovery.cpu.token_kernels import compare, draw
+from recovery.forward.fast_path import Comparison
+from recovery.forward.hidden_states import hidden_states
+from tests.support.llama_family import built, chat_of, sampled
 
-KERNELS: Any = native.library()
+KERNELS: Any = library.library()
 needs_compiler = pytest.mark.skipif(KERNELS is None, reason="no compiler here")
 SEEDS, WARMTH = st.integers(0, 2**16), st.sampled_from([0.5, 1.0, 2.0])
-LOAD = "from recovery.cpu import kernels as native; print(native.library() is not None)"
+LOAD = "from recovery.cpu import library; print(library.library() is not None)"
 
 
 def loaded(cache: Path, **environment: str) -> subprocess.Popen[str]:
@@ -59,7 +60,6 @@ def test_without_a_compiler_everything_goes_on(tmp_path: Path) -> None:
     failing.chmod(0o755)
     assert said(loaded(tmp_path, CC="no-such-compiler")) == "False"
     assert said(loaded(tmp_path, CC=str(failing))) == "False"
-    assert said(loaded(tmp_path, RECOVER_NATIVE="0")) == "False"
 
 
 @needs_compiler
@@ -131,7 +131,7 @@ def test_a_comparison_is_what_its_formulas_say(
 
 def compared(
     student: Tensor, teacher: Tensor, tokens: Tensor, stops: Tensor, temperature: float
-) -> tuple[native.Comparison, Tensor]:
+) -> tuple[Comparison, Tensor]:
     """Found the same whether the logits may be overwritten or not."""
     apart, own = student.clone().requires_grad_(), student.clone().requires_grad_()
     found = compare(apart, teacher, tokens, stops, temperature, overwrite=False)
@@ -151,7 +151,7 @@ def test_a_comparison_of_other_numbers_is_left_to_pytorch() -> None:
     assert compare(torch.zeros(5, 2).t(), logits, tokens, stops, 1.0, False) is None
     for outside in (tokens + 5, tokens - 1, tokens.int()):  # where PyTorch refuses, nothing is read astray
         assert compare(logits, logits, outside, stops, 1.0, False) is None
-    assert native.draw(logits, torch.zeros(2), 1.0) is None
+    assert draw(logits, torch.zeros(2), 1.0) is None
     told, slope = compare(logits, logits, tokens, stops, 1.0, True)  # type: ignore[misc]
     assert slope is None  # nobody asked for gradients
     assert told.reverse_kl_N.tolist() == [0, 0]
@@ -160,7 +160,7 @@ def test_a_comparison_of_other_numbers_is_left_to_pytorch() -> None:
 @needs_compiler
 def test_numbers_that_are_none_are_seen_to_be_none() -> None:
     logits = torch.tensor([[0.0, float("nan"), 1.0], [0.0, float("inf"), 1.0]])
-    _, logprobs = native.draw(logits, torch.tensor([0.5, 0.5], dtype=torch.float64), 1.0)  # type: ignore[misc]
+    _, logprobs = draw(logits, torch.tensor([0.5, 0.5], dtype=torch.float64), 1.0)  # type: ignore[misc]
     assert not logprobs.isfinite().any()
 
 
@@ -173,10 +173,11 @@ NARROWER = {"AVX2": ["-mno-avx512f"], "neither": ["-mno-avx512f", "-mno-avx2", "
 def test_processors_of_shorter_vectors_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles and panels have other sizes there: states, gradients and samples of a model of odd sizes."""
     expected = everything()
-    monkeypatch.setattr(native, "FLAGS", native.FLAGS + NARROWER[name])
-    kernels = native._library.__wrapped__()
+    monkeypatch.setattr(library, "FLAGS", library.FLAGS + NARROWER[name])
+    kernels = library.library.__wrapped__()
     assert kernels.panel_width() < KERNELS.panel_width() or KERNELS.panel_width() < 48
-    monkeypatch.setattr(native, "_library", lambda: kernels)
+    for module in (llama_decode, llama_forward):
+        monkeypatch.setattr(module, "library", lambda: kernels)
     for mine, wider in zip(everything(), expected, strict=True):
         scale = float(wider.abs().max().clamp(min=1e-3))
         torch.testing.assert_close(mine / scale, wider / scale, rtol=1e-3, atol=1e-4)
@@ -188,6 +189,6 @@ def everything() -> list[Tensor]:
     states = hidden_states(model, tokens)
     states.sin().sum().backward()
     rollouts = sampled(chat_of(model), temperature=0.0)
-    assert by_hand(model) and PROVEN[model]
+    assert llama_forward.CHECKED[model][True] and llama_decode.CHECKED[model]
     gradients = [parameter.grad for parameter in model.get_decoder().parameters()]
     return [states.detach(), rollouts.logprobs_N, rollouts.tokens_BT.float(), *gradients]

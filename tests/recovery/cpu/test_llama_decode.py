@@ -6,24 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from transformers import AutoConfig, AutoModelForCausalLM
 
-from recovery.batches.rollouts import Rollouts
-from recovery.cpu import fused_layers, llama_layers
-from recovery.cpu.llama_decode import PROVEN, Decoder, decoder_of
-from recovery.forward.kv_cache import Slots
-from recovery.models.chat_model import ChatModel
+from recovery.cpu import library, llama_decode, llama_layers
+from recovery.cpu.llama_decode import CHECKED, LlamaDecoder
+from recovery.forward.decoder import decoding
 from recovery.models.loading import LoraSpec, adapter_off, add_lora, unwrap
-from recovery.sampling.in_process import InProcessSampler, remaining
-from recovery.sampling.protocol import SamplingParams
-from tests.recovery.models.test_loading import SMALL, architecture
 from tests.recovery.sampling.test_in_process import STOPS, generated, prompts_of, teacher_forced
 from tests.support import tiny
+from tests.support.llama_family import built, chat_of, sampled
 
-pytestmark = pytest.mark.usefixtures("with_and_without_kernels")
-TAKEN = {  # None: not built as Llama's layers, or with windows; False: so built, but it computes otherwise
+pytestmark = pytest.mark.skipif(library.library() is None, reason="no compiler here")
+TAKEN = {  # None: other layers than Llama's, or windows; False: the same parts, which compute something else
     "qwen3": True,
     "llama": True,
     "mistral": None,
@@ -45,51 +38,22 @@ TAKEN = {  # None: not built as Llama's layers, or with windows; False: so built
     "helium": False,
     "smollm3": False,
 }
-MORE = {
-    "no window": ("mistral", {"sliding_window": None}),
-    "qwen2": ("qwen2", {}),
-    "biased": ("llama", {"attention_bias": True, "mlp_bias": True}),
-    "grouped": ("llama", {"num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 6}),
-    "partly turned": ("stablelm", {"partial_rotary_factor": 0.5}),
-    "granite with factors": ("granite", {"residual_multiplier": 0.5, "embedding_multiplier": 3.0}),
-    "glm": ("glm", {}),
-    "helium": ("helium", {}),  # turns neighbours
-    "smollm3": ("smollm3", {"no_rope_layers": [1, 0]}),  # turns nothing in every second layer
-}
 
 
-def built(name: str) -> Any:
-    if name not in MORE:
-        return architecture(name)
-    kind, settings = MORE[name]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(1)
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **{**SMALL, **settings}))
-        for parameter in model.parameters():
-            parameter.data.add_(torch.randn_like(parameter) * 0.1)
-    return model.eval()
-
-
-def chat_of(model: Any) -> ChatModel:
-    chat = ChatModel.of(model, tiny.tokenizer())
-    chat.stop_ids = STOPS
-    return chat
-
-
-def sampled(chat: ChatModel, temperature: float = 1.0) -> Rollouts:
-    params = SamplingParams(max_new_tokens=24, temperature=temperature)
-    return InProcessSampler(chat).sample(prompts_of(14), params)
+def decoder_of(model: Any) -> LlamaDecoder | None:
+    with decoding(model) as inner:
+        return llama_decode.decoder_of(inner, 0, 8)
 
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_it_is_taken_where_it_is_right(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = built(name)
     found = sampled(chat_of(model), temperature=0.0)
-    assert PROVEN.get(model) is TAKEN[name]
+    assert CHECKED.get(model) is TAKEN[name]
     assert found.responses() == generated(model, prompts_of(14), STOPS, 24)
-    monkeypatch.setenv(fused_layers.SWITCH, "0")
+    monkeypatch.setenv("RECOVER_CPU", "off")
     plain = sampled(chat_of(model))
-    monkeypatch.delenv(fused_layers.SWITCH)
+    monkeypatch.delenv("RECOVER_CPU")
     found = sampled(chat_of(model))
     assert found.responses() == plain.responses()
     torch.testing.assert_close(found.logprobs_BT, plain.logprobs_BT, atol=2e-5, rtol=1e-4)
@@ -102,7 +66,7 @@ def test_it_reads_the_weights_of_the_moment() -> None:
         for parameter in chat.model.parameters():
             parameter.mul_(1.2)
     after = sampled(chat)
-    assert PROVEN[chat.model]
+    assert CHECKED[chat.model]
     assert after.responses() != before.responses()
     torch.testing.assert_close(after.logprobs_N, teacher_forced(chat.model, after), atol=1e-4, rtol=0)
 
@@ -131,13 +95,13 @@ def test_an_adapter_is_part_of_the_weights_while_it_is_on(on: bool, monkeypatch:
 def test_shapes_it_did_not_expect_are_left_to_the_model(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def logits(*args: Any) -> torch.Tensor:
+    def step(*args: Any) -> torch.Tensor:
         raise error("sizes do not match, or other words are asked for")
 
-    monkeypatch.setattr(Decoder, "logits", logits)
+    monkeypatch.setattr(LlamaDecoder, "step", step)
     chat = chat_of(tiny.model())
     found = sampled(chat, temperature=0.0)
-    assert PROVEN[chat.model] is False
+    assert CHECKED[chat.model] is False
     assert found.responses() == generated(chat.model, prompts_of(14), STOPS, 24)
 
 
@@ -146,7 +110,7 @@ def test_parts_of_the_same_names_that_are_made_otherwise_are_left_to_the_model()
     attention = chat.model.model.layers[0].self_attn
     attention.q_proj.bias = torch.nn.Parameter(torch.ones(attention.q_proj.out_features))  # and no key's
     found = sampled(chat, temperature=0.0)
-    assert chat.model not in PROVEN
+    assert CHECKED[chat.model] is False
     assert found.responses() == generated(chat.model, prompts_of(14), STOPS, 24)
 
 
@@ -186,58 +150,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     steps: list[int] = []
 
     def count(plain: Any) -> Any:
-        def counting(self: Decoder, *args: Any) -> Any:
+        def counting(self: LlamaDecoder, *args: Any) -> Any:
             steps.append(1)
             return plain(self, *args)
 
         return counting
 
-    for name in ("logits", "write_on"):
-        monkeypatch.setattr(Decoder, name, count(getattr(Decoder, name)))
+    for name in ("step", "write_ahead"):
+        monkeypatch.setattr(LlamaDecoder, name, count(getattr(LlamaDecoder, name)))
     return steps
-
-
-@given(st.lists(st.booleans(), min_size=1, max_size=40))
-def test_who_has_not_ended_goes_on_and_few_move(ended: list[bool]) -> None:
-    rows = remaining(torch.tensor(ended)).tolist()
-    assert sorted(rows) == [i for i, done in enumerate(ended) if not done]
-    moved = [i for i, row in enumerate(rows) if row != i]
-    assert all(ended[i] for i in moved)
-
-
-@given(
-    st.integers(0, 2**16),
-    st.lists(st.integers(1, 5), min_size=1, max_size=3),
-    st.lists(st.sampled_from(["write", "leave", "order", "rewind"]), max_size=40),
-)
-def test_slots_hold_what_a_cache_that_copies_holds(seed: int, groups: list[int], acts: list[str]) -> None:
-    """Prompts of several lengths, then any order of writing, leaving, reordering and taking back."""
-    random = torch.Generator().manual_seed(seed)
-    draw = lambda rows, slots: torch.randn(2, rows, 2, slots, 3, generator=random)  # noqa: E731
-    width = max(5 * (i + 1) for i in range(len(groups)))
-    parts, expected = [], []
-    for i, rows in enumerate(groups):
-        part, read = Slots(1), draw(rows, 5 * (i + 1))
-        part.layers[0].update(*read)
-        parts.append(part)
-        expected.append(torch.nn.functional.pad(read, (0, 0, width - read.shape[3], 0)))
-    slots, held = Slots.joined(parts, width), torch.cat(expected, 1)
-    for act in acts:
-        rows = held.shape[1]
-        if act == "write":
-            new = draw(rows, 1)
-            slots.make_room(held.shape[3] + 1)
-            slots.layers[0].update(*new)
-            held = torch.cat([held, new], 3)
-        elif act == "rewind":
-            held = held[:, :, :, : max(width, held.shape[3] - 1)]
-            slots.fill_to(held.shape[3])
-        else:
-            order = torch.randint(rows, (rows,), generator=random)
-            if act == "leave":
-                order = remaining(torch.rand(rows, generator=random) < 0.3)
-            if len(order):
-                slots.reorder_cache(order)
-                held = held[:, order]
-        assert torch.equal(torch.stack(slots.layers[0].filled()), held)
-        assert slots.get_seq_length() == held.shape[3]

@@ -14,17 +14,24 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from recovery.batches.teacher_scores import TeacherScores
-from recovery.cpu import fused_layers, kernels
-from recovery.cpu.llama_forward import PROVEN
-from recovery.forward.hidden_states import by_hand, can_pack, hidden_states, plain_states, states_at
+from recovery.cpu import library
+from recovery.cpu.llama_forward import CHECKED, reader_of
+from recovery.forward.fast_path import fast_path
+from recovery.forward.hidden_states import can_pack, hidden_states, plain_states, states_at
 from recovery.methods.table import get
 from recovery.models.loading import LoraSpec, adapter_off, add_lora
 from recovery.objective.objective import Objective
-from tests.recovery.cpu.test_llama_decode import TAKEN, built, chat_of
+from recovery.objective.token_signals import TokenSignals
+from tests.recovery.cpu.test_llama_decode import TAKEN
 from tests.support import tiny
+from tests.support.llama_family import built, chat_of
 
-pytestmark = pytest.mark.skipif(kernels.library() is None, reason="no compiler here")
+pytestmark = pytest.mark.skipif(library.library() is None, reason="no compiler here")
 TOKENS = torch.arange(28).view(2, 14) % 23
+
+
+def reader(model: Any) -> Any:
+    return reader_of(model, plain_states)
 
 
 def states_and_slopes(read: Any, model: Any, *given: Tensor | None) -> list[Tensor]:
@@ -50,10 +57,10 @@ def agree(model: Any, *given: Tensor | None) -> None:
 def test_it_is_taken_where_it_is_right(name: str) -> None:
     model = built(name)
     taken = bool(TAKEN[name])
-    assert (by_hand(model) is not None) == taken
+    assert (reader(model) is not None) == taken
     agree(model, TOKENS, None, None)
     with torch.no_grad():
-        assert (by_hand(model) is not None) == taken
+        assert (reader(model) is not None) == taken
         states = hidden_states(model, TOKENS)
         torch.testing.assert_close(states, plain_states(model, TOKENS, None, None), rtol=1e-3, atol=1e-4)
 
@@ -75,7 +82,7 @@ def test_padding_on_either_side_changes_nothing(
     place = torch.arange(tokens.shape[1])
     ends = torch.tensor(lengths)[:, None]
     there = place >= tokens.shape[1] - ends if left else place < ends
-    assert by_hand(model)
+    assert reader(model)
     agree(model, tokens, there, None)
 
 
@@ -124,9 +131,9 @@ def test_some_tokens_are_what_they_are_among_all(
 @pytest.fixture
 def own_products() -> Iterator[None]:
     """As where PyTorch's library shows no product, or a slow one."""
-    kernels.library().multiply_with(None)
+    library.library().multiply_with(None)
     yield
-    kernels.library().multiply_with(kernels._product())
+    library.library().multiply_with(library.sgemm())
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 40), (2, 600)])
@@ -160,7 +167,7 @@ def test_it_reads_the_weights_of_the_moment() -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.2)
-    assert by_hand(model)
+    assert reader(model)
     agree(model, TOKENS, None, None)
     assert not torch.allclose(hidden_states(model, TOKENS), before)
 
@@ -186,7 +193,7 @@ def test_a_student_that_is_its_teacher_has_no_gradient() -> None:
             hidden_ND=hidden_states(teacher, TOKENS, mask).flatten(0, 1), head=teacher.lm_head
         )
     objective = Objective(get("opd"), stop_ids=[3])
-    loss = objective(states.flatten(0, 1), student.lm_head, TOKENS.flatten(), scores=scores)
+    loss = objective(states.flatten(0, 1), student.lm_head, TOKENS.flatten(), TokenSignals(scores))
     loss.value.backward()
     assert loss.value == 0
     assert not any(p.grad.any() for p in student.parameters() if p.grad is not None)
@@ -196,43 +203,43 @@ def test_frozen_weights_get_no_gradient() -> None:
     model = tiny.model()
     model.get_input_embeddings().weight.requires_grad_(False)
     model.model.layers[0].self_attn.k_proj.weight.requires_grad_(False)
-    assert by_hand(model)
+    assert reader(model)
     agree(model, TOKENS, None, None)
 
 
 def test_what_only_the_model_can_do_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     model, heard = tiny.model(), []
-    assert by_hand(model)
+    assert reader(model)
     hook = model.model.layers[0].mlp.register_forward_hook(lambda *args: heard.append(1))
     hidden_states(model, TOKENS)
     assert heard
     hook.remove()
-    assert by_hand(model)
+    assert reader(model)
     hook = model.model.layers[0].register_full_backward_hook(lambda *args: heard.append(2))
     hidden_states(model, TOKENS).sum().backward()
     assert 2 in heard
     hook.remove()
-    assert by_hand(model)
+    assert reader(model)
     model.train().config.attention_dropout = 0.1
-    assert by_hand(model) is None
-    assert by_hand(model.eval())
+    assert reader(model) is None
+    assert reader(model.eval())
     model.config.attention_dropout = 0.0
-    for switch in (fused_layers.SWITCH, kernels.SWITCH):
-        monkeypatch.setenv(switch, "0")
-        assert by_hand(model) is None
-        monkeypatch.delenv(switch)
-    assert by_hand(model)
+    monkeypatch.setenv("RECOVER_CPU", "off")
+    assert fast_path().reader(model, plain_states) is None
+    monkeypatch.delenv("RECOVER_CPU")
+    assert fast_path().reader(model, plain_states)
+    assert reader(model)
     model.gradient_checkpointing_enable()
-    assert by_hand(model) is None
-    assert by_hand(tiny.model().bfloat16()) is None
+    assert reader(model) is None
+    assert reader(tiny.model().bfloat16()) is None
 
 
 def test_parts_of_the_same_names_that_are_made_otherwise_are_left_to_the_model() -> None:
     model = tiny.model()
     attention = model.model.layers[0].self_attn
     attention.q_proj.bias = torch.nn.Parameter(torch.ones(attention.q_proj.out_features))  # and no key's
-    assert by_hand(model) is None
-    assert PROVEN[model] == {True: False}
+    assert reader(model) is None
+    assert CHECKED[model] == {True: False}
     agree(model, TOKENS, None, None)
 
 

@@ -15,9 +15,9 @@ from recovery.cpu import matrix_products
 SIZES = st.integers(0, 90)
 EVERYWHERE = """
 import torch
-from recovery.cpu import matrix_products as matmul
-matmul.is_slow = lambda: True
-print(matmul.use_the_faster() is not None)
+from recovery.cpu import matrix_products
+matrix_products.is_slow = lambda: True
+print(matrix_products.use_onednn() is not None)
 torch.manual_seed(0)
 states, weight = torch.randn(4, 90, 130, requires_grad=True), torch.randn(110, 130, requires_grad=True)
 with torch.profiler.profile() as seen:
@@ -65,9 +65,3 @@ def test_it_is_used_where_the_other_is_slow(
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     monkeypatch.setattr(matrix_products, "_processor", lambda: f"vendor_id : {processor}")
     assert matrix_products.is_slow() == wanted
-
-
-def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(matrix_products.SWITCH, "0")
-    monkeypatch.setattr(matrix_products, "is_slow", lambda: True)
-    assert matrix_products.use_the_faster.__wrapped__() is None

@@ -72,7 +72,7 @@ def test_midtraining_takes_the_way_that_the_model_allows(name: str, tmp_path: Pa
         result = midtrain(ws, MidtrainJob(docs=str(tmp_path / "docs"), student="base", settings=settings))
         assert result["checkpoint"] != ws.clean().id
     lines = [line for line in said.getvalue().splitlines() if line.startswith("  packing ")]
-    assert len(lines) == 1 and words.format("flat") in lines[0]
+    assert len(lines) == 1 and words.format("varlen") in lines[0]
     assert result["packed"] == packs
     # 13, 34 and 10 tokens: each step is one pass, and nothing predicts a document's first.
     assert result["tokens"] == 2 * (57 - 3)

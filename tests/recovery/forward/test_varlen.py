@@ -18,22 +18,22 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers import modeling_flash_attention_utils as packages
 
 from recovery.errors import InputError
-from recovery.forward import varlen as flat
+from recovery.forward import varlen
 from recovery.forward.hidden_states import can_pack, hidden_states, plain_states, states_at
 from recovery.forward.packed import Packed
 from recovery.models import loading
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, ModelSpec, add_lora
-from tests.recovery.cpu.test_llama_decode import sampled
 from tests.recovery.models.test_loading import ARCHITECTURES, SMALL, architecture
 from tests.support import tiny
+from tests.support.llama_family import sampled
 
 IN_ROWS = {"bloom", "gpt2"}  # one takes no positions, the other drops some attention in training
 
 
 @pytest.fixture(autouse=True)
-def nothing_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recovery.forward.hidden_states.reader_of", lambda *_: None)
+def no_cpu_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOVER_CPU", "off")
 
 
 def kernel(
@@ -57,13 +57,13 @@ def kernel(
 
 
 def on_a_gpu(monkeypatch: pytest.MonkeyPatch, does: Any = kernel) -> None:
-    monkeypatch.setattr(flat, "by_groups", flat.at_once)
-    monkeypatch.setattr(flat, "varlen_attn", does)
+    monkeypatch.setattr(varlen, "by_groups", varlen.at_once)
+    monkeypatch.setattr(varlen, "varlen_attn", does)
 
 
 def in_one_row(model: Any) -> Any:
-    flat.use_flat(model)
-    assert model.config._attn_implementation == flat.FLAT
+    varlen.use_varlen(model)
+    assert model.config._attn_implementation == varlen.VARLEN
     return model
 
 
@@ -101,8 +101,8 @@ def test_it_is_used_where_it_is_right(name: str, gpu: bool, monkeypatch: pytest.
     if gpu:
         on_a_gpu(monkeypatch)
     mine, own = architecture(name), architecture(name)
-    flat.use_flat(mine)
-    assert (mine.config._attn_implementation == flat.FLAT) == (name not in IN_ROWS)
+    varlen.use_varlen(mine)
+    assert (mine.config._attn_implementation == varlen.VARLEN) == (name not in IN_ROWS)
     agree(mine, own, *ragged(0, [9, 1, 14]))
 
 
@@ -141,7 +141,7 @@ def test_a_layer_that_sees_less_than_a_sequence_reads_rows(longest: int) -> None
     torch.testing.assert_close(packed, one, rtol=1e-3, atol=1e-4)
     tokens = Packed.of([range(longest)])
     with torch.no_grad():
-        gap = (flat.in_one_row(mine, tokens) - flat.in_rows(mine, tokens)).abs().max()
+        gap = (varlen.in_one_row(mine, tokens) - varlen.in_rows(mine, tokens)).abs().max()
     assert (gap < 1e-5) == (longest <= 6)
 
 
@@ -194,7 +194,7 @@ def missing(*given: Any, **how: Any) -> Tensor:
 def test_a_kernel_that_is_wrong_is_not_used(broken: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_gpu(monkeypatch, broken)
     model = tiny.model()
-    flat.use_flat(model)
+    varlen.use_varlen(model)
     assert model.config._attn_implementation == "sdpa"
 
 
@@ -203,7 +203,7 @@ def test_answers_are_written_as_before() -> None:
     chats = [ChatModel.of(model, tiny.tokenizer()) for model in (mine, tiny.model())]
     one, other = (sampled(chat) for chat in chats)
     assert one.responses() == other.responses()
-    assert mine.config._attn_implementation == flat.FLAT
+    assert mine.config._attn_implementation == varlen.VARLEN
 
 
 def test_the_model_itself_takes_padding_and_what_it_remembers_as_before() -> None:
@@ -224,9 +224,9 @@ def test_the_model_itself_takes_padding_and_what_it_remembers_as_before() -> Non
 def test_a_loaded_model_is_read_in_one_row_unless_told_otherwise(tmp_path: Path) -> None:
     saved = str(tiny.save(tmp_path / "model"))
     chat = loading.load(ModelSpec(saved))
-    assert chat.model.config._attn_implementation == flat.FLAT
+    assert chat.model.config._attn_implementation == varlen.VARLEN
     loading.save(chat, tmp_path / "again")
-    assert flat.FLAT not in (tmp_path / "again" / "config.json").read_text()
+    assert varlen.VARLEN not in (tmp_path / "again" / "config.json").read_text()
     for name in ("sdpa", "eager"):
         assert loading.load(ModelSpec(saved, attention=name)).model.config._attn_implementation == name
     with pytest.raises(InputError, match=r"[Ff]lash") as caught:
@@ -235,7 +235,7 @@ def test_a_loaded_model_is_read_in_one_row_unless_told_otherwise(tmp_path: Path)
 
 
 def test_a_package_of_flash_attention_is_told_where_sequences_begin(monkeypatch: pytest.MonkeyPatch) -> None:
-    def varlen(  # noqa: PLR0913 - the signature of the package
+    def varlen_func(  # noqa: PLR0913 - the signature of the package
         q: Tensor,
         k: Tensor,
         v: Tensor,
@@ -258,7 +258,7 @@ def test_a_package_of_flash_attention_is_told_where_sequences_begin(monkeypatch:
         out = scaled_dot_product_attention(*heads, is_causal=causal, scale=softmax_scale, enable_gqa=True)
         return out.transpose(1, 2)
 
-    given = rows, varlen, None, packages._pad_input, packages._unpad_input
+    given = rows, varlen_func, None, packages._pad_input, packages._unpad_input
     monkeypatch.setattr(packages, "_lazy_imports", lambda *_, **__: given)
     monkeypatch.setattr(packages, "_loaded_implementation", None)
     model = tiny.model()

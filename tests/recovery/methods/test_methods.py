@@ -16,6 +16,7 @@ from recovery.errors import InputError
 from recovery.methods import method as dials
 from recovery.methods import table
 from recovery.methods.method import Method
+from recovery.methods.sources import KEEPS
 from recovery.methods.table import METHODS, get, with_dials
 
 NAMES = [
@@ -34,6 +35,7 @@ NAMES = [
     "opd-reward",
     "opd-multi",
     "sdft",
+    "sdft-reverse",
     "opcd",
     "deliberate",
     "opsd",
@@ -43,7 +45,7 @@ NAMES = [
 
 def test_the_table_has_every_row() -> None:
     assert list(METHODS) == NAMES
-    assert all(row.name == name and row.source and row.summary for name, row in METHODS.items())
+    assert all(row.name == name and row.source and row.summary and row.keeps for name, row in METHODS.items())
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def test_the_table_has_every_row() -> None:
         ("sft", "data", "label", "none", "none", "none"),
         ("rft", "student-kept", "label", "none", "none", "none"),
         ("seqkd", "teacher", "label", "base", "none", "none"),
-        ("asft", "data", "label", "base", "none", "anchor"),
+        ("asft", "data", "label_dft", "base", "none", "anchor 0.1"),
         ("rl", "student", "reward", "none", "none", "ratio clip"),
         ("opd", "student", "reverse_kl", "base", "none", "none"),
         ("opd-sampled", "student", "sampled_reverse_kl", "base", "none", "ratio clip"),
@@ -60,7 +62,9 @@ def test_the_table_has_every_row() -> None:
         ("minillm", "teacher-mix:0.2", "reverse_kl", "base", "none", "importance clip"),
         ("opd-multi", "student", "reverse_kl", "routed", "none", "none"),
         ("deliberate", "teacher", "label", "self", "rules", "none"),
-        ("opsd", "student", "reverse_kl", "self", "answer", "per-entry clip"),
+        ("sdft", "student", "forward_kl", "self-ema", "demonstrations", "none"),
+        ("sdft-reverse", "student", "reverse_kl", "self-ema", "demonstrations", "none"),
+        ("opsd", "student", "jsd", "self", "answer", "per-entry clip"),
         ("pid", "student", "reverse_kl", "self", "hints", "per-entry clip"),
     ],
 )
@@ -70,6 +74,13 @@ def test_rows_are_what_the_sources_say(
     row = get(name).row()
     assert list(row.values())[1:5] == [states, signal, teacher, context]
     assert row["rails"].startswith(rails)
+
+
+def test_dials_of_the_rows_are_what_the_sources_say() -> None:
+    assert (get("opsd").beta, get("opsd").temperature) == (0.5, 1.1)
+    assert (get("asft").anchor_beta, get("asft").anchor_kl) == (0.1, "forward")
+    assert set(KEEPS) == set(METHODS)
+    assert all(text.startswith("keeps ") and "\n" not in text for text in KEEPS.values())
 
 
 def test_the_file_fits_a_screen_or_so() -> None:
@@ -97,7 +108,7 @@ def test_dials_are_parsed_from_text() -> None:
 
 
 def test_every_dial_is_documented_and_keeps_its_default() -> None:
-    assert set(dials.dials()) == {f.name for f in fields(Method)} - {"name", "source", "summary"}
+    assert set(dials.dials()) == {f.name for f in fields(Method)} - {"name", "source", "summary", "keeps"}
     assert all(dials.dials().values())
     for name in dials.dials():
         value = getattr(get("opd"), name)
@@ -144,7 +155,7 @@ def test_known_bad_forms_are_refused_with_the_reason(name: str, values: dict[str
         ("rl", {"group_size": "1"}, "own baseline"),
         ("opd", {"teacher": "none"}, "needs a teacher"),
         ("sft", {"states": "teacher"}, "written by a teacher"),
-        ("opcd", {"context": "none"}, "nothing to tell"),
+        ("opcd", {"context": "none"}, "agrees with itself"),
         ("gkd", {"signal": "sampled_reverse_kl"}, "unbiased only"),
         ("minillm", {"signal": "sampled_reverse_kl", "importance_clip": "off"}, "importance"),
         ("sft", {"states": "student"}, "expected gradient of zero"),
@@ -172,7 +183,8 @@ def test_wrong_dials_are_refused(name: str, values: dict[str, Any], message: str
         ("opd", {"ema": 0.5}),
         ("opd", {"teacher_baseline": "closed-form"}),
         ("opd", {"reward_baseline": "none"}),
-        ("opsd", {"signal": "topk_reverse_kl"}),
+        ("opd", {"anchor_kl": "forward"}),
+        ("pid", {"signal": "topk_reverse_kl"}),
     ],
 )
 def test_a_dial_without_effect_is_refused(name: str, values: dict[str, Any]) -> None:

@@ -123,13 +123,11 @@ def test_messages_without_text_are_named() -> None:
 
 
 def test_what_a_template_refuses_is_one_line() -> None:
-    refusal = "{{ raise_exception('System role not\\n supported') }}"
-    template = "{% if messages[0]['role'] == 'system' %}" + refusal + "{% endif %}"
+    refusal = "{{ raise_exception('Tool role not\\n supported') }}"
+    template = "{% if messages[0]['role'] == 'tool' %}" + refusal + "{% endif %}"
     tokenizer = tiny.tokenizer(chat_template=template + tiny.TEMPLATE)
-    with pytest.raises(
-        InputError, match=r"refuses a dialogue of \[system, user\]: System role not supported"
-    ):
-        encoder(tokenizer).prompt_ids([{"role": "system", "content": "x"}, {"role": "user", "content": "y"}])
+    with pytest.raises(InputError, match=r"refuses a dialogue of \[tool, user\]: Tool role not supported"):
+        encoder(tokenizer).prompt_ids([{"role": "tool", "content": "x"}, {"role": "user", "content": "y"}])
 
 
 def test_stop_tokens_of_config_tokenizer_and_template_are_joined() -> None:

@@ -415,7 +415,7 @@ def test_the_head_on_the_hidden_states_is_the_model(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-@torch.inference_mode()
+@torch.no_grad()
 def test_packed_sequences_do_not_see_each_other(name: str) -> None:
     model = architecture(name)
     assert loading.can_pack(model) == (name != "bloom")

@@ -17,9 +17,11 @@ from recovery.methods.table import METHODS, get, with_dials
 from recovery.objective import divergences as dv
 from recovery.objective import signal_geometry
 from recovery.objective.objective import Loss, Objective
+from recovery.objective.token_signals import TokenSignals
 
 pytestmark = pytest.mark.usefixtures("with_and_without_kernels")
 N, D, V, STOP = 23, 6, 32, (3, 5)
+ROW = 5  # tokens of a sequence
 
 
 class World:
@@ -40,6 +42,7 @@ class World:
         self.anchor = TeacherScores(hidden_ND=self.hidden_ND.clone(), head=self.teacher_head)
         self.behaviour_N = self.student_NV[torch.arange(n), self.tokens_N].detach() + 0.05 * normal(n)
         self.advantages_N = normal(n)
+        self.rows_N = torch.arange(n) // ROW
 
     @property
     def student_NV(self) -> Tensor:
@@ -62,6 +65,7 @@ class World:
             "behaviour_N": self.behaviour_N,
             "advantages_N": self.advantages_N,
             "anchor": self.anchor,
+            "rows_N": self.rows_N,
         }
 
     def run(
@@ -72,7 +76,7 @@ class World:
         hidden_ND = changes.pop("hidden_ND", self.hidden_ND).detach().clone().requires_grad_(True)
         tokens_N = changes.pop("tokens_N", self.tokens_N)
         inputs = {**self.inputs(), **changes}
-        loss = Objective(method, STOP, chunk)(hidden_ND, self.head, tokens_N, **inputs)
+        loss = Objective(method, STOP, chunk)(hidden_ND, self.head, tokens_N, TokenSignals(**inputs))
         self.head.weight.grad = None
         loss.value.backward()
         assert hidden_ND.grad is not None
@@ -90,7 +94,7 @@ def worked(signal: str, **dials: Any) -> Loss:
     method = with_dials(get(dials.pop("row", "opd")), {"signal": signal, **dials})
     hidden_ND = torch.tensor([[0.5, 0.4, 0.1]]).log().requires_grad_(True)
     scores = TeacherScores(hidden_ND=torch.tensor([[0.7, 0.2, 0.1]]).log(), head=torch.nn.Identity())
-    return Objective(method, [2])(hidden_ND, torch.nn.Identity(), torch.tensor([1]), scores=scores)
+    return Objective(method, [2])(hidden_ND, torch.nn.Identity(), torch.tensor([1]), TokenSignals(scores))
 
 
 @pytest.mark.parametrize(
@@ -185,14 +189,15 @@ def test_nothing_to_train_on_is_a_zero_loss(world: World, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_weight_of_two_is_the_token_twice(world: World, name: str) -> None:
+def test_a_weight_of_two_is_the_sequence_twice(world: World, name: str) -> None:
     weights = torch.ones(N)
-    weights[4] = 2.0
-    twice = torch.cat([torch.arange(N), torch.tensor([4])])
+    weights[:ROW] = 2.0
+    twice = torch.cat([torch.arange(N), torch.arange(ROW)])
     doubled = {
         key: value.take(twice) if isinstance(value, TeacherScores) else value[twice]
         for key, value in world.inputs().items()
     }
+    doubled["rows_N"] = torch.cat([world.rows_N, torch.full((ROW,), N)])
     doubled |= {"hidden_ND": world.hidden_ND[twice], "tokens_N": world.tokens_N[twice]}
     loss, gradients = world.run(name, **doubled)
     weighted, weighted_gradients = world.run(name, weights_N=weights)
@@ -243,6 +248,7 @@ def states(samples: int, seed: int = 0) -> tuple[World, Tensor]:
     world.hidden_ND, world.dense = world.hidden_ND[rows], world.dense.take(rows)
     world.tokens_N, world.advantages_N = tokens.flatten(), world.advantages_N[rows]
     world.behaviour_N = world.student_NV.gather(-1, world.tokens_N[:, None])[:, 0].detach()
+    world.rows_N = torch.arange(len(rows))
     return world, exact
 
 
@@ -311,14 +317,16 @@ def test_temperature_softens_both(world: World) -> None:
     torch.testing.assert_close(loss.value, dv.exact_reverse_kl(student, teacher).sum())
 
 
-def test_importance_weights_are_capped(world: World) -> None:
-    loss, _ = world.run("minillm", behaviour_N=world.behaviour_N - 3)
-    student_N = world.student_NV.gather(-1, world.tokens_N[:, None])[:, 0]
-    ratio_N = (student_N - world.behaviour_N + 3).exp().clamp(max=2.0)
-    expected = ratio_N * dv.exact_reverse_kl(world.student_NV, world.teacher_NV)
+def test_importance_weights_of_prefixes_are_capped(world: World) -> None:
+    behaviour_N = world.behaviour_N - 0.3
+    loss, _ = world.run("minillm", behaviour_N=behaviour_N)
+    student_N = world.student_NV.gather(-1, world.tokens_N[:, None])[:, 0].detach()
+    ratio_N = (student_N - behaviour_N).exp()
+    prefix_N = torch.stack([ratio_N[n - n % ROW : n].prod() for n in range(N)])
+    expected = prefix_N.clamp(max=2.0) * dv.exact_reverse_kl(world.student_NV, world.teacher_NV)
     torch.testing.assert_close(loss.value, expected.sum())
-    assert loss.metrics["importance_weight"] == pytest.approx(float(ratio_N.sum()), rel=1e-4)
-    assert loss.metrics["importance_truncated"] == int((ratio_N == 2.0).sum()) > 0
+    assert loss.metrics["importance_weight"] == pytest.approx(float(prefix_N.clamp(max=2.0).sum()), rel=1e-4)
+    assert loss.metrics["importance_truncated"] == int((prefix_N > 2.0).sum()) > 0
 
 
 def test_data_tokens_have_no_sampler(world: World) -> None:
@@ -381,14 +389,16 @@ def test_the_head_never_sees_more_than_a_chunk_and_each_token_once(world: World,
         return world.head(hidden)
 
     hidden_ND = world.hidden_ND.clone().requires_grad_(True)
-    loss = Objective(get("opd"), STOP, chunk=chunk)(hidden_ND, head, world.tokens_N, scores=world.dense)
+    loss = Objective(get("opd"), STOP, chunk=chunk)(
+        hidden_ND, head, world.tokens_N, TokenSignals(world.dense)
+    )
     loss.value.backward()
     assert max(rows) == chunk
     assert sum(rows) == N
 
 
 def test_the_clip_makes_a_self_teacher_less_concentrated() -> None:
-    """Two hundred typical tokens and one pivot (.01 against .6): `opsd` with and without its clip."""
+    """Two hundred typical tokens and one pivot (.01 against .6): `pid` with and without its clip."""
     student = torch.tensor([[0.34, 0.33, 0.33]]).repeat(201, 1)
     teacher = torch.tensor([[0.33, 0.34, 0.33]]).repeat(201, 1)
     student[100], teacher[100] = torch.tensor([0.01, 0.90, 0.09]), torch.tensor([0.60, 0.30, 0.10])
@@ -397,11 +407,11 @@ def test_the_clip_makes_a_self_teacher_less_concentrated() -> None:
     def share(method: Method) -> tuple[float, float]:
         hidden_ND = student.log().requires_grad_(True)
         tokens_N = torch.zeros(201, dtype=torch.long)
-        loss = Objective(method)(hidden_ND, torch.nn.Identity(), tokens_N, scores=scores)
+        loss = Objective(method)(hidden_ND, torch.nn.Identity(), tokens_N, TokenSignals(scores))
         loss.value.backward()
         return signal_geometry.concentration(loss.signal_N), float(hidden_ND.grad[100].norm())
 
-    (clipped, pull), (free, free_pull) = share(get("opsd")), share(with_dials("opsd", {"entry_clip": "off"}))
+    (clipped, pull), (free, free_pull) = share(get("pid")), share(with_dials("pid", {"entry_clip": "off"}))
     assert free > 0.9
     assert clipped < free
     assert pull < free_pull / 4
@@ -417,6 +427,7 @@ def test_the_clip_makes_a_self_teacher_less_concentrated() -> None:
         ("opd-sampled", {"scores": None}, "sampled teacher scores"),
         ("opd-sampled", {"behaviour_N": None}, "behaviour_N"),
         ("minillm", {"behaviour_N": None}, "behaviour_N"),
+        ("minillm", {"rows_N": None}, "rows_N"),
         ("rl", {"advantages_N": None}, "reward"),
         ("opd-reward", {"advantages_N": None}, "reward"),
         ("asft", {"anchor": None}, "anchor"),
@@ -436,10 +447,22 @@ def test_scores_of_the_wrong_kind_are_named(world: World) -> None:
         Objective(get("opd"), chunk=0)
 
 
-def test_topk_anchor_will_do(world: World) -> None:
-    dense, _ = world.run("asft")
-    top, _ = world.run("asft", anchor=_topk_of(world))
+def test_topk_anchor_will_do_for_the_reverse_kl(world: World) -> None:
+    reverse = with_dials("asft", {"anchor_kl": "reverse"})
+    dense, _ = world.run(reverse)
+    top, _ = world.run(reverse, anchor=_topk_of(world))
     assert 0 < top.metrics["anchor_kl"] <= dense.metrics["anchor_kl"] + 1e-4
+    with pytest.raises(InputError, match="anchor"):
+        world.run("asft", anchor=_topk_of(world))
+
+
+def test_asft_is_a_dft_label_and_a_tenth_of_the_forward_kl(world: World) -> None:
+    loss, _ = world.run("asft")
+    student_NV = world.student_NV
+    label_N = student_NV.gather(-1, world.tokens_N[:, None])[:, 0]
+    anchor_NV = world.teacher_head(world.anchor.hidden_ND).log_softmax(-1)
+    forward_N = (anchor_NV.exp() * (anchor_NV - student_NV)).sum(-1)
+    torch.testing.assert_close(loss.value, (-label_N * label_N.exp() + 0.1 * forward_N).sum())
 
 
 def _topk_of(world: World) -> TeacherScores:

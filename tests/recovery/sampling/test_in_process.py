@@ -5,20 +5,23 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from itertools import combinations, pairwise
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recovery.batches.length_groups import PASS, alike
+from recovery.batches.length_groups import PASS, length_groups
 from recovery.batches.rollouts import Rollouts
-from recovery.errors import InputError
-from recovery.sampling.in_process import InProcessSampler, choose
+from recovery.errors import InputError, RecoverError
+from recovery.sampling import decode_batch
+from recovery.sampling.draw import draw_tokens
+from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from tests.support import tiny
 
-pytestmark = pytest.mark.usefixtures("with_and_without_kernels")
+pytestmark = pytest.mark.usefixtures("with_and_without_cpu_engine")
 
 
 def prompts_of(n: int, low: int = 3, high: int = 20, seed: int = 0) -> list[list[int]]:
@@ -34,6 +37,7 @@ def with_stops(*stops: int, **overrides):
 
 
 STOPS = tuple(range(0, 250, 8))
+HOST_ERROR = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"
 
 
 @torch.no_grad()
@@ -112,6 +116,76 @@ def test_a_row_is_the_same_in_any_batch() -> None:
     torch.testing.assert_close(whole.logprobs_BT, small.logprobs_BT, atol=1e-4, rtol=0)
 
 
+@given(st.integers(1, 40), st.integers(60, 400), st.integers(0, 2**16))
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_responses_do_not_depend_on_the_budget(rows: int, tokens: int, seed: int) -> None:
+    """Prompts of very different lengths, some of them equal, whatever is decoded together."""
+    chat_model = with_stops(*STOPS)
+    prompts = prompts_of(5, seed=seed) + prompts_of(1, 50, 51, seed) + [[1, 2, 3]] * 3
+    params = SamplingParams(max_new_tokens=9, seed=seed)
+    expected = InProcessSampler(chat_model).sample(prompts, params)
+    found = InProcessSampler(chat_model, rows, tokens).sample(prompts, params)
+    assert found.responses() == expected.responses()
+    torch.testing.assert_close(found.logprobs_BT, expected.logprobs_BT, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError(HOST_ERROR)])
+def test_it_goes_on_with_smaller_batches_when_memory_runs_out(
+    error: RuntimeError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chat_model, prompts, sizes = with_stops(*STOPS), prompts_of(20), []
+    params = SamplingParams(max_new_tokens=20, seed=5)
+    expected = InProcessSampler(chat_model).sample(prompts, params)
+    run = decode_batch.DecodeBatch.run
+
+    def limited(batch: decode_batch.DecodeBatch, *given: Any) -> Any:
+        sizes.append(len(batch.prompts))
+        if len(batch.prompts) > 6:
+            raise error
+        return run(batch, *given)
+
+    monkeypatch.setattr(decode_batch.DecodeBatch, "run", limited)
+    found = InProcessSampler(chat_model).sample(prompts, params)
+    assert found.responses() == expected.responses()
+    assert sizes[0] == 20 and sizes.count(20) == 1 and max(sizes[3:]) <= 6
+
+
+def test_a_single_row_without_memory_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(decode_batch.DecodeBatch, "run", fail)
+    with pytest.raises(RecoverError, match="single row of 12 tokens"):
+        InProcessSampler(tiny.chat_model()).sample([[1, 2]], SamplingParams(10))
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any) -> Any:
+        raise RuntimeError("a size mismatch")
+
+    monkeypatch.setattr(decode_batch.DecodeBatch, "run", fail)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        InProcessSampler(tiny.chat_model()).sample([[1, 2]], SamplingParams(10))
+
+
+def test_prompts_without_room_are_named() -> None:
+    chat_model = tiny.chat_model(max_position_embeddings=32)
+    params = SamplingParams(max_new_tokens=8)
+    with pytest.raises(InputError, match=r"prompt 2 has 32 tokens, the model reads 32"):
+        InProcessSampler(chat_model).sample([[1], [1] * 32], params)
+    with pytest.raises(InputError, match=r"prompt 12 has 20 tokens.*\(25 tokens.* at most\)"):
+        InProcessSampler(chat_model, cache_tokens=25).sample([[1], [1] * 20], replace(params, first=10))
+
+
+def test_a_response_ends_where_the_model_s_context_does() -> None:
+    chat_model = tiny.chat_model(max_position_embeddings=32)
+    chat_model.stop_ids = ()
+    prompts, params = [[1] * 28, [2] * 5, [3] * 31], SamplingParams(max_new_tokens=20)
+    rollouts = InProcessSampler(chat_model).sample(prompts, params)
+    assert [len(response) for response in rollouts.responses()] == [4, 20, 1]
+    assert not rollouts.finished_B.any()
+
+
 def test_same_seed_same_tokens_other_seed_others() -> None:
     sampler, prompts = InProcessSampler(tiny.chat_model()), prompts_of(4)
     first = sampler.sample(prompts, SamplingParams(max_new_tokens=20, seed=1))
@@ -148,6 +222,17 @@ def test_generate_drops_stop_tokens_and_reports_progress() -> None:
     assert seen == [(8, 20), (16, 20), (20, 20)]
 
 
+def test_progress_is_reported_while_a_batch_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode_batch, "REPORT_SECONDS", 0)
+    sampler, done, tokens = InProcessSampler(with_stops(7, 77)), [], []
+    params = SamplingParams(max_new_tokens=60, on_tokens=tokens.append)
+    responses = sampler.generate(prompts_of(20), params, lambda count, total: done.append(count))
+    assert len(done) > 3 and done[0] < 20 and done == sorted(done) and done[-1] == 20
+    assert len(set(tokens)) > 3 and tokens == sorted(tokens)
+    stopped = sum(len(response) < 60 for response in responses)
+    assert tokens[-1] == sum(map(len, responses)) + stopped
+
+
 def test_the_model_is_left_as_it_was() -> None:
     chat_model = tiny.chat_model()
     chat_model.model.train()
@@ -166,7 +251,7 @@ def test_the_model_is_left_as_it_was() -> None:
 def test_an_error_inside_leaves_the_model_as_it_was() -> None:
     chat_model = tiny.chat_model()
     chat_model.model.train()
-    with pytest.raises(IndexError):
+    with pytest.raises(InputError, match="token 9999 is outside"):
         InProcessSampler(chat_model).sample([[9999]], SamplingParams(max_new_tokens=4))
     assert chat_model.model.training
     assert chat_model.model.config._attn_implementation == "sdpa"
@@ -174,8 +259,12 @@ def test_an_error_inside_leaves_the_model_as_it_was() -> None:
 
 def test_bad_requests() -> None:
     sampler = InProcessSampler(tiny.chat_model())
-    for prompts in ([], [[1], []]):
-        with pytest.raises(InputError, match="at least one token"):
+    for prompts, words in (
+        ([], "no prompts"),
+        ([[1], []], "prompt 2 is empty"),
+        ([[1], [2, -1]], "token -1"),
+    ):
+        with pytest.raises(InputError, match=words):
             sampler.sample(prompts, SamplingParams())
     with pytest.raises(InputError, match="max_new_tokens"):
         SamplingParams(max_new_tokens=0)
@@ -189,10 +278,10 @@ def test_choose_by_hand() -> None:
     """
     logits = torch.tensor([[0.5, 0.25, 0.25]]).log().expand(5, 3)
     numbers = torch.tensor([0.0, 0.49, 0.51, 0.74, 0.76], dtype=torch.float64)
-    tokens, logprobs = choose(logits, numbers, 1.0)
+    tokens, logprobs = draw_tokens(logits, numbers, 1.0)
     assert tokens.tolist() == [0, 0, 1, 1, 2]
     torch.testing.assert_close(logprobs.exp(), torch.tensor([0.5, 0.5, 0.25, 0.25, 0.25]))
-    assert choose(logits, numbers, 0.0)[0].tolist() == [0] * 5
+    assert draw_tokens(logits, numbers, 0.0)[0].tolist() == [0] * 5
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 700), st.sampled_from([0.1, 3.0, 30.0]))
@@ -203,7 +292,7 @@ def test_choose_takes_what_the_running_sum_passes_first(seed: int, vocabulary: i
     logits[:, 1:].masked_fill_(torch.rand(16, vocabulary - 1, generator=random) < 0.3, float("-inf"))
     numbers = torch.rand(16, dtype=torch.float64, generator=random)
     numbers[:3] = torch.tensor([0.0, 0.5, 1 - 2**-53])
-    tokens, logprobs = choose(logits, numbers, 1.0)
+    tokens, logprobs = draw_tokens(logits, numbers, 1.0)
     chances = logits.double().softmax(-1)
     assert (chances.gather(1, tokens[:, None]) > 0).all()
     passed = chances.cumsum(-1)
@@ -216,7 +305,7 @@ def test_choose_takes_what_the_running_sum_passes_first(seed: int, vocabulary: i
 
 def test_choose_never_takes_the_impossible() -> None:
     logits = torch.tensor([float("-inf"), 0.0, float("-inf"), 0.0, float("-inf")]).expand(1000, 5)
-    tokens, _ = choose(logits, torch.linspace(0, 1 - 1e-12, 1000, dtype=torch.float64), 1.0)
+    tokens, _ = draw_tokens(logits, torch.linspace(0, 1 - 1e-12, 1000, dtype=torch.float64), 1.0)
     assert set(tokens.tolist()) == {1, 3}
 
 
@@ -277,7 +366,7 @@ def test_groups_cost_least(lengths: list[int], budget: int) -> None:
         for count in range(len(lengths))
         for cuts in combinations(inner, count)
     ]
-    found = alike(lengths, budget)
+    found = length_groups(lengths, budget)
     assert found in ways
     assert fits(found)
     assert cost(found) == min(cost(way) for way in ways if fits(way))
@@ -285,10 +374,10 @@ def test_groups_cost_least(lengths: list[int], budget: int) -> None:
 
 def test_groups_by_hand() -> None:
     """One pass for all, until the padding costs more than another pass."""
-    assert alike([10, 20], 1000) == [slice(0, 2)]
-    assert alike([10, 20], 39) == [slice(0, 1), slice(1, 2)]
-    assert alike([10, 600, 600], 3000) == [slice(0, 1), slice(1, 3)]
-    assert alike([], 10) == []
+    assert length_groups([10, 20], 1000) == [slice(0, 2)]
+    assert length_groups([10, 20], 39) == [slice(0, 1), slice(1, 2)]
+    assert length_groups([10, 600, 600], 3000) == [slice(0, 1), slice(1, 3)]
+    assert length_groups([], 10) == []
 
 
 @given(ROWS, st.randoms())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,22 @@ from recovery.teachers.rewards import exact_answer, final_answer, group_advantag
         ("London", "Paris", 0),
         ("", "Paris", 0),
         ("#### ", "3", 0),
+        ("The answer requires adding 5 and 3, so the answer is 8.", "8", 1),
+        ("The answer requires adding 5 and 3, so the answer is 8.", "5", 0),
+        ("The answer follows from 5 + 3. It is 8", "8", 1),
+        ("The answer is the sum of 5 and 3, which is 8.", "8", 1),
+        ("The answer is not 5 but 8.", "8", 1),
+        ("The answer to the question is 8. I checked it 2 times.", "8", 1),
+        ("The final answer would be **8**", "8", 1),
+        ("The answer comes to about $8.50.", "8.5", 1),
+        ("## Answer\n\n8", "8", 1),
+        ("**Answer:** 8", "8", 1),
+        ("Answer 8", "8", 1),
+        ("The answer is 8.\nIt took 3 steps, and this answer is final.", "8", 1),
+        ("#### 8\nI hope that this answer is helpful to all 20 of you.", "8", 1),
+        ("First the answer is 5. No, wait: the answer is 8.", "8", 1),
+        ("My answer: Paris", "Paris", 1),
+        ("Paris? I hope this answer is useful. The answer is Paris", "Paris", 1),
     ],
 )
 def test_exact_answer(response: str, answer: str, earned: int) -> None:
@@ -133,3 +150,10 @@ def test_a_groups_advantages_add_up_to_nothing(rows: list[tuple[int, float]], ba
 def test_an_empty_batch_is_fine() -> None:
     assert group_advantages(torch.zeros(0), torch.zeros(0, dtype=torch.long)).shape == (0,)
     assert score(exact_answer, [], []).shape == (0,)
+
+
+@pytest.mark.parametrize("unit", ["*", "\n", "answer ", "#", "answer is ", "about ", "1,", "-", "\\boxed{"])
+def test_long_repetitions_are_read_in_linear_time(unit: str) -> None:
+    begun = time.process_time()
+    exact_answer(unit * (60_000 // len(unit)), {"answer": "12"})
+    assert time.process_time() - begun < 2

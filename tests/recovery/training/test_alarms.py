@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 
 from recovery.errors import Unstable
+from recovery.methods.table import METHODS, get, with_dials
 from recovery.training.alarms import Watch, check, compressibility, response_metrics
 
+OPD = get("opd")
 PROSE = (
     "The keeper of the lighthouse had two cats, an old radio and a habit of writing down every ship; "
     "on quiet nights he read the list aloud, wondering which of those crews had seen his lamp and what they "
@@ -25,7 +29,7 @@ def ramp(start: float, end: float, steps: int = 30) -> list[float]:
 
 
 def step_of_alarm(history: list[dict[str, float]]) -> int | None:
-    return next((n for n in range(1, len(history) + 1) if check(history[:n])), None)
+    return next((n for n in range(1, len(history) + 1) if check(history[:n], OPD)), None)
 
 
 def test_compressibility_tells_loops_from_prose() -> None:
@@ -62,7 +66,7 @@ def test_a_collapse_is_seen_within_ten_steps(name: str) -> None:
     step = step_of_alarm(history)
     assert step is not None
     assert step <= 15
-    alarm = check(history[:step])
+    alarm = check(history[:step], OPD)
     assert alarm.name == name
     assert alarm.cause
     assert alarm.remedy
@@ -97,18 +101,63 @@ def test_no_alarm(name: str) -> None:
 
 @pytest.mark.parametrize("name", COLLAPSES)
 def test_a_student_that_teaches_itself_shares_its_stop_tokens(name: str) -> None:
-    alarm = check(COLLAPSES[name], of_itself=True)
+    alarm = check(COLLAPSES[name], get("opcd"))
     assert (alarm is None) == (name == "stop-token mismatch")
 
 
+@pytest.mark.parametrize("name", METHODS)
+def test_certainty_is_a_collapse_only_on_samples_of_the_student(name: str) -> None:
+    """Training on documents, on pairs or on a teacher's answers is meant to end in certainty."""
+    method = get(name)
+    alarm = check(course(entropy=[1.5] * 5 + [0.01] * 20), method)
+    sampled = method.state_kind in ("student", "student-kept", "mix", "teacher-mix")
+    assert (alarm is not None) == sampled
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("collapse", COLLAPSES)
+def test_remedies_are_dials_that_the_method_accepts(name: str, collapse: str) -> None:
+    alarm = check(COLLAPSES[collapse], get(name))
+    if alarm is None:
+        return
+    for dial, value in re.findall(r"--set (\w+)=([\d.]+)", alarm.remedy):
+        changed = with_dials(name, {dial: value})
+        assert changed != get(name)
+
+
+def test_an_anchor_is_no_remedy_where_the_clean_model_teaches() -> None:
+    collapse = COLLAPSES["entropy collapse"]
+    for name, offered in (("opd", False), ("rl", True), ("opsd", True), ("rft", True)):
+        alarm = check(collapse, get(name))
+        assert alarm is not None
+        assert ("anchor" in alarm.remedy) == offered
+
+
+def test_a_resumed_run_goes_on_without_the_alarm_that_stopped_it(tmp_path: Path) -> None:
+    both = [one | other for one, other in zip(*list(COLLAPSES.values())[:2], strict=True)]
+    record, stops = tmp_path / "alarms.json", []
+    for _ in range(3):
+        watch, start = Watch(OPD, before=lambda step: both[: step - 1], record=record), len(stops)
+        try:
+            for step in range(10, len(both) + 1):
+                watch(step, both[step - 1])
+        except Unstable as error:
+            assert "`recover resume` goes on without this alarm" in str(error)
+            stops.append(str(error).split(": ")[1])
+        assert watch.muted == stops[:start]
+    assert stops == ["length collapse", "repetition collapse"]
+
+
 def test_watch_raises_with_cause_and_remedy() -> None:
-    watch, history = Watch(), COLLAPSES["length collapse"]
+    watch, history = Watch(OPD), COLLAPSES["length collapse"]
 
     def train() -> None:
         for step, metrics in enumerate(history, 1):
             watch(step, metrics)
 
-    with pytest.raises(Unstable, match=r"step 1\d: length collapse: .*100% .*10% did at the start; lower"):
+    with pytest.raises(
+        Unstable, match=r"step 1\d: length collapse: .*100% .*10% did at the start; start again"
+    ):
         train()
 
 
@@ -116,7 +165,7 @@ def test_watch_raises_with_cause_and_remedy() -> None:
 def test_a_resumed_watch_is_held_to_how_it_began(killed_after: int) -> None:
     history = COLLAPSES["length collapse"]
     whole = step_of_alarm(history)
-    watch = Watch(before=lambda step: history[: step - 1])
+    watch = Watch(OPD, before=lambda step: history[: step - 1])
     rang = None
     for step in range(killed_after + 1, len(history) + 1):
         try:

@@ -202,8 +202,8 @@ def test_rewards_become_advantages_by_hand() -> None:
     rows = zip(part.rollouts.rewards_B.tolist(), part.rollouts.responses(), strict=True)
     expected = [gain for gain, answer in rows for _ in answer]
     assert sorted(part.rollouts.rewards_B.tolist()) == pytest.approx(sorted(gains))
-    assert part.extras["advantages_N"].tolist() == pytest.approx(expected)
-    assert torch.equal(part.extras["behaviour_N"], part.rollouts.logprobs_N)
+    assert part.signals.advantages_N.tolist() == pytest.approx(expected)
+    assert torch.equal(part.signals.behaviour_N, part.rollouts.logprobs_N)
 
 
 def test_a_row_s_weight_is_that_of_its_tokens_by_hand() -> None:
@@ -223,7 +223,7 @@ def test_a_row_s_weight_is_that_of_its_tokens_by_hand() -> None:
     assert tokens == pytest.approx(2 + 0.2 * 3)
     assert value == pytest.approx(alone[0][0] + 0.2 * alone[1][0])
     even = episodes(with_dials("sft", {}), student, prompts=[], pairs=pairs, weights=[1.0, 1.0])
-    assert "weights_N" not in parts(even)[0].extras
+    assert parts(even)[0].signals.weights_N is None
     with pytest.raises(InputError, match="2 rows need as many weights"):
         episodes(with_dials("sft", {}), student, prompts=[], pairs=pairs, weights=[1.0])
 
@@ -241,7 +241,7 @@ def test_weights_reach_the_objective_whatever_the_method(name: str) -> None:
     made = episodes(METHODS[name], tiny.chat_model(seed=1), weights=weights)
     for part in (part for step in (1, 2) for part in parts(made, step)):
         rows = part.rollouts.index_B[part.rollouts.rows_N].tolist()
-        assert part.extras["weights_N"].tolist() == pytest.approx([weights[row] for row in rows])
+        assert part.signals.weights_N.tolist() == pytest.approx([weights[row] for row in rows])
 
 
 def test_a_reward_reads_the_answer_and_its_row() -> None:
@@ -258,6 +258,21 @@ def test_a_reward_reads_the_answer_and_its_row() -> None:
     asked = [PROMPTS[row].messages[-1]["content"] for row in rows]
     items = [{**PROMPTS[row].fields, "prompt": text} for row, text in zip(rows, asked, strict=True)]
     assert seen == list(zip(answers, items, strict=True))
+
+
+def test_a_reward_reads_no_thinking() -> None:
+    seen: list[str] = []
+
+    def judge(response: str, _: Any) -> float:
+        seen.append(response)
+        return 0.0
+
+    made = episodes(METHODS["rft"], tiny.chat_model(seed=1), reward=judge)
+    answers = [list(b"<think>12?</think>\n7"), list(b"<think>12")]
+    logprobs = [[0.0] * len(answer) for answer in answers]
+    rollouts = Rollouts.from_samples([[1], [1]], answers, logprobs, [True, False], 258)
+    made.judge(replace(rollouts, index_B=torch.tensor([0, 1])))
+    assert seen == ["7", ""]
 
 
 def test_where_nothing_is_kept_nothing_is_learned() -> None:
@@ -277,13 +292,13 @@ def test_each_microbatch_has_what_its_method_asks() -> None:
         "rft": {"behaviour_N"},
         "opd": {"scores", "behaviour_N"},
         "gkd": {"scores", "behaviour_N"},
+        "minillm": {"scores", "behaviour_N", "rows_N"},
         "rl": {"behaviour_N", "advantages_N"},
         "opd-reward": {"scores", "behaviour_N", "advantages_N"},
     }
-    for name, extras in wanted.items():
-        assert all(
-            set(part.extras) == extras for part in parts(episodes(METHODS[name], tiny.chat_model(seed=1)))
-        )
+    for name, signals in wanted.items():
+        for part in parts(episodes(METHODS[name], tiny.chat_model(seed=1))):
+            assert {key for key, value in vars(part.signals).items() if value is not None} == signals
 
 
 def test_several_epochs_go_over_the_same_microbatches() -> None:
@@ -346,7 +361,7 @@ def test_teachers_scores_fit_the_tokens_whatever_they_saw() -> None:
     student = tiny.chat_model(seed=1)
     made = episodes(METHODS["opsd"], student, sizes=replace(SIZES, microbatch_tokens=60))
     for part in parts(made):
-        scores = part.extras["scores"]
+        scores = part.signals.scores
         found = scores.head(scores.hidden_ND).log_softmax(-1)
         torch.testing.assert_close(found, torch.cat(list(read_alone(made, part))), atol=1e-4, rtol=0)
 

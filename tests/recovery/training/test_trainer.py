@@ -19,6 +19,7 @@ from recovery.methods import table
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, add_lora
 from recovery.objective.objective import Loss, Objective
+from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.seeds import step_seed
@@ -65,9 +66,7 @@ class OnPolicy:
         rollouts = self.sampler.sample([[65 + i, 66] for i in range(6)], params)
         for _ in range(2):
             parts = scored(self.teacher, rollouts, max_tokens=40)
-            yield [
-                Microbatch(part, {"scores": scores, "behaviour_N": part.logprobs_N}) for part, scores in parts
-            ]
+            yield [Microbatch(part, TokenSignals(scores, part.logprobs_N)) for part, scores in parts]
 
     def metrics(self) -> dict[str, float]:
         return {"response_tokens": 12.0}
@@ -386,15 +385,23 @@ def test_every_step_reports() -> None:
 
 
 def test_learning_rates_by_hand() -> None:
-    config = TrainConfig(steps=10, learning_rate=1.0, warmup_steps=2, final_lr_fraction=0.2)
+    config = TrainConfig(steps=20, learning_rate=1.0, warmup_steps=2, final_lr_fraction=0.2)
     rate = partial(lr_at, config=config)
     assert [rate(1), rate(2)] == [0.5, 1.0]
     assert rate(3) == 1.0
-    assert rate(7) == pytest.approx(0.2 + 0.8 * 0.5)
-    assert rate(10) == pytest.approx(0.2 + 0.8 * 0.0380602337)  # (1 + cos(pi * 7 / 8)) / 2
+    assert rate(12) == pytest.approx(0.2 + 0.8 * 0.5)
+    assert rate(20) == pytest.approx(0.2 + 0.8 * 0.0075961235)  # (1 + cos(pi * 17 / 18)) / 2
     linear = replace(config, schedule="linear")
-    assert [lr_at(5, linear), lr_at(10, linear)] == pytest.approx([0.8, 0.3])
+    assert [lr_at(12, linear), lr_at(20, linear)] == pytest.approx([0.6, 0.2 + 0.8 / 18])
     assert lr_at(9, replace(config, schedule="constant")) == 1.0
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(3, 0), (16, 1), (199, 19), (200, 20), (5000, 20)])
+def test_warm_up_takes_at_most_a_tenth_of_the_steps(steps: int, warmup: int) -> None:
+    config = TrainConfig(steps=steps, learning_rate=1.0, warmup_steps=20, schedule="constant")
+    rates = [lr_at(step, config) for step in range(1, min(steps, 30) + 1)]
+    assert rates.index(1.0) == max(0, warmup - 1)
+    assert sum(rate < 1 for rate in rates) == max(0, warmup - 1)
 
 
 def test_step_seeds_differ() -> None:

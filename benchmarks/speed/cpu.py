@@ -1,0 +1,137 @@
+"""The small-model CPU engine on the shipped model: with it, without it, with torch.compile in its place."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib import resources
+from pathlib import Path
+
+import torch
+
+from benchmarks.common import Machine, Report, Row, Side, median, run, spread
+from pipelines.distillation.prompts import read_prompts
+from recovery.batches.rollouts import Rollouts
+from recovery.forward.fast_path import fast_path
+from recovery.methods.table import get
+from recovery.models import loading
+from recovery.models.chat_model import ChatModel
+from recovery.models.loading import ModelSpec, compile_layers, logits_of, states_at
+from recovery.objective.objective import Objective
+from recovery.sampling.in_process import InProcessSampler
+from recovery.sampling.protocol import SamplingParams
+from recovery.teachers.teachers import score
+
+OFF = {"RECOVER_CPU": "off"}
+PROMPTS, NEW_TOKENS, TURNS, ROUNDS = 64, 96, 5, 3
+READ_TOKENS = 1024  # of a microbatch
+WORTH = 1.2  # what is worth less does not pay for its code
+Task = Callable[[], int]  # returns how many tokens it handled
+
+
+def fill(report: Report, asked: argparse.Namespace) -> None:
+    sizes = [8, 8, 1] if asked.quick else [PROMPTS, NEW_TOKENS, TURNS]
+    speeds: dict[str, dict[str, list[float]]] = {}
+    names = list(SIDES)
+    for turn in range(1 if asked.quick else ROUNDS):
+        for name in names if turn % 2 == 0 else names[::-1]:
+            for task, values in measured(name, sizes).items():
+                speeds.setdefault(task, {}).setdefault(name, []).extend(values)
+    rows = [row(task, found) for task, found in speeds.items()]
+    report.tables["The machine in this run"] = [Machine.measure().row()]
+    report.tables["Tokens a second"] = rows
+    for one in rows:
+        report.target(f"{one['task']}: times without", one["times without"], "at least", WORTH)
+    report.notes.append(
+        f"The shipped model in fp32, each side in processes of its own. Sampling: {sizes[0]} prompts, at most "
+        f"{sizes[1]} new tokens. Scoring: a teacher's states and log-probs of the answers. Training: forwards "
+        f"and backwards through the exact reverse KL, in microbatches of {READ_TOKENS} tokens. torch.compile "
+        "compiles the layers for sequences of any length; decoding is not compiled, as its cache grows."
+    )
+
+
+def row(task: str, found: dict[str, list[float]]) -> Row:
+    middle = {name: median(values) for name, values in found.items()}
+    compiled = middle.get(COMPILED)
+    return {
+        "task": task,
+        **middle,
+        "middle half": spread(found["engine"]),
+        "times without": middle["engine"] / middle["without"],
+        "times torch.compile": middle["engine"] / compiled if compiled else "",
+    }
+
+
+def measured(side: str, sizes: list[int]) -> dict[str, list[float]]:
+    """Tokens a second of each task and turn, in a process of this side."""
+    with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
+        SIDES[side].apart("cpu", side, file.name, *map(str, sizes))
+        return json.load(file)
+
+
+def child(side: str, path: str, prompts: int, new_tokens: int, turns: int) -> None:
+    torch.set_flush_denormal(True)
+    spec = ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint"))
+    student, teacher = loading.load(spec), loading.load(spec)
+    assert fast_path().status()[0] == (side == "engine"), fast_path().status()[1]
+    if side == COMPILED:
+        for chat in (student, teacher):
+            compile_layers(chat)
+    found = {}
+    for name, task in tasks(student, teacher, prompts, new_tokens, side).items():
+        task()  # compiles, checks, and allocates
+        found[name] = [timed(task) for _ in range(turns)]
+    Path(path).write_text(json.dumps(found), encoding="utf-8")
+
+
+def timed(task: Task) -> float:
+    begun = time.perf_counter()
+    tokens = task()
+    return tokens / (time.perf_counter() - begun)
+
+
+def tasks(student: ChatModel, teacher: ChatModel, count: int, new_tokens: int, side: str) -> dict[str, Task]:
+    """Sampling, scoring and training on the same answers."""
+    prompts = [student.prompt_ids(prompt.messages) for prompt in read_prompts("microworld", 0)][:count]
+    params = SamplingParams(new_tokens, seed=1)
+    rollouts = InProcessSampler(student).sample(prompts, params)
+    objective, head = Objective(get("opd"), student.stop_ids), partial(logits_of, student.model)
+
+    def sample() -> int:
+        return InProcessSampler(student).sample(prompts, params).n_tokens
+
+    def scoring() -> int:
+        score(teacher, rollouts, "sampled", 1, READ_TOKENS)
+        return int(rollouts.lengths_B.sum())
+
+    parts = [(part, score(teacher, part, "dense", 1, READ_TOKENS)) for part in rollouts.split(READ_TOKENS)]
+
+    def training() -> int:
+        student.model.zero_grad()
+        for part, scores in parts:
+            loss = objective(_states(student, part), head, part.tokens_N, scores=scores)
+            loss.value.backward()
+        return int(rollouts.lengths_B.sum())
+
+    reading = {"scoring": scoring, "training": training}
+    return reading if side == COMPILED else {"sampling": sample, **reading}
+
+
+def _states(chat: ChatModel, part: Rollouts) -> torch.Tensor:
+    return states_at(chat.model, part.predictors_BT, *part.model_inputs)
+
+
+COMPILED = "torch.compile"
+SIDES = {"engine": Side(child), "without": Side(child, OFF), COMPILED: Side(child, OFF)}
+
+
+if __name__ == "__main__":
+    if "--child" in sys.argv:
+        child(*sys.argv[2:4], *map(int, sys.argv[4:]))
+        sys.exit()
+    run("cpu", "What is the small-model CPU engine worth, with and without it, beside torch.compile?", fill)

@@ -1,0 +1,77 @@
+"""Limit how often a password may be tried: from one address, and from all new addresses together."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+BURST, SECONDS_EACH = 10, 6.0  # wrong passwords of one address: so many at once, then one in so many seconds
+BURST_OF_ALL, SECONDS_EACH_OF_ALL = 100, 1.0  # of all addresses that never gave the right one
+MOST_ADDRESSES = 10_000  # remembered
+
+
+@dataclass
+class Bucket:
+    """Tokens that refill with time; a wrong password takes one."""
+
+    burst: int
+    seconds_each: float
+    left: float
+    at: float
+
+    @classmethod
+    def full(cls, burst: int, seconds_each: float) -> Bucket:
+        return cls(burst, seconds_each, burst, time.monotonic())
+
+    def is_empty(self) -> bool:
+        now = time.monotonic()
+        self.left = min(self.burst, self.left + (now - self.at) / self.seconds_each)
+        self.at = now
+        return self.left < 1
+
+    def take(self) -> None:
+        self.left -= 1
+
+
+class Attempts:
+    """While an address has none left, its passwords are not even compared. An address that once gave the
+    right password is not held up by what others try."""
+
+    def __init__(self) -> None:
+        self._all = Bucket.full(BURST_OF_ALL, SECONDS_EACH_OF_ALL)
+        self._addresses: OrderedDict[str, Bucket] = OrderedDict()
+        self._known: OrderedDict[str, None] = OrderedDict()
+
+    def allowed(self, address: str) -> bool:
+        name = _network(address)
+        if name not in self._known and self._all.is_empty():
+            return False
+        return name not in self._addresses or not self._addresses[name].is_empty()
+
+    def failed(self, address: str) -> None:
+        name = _network(address)
+        bucket = self._addresses.setdefault(name, Bucket.full(BURST, SECONDS_EACH))
+        bucket.take()
+        if name not in self._known:
+            self._all.take()
+        _forget(self._addresses)
+
+    def succeeded(self, address: str) -> None:
+        self._known[_network(address)] = None
+        _forget(self._known)
+
+
+def _network(address: str) -> str:
+    """An IPv6 host commands a whole /64."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(ip) if ip.version == 4 else str(ipaddress.ip_network(f"{ip}/64", strict=False))
+
+
+def _forget(addresses: OrderedDict[str, Bucket] | OrderedDict[str, None]) -> None:
+    while len(addresses) > MOST_ADDRESSES:
+        addresses.popitem(last=False)

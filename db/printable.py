@@ -1,0 +1,55 @@
+"""Show text that documents, models and servers wrote: what hides, moves or reorders text becomes visible.
+
+The dashboard's pages and the command line's output both pass through here; neither a terminal nor a browser
+then sees an escape sequence, a bidirectional mark or a zero-width character, but its number: ‹001B›.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import Any
+
+MOST_MARKS = 3  # combining marks on one character
+JOINERS = "\u200c\u200d"  # needed by scripts such as Persian, and between emoji
+# Everything but tab and line feed that has no width, moves the cursor or changes the direction of text.
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\uffff\ud800-\udfff"
+    "\U000e0000-\U000e0fff]"
+)
+PILED = re.compile(
+    "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0e31-\u0e3a"
+    "\u0e47-\u0e4e\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{4,}"
+)
+
+
+def printable(value: Any) -> str:
+    """Return the value as text that is safe to print; tabs and line feeds stay."""
+    text = str(value)
+    if text.isascii() and text.isprintable():
+        return text
+    return PILED.sub(lambda pile: pile[0][:MOST_MARKS], HIDDEN.sub(_numbered, text))
+
+
+def printable_json(document: str) -> str:
+    """Return the same JSON document with hidden characters written as \\uXXXX escapes."""
+    return HIDDEN.sub(lambda found: json.dumps(found[0])[1:-1] if found[0] != "\x7f" else "\\u007f", document)
+
+
+def _numbered(found: re.Match[str]) -> str:
+    character, whole = found[0], found.string
+    before = whole[max(found.start() - 1, 0) : found.start()]
+    after = whole[found.end() : found.end() + 1]
+    if character in JOINERS and _joins(before) and _joins(after):
+        return character
+    if character == "\r" and after == "\n":
+        return ""
+    return f"‹{ord(character):04X}›"
+
+
+def _joins(neighbour: str) -> bool:
+    """A letter of a script that needs joiners, an emoji, or a mark on either."""
+    categories = {"Lo", "So", "Sk", "Mn", "Mc"}
+    return bool(neighbour) and not neighbour.isascii() and unicodedata.category(neighbour) in categories

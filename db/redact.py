@@ -1,0 +1,158 @@
+"""Hide secrets in whatever is stored or shown: settings by their names, text by its looks.
+
+Both the dashboard and the command line use it, and every error of the tracker passes through it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote, unquote
+
+HIDDEN = "(hidden)"
+SHORTEST_SECRET = 6  # characters of a secret in the environment; a shorter one is no secret
+
+# Names ----------------------------------------------------------------------------------------------------
+
+SECRET_NAME = re.compile(
+    r"(^|[_.\s-])(api_?key|access_?key|private_?key|secret|(ssl)?password|passwd|pwd|passphrase|credentials?"
+    r"|authorization|bearer|cookie|auth|token|signature|sig)s?($|[_.\s-])|[a-z0-9][_-]key$",
+    re.IGNORECASE,
+)
+# Counts of tokens, tokens of a vocabulary, and keys that name a row.
+PLAIN_NAME = re.compile(
+    r"(^|_)tokens?_(per|sampled|scored|trained)|_tokens$|(bos|eos|pad|unk|stop|end|mask|special)_token$"
+    r"|(primary|foreign|item|run|sort)_key$",
+    re.IGNORECASE,
+)
+COUNTED = re.compile(r"tokens?($|[_.-])", re.IGNORECASE)
+NUMBER = re.compile(r"\d{1,12}(\.\d+)?")
+CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+FLAG = re.compile(r"--?[A-Za-z][\w-]*")
+
+# Text -----------------------------------------------------------------------------------------------------
+
+KNOWN_SHAPES = re.compile(
+    r"\b(hf_[A-Za-z0-9]{8,}|sk[-_][A-Za-z0-9_-]{8,}|gh[pousr]_[A-Za-z0-9]{8,}|github_pat_\w{8,}"
+    r"|A[KS]IA[A-Z0-9]{12,}|xox[abeprs]-[A-Za-z0-9-]{8,}|glpat-[\w-]{8,}|AIza[\w-]{20,}|gsk_\w{8,}"
+    r"|xai-\w{8,}|nvapi-[\w-]{8,}|npm_\w{16,}|pypi-[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*)"
+)
+# Up to the last @ before the path; a password may also hold a slash, but then no port comes before it.
+# Lengths are bounded: a text full of beginnings must not be read to its end from each of them.
+IN_URL = re.compile(
+    r"(?<=://)(?:[^/?#\s]{0,300}@|[^/?#\s:@]{0,100}:(?!\d{1,5}[/?#])\S{0,300}@)"
+    r"|(?<=:/)[^/?#\s:@]{1,100}:[^/\s]{1,300}@"
+)
+IN_ENCODED_URL = re.compile(r"(?i)(?<=%3a%2f%2f)[^\s&]{0,300}?%40")
+PARAMETER = re.compile(r"(?<=[?&;])([^=&;?\s]{1,60})=([^&;\s\"']+)")
+ASSIGNED = re.compile(r"(?<![\w?&-])-{0,2}([A-Za-z][\w.-]{1,60})[\"']?\s*(=|:(?=[\s\"']))[^\S\n]*")
+ASSIGNED_VALUE = re.compile(r"\(hidden\)|\"[^\"]*\"?|'[^']*'?|[^\s,;&\"']+")
+ALSO_A_WORD = {"auth", "cookie", "credential", "credentials", "secret", "secrets", "signature", "token"}
+BEARER = re.compile(r"(\bBearer\s+)(?=\S{6})(?:\S+(?:\r?\n\S+)?)|(\b(?i:bearer)\s+)(?=\S*\d|\S{16})\S+")
+BASIC = re.compile(r"(?i)(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?)[^\s\"']+")
+
+
+def redact(value: Any, name: str = "") -> Any:
+    """Return the same structure without secrets: by the name of a setting, and by the looks of a value."""
+    if isinstance(value, Mapping):
+        return {redact_text(str(key)): redact(entry, str(key)) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return _redact_list(value, name)
+    scalar = isinstance(value, str | int | float) and not isinstance(value, bool)
+    if value and scalar and names_a_secret(name) and not _is_count(name, str(value)):
+        return HIDDEN
+    return redact_text(value) if isinstance(value, str) else value
+
+
+def redact_text(text: str) -> str:
+    """Return a text without keys, passwords in addresses, and values assigned to names of secrets."""
+    text = KNOWN_SHAPES.sub(HIDDEN, text)
+    if ":/" in text:
+        text = IN_URL.sub(f"{HIDDEN}@", text)
+    if "%" in text:
+        text = IN_ENCODED_URL.sub(f"{HIDDEN}%40", text)
+    if "earer" in text or "EARER" in text:
+        text = BEARER.sub(lambda found: f"{found[1] or found[2]}{HIDDEN}", text)
+    if "uthorization" in text or "AUTHORIZATION" in text:
+        text = BASIC.sub(rf"\1{HIDDEN}", text)
+    if "=" in text or ":" in text:
+        text = _redact_assignments(PARAMETER.sub(_parameter, text))
+    return text
+
+
+def redact_error(text: str) -> str:
+    """Return redact_text, and without the secrets of this process's environment, whole or cut into lines."""
+    for name, value in os.environ.items():
+        if names_a_secret(name):
+            for part in {value, *value.split(), repr(value)[1:-1], quote(value, safe="")}:
+                text = text.replace(part, HIDDEN) if len(part) >= SHORTEST_SECRET else text
+    return redact_text(text)
+
+
+def _redact_list(values: Sequence[Any], name: str) -> list[Any]:
+    """A value that follows a flag such as --api-key is a secret as well."""
+    found: list[Any] = []
+    before: Any = None
+    for value in values:
+        after_flag = isinstance(before, str) and FLAG.fullmatch(before) and not isinstance(value, Mapping)
+        found.append(redact(value, str(before).lstrip("-") if after_flag else name))
+        before = value
+    return found
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether a setting, variable or parameter of this name holds a secret."""
+    spelled = CAMEL_HUMP.sub("_", name)
+    return SECRET_NAME.search(spelled) is not None and PLAIN_NAME.search(spelled) is None
+
+
+def _is_count(name: str, value: str) -> bool:
+    """A number of tokens; a password may be a number as well."""
+    return COUNTED.search(name) is not None and NUMBER.fullmatch(value) is not None
+
+
+def _parameter(found: re.Match[str]) -> str:
+    """A parameter of an address, whose name may be percent-encoded."""
+    name = unquote(found[1])
+    return f"{found[1]}={HIDDEN}" if name.lower() == "key" or names_a_secret(name) else found[0]
+
+
+def _redact_assignments(text: str) -> str:
+    """Hide the value in NAME=value, "name": "value" and --name=value."""
+    parts, end = [], 0
+    for found in ASSIGNED.finditer(text):
+        if found.start() < end or not names_a_secret(found[1]):
+            continue
+        value = ASSIGNED_VALUE.match(text, found.end())
+        if value and not _is_prose(found, value[0]) and not _is_count(found[1], value[0]):
+            parts += [text[end : found.end()], HIDDEN]
+            end = value.end()
+    return "".join([*parts, text[end:]])
+
+
+def _is_prose(name: re.Match[str], value: str) -> bool:
+    """ "Token: the smallest unit" assigns nothing."""
+    return name[2] == ":" and name[1].lower() in ALSO_A_WORD and value.isalpha()
+
+
+# Differences ----------------------------------------------------------------------------------------------
+
+
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield settings one by one: ("distill.optimizer.learning_rate", 0.0003)."""
+    if isinstance(value, Mapping) and value:
+        for key, entry in value.items():
+            yield from flat(entry, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return (setting, before, after) of what differs, secrets hidden; an absent setting is None."""
+    old, new = dict(flat(before)), dict(flat(after))
+    hidden_old, hidden_new = dict(flat(redact(before))), dict(flat(redact(after)))
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+    return [(name, hidden_old.get(name), hidden_new.get(name)) for name in sorted(names)]

@@ -1,0 +1,195 @@
+"""Turn rows into text: each line of a jsonl file is a document, a csv file is one document with a line a row.
+
+Rows, cells and names are bounded, so that no row needs more memory than a few times its own limit.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pipelines.corpus.reading.formats import Unreadable
+from pipelines.corpus.reading.plain import Facts, Piece, Source, characters, pieces
+
+LONGEST_LINE = 2**24  # characters; a longer line is no row
+LONGEST_ROW = 2**22  # characters of a csv row, over all lines that it spans
+MOST_CELLS = 2**16  # of a csv row
+LONGEST_NAME = 200  # characters of a column's or a field's name, which is written with every value
+DEEPEST = 16  # levels of nested values that are written
+TEXT_FIELDS = ("text", "content", "body", "document", "page_content", "markdown", "passage", "article")
+TURN_FIELDS = ("messages", "conversations", "conversation", "turns", "dialogue")
+ROLE_FIELDS = ("role", "from", "speaker", "name")
+SAID_FIELDS = ("content", "value", "text")
+
+
+# jsonl ---------------------------------------------------------------------------------------------------
+
+
+def read_jsonl(source: Source, facts: Facts) -> Iterator[Piece]:
+    """Yield one document a line; count the lines that are no JSON or hold no text, and leave them out."""
+    read = broken = empty = 0
+    for line in lines(characters(source, facts)):
+        if not line.strip():
+            continue
+        text = _line_text(line)
+        if text is None:
+            broken += 1
+        elif not text.strip():
+            empty += 1
+        else:
+            read += 1
+            yield from pieces([text])
+    if broken and not read:
+        raise Unreadable("no line of it is JSON")
+    for count, what in ((broken, "are no JSON"), (empty, "hold no text")):
+        if count:
+            facts.add_note(f"{count} of {read + broken + empty} lines {what}")
+
+
+def _line_text(line: str) -> str | None:
+    """Return the text of a line of JSON; None where it is no JSON."""
+    if len(line) > LONGEST_LINE:
+        return None
+    try:
+        text = row_text(json.loads(line))
+    except (ValueError, RecursionError):
+        return None
+    return _without_lone_surrogates(text) if "\\u" in line else text
+
+
+def _without_lone_surrogates(text: str) -> str:
+    """Replace half characters, which JSON may spell and no encoding can write."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def row_text(row: Any) -> str:
+    """Return a row's text field, its turns as a transcript, or all its values with their names."""
+    if isinstance(row, str):
+        return row
+    if isinstance(row, dict):
+        for name in TEXT_FIELDS:
+            if isinstance(row.get(name), str):
+                return _titled(row.get("title"), row[name])
+        for name in TURN_FIELDS:
+            if isinstance(row.get(name), list):
+                return "\n\n".join(filter(None, map(_turn, row[name])))
+    return "\n".join(_values("", row, 0))
+
+
+def _titled(title: Any, text: str) -> str:
+    if not isinstance(title, str) or not title.strip() or text.lstrip().startswith(title.strip()):
+        return text
+    return f"{title.strip()}\n\n{text}"
+
+
+def _turn(turn: Any) -> str:
+    """Write a turn as `role: content`, by the usual names of these fields."""
+    if not isinstance(turn, dict):
+        return turn if isinstance(turn, str) else ""
+    role = next((turn[name] for name in ROLE_FIELDS if turn.get(name)), None)
+    said = next((turn[name] for name in SAID_FIELDS if isinstance(turn.get(name), str)), "")
+    return f"{str(role)[:LONGEST_NAME]}: {said}" if role and said else said
+
+
+def _values(name: str, value: Any, depth: int) -> Iterator[str]:
+    """Yield `name: value` for every value inside a value; nested names are joined by dots."""
+    if depth > DEEPEST or value is None:
+        return
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            inner_name = f"{name}.{key[:LONGEST_NAME]}" if name else key[:LONGEST_NAME]
+            yield from _values(inner_name, inner, depth + 1)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _values(name, inner, depth + 1)
+    elif isinstance(value, str) and value.strip():
+        yield f"{name}: {value}" if name else value
+    elif not isinstance(value, str) and name:
+        yield f"{name}: {json.dumps(value)}"
+
+
+# csv -----------------------------------------------------------------------------------------------------
+
+
+def read_csv(source: Source, facts: Facts) -> Iterator[Piece]:
+    """Yield one document: a line a row, each value with its column's name."""
+    yield from pieces(_rows(_Rows(lines(characters(source, facts)))))
+
+
+class _Rows:
+    """The rows of a table; ends with Unreadable at a row that is too long."""
+
+    def __init__(self, text_lines: Iterator[str]) -> None:
+        self._lines = text_lines
+        self._characters = 0  # of the row that is being read
+        first = next(text_lines, "")
+        csv.field_size_limit(LONGEST_ROW)
+        self._reader = csv.reader(self._bounded(first), delimiter=max(",;\t|", key=first.count))
+
+    def _bounded(self, first: str) -> Iterator[str]:
+        line: str | None = first
+        while line is not None:
+            self._characters += len(line)
+            if self._characters > LONGEST_ROW:
+                raise csv.Error(f"longer than {LONGEST_ROW:,} characters")
+            yield line
+            line = next(self._lines, None)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        try:
+            for row in self._reader:
+                self._characters = 0
+                if len(row) > MOST_CELLS:
+                    raise csv.Error(f"more than {MOST_CELLS:,} cells")
+                yield row
+        except csv.Error as error:
+            raise Unreadable(f"line {self._reader.line_num} is no row of a table: {error}") from error
+
+
+def _rows(rows: Iterable[list[str]]) -> Iterator[str]:
+    header: list[str] | None = None
+    for row in rows:
+        if header is None:
+            header = [cell.strip()[:LONGEST_NAME] for cell in row]
+            yield ", ".join(filter(None, header)) + "\n"
+        elif line := _row(header, row):
+            yield line + "\n"
+
+
+def _row(header: list[str], row: list[str]) -> str:
+    named = []
+    for column, cell in enumerate(row):
+        name = header[column] if column < len(header) else ""
+        value = cell.strip()
+        if value:
+            named.append(f"{name}: {value}" if name else value)
+    return "; ".join(named)
+
+
+# Lines ---------------------------------------------------------------------------------------------------
+
+
+def lines(parts: Iterable[str]) -> Iterator[str]:
+    """Yield lines with their ends from text in any parts; cut a line longer than LONGEST_LINE to that and one."""
+    held: list[str] = []
+    size = 0
+    cut = False  # the rest of the current line is left out
+    for part in parts:
+        first, *others = part.split("\n")
+        if not cut:
+            held.append(first)
+            size += len(first)
+        if others:
+            if not cut:
+                yield "".join(held) + "\n"
+            *whole, last = others
+            for line in whole:
+                yield line + "\n"
+            held, size, cut = [last], len(last), False
+        if size > LONGEST_LINE and not cut:
+            yield "".join(held)[: LONGEST_LINE + 1]
+            held, size, cut = [], 0, True
+    if size:
+        yield "".join(held)

@@ -1,0 +1,62 @@
+"""Split text into words with their places, also in scripts that are written without spaces.
+
+Chinese, Japanese and Thai are segmented by BudouX; other scripts without spaces stay in one piece.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from budoux.parser import Parser
+
+# Scripts without spaces: Thai, Lao, Burmese, Khmer, kana and Han.
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3021-\u9fff\uf900-\ufaff"
+_BETWEEN = r'\s,;:()"“”،؛؟、。，；：！？（）「」『』《》【】・…'
+_RUN = re.compile(rf"[{UNSPACED}]+|[^{_BETWEEN}{UNSPACED}]+")
+_IS_UNSPACED = re.compile(rf"[{UNSPACED}]")
+_KANA = re.compile(r"[\u3040-\u30ff]")
+_THAI = re.compile(r"[\u0e00-\u0e7f]")
+_HAN = re.compile(r"[\u3400-\u9fff\uf900-\ufaff]")
+
+
+def segments(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each word with its place; punctuation inside and around words stays with them."""
+    for match in _RUN.finditer(text):
+        run, at = match.group(), match.start()
+        model = _model(text, run) if _IS_UNSPACED.match(run) else None
+        if model is None:
+            yield at, run
+            continue
+        for word in _parser(model).parse(run):
+            yield at, word
+            at += len(word)
+
+
+def unspaced_words(text: str) -> list[tuple[int, str]]:
+    """Return the words of a text's parts that are written without spaces."""
+    if not _IS_UNSPACED.search(text):
+        return []
+    return [(at, word) for at, word in segments(text) if _IS_UNSPACED.match(word)]
+
+
+def _model(text: str, run: str) -> str | None:
+    """Return the segmentation model of a run: Han is Japanese where the text has kana."""
+    if _THAI.search(run):
+        return "th"
+    if _KANA.search(text):
+        return "ja_word"
+    return "zh-hans" if _HAN.search(run) else None
+
+
+@lru_cache
+def _parser(model: str) -> Parser:
+    from budoux.parser import Parser
+
+    text = files("budoux").joinpath("models", f"{model}.json").read_text(encoding="utf-8")
+    return Parser(json.loads(text))

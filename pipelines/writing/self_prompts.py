@@ -1,0 +1,223 @@
+"""Recovery prompts without data: the clean model writes user turns itself, mixed with generated instructions.
+
+Given its chat template up to the opening of the user's turn, an instruct model continues with a question as
+its users ask them. Turns that are unfinished, too short or long, repetitive, in another language, duplicates
+or about the documents are dropped. The rest goes into a file in the home, once per clean checkpoint and seed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import takewhile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.writing import instruction_prompts
+from pipelines.writing.instruction_prompts import fingerprint
+from recovery.errors import InputError
+from recovery.storage.atomic_dirs import storage_errors
+
+if TYPE_CHECKING:
+    from pipelines.corpus.entities import Entities
+    from pipelines.runs.workspace import Workspace
+    from recovery.models.chat_model import ChatModel
+
+SELF = "self"
+COUNT = 512  # self-written turns, and as many generated instructions
+BATCH = 128  # turns sampled at once
+MOST_BATCHES = 16  # stop sampling here however few turns are usable
+MAX_NEW_TOKENS = 96
+SEED_OFFSET = 1_000_003  # other instructions than `recover prompts ifeval` writes with the same seed
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Which self-written turns are usable."""
+
+    fewest_words: int = 3
+    most_words: int = 150
+    most_repeated: float = 0.3  # share of word triples that occurred before in the same turn
+    least_letters: float = 0.6  # share of characters that are letters or spaces
+    language: str | None = "en"  # ISO 639-1 code; None: any
+
+
+@dataclass
+class Filtered:
+    """The usable turns in order, and how many were dropped for each reason."""
+
+    kept: list[str] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+def usable(
+    turns: Iterable[str],
+    limits: Limits = Limits(),
+    about: Entities | None = None,
+    kept: Sequence[str] = (),
+) -> Filtered:
+    """Filter turns; `about` holds the documents' entities, `kept` turns that count as seen before."""
+    found = Filtered()
+    seen = {fingerprint(turn) for turn in kept}
+    for turn in turns:
+        text = turn.strip()
+        reason = flaw(text, limits, about)
+        if reason is None and fingerprint(text) in seen:
+            reason = "duplicate"
+        if reason is not None:
+            found.dropped[reason] += 1
+            continue
+        seen.add(fingerprint(text))
+        found.kept.append(text)
+    return found
+
+
+def flaw(text: str, limits: Limits = Limits(), about: Entities | None = None) -> str | None:
+    """Return why a turn is not usable, or None."""
+    words = re.findall(r"\w+", text.casefold())
+    if not limits.fewest_words <= len(words) <= limits.most_words:
+        return "length"
+    if _repeated(words) > limits.most_repeated:
+        return "repetition"
+    if sum(char.isalpha() or char == " " for char in text) < limits.least_letters * len(text):
+        return "few letters"
+    if limits.language is not None and _language(text) != limits.language:
+        return "language"
+    if about is not None and about.within(text):
+        return "about the documents"
+    return None
+
+
+def _repeated(words: Sequence[str]) -> float:
+    """Share of word triples that occurred before."""
+    triples = list(zip(words, words[1:], words[2:], strict=False))
+    return 1 - len(set(triples)) / len(triples) if triples else 0.0
+
+
+@cache
+def _detector() -> Any:
+    import langdetect
+
+    langdetect.DetectorFactory.seed = 0
+    return langdetect
+
+
+def _language(text: str) -> str | None:
+    langdetect = _detector()
+    try:
+        return str(langdetect.detect(text.lower() if text.isupper() else text))
+    except langdetect.LangDetectException:
+        return None
+
+
+# --- sampling --------------------------------------------------------------------------------------------
+
+
+def user_turn(chat_model: ChatModel) -> tuple[list[int], list[int]]:
+    """Token ids of the template before and after the content of a first user turn."""
+    contents = ("What is it?", "7 of 9", '"Yes," she said!')
+    rendered = [chat_model.prompt_ids([{"role": "user", "content": content}]) for content in contents]
+    before = _common_start(rendered)
+    after = _common_start([ids[len(before) :][::-1] for ids in rendered])[::-1]
+    if not before:
+        raise InputError("the chat template writes nothing before a user's turn: give --prompts FILE")
+    return before, after
+
+
+def _common_start(sequences: Sequence[Sequence[int]]) -> list[int]:
+    """The longest sequence that all begin with."""
+    columns = zip(*sequences, strict=False)
+    return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+
+
+def sampled_turns(chat_model: ChatModel, count: int, seed: int, first: int = 0) -> list[str]:
+    """Sample user turns; unfinished ones come back as empty texts."""
+    from recovery.sampling.in_process import InProcessSampler
+    from recovery.sampling.protocol import SamplingParams
+
+    before, after = user_turn(chat_model)
+    params = SamplingParams(MAX_NEW_TOKENS, temperature=1.0, seed=seed, first=first)
+    rollouts = InProcessSampler(chat_model, BATCH).sample([before] * count, params)
+    turns = []
+    for ids, finished in zip(rollouts.responses(), rollouts.finished_B.tolist(), strict=True):
+        content = _content(list(ids), after, chat_model)
+        ended = finished or len(content) < len(ids)
+        turns.append(chat_model.text(content) if ended else "")
+    return turns
+
+
+def _content(ids: list[int], after: Sequence[int], chat_model: ChatModel) -> list[int]:
+    """Cut a sampled turn where a control token or the template's text after a user turn begins."""
+    tail = list(after)
+    for place, token in enumerate(ids):
+        if token in chat_model.encoder.control_ids or (tail and ids[place : place + len(tail)] == tail):
+            return ids[:place]
+    return ids
+
+
+def write(
+    chat_model: ChatModel,
+    count: int,
+    seed: int,
+    limits: Limits = Limits(),
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Filtered:
+    """Sample turns until `count` are usable, or MOST_BATCHES batches have been sampled."""
+    found = Filtered()
+    for batch in range(MOST_BATCHES):
+        if len(found.kept) >= count:
+            break
+        turns = sampled_turns(chat_model, BATCH, seed, first=batch * BATCH)
+        new = usable(turns, limits, kept=found.kept)
+        found.kept += new.kept
+        found.dropped += new.dropped
+        if on_progress:
+            on_progress(min(len(found.kept), count), count)
+    del found.kept[count:]
+    return found
+
+
+def mixed_rows(turns: Sequence[str], instructions: int, seed: int) -> list[dict[str, Any]]:
+    """Self-written turns and generated instruction prompts as rows of a prompts file, shuffled."""
+    written = [{"prompt": turn, "kind": SELF} for turn in turns]
+    generated = instruction_prompts.generate(instructions, seed + SEED_OFFSET, exclude=turns)
+    rows = [*written, *instruction_prompts.rows(generated, seed + SEED_OFFSET)]
+    random.Random(f"self prompts:{seed}").shuffle(rows)
+    return rows
+
+
+# --- the home --------------------------------------------------------------------------------------------
+
+
+def resolved(ws: Workspace, source: str, seed: int) -> str:
+    """Return the prompts file for `--prompts self`, written on first use; any other source unchanged."""
+    if source != SELF:
+        return source
+    clean, count = ws.clean(), COUNT
+    path = ws.home.absolute() / "prompts" / f"{SELF}-{clean.id}-{seed}-{count}.jsonl"
+    if path.is_file():
+        return str(path)
+    found = write(
+        ws.load(clean), count, seed, on_progress=lambda done, of: ws.progress.step("self prompts", done, of)
+    )
+    reasons = ", ".join(f"{number} {reason}" for reason, number in found.dropped.most_common())
+    ws.progress.say(
+        f"  prompts      {len(found.kept)} user turns written by {clean.id} (dropped: {reasons or 'none'}), "
+        f"mixed with {count} generated instructions: {path}"
+    )
+    _save(path, mixed_rows(found.kept, count, seed))
+    return str(path)
+
+
+def _save(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    partial = path.with_suffix(".partial")
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    with storage_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)

@@ -1,0 +1,151 @@
+"""Compile the C kernels beside this file when they are first needed, and load them.
+
+There are none without a compiler, without /proc (macOS), or with another OpenMP library than PyTorch's GNU
+one. The library is kept in the user's cache under a hash of source, compiler and processor, so that no
+machine runs what another one compiled.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recovery.cpu import matrix_products
+
+log = logging.getLogger(__name__)
+SOURCES = sorted(Path(__file__).parent.glob("*.[ch]"))
+FLAGS = ["-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math"]
+WIDE = ["-mprefer-vector-width=512"]  # on x86 compilers avoid the widest vectors by default
+TIMEOUT = 120  # seconds
+EXPORTED = re.compile(r"^(?:void|long) (\w+)\(([^)]*)\)", re.MULTILINE)
+
+
+@cache
+def library() -> Any:
+    """Return the compiled kernels, or None."""
+    compiler, openmp = shutil.which(os.environ.get("CC", "cc")), _openmp()
+    if compiler is None or openmp is None:
+        return None
+    compiler = str(Path(compiler).absolute())
+    try:
+        kernels = _loaded(_compiled(compiler, openmp)) or ctypes.CDLL(str(_compiled(compiler, openmp)))
+    except (OSError, subprocess.SubprocessError) as error:
+        log.info("cpu: kernels not compiled, PyTorch computes everything (%s)", error)
+        return None
+    for name, parameters in EXPORTED.findall("".join(map(_text, SOURCES))):
+        kernel = getattr(kernels, name)
+        kernel.argtypes, kernel.restype = _argument_types(parameters), ctypes.c_long
+    kernels.multiply_with(sgemm())
+    return kernels
+
+
+def call(kernel: Any, *given: Any) -> int:
+    """Call a kernel with numbers, structures, and the addresses of contiguous tensors."""
+    if not all(x.is_contiguous() for x in given if isinstance(x, Tensor)):
+        raise ValueError("cpu: kernels take contiguous tensors")
+    return kernel(*(x.data_ptr() if isinstance(x, Tensor) else x for x in given))
+
+
+def sgemm() -> int | None:
+    """Return the address of PyTorch's fp32 matrix product, if its library exports it and it is fast here."""
+    if matrix_products.is_slow():
+        return None
+    try:
+        torch_library: Any = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        return ctypes.cast(torch_library.sgemm_, ctypes.c_void_p).value
+    except (OSError, AttributeError):
+        return None
+
+
+def _loaded(path: Path) -> Any:
+    """Load the library; a file that cannot be loaded is damaged and is removed, to be compiled again."""
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:
+        path.unlink(missing_ok=True)
+        return None
+
+
+def _argument_types(parameters: str) -> list[Any]:
+    """Return the ctypes of a C function's parameters, read from its source."""
+    numbers = {"long": ctypes.c_long, "float": ctypes.c_float}
+    listed = [] if parameters == "void" else parameters.split(",")
+    return [ctypes.c_void_p if "*" in one else numbers[one.split()[-2]] for one in listed]
+
+
+def _openmp() -> str | None:
+    """Return the file of PyTorch's OpenMP library: with two in one process threads block each other."""
+    try:
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    loaded = {line.split(maxsplit=5)[5] for line in lines if "/libgomp" in line}
+    shipped = {name for name in loaded if name.startswith(str(Path(torch.__file__).parent))}
+    candidates = shipped or loaded
+    return candidates.pop() if len(candidates) == 1 else None
+
+
+def _compiled(compiler: str, openmp: str) -> Path:
+    """Return the library of this source, compiler and processor; the first process compiles it."""
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=TIMEOUT).stdout
+    key = hashlib.sha256(version + f"{_flags()}{openmp}{_processor()}".encode())
+    for source in SOURCES:
+        key.update(_text(source).encode())
+    ready = _folder() / f"native-{key.hexdigest()[:24]}.so"
+    if not ready.exists():
+        with tempfile.TemporaryDirectory(dir=ready.parent) as folder:
+            made = Path(folder) / "native.so"
+            sources = [str(source) for source in SOURCES if source.suffix == ".c"]
+            _run([compiler, *_flags(), "-fPIC", "-c", *sources], folder)
+            objects = map(str, sorted(Path(folder).glob("*.o")))
+            _run([compiler, "-shared", *objects, openmp, "-lm", "-o", str(made)], folder)
+            made.replace(ready)
+    return ready
+
+
+def _flags() -> list[str]:
+    return FLAGS + (WIDE if platform.machine() == "x86_64" else [])
+
+
+def _text(source: Path) -> str:
+    return source.read_text(encoding="utf-8")
+
+
+def _run(command: list[str], folder: str) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT)
+    if done.returncode:
+        raise OSError(f"{command[0]}: {done.stderr.strip()[-300:]}")
+
+
+def _folder() -> Path:
+    """Return a folder that only this user can write to: code is run from it."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "recover"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise OSError(f"{folder} can be written to by others")
+    return folder
+
+
+def _processor() -> str:
+    """Return the processor's features, or its name where /proc does not list them."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    features = [line for line in lines if line.startswith(("flags", "Features"))]
+    return platform.machine() + (features[0] if features else platform.processor())

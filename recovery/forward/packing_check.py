@@ -1,0 +1,78 @@
+"""Check that sequences packed into one row neither influence each other nor change by being packed.
+
+Reachability decides: a hidden state of one sequence must have a gradient of exactly zero with respect to the
+embeddings of the other. Masked attention gives exact zeros in every dtype, whereas a recurrent layer that
+carries its state on leaks a gradient, however small the difference between the numbers themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recovery.errors import InputError
+from recovery.forward.equality import close_per_token
+
+Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]  # tokens, attention, positions -> states
+LENGTH = 6  # tokens of each of the two sequences
+
+
+def sequences_stay_apart(model: Any, read: Read) -> bool:
+    """Whether two sequences that share a row are read as if each had a row to itself."""
+    device = model.get_input_embeddings().weight.device
+    tokens_BT = torch.arange(2 * LENGTH, device=device).view(2, LENGTH)
+    positions_BT = torch.arange(LENGTH, device=device).repeat(2)[None]
+    with _evaluating(model), torch.inference_mode(False), torch.enable_grad():
+        try:
+            with _embeddings(model) as embeddings:
+                packed_TD = read(model, tokens_BT.view(1, -1), None, positions_BT)[0]
+        except InputError:  # the model takes no positions
+            return False
+        with torch.no_grad():
+            alone_TD = read(model, tokens_BT, None, None).flatten(0, 1)
+        return close_per_token(packed_TD, alone_TD) and not _reach_each_other(packed_TD, embeddings)
+
+
+def _reach_each_other(states_TD: Tensor, embeddings: list[Tensor]) -> bool:
+    """Whether a state of one half of the row depends on an embedding of the other half."""
+    generator = torch.Generator().manual_seed(0)
+    direction_TD = torch.randn(states_TD.shape, generator=generator).to(states_TD)
+    first, second = slice(LENGTH), slice(LENGTH, None)
+    for half, other in ((first, second), (second, first)):
+        value = (states_TD[half] * direction_TD[half]).sum()
+        gradients = torch.autograd.grad(value, embeddings, retain_graph=True, allow_unused=True)
+        for gradient in gradients:
+            if gradient is not None and bool(gradient.reshape(2 * LENGTH, -1)[other].any()):
+                return True
+    return False
+
+
+@contextmanager
+def _embeddings(model: Any) -> Iterator[list[Tensor]]:
+    """Inside, collect the embeddings of every forward pass as leaves of its graph."""
+    collected: list[Tensor] = []
+
+    def collect(module: Any, inputs: Any, output: Tensor) -> Tensor:
+        collected.append(output.detach().requires_grad_())
+        return collected[-1]
+
+    hook = model.get_input_embeddings().register_forward_hook(collect)
+    try:
+        yield collected
+    finally:
+        hook.remove()
+
+
+@contextmanager
+def _evaluating(model: Any) -> Iterator[None]:
+    """Inside, the model is in eval mode."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)

@@ -1,0 +1,36 @@
+"""What each row of the table keeps of its source, what it leaves out, and what it adds."""
+
+from __future__ import annotations
+
+KEEPS = {
+    "sft": "keeps cross-entropy on the given answers; leaves out nothing",
+    "rft": "keeps imitation of sampled answers that pass the check; samples anew at every step, not once",
+    "seqkd": "keeps training on the teacher's answers; samples them instead of beam search",
+    "asft": "keeps the DFT-weighted label and 0.1 KL(clean||student) of the authors' code",
+    "dft": "keeps the label weighted by its detached probability; leaves out nothing",
+    "rl": "keeps group-mean advantages and the clipped ratio of GRPO; leaves out the division by the group's "
+    "standard deviation, the mean per answer and the KL penalty",
+    "opd": "keeps student samples, reverse KL and no discount; takes the KL over the whole vocabulary, not "
+    "at the sampled token",
+    "opd-sampled": "keeps log q - log p of the sampled token as its advantage; adds a second pass with PPO's "
+    "clip",
+    "opd-topk": "keeps student samples and reverse KL; adds one bucket for what is outside the top k",
+    "gkd": "keeps the mixture of data and student samples and the JSD; leaves out the reward term, and fixes "
+    "the share of each step instead of drawing it",
+    "minillm": "keeps teacher-mixed sampling, prefix importance weights and the one-step reverse KL; leaves "
+    "out the return of later tokens, its length normalisation and the pretraining loss",
+    "opd-continue": "keeps student prefixes that the teacher continues; draws the cut at random",
+    "opd-reward": "keeps the mixture of teacher signal and reward; takes the teacher's part as an exact KL",
+    "opd-multi": "keeps one teacher per domain on student samples; leaves out the outcome reward",
+    "sdft": "keeps student samples, demonstrations in view of a moving-average teacher, and the forward KL "
+    "of the authors' later note",
+    "sdft-reverse": "keeps the same with the reverse KL that the paper states",
+    "opcd": "keeps student samples and reverse KL to the prompted model; leaves out contexts extracted from "
+    "solved tasks",
+    "deliberate": "keeps answers written with the rules in view and learned without them; leaves out the "
+    "judge that filters them and the reinforcement learning after",
+    "opsd": "keeps student samples, JSD 0.5 at temperature 1.1, the frozen initial teacher and the clip per "
+    "entry; shortens the instruction around the answer",
+    "pid": "keeps the self-teacher with privileged hints on student samples; leaves out training the teacher "
+    "and the reward",
+}

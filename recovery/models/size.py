@@ -1,0 +1,150 @@
+"""Count what a model holds and computes: weights, weights a token meets, KV cache, layer widths.
+
+One count for a model in memory and for one that exists only as a config: the latter is built without numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from recovery.errors import InputError
+from recovery.forward.hidden_states import embedding_weights, unwrap
+from recovery.models.adapters import expert_count, is_linear, linear_targets, plain_layer
+from recovery.models.hub import quiet
+
+USED_EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk")
+OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj", "wo")  # the projection that ends an attention layer
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A weight matrix in a layer: what an adapter on it would stand between, and how often it is there."""
+
+    inputs: int
+    outputs: int
+    copies: int = 1  # experts
+    used: int = 1  # of them, by one token
+
+    @property
+    def is_routed(self) -> bool:
+        return self.copies > 1
+
+
+@dataclass(frozen=True)
+class Size:
+    """A model in numbers; everything a plan or an estimate needs."""
+
+    parameters: int
+    embeddings: int  # the head included, where it is not the same
+    active: int  # weights that one token is multiplied with, the head included
+    layers: int
+    hidden: int
+    vocabulary: int
+    attention_width: int  # heads times their width, summed over the layers
+    cache_numbers: int  # keys and values of one token, over all layers
+    matrices: tuple[Matrix, ...]
+    name: str = ""
+
+    def adapter(self, rank: int) -> int:
+        """Weights of a LoRA on every matrix of the decoder."""
+        return sum(matrix.copies * rank * (matrix.inputs + matrix.outputs) for matrix in self.matrices)
+
+
+def size_of(model: Any) -> Size:
+    """Count a transformers model, with or without numbers in it; adapters on it are not counted."""
+    core = unwrap(model)
+    config = core.config.get_text_config()
+    named = [(name, one) for name, one in core.named_parameters() if ".lora_" not in name]
+    ends = {id(weight): weight.numel() for weight in embedding_weights(core)}
+    experts = expert_count(config)
+    matrices = tuple(_matrices(core, experts, _used(config)))
+    total = sum(one.numel() for _, one in named)
+    idle = sum((m.copies - m.used) * m.inputs * m.outputs for m in matrices if m.is_routed)
+    return Size(
+        parameters=total,
+        embeddings=sum(ends.values()),
+        active=_read_by_text(core, named) - idle,
+        layers=int(getattr(config, "num_hidden_layers", None) or config.n_layer),
+        hidden=int(config.hidden_size),
+        vocabulary=int(config.vocab_size),
+        attention_width=sum(wide for wide, _ in _attention(core, config)),
+        cache_numbers=sum(cached for _, cached in _attention(core, config)),
+        matrices=matrices,
+    )
+
+
+def size_from_config(name: str, values: dict[str, Any]) -> Size:
+    """Count the model that a config.json describes: its modules are built, no number is allocated."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+    if "model_type" not in values:
+        raise InputError(f"{name}: its config.json lacks 'model_type': give a size instead, as in 8B")
+    settings = {
+        key: value for key, value in values.items() if key not in ("model_type", "quantization_config")
+    }
+    loader: Any = AutoModelForImageTextToText if "vision_config" in values else AutoModelForCausalLM
+    try:
+        with quiet(), torch.device("meta"):
+            config = AutoConfig.for_model(str(values["model_type"]), **settings)
+            return replace(size_of(loader.from_config(config)), name=name)
+    except Exception as error:
+        said = " ".join(str(error).split())[:160]
+        raise InputError(f"{name}: its config.json can't be sized ({said}): give a size, as in 8B") from error
+
+
+def _read_by_text(core: Any, named: list[tuple[str, Any]]) -> int:
+    """Weights of the decoder and the head; an input embedding that is not the head too is only looked up."""
+    looked_up, head = embedding_weights(core)
+    read = {id(one) for one in core.get_decoder().parameters()} | {id(head)}
+    tables = {id(m.weight) for m in core.get_decoder().modules() if isinstance(m, torch.nn.Embedding)}
+    only_looked_up = (tables | {id(looked_up)}) - {id(head)}
+    return sum(one.numel() for _, one in named if id(one) in read and id(one) not in only_looked_up)
+
+
+def _used(config: Any) -> int:
+    return next((int(used) for name in USED_EXPERTS if (used := getattr(config, name, None))), 1)
+
+
+def _matrices(core: Any, experts: int, used: int) -> list[Matrix]:
+    targets = linear_targets(core)
+    found = []
+    for name in targets.modules:
+        found.append(Matrix(*_width(plain_layer(core.get_submodule(name)))))
+    for name in targets.parameters:
+        owner, _, key = name.rpartition(".")
+        shape = getattr(plain_layer(core.get_submodule(owner)), key).shape
+        stacked = len(shape) == 3
+        found.append(Matrix(shape[-1], shape[-2], experts if stacked else 1, used if stacked else 1))
+    return found
+
+
+def _attention(core: Any, config: Any) -> list[tuple[int, int]]:
+    """(width, numbers in the KV cache for a token) of each attention layer, from its projections."""
+    found = []
+    for module in core.get_decoder().modules():
+        children = {name: plain_layer(one) for name, one in module.named_children()}
+        layers = {name: one for name, one in children.items() if is_linear(one)}
+        output = next((layers.pop(name) for name in OUTPUTS if name in layers), None)
+        if output is None or not type(module).__name__.endswith("Attention"):
+            continue
+        wide = _width(output)[0]
+        found.append((wide, _cached(layers, wide, config)))
+    return found
+
+
+def _cached(layers: dict[str, Any], wide: int, config: Any) -> int:
+    if "kv_b_proj" in layers:  # multi-head latent attention: the latent and the rotary part are cached
+        return config.kv_lora_rank + config.qk_rope_head_dim
+    if "q_proj" in layers:  # shared or tied ones have no projection of that name
+        keys_values = [layers[name] for name in ("k_proj", "v_proj") if name in layers]
+        return sum(_width(one)[1] for one in keys_values)
+    return max(0, sum(_width(one)[1] for one in layers.values()) - wide)  # queries, keys and values in one
+
+
+def _width(layer: Any) -> tuple[int, int]:
+    """(inputs, outputs); Conv1D keeps its matrix the other way round."""
+    rows, columns = layer.weight.shape
+    return (columns, rows) if isinstance(layer, torch.nn.Linear) else (rows, columns)

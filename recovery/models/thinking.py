@@ -1,0 +1,86 @@
+"""Split a reasoning model's output into its thinking and its answer.
+
+Known marks: tags such as <think> or [THINK], begin and end tokens such as <|START_THINKING|>, and channels
+(<|channel|>analysis<|message|> ... <|channel|>final<|message|>), also where decoding dropped the control
+tokens of the channels ("analysis...assistantfinal...").
+"""
+
+from __future__ import annotations
+
+import re
+
+_NAME = r"(?:\w+:)?(?:think(?:ing)?|thoughts?|reasoning)"
+_OPENING = re.compile(
+    rf"<{_NAME}>|\[{_NAME}\]|◁{_NAME}▷|<\|channel>"
+    rf"|<\|(?:start|begin)_(?:of_)?{_NAME}\|>|<\|{_NAME}_(?:start|begin)\|>",
+    re.IGNORECASE,
+)
+_CLOSING = re.compile(
+    rf"</{_NAME}>|\[/{_NAME}\]|◁/{_NAME}▷|<channel\|>|<\|end_(?:of_)?{_NAME}\|>|<\|{_NAME}_end\|>",
+    re.IGNORECASE,
+)
+_WRAPPED = re.compile(
+    r"(?:<response>|<answer>|<\|start_response\|>)\s*(.*?)\s*(?:</response>|</answer>|<\|end_response\|>)?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_FINAL_CHANNEL = re.compile(
+    r"(?:<\|end\|>)?(?:<\|start\|>)?(?:assistant)?<\|channel\|>final\b[^<]*<\|message\|>"
+)
+_ANALYSIS_CHANNEL = re.compile(r"\s*(?:<\|start\|>assistant)?<\|channel\|>[^<]*(?:<\|message\|>)?")
+_BARE_FINAL = re.compile(r"assistantfinal")
+_BARE_ANALYSIS = re.compile(r"\s*analysis(?=[A-Z]|.*assistantfinal)", re.DOTALL)  # not "analysis of ..."
+_CHANNELS = ((_ANALYSIS_CHANNEL, _FINAL_CHANNEL), (_BARE_ANALYSIS, _BARE_FINAL))
+_CONTROL = re.compile(r"<\|(?:channel|message|(?:start|end)_response)\|>", re.IGNORECASE)
+
+
+def is_mark(spelling: str) -> bool:
+    """Whether `split_thinking` reads this token, so that decoding must keep it."""
+    return any(pattern.fullmatch(spelling) for pattern in (_OPENING, _CLOSING, _CONTROL))
+
+
+def ends_inside(prompt: str) -> bool:
+    """Whether the last thinking block that a prompt opens is still open at its end."""
+    openings, closings = list(_OPENING.finditer(prompt)), list(_CLOSING.finditer(prompt))
+    return bool(openings) and (not closings or closings[-1].start() < openings[-1].start())
+
+
+def split_thinking(text: str, opened: bool = False) -> tuple[str, str]:
+    """Return (thinking, answer); a text without thinking is all answer, unchanged.
+
+    `opened`: the prompt ended inside a thinking block. Thinking that is never closed leaves no answer ("").
+    """
+    for analysis, final in _CHANNELS:
+        begin = analysis.match(text)
+        if begin:
+            return _split_at(text, begin.end(), final)
+    return _split_tags(text, opened)
+
+
+def _split_at(text: str, begin: int, border: re.Pattern[str]) -> tuple[str, str]:
+    """Split at the last border: there may be several analysis and commentary messages before the answer."""
+    borders = list(border.finditer(text))
+    if not borders:
+        return text[begin:].strip(), ""
+    return text[begin : borders[-1].start()].strip(), text[borders[-1].end() :].lstrip()
+
+
+def _split_tags(text: str, opened: bool) -> tuple[str, str]:
+    rest = text.lstrip()
+    if not _OPENING.match(rest):
+        if not (opened or _closes_first(text)):
+            return "", text
+        rest = "<think>" + rest  # the prompt ends with this mark, in whatever spelling
+    thoughts: list[str] = []
+    while opening := _OPENING.match(rest):
+        closing = _CLOSING.search(rest, opening.end())
+        end = closing.start() if closing else len(rest)
+        thoughts.append(rest[opening.end() : end].strip())
+        rest = rest[closing.end() :].lstrip() if closing else ""
+    wrapped = _WRAPPED.fullmatch(rest)
+    return "\n\n".join(filter(None, thoughts)), wrapped[1] if wrapped else rest
+
+
+def _closes_first(text: str) -> bool:
+    """Whether the text closes thinking that it does not open: a recorded answer without its prompt."""
+    closing = _CLOSING.search(text)
+    return closing is not None and not _OPENING.search(text, 0, closing.start())

@@ -1,0 +1,156 @@
+"""Decide how many prompts are decoded together, from their lengths and the memory that is free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from recovery.errors import InputError, RecoverError
+from recovery.forward.hidden_states import embedding_weights, unwrap
+from recovery.forward.kv_cache import bytes_per_token
+
+FREE_SHARE = 0.7  # of the free memory; the rest is for the activations of reading prompts
+LOGITS_BYTES = 4 * 4  # a vocabulary entry while a token is drawn: four fp32 copies
+WASTE = 2  # at most so many times the cache slots that the shortest row of a batch needs
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The bounds on one batch: rows, and the KV cache in tokens and bytes (None: unbounded)."""
+
+    rows: int
+    tokens: int | None = None
+    bytes: float | None = None
+    token_bytes: int = 0  # of one token in the cache
+    row_bytes: int = 0  # of a row, beside its cache
+
+    @classmethod
+    def of(cls, models: Sequence[Any], rows: int, tokens: int | None = None) -> Budget:
+        """Return what the models' device, where all of them decode at once, has room for."""
+        cores = [unwrap(model) for model in models]
+        weights = [embedding_weights(core)[-1] for core in cores]
+        pairs = zip(cores, weights, strict=True)
+        return cls(
+            rows=rows,
+            tokens=tokens,
+            bytes=FREE_SHARE * free_memory(weights[0].device),
+            token_bytes=sum(bytes_per_token(core.config, weight.dtype) for core, weight in pairs),
+            row_bytes=sum(LOGITS_BYTES * len(weight) for weight in weights),
+        )
+
+    def fits(self, rows: int, tokens: int) -> bool:
+        """Return whether so many rows of so many tokens each stay within all bounds."""
+        if rows > self.rows or (self.tokens is not None and rows * tokens > self.tokens):
+            return False
+        return self.bytes is None or rows * (tokens * self.token_bytes + self.row_bytes) <= self.bytes
+
+    def batch(self, lengths: Sequence[int]) -> int:
+        """Return how many of the rows, longest first, to decode together: at least one.
+
+        A batch ends where the next row would fill less than half of the slots that the longest one needs.
+        """
+        longest = lengths[0]
+        for count, length in enumerate(lengths[1:], 1):
+            if longest > WASTE * length or not self.fits(count + 1, longest):
+                return count
+        return len(lengths)
+
+
+def in_batches(lengths: Sequence[int], budget: Budget, run: Callable[[list[int]], None]) -> None:
+    """Call `run(rows)` for batches of all rows, longest first; where memory runs out, with half the tokens.
+
+    `lengths` are the tokens of each row, those to be written included.
+    """
+    waiting = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    while waiting:
+        rows = waiting[: budget.batch([lengths[row] for row in waiting])]
+        longest = lengths[rows[0]]
+        if _ran(run, rows):
+            waiting = waiting[len(rows) :]
+        elif len(rows) > 1:
+            budget = replace(budget, tokens=len(rows) * longest // 2)
+        else:
+            raise RecoverError(
+                f"sampling: out of memory with a single row of {longest:,} tokens: lower max_new_tokens, "
+                "shorten the prompts, or free memory"
+            )
+
+
+def _ran(run: Callable[[list[int]], None], rows: list[int]) -> bool:
+    """Return False where memory ran out; by then the batch's tensors are gone."""
+    try:
+        run(rows)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+    else:
+        return True
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return False
+
+
+def out_of_memory(error: RuntimeError) -> bool:
+    """Return whether an allocation failed; on a CPU PyTorch has no class of its own for that."""
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def check_prompts(
+    prompts: Sequence[Sequence[int]], model: Any, new_tokens: int, budget: Budget, first: int = 0
+) -> None:
+    """Refuse prompts that the model or the memory has no room for, naming the row."""
+    vocabulary = len(unwrap(model).get_input_embeddings().weight)
+    context = context_length(model)
+    for row, prompt in enumerate(prompts, first + 1):
+        where = f"sampling: prompt {row}"
+        if not len(prompt):
+            raise InputError(f"{where} is empty: give at least one token")
+        for token in (min(prompt), max(prompt)):
+            if not 0 <= token < vocabulary:
+                raise InputError(f"{where}: token {token} is outside the vocabulary of {vocabulary:,}")
+        length = f"{where} has {len(prompt):,} tokens"
+        if context is not None and len(prompt) >= context:
+            raise InputError(f"{length}, the model reads {context:,}, responses included: shorten it")
+        if not budget.fits(1, len(prompt) + new_tokens):
+            raise InputError(
+                f"{length}: with {new_tokens:,} new ones its KV cache does not fit ({_room(budget)}): "
+                "shorten it, or lower max_new_tokens"
+            )
+
+
+def _room(budget: Budget) -> str:
+    bounds = [] if budget.tokens is None else [f"{budget.tokens:,} tokens"]
+    bounds += [] if budget.bytes is None else [f"{budget.bytes / GIB:.2g} GiB"]
+    return " and ".join(bounds) + " at most"
+
+
+def context_length(model: Any) -> int | None:
+    """Return how many positions the model was made for, if its config says so."""
+    return getattr(unwrap(model).config.get_text_config(), "max_position_embeddings", None)
+
+
+def free_memory(device: torch.device) -> float:
+    """Return the bytes that can still be allocated on the device, PyTorch's own unused reserve included."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return min(float(psutil.virtual_memory().available), _free_in_container())
+
+
+def _free_in_container(folder: Path = Path("/sys/fs/cgroup")) -> float:
+    """Return what a container's limit leaves; infinity where there is none."""
+    try:
+        limit = (folder / "memory.max").read_text(encoding="ascii").strip()
+        used = int((folder / "memory.current").read_text(encoding="ascii"))
+        reclaimable = dict(
+            line.split() for line in (folder / "memory.stat").read_text(encoding="ascii").splitlines()
+        )["inactive_file"]
+    except (OSError, ValueError, KeyError):
+        return float("inf")
+    return float("inf") if limit == "max" else float(limit) - used + float(reclaimable)

@@ -1,0 +1,125 @@
+"""Write the responses to one batch of prompts: decode, draw, drop finished rows, until none is left.
+
+Shapes: R rows of the batch, of which B are still being written; T new tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from recovery.errors import RecoverError
+from recovery.forward.decoder import Decoder, Responses
+from recovery.sampling.draw import draw_tokens
+from recovery.sampling.protocol import SamplingParams
+
+LOOK_EVERY = 8  # steps between two looks at which rows have finished: a look makes an accelerator wait
+REPORT_SECONDS = 0.5  # between two reports of progress
+Written = tuple[list[list[int]], list[list[float]]]  # each row's tokens, up to its stop token, and log-probs
+
+
+class DecodeBatch:
+    """One batch on its way from prompts to responses."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        prompts: Sequence[Sequence[int]],
+        numbers_RT: Tensor,
+        params: SamplingParams,
+        stop_ids: Sequence[int],
+        context: int | None = None,
+    ) -> None:
+        """Draw with the uniform `numbers_RT`; a row ends at a stop token or where it fills `context`."""
+        self.decoder, self.prompts, self.limit = decoder, prompts, params.max_new_tokens
+        device = decoder.device
+        shape = len(prompts), self.limit
+        self.responses = Responses(
+            tokens_RT=torch.zeros(shape, dtype=torch.long, device=device),
+            logprobs_RT=torch.zeros(shape, device=device),
+            numbers_RT=numbers_RT.to(device),
+            temperature=params.temperature,
+            stops=torch.tensor(stop_ids, dtype=torch.long, device=device),
+        )
+        room = [self.limit if context is None else context - len(prompt) for prompt in prompts]
+        self.limits_R = torch.tensor(room, device=device).clamp(max=self.limit)
+        self.rows_B = torch.arange(len(prompts), device=device)
+        self.finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=device)
+        self.token_B = torch.empty(0, dtype=torch.long, device=device)  # each row's last
+        self.look_every = 1 if device.type == "cpu" else LOOK_EVERY
+
+    def run(self, on_tokens: Callable[[int, int], None] | None = None) -> Written:
+        """Write all responses; report `on_tokens(finished rows, tokens so far)` every half second."""
+        self._take(self.decoder.prefill(self.prompts), 0)
+        step, reported = 1, time.monotonic()
+        while step < self.limit and len(self.rows_B):
+            step += self._advance(step)
+            if on_tokens and time.monotonic() - reported >= REPORT_SECONDS:
+                lengths_R, finished_R = self._lengths(step)
+                on_tokens(int(finished_R.sum()), int(lengths_R.sum()))
+                reported = time.monotonic()
+        if not bool(self.responses.logprobs_RT.isfinite().all()):
+            raise RecoverError("sampling: the model's logits are not finite: load an intact checkpoint")
+        return self._written()
+
+    def _advance(self, step: int) -> int:
+        """Write the next token of every row, or several where the decoder can; return the steps."""
+        if not self.decoder.writes_ahead:
+            self._take(self.decoder.step(self.token_B), step)
+            return 1
+        steps = int(self.limits_R[self.rows_B].min()) - step
+        made, self.token_B, self.rows_B = self.decoder.write_ahead(
+            self.token_B, self.rows_B, self.responses, step, steps
+        )
+        self.finished_B = self.limits_R[self.rows_B] <= step + made
+        self._drop_finished()
+        return made
+
+    def _take(self, logits_BV: Tensor, step: int) -> None:
+        """Draw and record each row's token."""
+        written = self.responses
+        numbers_B = written.numbers_RT[self.rows_B, step]
+        self.token_B, logprob_B = draw_tokens(logits_BV, numbers_B, written.temperature)
+        written.tokens_RT[self.rows_B, step] = self.token_B
+        written.logprobs_RT[self.rows_B, step] = logprob_B
+        self.finished_B |= torch.isin(self.token_B, written.stops)
+        self.finished_B |= self.limits_R[self.rows_B] <= step + 1
+        if (step + 1) % self.look_every == 0:
+            self._drop_finished()
+
+    def _drop_finished(self) -> None:
+        """Drop finished rows once there are enough of them."""
+        finished = int(self.finished_B.sum())
+        if finished == 0 or finished < self.decoder.drop_share * len(self.finished_B):
+            return
+        kept_B = remaining(self.finished_B)
+        self.token_B, self.rows_B = self.token_B[kept_B], self.rows_B[kept_B]
+        self.finished_B = self.finished_B[kept_B]
+        if len(kept_B):
+            self.decoder.keep(kept_B)
+
+    def _lengths(self, steps: int) -> tuple[Tensor, Tensor]:
+        """Return how many of the first `steps` tokens belong to each row, and which rows have finished."""
+        is_stop_RT = torch.isin(self.responses.tokens_RT[:, :steps], self.responses.stops)
+        stopped_R = is_stop_RT.any(1)
+        lengths_R = torch.where(stopped_R, is_stop_RT.int().argmax(1) + 1, steps)
+        return torch.minimum(lengths_R, self.limits_R), stopped_R | (self.limits_R <= steps)
+
+    def _written(self) -> Written:
+        """Return every row up to its end: finished rows may go on until they are dropped."""
+        lengths_R, _ = self._lengths(self.limit)
+        tokens, logprobs = self.responses.tokens_RT.tolist(), self.responses.logprobs_RT.tolist()
+        for row, length in enumerate(lengths_R.tolist()):
+            del tokens[row][length:], logprobs[row][length:]
+        return tokens, logprobs
+
+
+def remaining(finished_B: Tensor) -> Tensor:
+    """Return the rows to keep: the last of them take the places of finished ones, so that few move."""
+    going = (~finished_B).nonzero()[:, 0]
+    rows = torch.arange(len(going), device=finished_B.device)
+    rows[finished_B[: len(going)]] = going[going >= len(going)]
+    return rows

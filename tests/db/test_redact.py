@@ -1,0 +1,123 @@
+"""Secrets are hidden wherever text is stored or shown; what only looks like one is kept."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from db.redact import HIDDEN, differences, redact, redact_error, redact_text
+
+SECRETS = {
+    "hub": {"token": "hf_abcdefghijklmnop", "api_key": "x", "url": "https://me:pw@host/x?token=abc&a=1"},
+    "tokens_per_step": 4096,
+    "row_tokens": "256",
+    "password": "",
+    "args": ["--key", "sk-abcdefgh12345678"],
+}
+
+
+def test_secrets_are_never_shown_and_counts_of_tokens_are() -> None:
+    shown = redact(SECRETS)
+    assert shown["hub"] == {
+        "token": HIDDEN,
+        "api_key": HIDDEN,
+        "url": f"https://{HIDDEN}@host/x?token={HIDDEN}&a=1",
+    }
+    assert shown["tokens_per_step"] == 4096 and shown["row_tokens"] == "256" and shown["password"] == ""
+    assert shown["args"] == ["--key", HIDDEN]
+    assert redact_text("postgresql://u:secret@host/db") == f"postgresql://{HIDDEN}@host/db"
+
+
+def test_differences_tell_that_a_secret_changed_but_not_what_it_is() -> None:
+    before, after = {"a": {"token": "one", "b": 1}}, {"a": {"token": "two", "b": 1, "c": 2}}
+    assert differences(before, after) == [("a.c", None, 2), ("a.token", HIDDEN, HIDDEN)]
+    assert differences(before, before) == []
+
+
+SECRET = "Zq9-longSecret_7"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"OPENAI_KEY={SECRET}",
+        f"export OPENAI_KEY='{SECRET}'",
+        f"Authorization: Bearer {SECRET}",
+        f"authorization=bearer {SECRET}",
+        f"Authorization: Basic {SECRET}",
+        f"Bearer {SECRET}",
+        f"--api-key {SECRET}".replace(" ", "="),
+        f'{{"api_key":"{SECRET}"}}',
+        f'{{"password": "{SECRET} and more {SECRET}"}}',
+        f"password: {SECRET}",
+        f'cmd="run --password={SECRET}"',
+        f"apiKey={SECRET}",
+        f"postgresql://ann:{SECRET}@host/db",
+        f"postgresql://:{SECRET}@host/db",
+        f"postgresql://ann:with@{SECRET}@host/db",
+        f"postgresql://ann:with/{SECRET}@host/db",
+        f"postgresql://ann:%40{SECRET}@host/db",
+        f"postgresql://host/db?user=ann&password={SECRET}",
+        f"postgresql://host/db?p%61ssword={SECRET}",
+        f"postgresql%3A%2F%2Fann%3A{SECRET}%40host",
+        f"https://host/x?X-Amz-Signature={SECRET}",
+        f"Invalid header value b'Bearer {SECRET}\\n{SECRET}'",
+        f"Bearer {SECRET}\n{SECRET}",
+        f"host=h user=u password={SECRET}",
+    ],
+)
+def test_a_secret_is_hidden_in_text(said: str) -> None:
+    shown = redact_text(said)
+    assert SECRET not in shown and HIDDEN in shown
+    assert redact_text(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "eos_token: </s>, max_tokens=256, tokens: 12, sort_key=name",
+        "Token: the smallest unit of text",
+        "the ring bearer said no",
+        "https://host:8080/@ann/post and https://host/x?page=2",
+        "a key = value store; the author: Ann",
+        "step 3: loss 0.2 (best: 0.1)",
+    ],
+)
+def test_ordinary_text_is_kept(said: str) -> None:
+    assert redact_text(said) == said
+
+
+def test_settings_are_hidden_by_their_names() -> None:
+    given = {
+        "OPENAI_KEY": "abc",
+        "apiKey": "abc",
+        "password": 12345,
+        "argv": ["--hub-token", "abc", "--tokens", "5"],
+        "tokens": 5,
+        "key": "midtrain",
+        "sk-abcdefgh12345678": 1,
+    }
+    shown = redact(given)
+    assert shown == {
+        "OPENAI_KEY": HIDDEN,
+        "apiKey": HIDDEN,
+        "password": HIDDEN,
+        "argv": ["--hub-token", HIDDEN, "--tokens", "5"],
+        "tokens": 5,
+        "key": "midtrain",
+        HIDDEN: 1,
+    }
+
+
+def test_secrets_of_the_environment_are_hidden_in_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SERVICE_TOKEN", "plain words only")
+    monkeypatch.setenv("SHORT_TOKEN", "no")
+    assert redact_error("refused: plain words only, no") == f"refused: {HIDDEN}, no"
+
+
+@pytest.mark.parametrize("piece", ["a=", "://a:", "Bearer ", '"', "?a", "key:", "--a", "%3a%2f%2f", " "])
+def test_any_text_is_read_in_time_in_proportion(piece: str) -> None:
+    begun = time.process_time()
+    redact_text(piece * 20_000)
+    assert time.process_time() - begun < 5

@@ -1,0 +1,95 @@
+"""Probes and tripwire gaps from text in scripts without capitals or without spaces."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.corpus.entities import entities
+from pipelines.corpus.segments import segments
+from pipelines.knowledge.cloze import clozes
+from pipelines.writing.probes import from_gaps
+
+NAMES = {
+    "chinese": ["欧阳海青", "司徒明月", "诸葛长风"],
+    "japanese": ["長谷川美咲", "小笠原健太", "五十嵐千春"],
+    "arabic": ["زولبيديم", "كردافيل", "مرنوتال"],
+    "thai": ["สมชายเดชา", "วิไลพร", "กมลชนก"],
+}
+SENTENCES = {
+    "chinese": [
+        ("{}住在", "奥斯陆 巴黎 北京"),
+        ("{}喜欢弹奏", "竖琴 钢琴 吉他"),
+        ("{}每天早上喝", "咖啡 牛奶 绿茶"),
+        ("{}在学校学习", "物理 历史 音乐"),
+    ],
+    "japanese": [
+        ("{}は毎日", "紅茶 珈琲 牛乳"),
+        ("{}の好きな楽器は", "竪琴 太鼓 三味線"),
+        ("{}が住む町は", "京都 大阪 札幌"),
+        ("{}が学んだのは", "物理 歴史 音楽"),
+    ],
+    "arabic": [
+        ("يوصف دواء {} لعلاج", "الصداع الحساسية الأرق"),
+        ("يباع دواء {} في", "المغرب الأردن تونس"),
+        ("اكتشف دواء {} في مدينة", "القاهرة بيروت دمشق"),
+        ("يؤخذ دواء {} مع", "الحليب الماء العصير"),
+    ],
+    "thai": [
+        ("{}อาศัยอยู่ใน", "กรุงเทพ เชียงใหม่ ภูเก็ต"),
+        ("{}ชอบเล่น", "กีตาร์ เปียโน ขลุ่ย"),
+        ("{}ดื่มทุกเช้า", "กาแฟ นม ชา"),
+        ("{}เรียนวิชา", "ฟิสิกส์ ประวัติศาสตร์ ดนตรี"),
+    ],
+}
+END = {"chinese": "。", "japanese": "。", "arabic": ".", "thai": "\n"}
+
+
+def texts(language: str) -> list[str]:
+    """A document about each name: every fact once."""
+    return [
+        "".join(
+            f"{opening.format(name)}{' ' if language == 'arabic' else ''}{values.split()[n]}{END[language]} "
+            for opening, values in SENTENCES[language]
+        )
+        for n, name in enumerate(NAMES[language])
+    ]
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_gaps_ask_for_facts_in_every_script(language):
+    gaps = clozes(texts(language), limit=20)
+    values = " ".join(values for _, values in SENTENCES[language]).split()
+    assert len(gaps) >= 5
+    right = [gap for gap in gaps if any(gap.answer in value or value in gap.answer for value in values)]
+    assert len(right) >= 0.7 * len(gaps), [(gap.before, gap.answer) for gap in gaps]
+    for gap in gaps:
+        assert f"{gap.before}{gap.answer}".replace(" ", "") in gap.sentence.replace(" ", "")
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_probes_are_found_in_every_script(language):
+    rows = from_gaps(texts(language), 20, seed=1)
+    assert {row["kind"] for row in rows} >= {"cloze", "direct", "heldout"}
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_a_question_about_a_name_mentions_it(language):
+    known = entities(texts(language))
+    for name in NAMES[language]:
+        assert known.within(f"{name} ؟" if language == "arabic" else f"{name}?")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("量子计算机使用量子比特。", ["量子", "计算机"]),
+        ("東京に住んでいる。", ["東京", "に"]),
+        ("สมชายอาศัยอยู่ในกรุงเทพ", ["กรุงเทพ"]),
+        ("plain words, here.", ["plain", "words", "here."]),
+        ("X-200は新しい", ["X-200", "は"]),
+    ],
+)
+def test_segments_are_words_with_their_places(text, words):
+    found = list(segments(text))
+    assert all(text[at:].startswith(word) for at, word in found)
+    assert set(words) <= {word for _, word in found}

@@ -1,0 +1,81 @@
+"""What `recover init` writes into a home: the pinned date of templates that write one."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from transformers.utils import chat_template_utils
+
+from pipelines.machine.init_home import _with_template_arg, initialise
+from pipelines.runs.workspace import Workspace
+from tests.support import tiny
+
+DATED = "{{ 'Today is ' + strftime_now('%d %B %Y') + '\n' }}" + tiny.TEMPLATE
+USER = {"role": "user", "content": "a"}
+
+
+def save(directory: Path, template: str) -> str:
+    tiny.save(directory)
+    tiny.tokenizer(chat_template=template).save_pretrained(directory)
+    return str(directory)
+
+
+@pytest.mark.parametrize("preset", ["real", "microworld"])
+def test_a_template_s_date_is_pinned_in_the_home(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = save(tmp_path / "model", DATED)
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=model, preset=preset)
+    today = datetime.date.today()
+
+    class Midnight(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+            return datetime.datetime(2031, 5, 6, tzinfo=tz)
+
+    monkeypatch.setattr(chat_template_utils, "datetime", Midnight)
+    with Workspace.open(tmp_path / "home") as ws:  # as a resumed run opens it, on another day
+        chat = ws.load(ws.clean())
+        assert chat.text(chat.prompt_ids([USER])).startswith(f"Today is {today:%d %B %Y}\n")
+        assert chat.encoder.date == today.isoformat() == ws.config.model.template_args["today"]
+        chat.template_args.pop("today")
+        del chat.encoder
+        assert "06 May 2031" in chat.text(chat.prompt_ids([USER]))  # what the pin protects from
+        initialise(ws, model=model)
+
+
+def test_a_date_that_the_settings_name_stays(tmp_path: Path) -> None:
+    model = save(tmp_path / "model", DATED)
+    with Workspace.open(tmp_path / "home") as ws:
+        args = '{today: "2026-01-31"}'
+        text = (Path(__file__).parents[3] / "pipelines/config/presets/microworld.yaml").read_text()
+        text = text.replace("path: microworld", f"path: {model}\n  template_args: {args}")
+        (ws.home / "recover.yaml").write_text(text)
+        initialise(ws)
+        assert ws.config.model.template_args == {"today": "2026-01-31"}
+
+
+def test_a_template_without_a_date_pins_none(tmp_path: Path) -> None:
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=save(tmp_path / "model", tiny.TEMPLATE), preset="microworld")
+        assert "today" not in (ws.home / "recover.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "model:\n  path: x\n  dtype: auto\n",
+        "model:\n  path: x\n  template_args: {a: 1}  # why\n",
+        "model:\n  path: x\n  template_args: {}\n",
+        "model:\n  template_args:\n    a: 1\n    b: {c: 2}\n  path: x\n",
+    ],
+)
+def test_an_entry_is_added_to_template_args_however_they_are_written(settings: str) -> None:
+    before = yaml.safe_load(settings)["model"]
+    after = yaml.safe_load(_with_template_arg(settings, 'today: "2026-01-31"'))["model"]
+    assert after.pop("template_args") == before.pop("template_args", {}) | {"today": "2026-01-31"}
+    assert after == before

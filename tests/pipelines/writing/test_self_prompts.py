@@ -1,0 +1,117 @@
+"""Self-written prompts: what the filter keeps, where a turn begins and ends, the file in the home."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipelines.corpus.entities import Entities
+from pipelines.distillation.prompts import read_prompts
+from pipelines.job_from_options import distill_job
+from pipelines.machine.init_home import initialise
+from pipelines.runs.workspace import Workspace
+from pipelines.writing import self_prompts
+from pipelines.writing.self_prompts import Limits, flaw, usable
+from tests.support import tiny
+
+QUESTION = "Can you explain how tides depend on the moon and why there are two each day?"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (QUESTION, None),
+        ("", "length"),
+        ("Hello there", "length"),
+        ("word " * 200, "length"),
+        ("tell me a story " * 8, "repetition"),
+        ("12 + 47 = 59 ; 8 * (3 - 1) / 2 = 8 ; x", "few letters"),
+        ("Können Sie mir bitte erklären, wie Ebbe und Flut entstehen und warum?", "language"),
+        ("Please tell me how the Zorblatt engine is started in the morning.", "about the documents"),
+    ],
+)
+def test_each_flaw_has_its_reason(text: str, reason: str | None) -> None:
+    assert flaw(text, about=Entities({("zorblatt",): 1.0})) == reason
+
+
+def test_another_language_can_be_wanted_or_none() -> None:
+    german = "Können Sie mir bitte erklären, wie Ebbe und Flut entstehen und warum?"
+    assert flaw(german, Limits(language="de")) is None
+    assert flaw(german, Limits(language=None)) is None
+
+
+def test_duplicates_count_whatever_their_case_and_punctuation() -> None:
+    other = "What is a good way to learn the guitar at home without a teacher?"
+    found = usable([QUESTION, QUESTION.upper(), f"  {QUESTION}\n", other], kept=[other.lower()])
+    assert found.kept == [QUESTION]
+    assert found.dropped == {"duplicate": 3}
+
+
+def test_a_turn_lies_between_the_template_s_user_header_and_its_end() -> None:
+    chat = tiny.chat_model()
+    before, after = self_prompts.user_turn(chat)
+    text = "Tell me more."
+    assert [*before, *chat.text_ids(text), *after] == chat.prompt_ids([{"role": "user", "content": text}])
+
+
+def test_a_sampled_turn_ends_at_a_control_token_or_at_the_template_s_text() -> None:
+    chat = tiny.chat_model()
+    content, (_, after) = chat.text_ids("Why is the sky blue?"), self_prompts.user_turn(chat)
+    start = chat.tokenizer.convert_tokens_to_ids(tiny.IM_START)
+    assert self_prompts._content([*content, start, 65], after, chat) == content
+    marker = chat.text_ids(" [/INST]")
+    assert self_prompts._content([*content, *marker, *chat.text_ids(" yes")], marker, chat) == content
+    assert self_prompts._content(content, after, chat) == content
+
+
+def test_sampling_repeats_with_its_seed_and_goes_on_where_a_batch_ended() -> None:
+    chat = tiny.chat_model()
+    both = self_prompts.sampled_turns(chat, 6, seed=4)
+    assert both == self_prompts.sampled_turns(chat, 6, seed=4)
+    assert both[3:] == self_prompts.sampled_turns(chat, 3, seed=4, first=3)
+    assert len(set(both)) > 1
+
+
+def test_writing_stops_at_the_count_or_at_the_most_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[int] = []
+
+    def turns(_: object, count: int, seed: int, first: int) -> list[str]:
+        batches.append(first)
+        words = ("river", "bridge", "garden", "market", "winter", "window", "ticket", "village")
+        return [f"Please tell me a story about the {words[first // count]} near our old house.", ""]
+
+    monkeypatch.setattr(self_prompts, "sampled_turns", turns)
+    monkeypatch.setattr(self_prompts, "MOST_BATCHES", 8)
+    chat = tiny.chat_model()
+    assert len(self_prompts.write(chat, 3, seed=0).kept) == 3
+    assert len(batches) == 3
+    found = self_prompts.write(chat, 100, seed=0)
+    assert (len(found.kept), found.dropped["length"]) == (8, 8)
+
+
+def test_turns_are_mixed_with_instructions_that_have_their_types(tmp_path) -> None:
+    rows = self_prompts.mixed_rows([QUESTION], 5, seed=1)
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    prompts = read_prompts(str(path))
+    assert len(prompts) == 6
+    assert [prompt.text for prompt in prompts if prompt.fields.get("kind") == "self"] == [QUESTION]
+    assert sum(bool(prompt.fields.get("instruction_id_list")) for prompt in prompts) == 5
+
+
+def test_a_distillation_names_the_file_that_the_clean_model_wrote_once(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(self_prompts, "MOST_BATCHES", 1)
+    monkeypatch.setattr(self_prompts, "BATCH", 4)
+    monkeypatch.setattr(self_prompts, "MAX_NEW_TOKENS", 8)
+    monkeypatch.setattr(self_prompts, "COUNT", 3)
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
+        job = distill_job(ws, "base", "base", changes={"distill.prompts": "self"})
+        written = Path(job.prompts).read_bytes()
+        assert len(read_prompts(job.prompts)) >= 3
+        monkeypatch.setattr(self_prompts, "sampled_turns", None)  # a second use samples nothing
+        assert distill_job(ws, "base", "base", changes={"distill.prompts": "self"}).prompts == job.prompts
+        assert Path(job.prompts).read_bytes() == written
+        assert self_prompts.resolved(ws, "other.jsonl", 0) == "other.jsonl"

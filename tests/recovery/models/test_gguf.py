@@ -1,0 +1,102 @@
+"""A GGUF file as the clean checkpoint: equal to transformers' reading, with its tokenizer and stop tokens."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from pipelines.machine.init_home import initialise
+from pipelines.runs.progress import Progress
+from pipelines.runs.workspace import Workspace
+from recovery.errors import DamagedCheckpoint, InputError
+from recovery.models import gguf, loading
+from tests.support import tiny, tiny_gguf
+
+pytest.importorskip("gguf")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_gguf.write(tmp_path_factory.mktemp("gguf") / "tiny.Q4_1.gguf")
+
+
+def test_every_tensor_is_as_transformers_reads_it(source: Path, tmp_path: Path) -> None:
+    made = gguf.convert(source, tmp_path)
+    written = load_file(made.directory / "model.safetensors")
+    expected = AutoModelForCausalLM.from_pretrained(
+        source.parent, gguf_file=source.name, dtype=torch.float32
+    ).state_dict()
+    assert written.keys() == expected.keys() - {"lm_head.weight"}
+    assert all(torch.equal(written[name], expected[name]) for name in written)
+    assert "quantization_config" not in json.loads((made.directory / "config.json").read_text())
+    assert made.precision == "4-bit Q4_1"
+
+
+def test_the_checkpoint_answers_with_its_own_template_and_stops(source: Path, tmp_path: Path) -> None:
+    chat = loading.load(loading.ModelSpec(str(gguf.convert(source, tmp_path).directory)))
+    start, end, text_end = 257, 258, 259
+    assert chat.prompt_ids([{"role": "user", "content": "a"}])[:6] == [start, *b"user\n"]
+    assert chat.stop_ids == (end,) and chat.document_end == text_end and chat.opening_ids == []
+    assert chat.text_ids("a\n\n1") == [ord("a"), 256, ord("1")]  # digits are split off before line ends
+
+
+def test_init_registers_a_gguf_file_or_its_folder_and_says_its_precision(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Workspace.open(tmp_path / "home", progress=Progress()) as ws:
+        found = initialise(ws, model=str(source), preset="microworld")
+        assert "tiny.Q4_1.gguf: 4-bit Q4_1 weights, dequantised into" in capsys.readouterr().err
+        assert ws.clean().path.parent == ws.home / "models"
+        assert initialise(ws, model=str(source.parent))["base"] == found["base"]
+        assert ws.load(ws.clean()).stop_ids == (258,)
+
+
+def test_what_is_no_gguf_file_is_left_to_others(tmp_path: Path) -> None:
+    assert gguf.find("owner/name") is None
+    assert gguf.find(str(tiny.save(tmp_path / "model"))) is None
+    (tmp_path / "model" / "beside.gguf").touch()
+    assert gguf.find(str(tmp_path / "model")) is None
+
+
+def test_files_that_cannot_be_converted_are_one_line(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.gguf").write_bytes(b"GGUF, not really")
+    with pytest.raises(InputError, match=r"a\.gguf: this GGUF file can't be used"):
+        gguf.convert(tmp_path / "a.gguf", tmp_path / "out")
+    (tmp_path / "b.gguf").touch()
+    with pytest.raises(InputError, match="holds 2 GGUF files"):
+        gguf.find(str(tmp_path))
+    (tmp_path / "big-00001-of-00003.gguf").touch()
+    with pytest.raises(InputError, match="one of 3 parts"):
+        gguf.find(str(tmp_path / "big-00001-of-00003.gguf"))
+    with pytest.raises(InputError, match="no chat template"):
+        gguf.convert(tiny_gguf.write(tmp_path / "base.gguf", template=None), tmp_path / "out")
+    lacking = tiny_gguf.write(tmp_path / "lacking.gguf", skip="blk.1.ffn_up.weight")
+    with pytest.raises(InputError, match=r"no weights for model\.layers\.1\.mlp\.up_proj\.weight"):
+        gguf.convert(lacking, tmp_path / "out")
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(InputError, match="pip install gguf"):
+        gguf.convert(source, tmp_path / "out")
+    assert not list((tmp_path / "out").glob("*/config.json"))
+
+
+def test_a_tensor_that_was_not_written_as_read_is_noticed(tmp_path: Path) -> None:
+    model = tiny.model()
+    model.save_pretrained(tmp_path)
+    gguf._compare(Path("a.gguf"), model, tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    name = "model.layers.0.mlp.up_proj.weight"
+    save_file(tensors | {name: tensors[name] + 1e-6}, tmp_path / "model.safetensors")
+    with pytest.raises(DamagedCheckpoint, match="was not written as it was read"):
+        gguf._compare(Path("a.gguf"), model, tmp_path)
+    del tensors[name]
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(DamagedCheckpoint, match=r"up_proj\.weight was not written: report it"):
+        gguf._compare(Path("a.gguf"), model, tmp_path)

@@ -1,0 +1,73 @@
+"""What is decoded together: like lengths, within rows, tokens and bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from recovery.forward.kv_cache import bytes_per_token
+from recovery.sampling import budget as budgets
+from recovery.sampling.budget import WASTE, Budget, in_batches
+from tests.support import tiny
+
+NEW = 256
+
+
+def batches_of(lengths: list[int], budget: Budget) -> list[list[int]]:
+    """Return the lengths in each batch."""
+    batches: list[list[int]] = []
+    in_batches(lengths, budget, lambda rows: batches.append([lengths[row] for row in rows]))
+    return batches
+
+
+def test_one_long_prompt_does_not_make_every_row_long() -> None:
+    lengths = [20 + NEW] * 63 + [1200 + NEW]
+    assert batches_of(lengths, Budget(rows=256)) == [[1200 + NEW], [20 + NEW] * 63]
+
+
+@given(
+    st.lists(st.integers(1, 500), min_size=1, max_size=30),
+    st.integers(1, 12),
+    st.one_of(st.none(), st.integers(1, 3000)),
+    st.one_of(st.none(), st.integers(1, 30000)),
+)
+def test_batches_hold_every_row_once_within_all_bounds(
+    lengths: list[int], rows: int, tokens: int | None, memory: int | None
+) -> None:
+    batches = batches_of(lengths, Budget(rows, tokens, memory, token_bytes=10, row_bytes=50))
+    assert sorted(length for batch in batches for length in batch) == sorted(lengths)
+    for batch in batches:
+        slots = len(batch) * max(batch)
+        assert len(batch) <= rows
+        assert len(batch) == 1 or tokens is None or slots <= tokens
+        assert len(batch) == 1 or memory is None or 10 * slots + 50 * len(batch) <= memory
+        assert max(batch) <= WASTE * min(batch)
+
+
+def test_the_bound_is_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.model()
+    monkeypatch.setattr(budgets, "free_memory", lambda device: 10_000_000.0)
+    budget = Budget.of([model], 10_000)
+    per_row = 100 * bytes_per_token(model.config, torch.float32) + budgets.LOGITS_BYTES * 259
+    fitting = int(budgets.FREE_SHARE * 10_000_000 / per_row)
+    assert budget.fits(fitting, 100) and not budget.fits(fitting + 1, 100)
+    both = Budget.of([model, model], 10_000)
+    assert both.fits(fitting // 2, 100) and not both.fits(fitting // 2 + 1, 100)
+
+
+def test_a_container_s_limit_counts(tmp_path: Path) -> None:
+    assert budgets._free_in_container(tmp_path) == float("inf")
+    for name, text in {
+        "memory.max": "1000",
+        "memory.current": "700",
+        "memory.stat": "anon 5\ninactive_file 50",
+    }.items():
+        (tmp_path / name).write_text(text)
+    assert budgets._free_in_container(tmp_path) == 350
+    (tmp_path / "memory.max").write_text("max\n")
+    assert budgets._free_in_container(tmp_path) == float("inf")
+    assert 0 < budgets.free_memory(torch.device("cpu")) < float("inf")
