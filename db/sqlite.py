@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 
@@ -22,11 +23,24 @@ WRITING = {"begin": "BEGIN IMMEDIATE"}  # execution options of a connection that
 
 def connect(path: Path, **settings: object) -> Engine:
     """An engine on one file; a transaction begins deferred (reading) unless the WRITING option is set."""
-    url = URL.create("sqlite", database=str(path))
+    url = URL.create("sqlite", database=str(path)) if _writable(path) else _read_only(path)
     engine = create_engine(url, connect_args={"timeout": FOREIGN_SECONDS}, **settings)
     event.listen(engine, "connect", _configure)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _writable(path: Path) -> bool:
+    """Whether SQLite may put its own files beside the database; one that is yet to be made counts."""
+    return not path.exists() or os.access(path.parent, os.W_OK)
+
+
+def _read_only(path: Path) -> URL:
+    """Without a log beside it the file is complete by itself and is read without one."""
+    options = {"uri": "true", "mode": "ro"}
+    if not Path(f"{path}-wal").exists():
+        options["immutable"] = "1"
+    return URL.create("sqlite", database=f"file:{quote(str(path))}", query=options)
 
 
 def _configure(connection: sqlite3.Connection, _: object) -> None:

@@ -1,8 +1,8 @@
 """Cheapest first, until one does the job: nothing, the clean embeddings, merged weights, self-answered SFT,
 distillation.
 
-Every candidate is judged by the verdict on one half of the evaluation (the probe split); the first that
-passes all axes is taken, and the other half (the confirmation split), which has chosen nothing, decides.
+One half of the evaluation (the probe split) judges the candidates; the first that passes all axes is chosen.
+The other half (the confirmation split) had no part in the choice and gives the cycle's verdict.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Items = Mapping[str, Mapping[str, Sequence[Item]]]  # suite -> stage -> items
 
 @dataclass(frozen=True)
 class Tried:
-    """A candidate and what the probe split said of it."""
+    """A candidate and its verdict on the probe split."""
 
     name: str
     checkpoint: str
@@ -155,7 +155,7 @@ def _judged(
     settings: EvalConfig,
     standards: Items,
 ) -> Tried:
-    """The verdict on the probe split; a checkpoint without behaviour and knowledge axes never passes."""
+    """The verdict on the probe split."""
     asked = EvalJob(checkpoint=checkpoint, suites=job.suites, settings=settings, label=name)
     ids = evaluate(ws, asked, parent=stage.id, key=f"eval:{name}")["score_ids"]
     suites = {
@@ -165,7 +165,7 @@ def _judged(
         require_same_questions(suite, stages)
     found = verdict.verdict(suites, margins(job.settings.eval))
     behaviour = found["axes"].get("behaviour", {}).get("difference")
-    return Tried(name, checkpoint, verdict.accepted(found, job.suites), behaviour, verdict.summary(found))
+    return Tried(name, checkpoint, verdict.accepted(found, job.required), behaviour, verdict.summary(found))
 
 
 def _behaviour(tried: Tried) -> float:
@@ -184,7 +184,7 @@ def margins(settings: EvalConfig) -> dict[str, float]:
 
 
 def on_probe(item: Item, seed: int) -> bool:
-    """Whether an item lies in the half that chooses; what stands or falls together stays together."""
+    """Return whether an item is in the probe split; items of one cluster are always in the same half."""
     return _first_half(cluster(item.key, item.detail), seed)
 
 

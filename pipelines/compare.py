@@ -1,4 +1,4 @@
-"""Two checkpoints on the same prompts: every suite that both answered, the flips, what may be claimed."""
+"""Compare two checkpoints on the same prompts: every shared suite, its flips, and what may be claimed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Row = dict[str, Any]
 
 
 def compare(ws: Workspace, a: str, b: str, suite: str | None = None) -> Row:
-    """The difference b - a, suite by suite, with intervals, flips, and whether the two can be told apart.
+    """Return b - a for each suite, with intervals, flips, and whether the difference is significant.
 
-    The first suite (IFEval where it was asked) stands at the top level as well.
+    The first suite (IFEval where both have it) is repeated at the top level.
     """
     db = ws.tracker.db
     first, second = queries.resolve(db, a), queries.resolve(db, b)
@@ -30,10 +30,10 @@ def compare(ws: Workspace, a: str, b: str, suite: str | None = None) -> Row:
 
 
 def _margins(ws: Workspace) -> dict[str, float]:
-    """What still counts as kept: recover.yaml's margins, where there is one."""
+    """Return the margins of recover.yaml; none where there is no such file."""
     try:
         settings = ws.config.eval
-    except InputError:  # a home without recover.yaml, such as one made by hand
+    except InputError:  # a home without recover.yaml
         return {}
     return {
         "behaviour": settings.margin,

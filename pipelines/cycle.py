@@ -1,4 +1,4 @@
-"""One cycle: teach, see what was learned and forgotten, recover, see what came back, decide."""
+"""One cycle: evaluate, midtrain, evaluate, recover, evaluate, and decide on the verdict."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str |
 
 
 def _marked(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
-    """A cycle that breaks off says so in its row; resumed, it is running again."""
+    """Record a cycle that fails as failed; resuming sets it to running again."""
     try:
         return _work(ws, job, stage)
     except RecoverError:
@@ -42,6 +42,11 @@ def _marked(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
 def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     number = ws.tracker.record_cycle(stage.id, clean_id=job.clean)
     stage.say(f"cycle {number}: {job.docs}")
+    for name in _missing_axes(job):
+        stage.say(
+            f"  verdict      {name} is {verdict.NOT_MEASURED}, so no acceptance: "
+            "give --probes FILE (`recover probes` writes one), or --suite ifeval to judge by behaviour alone"
+        )
     scores = {"clean": _evaluate(ws, job, stage, "clean", job.clean)}
 
     midtrained = midtrain(ws, inherited(_midtraining(job), job), parent=stage.id, key="midtrain")[
@@ -72,7 +77,7 @@ def _midtraining(job: CycleJob) -> MidtrainJob:
     )
 
 
-def _distillation(job: CycleJob, midtrained: str) -> DistillJob:
+def distillation(job: CycleJob, midtrained: str) -> DistillJob:
     return DistillJob(
         student=midtrained,
         teacher=job.clean,
@@ -86,9 +91,9 @@ def _distillation(job: CycleJob, midtrained: str) -> DistillJob:
 def _recover(
     ws: Workspace, job: CycleJob, stage: Stage, midtrained: str, scores: dict[str, dict[str, int]]
 ) -> str:
-    """By the method that was asked for, or by the cheapest that does the job."""
+    """Recover by the configured method, or by the cheapest that passes; return the checkpoint."""
     if job.recover_with is None:
-        wanted_of_method = inherited(_distillation(job, midtrained), job)
+        wanted_of_method = inherited(distillation(job, midtrained), job)
         return str(distill(ws, wanted_of_method, parent=stage.id, key="distill")["checkpoint"])
     wanted = ChooseJob(
         how=job.recover_with,
@@ -97,6 +102,7 @@ def _recover(
         prompts=job.prompts,
         settings=job.settings,
         suites=job.suites,
+        required=job.required,
         scores=scores,
         seed=job.seed,
     )
@@ -111,9 +117,9 @@ def _evaluate(
     checkpoint: str,
     earlier: dict[int, str] | None = None,
 ) -> dict[str, int]:
-    """Asks a checkpoint everything; returns where each suite's score is recorded."""
+    """Evaluate a checkpoint on every suite; return the id of each recorded score."""
     settings = job.settings.eval
-    if label != "clean":  # the ceiling is what can be read, not what was learned
+    if label != "clean":  # the open-book ceiling is a property of the clean model
         settings = settings.model_copy(update={"open_book": False})
     evaluation = EvalJob(
         checkpoint=checkpoint,
@@ -130,24 +136,29 @@ def _evaluate(
 def _decide(
     ws: Workspace, job: CycleJob, stage: Stage, number: int, scores: dict[str, dict[str, int]]
 ) -> Result:
-    """The verdict on every axis; a cycle that passes them all becomes `current`."""
+    """The verdict on every axis; a cycle is accepted if all that were measured pass and none is missing."""
     suites = {
         suite: {label: _deciding(ws, job, ids[suite]) for label, ids in scores.items()}
         for suite in job.suites
     }
     for suite, stages in suites.items():
         require_same_questions(suite, stages)
-    margins = choosing.margins(job.settings.eval)
-    found = verdict.verdict(suites, margins)
+    found = verdict.verdict(suites, choosing.margins(job.settings.eval))
     ws.tracker.record_verdicts(number, found["axes"])
     for line in verdict.summary(found):
         stage.say(f"  verdict      {line}")
-    status = "accepted" if verdict.accepted(found, job.suites) else "rejected"
+    status = "accepted" if verdict.accepted(found, job.required) else "rejected"
     ws.tracker.record_cycle(stage.id, status=status)
     return {"cycle": number, "status": status, "verdict": verdict.summary(found)}
 
 
+def _missing_axes(job: CycleJob) -> list[str]:
+    """The axes that acceptance requires and that no suite of the cycle measures."""
+    measured = {axis.name for axis in verdict.AXES if axis.suite in job.suites}
+    return [name for name in job.required if name not in measured]
+
+
 def _deciding(ws: Workspace, job: CycleJob, score_id: int) -> list[Item]:
-    """The items that decide: all, or where a method was chosen, those that had no part in choosing it."""
+    """Return the items of the verdict: all, or the confirmation split where items chose the method."""
     items = recorded_items(ws, score_id)
     return [item for item in items if job.recover_with is None or not choosing.on_probe(item, job.seed)]

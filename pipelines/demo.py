@@ -1,4 +1,4 @@
-"""The whole story offline: the microworld's cycles, one after the other, through the same stages as any."""
+"""The whole story offline: cycles on the microworld, through the same stages as on any documents."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STORY = """the story   a model learns documents, forgets how to follow instructi
 
 
 def demo(ws: Workspace, job: DemoJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """Runs the cycles of a demo, or goes on with them; returns {"cycles": [...]}, as `show` prints each."""
+    """Run or resume the cycles of a demo; return {"cycles": [...]}, each as `show` prints it."""
     result = run_stage(
         ws,
         "demo",
@@ -54,7 +54,7 @@ def _work(ws: Workspace, job: DemoJob, stage: Stage) -> Result:
 
 
 def _over_budget(job: DemoJob, started: float, done: int) -> bool:
-    """Whether one more cycle, as long as those before it, would go over the budget."""
+    """Return whether one more cycle of average length would exceed the budget."""
     if job.minutes_budget is None:
         return False
     spent = time.monotonic() - started
@@ -62,7 +62,7 @@ def _over_budget(job: DemoJob, started: float, done: int) -> bool:
 
 
 def world_once(worlds: Path, turn: int, seed: int) -> Path:
-    """This cycle's documents, written once; a half-written world of a killed run is written again."""
+    """Write this cycle's documents once; replace a half-written world of a killed run."""
     directory = worlds / f"cycle-{turn}"
     if not directory.exists():
         with atomic_dirs.new_directory(worlds) as scratch:

@@ -9,18 +9,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob, Kind, MergeJob
 from pipelines.config.settings import DistillConfig
 from pipelines.distillation import engine_places, inputs
 from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
 from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge import guards
+from pipelines.machine.fitting import fitted_once
 from pipelines.merge import merged
 from pipelines.runs import training_run
 from pipelines.runs.launch import launched
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
+from recovery.distributed import in_turn
 from recovery.errors import InputError
 from recovery.methods.method import Method
 from recovery.methods.table import with_dials
@@ -52,8 +55,22 @@ def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: s
     )
 
 
+def check_inputs(job: DistillJob) -> None:
+    """Read all files of a distillation, so that a flaw is refused before hours of midtraining."""
+    from pipelines.distillation import early_stop
+
+    method = with_dials(job.settings.method, job.settings.dials)
+    engine_places.check(job.settings, method)
+    if job.prompts.startswith("hub:"):
+        return
+    data = inputs.read_data(job, method)
+    inputs.read_reward(job, method, data)
+    inputs.read_context(job, method, data.pairs)
+    early_stop.hold_out(job, data, [])
+
+
 def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
-    """A distillation outside of a cycle: no verdict is waited for, its model becomes `current` at once."""
+    """Distil outside of a cycle: without a verdict, the model becomes `current` at once."""
     found = distill(ws, job, key=key)
     ws.tracker.set_alias("current", found["checkpoint"])
     return found
@@ -62,6 +79,7 @@ def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
 def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
     """Compose the distillation, run it, publish the student; of several processes the first one publishes."""
     _refuse_engines_of_several(job.settings)
+    job = in_turn(lambda: _fitted(job, stage))
     with engine_places.Engines(ws, stage.directory) as engines:
         distillation = compose(ws, job, stage, engines)
         report = run(stage, distillation)
@@ -76,6 +94,11 @@ def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
         "stopped": report.stopped,
         **distillation.recorded,
     }
+
+
+def _fitted(job: DistillJob, stage: Stage) -> DistillJob:
+    settings = fitted_once(stage, job.student, job.settings, fitted.fit_distillation)
+    return job.model_copy(update={"settings": settings})
 
 
 def _refuse_engines_of_several(settings: DistillConfig) -> None:
@@ -142,7 +165,7 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
 
 @dataclass(frozen=True)
 class Extras:
-    """What only some methods take."""
+    """Inputs that only some methods have."""
 
     reward: Reward | None
     context: Context | None
@@ -211,7 +234,7 @@ def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint
     kind: Kind = "linear" if settings.merge_of == "all" else "embeddings"
     which = "weights" if kind == "linear" else kind
     stage.say(f"  merge        begins with {share:.0%} of the teacher's {which} mixed into the student's")
-    if settings.lora and not parent.base:
+    if settings.adapter and not parent.base:
         mixture = MergeJob(student=parent.id, other=teacher.id, weight=share, kind=kind)
         below = ws.checkpoint(distributed.once(lambda: merged(ws, mixture, stage)))
         return below, training_run.student(ws, below, settings)
@@ -317,7 +340,7 @@ def _in_words(made: Distillation) -> str:
 
 
 def show_prompts(ws: Workspace, job: DistillJob, count: int) -> list[dict[str, str]]:
-    """What student and teacher would read of the first rows, by the chat template; no model is loaded."""
+    """Render the first rows as student and teacher would read them; load no model."""
     from recovery.teachers import contexts
 
     method = with_dials(job.settings.method, job.settings.dials)
@@ -343,7 +366,7 @@ def _renderer(ws: Workspace, student: str) -> Callable[[Messages], str]:
 def preflight_report(
     ws: Workspace, student: str, teacher: str, prompts: list[Prompt], sampler: str = engine_places.INPROCESS
 ) -> list[Any]:
-    """Every check of a pair and of who writes for the student, for `recover preflight`."""
+    """Run all checks of a student, its teacher and its sampler, for `recover preflight`."""
     from recovery.training import preflight
 
     checkpoint = ws.checkpoint(student)

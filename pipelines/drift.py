@@ -1,4 +1,4 @@
-"""How far checkpoint b has moved from a: what was forgotten, which states it visits, how its odds differ."""
+"""Measure how far checkpoint b has moved from a: forgetting, visited states, and KL divergence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def drift(ws: Workspace, job: DriftJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """{"states": distances, "floor": the same of a against itself, "kl": ..., "forgetting": ...}"""
+    """Return {"states": distances, "floor": those of a to itself, "kl": ..., "forgetting": ...}."""
     job = pinned(ws, job)
     return run_stage(
         ws,
@@ -65,7 +65,7 @@ def _rollouts(stage: Stage, model: ChatModel, ids: list[list[int]], job: DriftJo
 
 
 def _distances(reader: ChatModel, one: Rollouts, other: Rollouts) -> dict[str, float]:
-    """Both sets of states as words, and as the hidden states of one and the same reader."""
+    """Distances between two sets of states: of their texts, and of one reader's hidden states."""
     from recovery.inspection.distribution_shift import visited
 
     (hidden_a, prefixes_a), (hidden_b, prefixes_b) = visited(reader, one), visited(reader, other)
@@ -87,7 +87,7 @@ def _divergence(student: ChatModel, clean: ChatModel, rows: Rollouts) -> dict[st
 
 
 def _on_documents(ws: Workspace, job: DriftJob, a: ChatModel, b: ChatModel) -> dict[str, float] | None:
-    """On what b was last taught; None where it was taught nothing."""
+    """The divergence on the documents that b was last trained on; None without such documents."""
     from recovery.inspection.distribution_shift import texts_as_rollouts
 
     runs = ws.midtraining_runs(job.b)
@@ -100,8 +100,8 @@ def _on_documents(ws: Workspace, job: DriftJob, a: ChatModel, b: ChatModel) -> d
 
 
 def forgetting(ws: Workspace, a: str, b: str) -> dict[str, dict[str, Any]]:
-    """F and the retention ratio on every suite that both were asked, and their means over retention suites
-    (all but the new documents')."""
+    """Return forgetting F and the retention ratio of every shared suite, and their means over all suites but
+    those about the new documents."""
     rows = queries.compared(ws.tracker.db, a, b)
     found = {
         row["suite"]: {
@@ -144,5 +144,5 @@ def drift_text(found: Result) -> str:
             f"  {suite:<28} {row['forgetting']:>+10.3f}  {'-' if ratio is None else format(ratio, '10.3f')}"
         )
     if not found["forgetting"]:
-        lines.append("  nothing that both were asked: `recover eval` first")
+        lines.append("  no suite that both have answered: run `recover eval` on both")
     return "\n".join(lines)

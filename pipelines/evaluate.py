@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from db import queries
 from evals import ifbench, ifeval, knowledge, task_names, tasks
 from evals.scores import Item, ModelCalls
+from pipelines.config import fitted
 from pipelines.config.jobs import EvalJob
 from pipelines.config.settings import EvalConfig
 from pipelines.distillation.engine_places import Engines, check_place
 from pipelines.distillation.leaks import HUB_IFEVAL, MICROWORLD, ifeval_path
+from pipelines.machine.fitting import fitted_once
 from pipelines.runs.cost import Flops
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
@@ -30,7 +32,7 @@ SUITES = task_names.OURS
 
 
 def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """Scores a checkpoint on every suite of the job; returns {"checkpoint", "scores": {suite: ...}}."""
+    """Score a checkpoint on every suite of the job; return {"checkpoint", "scores": {suite: ...}}."""
     check_place("sampler", job.settings.sampler)
     job = pinned(ws, job)
     return run_stage(
@@ -44,7 +46,9 @@ def evaluate(ws: Workspace, job: EvalJob, *, parent: str | None = None, key: str
 
 
 def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:
-    scorers = _scorers(job)  # refuses what is missing before any work
+    scorers = _scorers(job)  # a missing input ends the stage before a model is loaded
+    settings = fitted_once(stage, job.checkpoint, job.settings, fitted.fit_evaluation)
+    job = job.model_copy(update={"settings": settings})
     with Engines(ws, stage.directory) as engines:
         return _measure(ws, job, stage, scorers, engines)
 
@@ -76,7 +80,7 @@ def _measure(
 
 
 def _collect(results: dict[str, Any], suite: str, found: dict[str, Any]) -> None:
-    """A suite's first score is its headline; what comes after stands under `apart`."""
+    """Add a score: a suite's first is its headline, later ones go under `apart`."""
     if suite not in results:
         results[suite] = found
     else:
@@ -97,7 +101,7 @@ Scorer = Callable[["Answers"], "Iterator[Score]"]
 
 
 def _scorers(job: EvalJob) -> dict[str, Scorer]:
-    """One function a suite, each with its questions at hand; its first score is the suite's headline."""
+    """Return one scorer for each suite, its questions loaded; its first score is the headline."""
     scorers = {name: _scorer(job, name) for name in job.suites}
     earlier = {
         f"knowledge:{cycle}": _probes(knowledge.load_probes(path, "knowledge"), "knowledge")
@@ -138,7 +142,7 @@ def _ifbench(settings: EvalConfig) -> Scorer:
 
 
 def _task(settings: EvalConfig, name: str) -> Scorer:
-    """Any task of lm-eval, its data at hand."""
+    """The scorer of a task of lm-eval, its data loaded."""
     prepared = tasks.prepare(name, settings.tasks)
 
     def score(answers: Answers) -> Iterator[Score]:
@@ -163,7 +167,7 @@ def _probes(probes: Sequence[knowledge.Probe], suite: str, open_book: bool = Fal
         cloze = knowledge.evaluate_cloze(answers.continuation(limit), probes, suite, most)
         if cloze is not None:
             yield cloze
-        if answers.suite == suite:  # not again for what earlier cycles taught
+        if answers.suite == suite:  # once: not for the probes of earlier cycles
             yield from knowledge.evaluate_apart(answers.greedy(limit), probes, suite)
         book = knowledge.evaluate_open_book(answers.greedy(limit), probes, suite) if open_book else None
         if book is not None:
@@ -176,14 +180,15 @@ def answerable_suites(settings: EvalConfig, model: str) -> tuple[str, ...]:
     """The suites with questions at hand; the shipped model's vocabulary has no general questions."""
     found = ["ifeval"] if settings.ifeval else []
     for suite in knowledge.SUITES:
-        own = knowledge.load_probes(settings.probes, suite) if settings.probes else ()
+        probes = knowledge.load_probes(settings.probes, suite) if settings.probes else ()
+        own = any(probe.counts for probe in probes)
         if own or (suite == "retention" and model != MICROWORLD):
             found.append(suite)
     return tuple(found)
 
 
 def recorded_items(ws: Workspace, score_id: int) -> list[Item]:
-    """A recorded score's items, as the verdict reads them."""
+    """Return the items of a recorded score."""
     found = queries.items(ws.tracker.db, score_id, limit=2**31)
     return [
         Item(row["key"], row["prompt"], row["response"], bool(row["passed"]), row["detail"]) for row in found
@@ -202,13 +207,13 @@ def require_same_questions(suite: str, stages: Mapping[str, Sequence[Item]]) -> 
 
 
 def score_responses(responses: str, ifeval_file: str | None) -> dict[str, Any]:
-    """Recorded answers to IFEval's prompts, scored without a model."""
+    """Score recorded answers to IFEval's prompts; no model is loaded."""
     path = Path(ifeval_file) if ifeval_file and ifeval_file != HUB_IFEVAL else None
     return {"ifeval": summary(ifeval.score_responses(responses, path))}
 
 
 class Answers:
-    """A model as the functions that the suites call: chats or texts in, answers out."""
+    """A model behind the functions that suites call: chats or texts in, answers out."""
 
     def __init__(
         self, chat_model: ChatModel, sampler: Sampler, job: EvalJob, stage: Stage, suite: str
@@ -275,11 +280,11 @@ class Answers:
         return generate
 
     def calls(self) -> ModelCalls:
-        """What lm-eval's tasks ask for: text or chats to go on with, and how likely a continuation is."""
+        """The two calls of lm-eval's tasks: generate, and log-likelihood of a continuation."""
         return ModelCalls(self._go_on, self._likelihoods)
 
     def keep(self, results: dict[str, Any]) -> None:
-        """lm-eval's results in its own layout, where that was asked for."""
+        """Write lm-eval's results in its own layout, if an output folder is set."""
         if self.job.output:
             from evals.task_runner import save
 

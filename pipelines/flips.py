@@ -1,4 +1,4 @@
-"""The flips ledger as a person asks for it: over all cycles, of one cycle, or between two checkpoints."""
+"""List items that flipped between pass and fail: over all cycles, in one, or between two checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 def flips(
     ws: Workspace, references: Sequence[str], suite: str | None, direction: str | None, limit: int
 ) -> Row:
-    """{"counts": how many items flipped where, "flips": the items}; references: none, cycle:N, or A and B."""
+    """Return {"counts": flips by suite, "flips": items}; references are none, cycle:N, or A and B."""
     if len(references) == 2:
         return _between(ws, references[0], references[1], suite, direction, limit)
     if len(references) > 2:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db import queries
+from evals.verdict import AXES
 from pipelines.choose import CHOICES
 from pipelines.config.jobs import (
     CycleJob,
@@ -18,12 +19,14 @@ from pipelines.config.jobs import (
     MidtrainJob,
     SweepJob,
 )
-from pipelines.config.settings import Config, DistillConfig, changed
+from pipelines.config.settings import Config, changed
 from pipelines.corpus import documents
+from pipelines.cycle import distillation
+from pipelines.distill import check_inputs
 from pipelines.distillation import engine_places
 from pipelines.distillation.inputs import check_read
-from pipelines.distillation.prompts import read_prompts
-from pipelines.evaluate import answerable_suites
+from pipelines.distillation.leaks import ifeval_path
+from pipelines.evaluate import SUITES, answerable_suites
 from pipelines.midtrain import with_augmented
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.sweep import parse_weights
@@ -57,11 +60,15 @@ def cycle_job(
     docs: Path,
     *,
     student: str = "current",
+    suites: str | None = None,
     augment: Path | None = None,
     recover_with: str | None = None,
     changes: Changes = NONE,
 ) -> CycleJob:
-    """A whole cycle, every setting resolved now; what only a later stage needs is checked now as well."""
+    """Build a cycle with every setting resolved, and check the inputs of all its stages.
+
+    Without suites: all that have questions, behaviour and knowledge being required for acceptance.
+    """
     if recover_with and "distill.method" in changes:
         raise InputError("--method and --recover-with say the same thing: give one of them")
     chosen_later = recover_with if recover_with in CHOICES else None
@@ -71,29 +78,38 @@ def cycle_job(
     documents.require(docs)
     taught = with_augmented(settings.midtrain, augment)
     settings = settings.model_copy(update={"midtrain": taught})
-    _refuse_early(settings.distill, by_method=chosen_later is None)
-    chosen = ws.checkpoint(student).id
-    return CycleJob(
+    ifeval_path(settings.eval)
+    measured = _named_suites(suites) or answerable_suites(settings.eval, settings.model.path)
+    job = CycleJob(
         docs=str(docs.absolute()),
-        student=chosen,
+        student=ws.checkpoint(student).id,
         clean=ws.clean().id,
         settings=settings,
         prompts=_prompts(ws, settings, changes),
-        suites=answerable_suites(settings.eval, settings.model.path),
-        earlier=_earlier_probes(ws, chosen),
+        suites=measured,
+        required=_required(measured, named=bool(suites)),
+        earlier=_earlier_probes(ws, ws.checkpoint(student).id),
         augment=str(augment.absolute()) if augment else None,
         seed=settings.seed,
         recover_with=chosen_later,
     )
+    if not chosen_later:
+        check_inputs(distillation(job, job.student))
+    return job
 
 
-def _refuse_early(settings: DistillConfig, *, by_method: bool) -> None:
-    """Refuse now what the distillation would refuse after the midtraining."""
-    method = with_dials(settings.method, settings.dials)
-    if by_method:
-        engine_places.check(settings, method)
-    if not settings.prompts.startswith("hub:") and settings.prompts != self_prompts.SELF:
-        read_prompts(settings.prompts)
+def _named_suites(suites: str | None) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in suites.split(",")) if suites else ()
+    for name in names:
+        if name not in SUITES:
+            raise InputError(f"--suite {name}: a cycle is judged by {', '.join(SUITES)}")
+    return names
+
+
+def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
+    """The axes of the suites; behaviour and knowledge in any case unless suites were named."""
+    always = () if named else ("behaviour", "knowledge")
+    return tuple(axis.name for axis in AXES if axis.suite in suites or axis.name in always)
 
 
 def _prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
@@ -189,21 +205,22 @@ def eval_job(
     """Without suites: all for which there are questions."""
     chosen = ws.checkpoint(checkpoint or "current").id
     settings = resolved(ws, taught_folder(ws, chosen), changes)
-    names = suites.split(",") if suites else _answerable(settings, changes)
+    names = tuple(name.strip() for name in (suites or "").split(",") if name.strip())
     return EvalJob(
         checkpoint=chosen,
-        suites=tuple(name.strip() for name in names),
+        suites=names or _answerable(settings, changes),
         settings=settings.eval,
         output=str(Path(output).absolute()) if output else None,
         seed=settings.seed,
     )
 
 
-def _answerable(settings: Config, changes: Changes) -> list[str]:
-    """All suites for which there are questions; only those of --ifeval or --probes where one was given."""
-    found = answerable_suites(settings.eval, settings.model.path)
+def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:
+    """The suites of the files that were named as options; of none, all that have questions."""
     named = [name for name in ("ifeval", "probes") if f"eval.{name}" in changes]
-    return [suite for suite in found if not named or ("ifeval" if suite == "ifeval" else "probes") in named]
+    files = named or ["ifeval", "probes"]
+    suites = answerable_suites(settings.eval, settings.model.path)
+    return tuple(suite for suite in suites if ("ifeval" if suite == "ifeval" else "probes") in files)
 
 
 def drift_job(
@@ -241,7 +258,7 @@ def merge_job(
 def sweep_job(
     ws: Workspace, weights: str, merged: MergeJob, suites: str | None = None, changes: Changes = NONE
 ) -> SweepJob:
-    """The same merge in each of these shares, and how to measure what comes out."""
+    """Build a sweep: one merge in each of several shares, and how to evaluate each."""
     measured = eval_job(ws, merged.student, suites, changes=changes)
     return SweepJob(
         student=merged.student,
@@ -255,7 +272,7 @@ def sweep_job(
 
 
 def placed_docs(docs: Path | None) -> str | None:
-    """A folder of documents by its full path, refused here if nothing in it can be read."""
+    """Return the full path of a folder of documents; refuse one without a readable document."""
     if docs is None:
         return None
     documents.require(docs)

@@ -7,15 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
 from pipelines.corpus.kept_texts import KEPT_TEXTS, all_tokenised, read_evenly, tokenised
-from pipelines.corpus.mixed_tokens import MixedTokens
+from pipelines.corpus.mixed_tokens import MixedTokens, shares
 from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge import embedding_shift, replay
 from pipelines.knowledge.forecast import forecast
+from pipelines.machine.fitting import fitted_once
 from pipelines.runs import training_run
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import reading_progress
@@ -33,8 +35,11 @@ if TYPE_CHECKING:
 EARLIER = "earlier_tokens"  # in the run's folder, while it trains
 
 
+Sources = dict[str, Tokens | list[Dialogue]]
+
+
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """Trains the student on the documents; returns {"checkpoint": id, ...}."""
+    """Train the student on the documents; return {"checkpoint": id, ...}."""
     job = pinned(ws, job)
     return run_stage(
         ws,
@@ -48,13 +53,14 @@ def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key:
 
 
 def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
-    """What the stage does; of several processes all take part, and the first one publishes."""
+    """Read, tokenise, train and publish; of several processes all train and the first one publishes."""
+    job = in_turn(lambda: _fitted_to_machine(job, stage))
     student = ws.checkpoint(job.student)
     manifest = in_turn(lambda: _documents(job, stage))
     chat_model = training_run.student(ws, student, job.settings)
     new = in_turn(lambda: _new_tokens(ws, job, stage, chat_model, manifest))
     earlier, chat = job.settings.mix.earlier, job.settings.mix.chat
-    sources: dict[str, Tokens | list[Dialogue]] = {
+    sources: Sources = {
         "new": new,
         "earlier": in_turn(lambda: _earlier(ws, job, stage, chat_model)) if earlier else [],
         "chat": once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage))) if chat else [],
@@ -62,7 +68,8 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     }
     rows = preflight.packing(chat_model)
     stage.say(f"  packing      {rows.detail}")
-    batches = MixedTokens(sources, job.settings, chat_model.pad_id, job.seed, packs=rows.ok)
+    settings = _fitted_to_corpus(job.settings, new.total, shares(job.settings.mix, sources)["new"], stage)
+    batches = MixedTokens(sources, settings, chat_model.pad_id, job.seed, packs=rows.ok)
     stage.say(batches.summary())
     checks = forecast(
         ws,
@@ -79,7 +86,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         chat_model,
         batches,
         get("sft"),
-        settings=job.settings,
+        settings=settings,
         steps=batches.steps,
         seed=job.seed,
         checks=checks,
@@ -104,8 +111,20 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     }
 
 
+def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:
+    settings = fitted_once(stage, job.student, job.settings, fitted.fit_midtraining)
+    return job.model_copy(update={"settings": settings})
+
+
+def _fitted_to_corpus(settings: MidtrainConfig, tokens: int, share: float, stage: Stage) -> MidtrainConfig:
+    """The settings with every number set, said on one line; the same for a resumed run's kept documents."""
+    settings = fitted.fit_to_corpus(settings, tokens, share)
+    stage.say(f"  plan         {fitted.in_words(settings, tokens, share)}")
+    return settings
+
+
 def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
-    """Reads the folder once; a resumed run trains on what the first attempt read."""
+    """Read the folder once; a resumed run trains on the texts that its first attempt kept."""
     kept, reading = stage.directory / KEPT_TEXTS, job.settings.reading
     if not kept.exists():
         folder = Path(job.docs)
@@ -117,7 +136,7 @@ def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
 def _new_tokens(
     ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, manifest: list[FileReport]
 ) -> Tokens:
-    """The kept documents as tokens on the disk, counted by file in the database."""
+    """Tokenise the kept documents to disk; record the count of each file."""
     tokens = tokenised(stage.directory, chat_model)
     if manifest and stage.first:
         counts = tokens.per_group([report.documents for report in manifest])
@@ -128,7 +147,7 @@ def _new_tokens(
 
 
 def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel) -> Tokens | list[Dialogue]:
-    """Return the documents of every midtraining run in the student's past, or a reservoir of them."""
+    """Tokenise the documents of the student's earlier midtrainings, or a reservoir of them."""
     runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(job.student)]
     if not runs:
         return []
@@ -144,7 +163,7 @@ def _new_texts(stage: Stage) -> list[str]:
 
 
 def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
-    """Written texts as documents, questions with their answers as chats."""
+    """Encode retold texts as documents, and questions with answers as chats."""
     rows = rows_of(Path(source)) if source else []
     return [chat_model.document(row["text"]) if "text" in row else _chat(chat_model, row) for row in rows]
 
@@ -155,7 +174,7 @@ def _chat(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:
 
 
 def with_augmented(settings: MidtrainConfig, augment: Path | None) -> MidtrainConfig:
-    """What was retold is there and gets a share: as much as the new documents, unless the mix says."""
+    """Give retold documents a share of the mix: half of the new documents', unless the mix sets one."""
     if augment is None:
         return settings
     rows_of(augment)

@@ -1,4 +1,4 @@
-"""Going on with a run that was cut off: the same job again, under its name; what is done is not repeated."""
+"""Resume an interrupted run: start its recorded job again under the same key; finished stages are kept."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ AGAIN: dict[str, Again] = {
 
 
 def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
-    """Goes on with a run (default: the newest that is not done); returns its result."""
+    """Resume a run (default: the newest unfinished one); return its result."""
     run = _root(ws, run_id) if run_id else _newest(ws)
     if run["status"] == "done":
         return {"run": run["id"], **(run["result"] or {})}
@@ -52,7 +52,7 @@ def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
 
 
 def _newest(ws: Workspace) -> dict[str, Any]:
-    """The newest that was cut off; one that was refused for its input only where there is no other."""
+    """The newest interrupted run; one that failed on its input only if there is no other."""
     runs = [run for run in queries.unfinished_runs(ws.tracker.db) if run["kind"] in AGAIN and run["key"]]
     if not runs:
         raise InputError("nothing was cut off: `recover ls runs` lists every run")
@@ -64,7 +64,7 @@ def _refused(run: dict[str, Any]) -> bool:
 
 
 def _root(ws: Workspace, run_id: str) -> dict[str, Any]:
-    """The run itself, or the demo or cycle that it is a stage of."""
+    """The run, or the demo or cycle that it is a stage of."""
     run = queries.run(ws.tracker.db, run_id)
     while run["parent_id"]:
         run = queries.run(ws.tracker.db, run["parent_id"])

@@ -1,4 +1,4 @@
-"""Lost or just out of reach? For questions that a model fails: does it still rank the answer first?
+"""Sort failed questions into unreachable facts (the model still ranks the answer first) and lost ones.
 
 A model that forgot how to answer may still hold the fact. Each failed question's answer is ranked by
 log-probability among the answers to questions of its kind, asked in chat and, where the fact has a cloze
@@ -42,7 +42,7 @@ class Verdict:
 def lost(
     ws: Workspace, reference: str, suite: str, changes: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Every failed question of a suite, sorted into what is out of reach and what is gone."""
+    """Sort every failed question of a suite into unreachable and lost."""
     checkpoint = ws.checkpoint(reference)
     path = resolved(ws, taught_folder(ws, checkpoint.id), changes or {}).eval.probes
     if path is None:
@@ -61,7 +61,7 @@ def lost(
 
 
 def _answered(ws: Workspace, checkpoint: str, suite: str, path: str, questions: Questions) -> dict[str, bool]:
-    """Which questions the checkpoint answers: as recorded, else evaluated now."""
+    """Return which questions the checkpoint answers; evaluate it where that is not recorded."""
     found = _recorded(ws, checkpoint, suite, questions)
     if found.keys() >= questions.keys():
         return found
@@ -80,7 +80,7 @@ def _recorded(ws: Workspace, checkpoint: str, suite: str, questions: Questions) 
 
 
 def _recovered(ws: Workspace, checkpoint: Checkpoint, suite: str, questions: Questions) -> dict[str, bool]:
-    """The same of a model that was recovered from this one, if one was evaluated."""
+    """Return the answers of a model distilled from this checkpoint, if one was evaluated."""
     for row in queries.checkpoints(ws.tracker.db, limit=2**31 - 1):
         child = row["parent_id"] == checkpoint.id and row["config"].get("stage") == "distill"
         if child and (found := _recorded(ws, row["id"], suite, questions)):
@@ -91,7 +91,7 @@ def _recovered(ws: Workspace, checkpoint: Checkpoint, suite: str, questions: Que
 def _ranks(
     chat_model: ChatModel, failed: Sequence[Probe], probes: Sequence[Probe]
 ) -> list[tuple[int, float]]:
-    """(how many candidates are likelier, at best; the chance of none being) for each failed probe."""
+    """For each failed probe: how many candidates are likelier than the answer, and the chance of none."""
     from recovery.teachers.likelihood import Pair, continuation_logprobs, reader, split_ids
 
     clozes = {probe.fact: probe for probe in probes if probe.kind == CLOZE}
@@ -115,7 +115,7 @@ def _ranks(
 
 
 def _kinds(probes: Sequence[Probe]) -> dict[str, list[str]]:
-    """The answers that go together: of facts that end alike (ada/city, bo/city), else of the whole file."""
+    """Group answers of one kind: of facts with the same ending (ada/city, bo/city), and of the whole file."""
     ends = Counter(end for _, end in {(probe.fact, _end(probe)) for probe in probes})
     groups: dict[str, dict[str, None]] = defaultdict(dict)
     for probe in probes:
@@ -157,8 +157,8 @@ def _told(checkpoint: str, suite: str, asked: Sequence[Probe], found: Sequence[V
         }
         for verdict in found
     ]
-    told = {"checkpoint": checkpoint, "suite": suite, "words": words}
-    return {**told, **total, "by_kind": rows, "items": items}
+    header = {"checkpoint": checkpoint, "suite": suite, "words": words}
+    return {**header, **total, "by_kind": rows, "items": items}
 
 
 def _row(kind: str, asked: Sequence[Probe], found: Sequence[Verdict]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What every process but the first does: it takes part in each training that the first one calls it to."""
+"""The loop of every process but the first: join each training that the first one begins."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from recovery.errors import RecoverError
 
 
 def follow() -> None:
-    """Until there are no more."""
+    """Join trainings until the first process has ended its command."""
     distributed.start()
-    nobody: Call | None = None
-    while (order := distributed.share(nobody)) is not None:
+    unset: Call | None = None  # the value comes from the first process
+    while (order := distributed.share(unset)) is not None:
         _take_part(order)
 
 
@@ -38,7 +38,7 @@ def _refuse(work: Any) -> Any:
 
 
 class Silent:
-    """What a stage reports through where another process reports."""
+    """A reporter that drops everything: the first process reports."""
 
     def metrics(self, *args: Any, **kwargs: Any) -> None: ...
     def progress(self, *args: Any, **kwargs: Any) -> None: ...

@@ -51,7 +51,20 @@ def start() -> None:
     if launched() > 1 and not _started():
         from accelerate import PartialState
 
+        _meet_in_file()
         PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
+
+
+def _meet_in_file() -> None:
+    """Where the processes of one machine were given a file to meet in, open no port for that."""
+    if place := os.environ.get("RECOVER_RENDEZVOUS"):
+        dist.init_process_group(
+            "nccl" if torch.cuda.is_available() else "gloo",
+            init_method=f"file://{place}",
+            rank=int(os.environ["RANK"]),
+            world_size=launched(),
+            timeout=PATIENCE,
+        )
 
 
 @cache

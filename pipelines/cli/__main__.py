@@ -1,4 +1,4 @@
-"""`python -m pipelines.cli`: what torchrun starts."""
+"""`python -P -m pipelines.cli`: what `--processes` starts; without -P the current folder would come first."""
 
 from pipelines.cli.main import main
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.cli.options import DEFAULT_HOME, Session, shared, table
+from pipelines.cli.options import Session, shared, table
 
 if TYPE_CHECKING:
     from pipelines.config.settings import Config
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 @click.pass_obj
 def corpus_command(session: Session, folder: Path, tokens: bool, strict: bool) -> None:
     """Read a folder as training would, and show what it gives: nothing is trained or kept."""
+    from pipelines.config.fitted import fit_to_corpus
     from pipelines.config.settings import CONFIG_NAME, MidtrainConfig, ReadingConfig, read
     from pipelines.corpus import preview
     from pipelines.corpus.reading.tree import Tree
     from pipelines.runs.progress import Progress, reading_progress
 
-    home = Path(session.home or DEFAULT_HOME) / CONFIG_NAME
+    session.refuse_foreign(folder)
+    home = session.place / CONFIG_NAME
     config = read(home) if tokens or home.exists() else None
     settings: MidtrainConfig | None = config.midtrain if config else None
     reading = settings.reading if settings else ReadingConfig()
@@ -41,6 +43,8 @@ def corpus_command(session: Session, folder: Path, tokens: bool, strict: bool) -
         encode=_encoder(config) if config and tokens else None,
         progress=reading_progress(lambda *at, **said: shown.step("reading", *at, **said), folder),
     )
+    if settings:
+        settings = fit_to_corpus(settings, made.tokens, settings.mix.new)
     session.show(preview.as_json(made, settings), lambda: _text(made, settings))
 
 

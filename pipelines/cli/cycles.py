@@ -1,4 +1,4 @@
-"""demo, cycle, resume, verdict, review: the story and what a person says about it."""
+"""demo, cycle, resume, verdict, review: run cycles and decide about them."""
 
 from __future__ import annotations
 
@@ -50,6 +50,13 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @setting_options.prompts
 @setting_options.probes
 @setting_options.ifeval
+@click.option(
+    "--suite",
+    "suites",
+    metavar="NAMES",
+    help="judge by these alone, as in ifeval,knowledge (default: by all that have questions; behaviour and "
+    "knowledge are required)",
+)
 @setting_options.strict
 @setting_options.mix
 @setting_options.freeze_embeddings
@@ -67,7 +74,7 @@ def cycle_command(session: Session, docs: Path, **options: Any) -> None:
     from pipelines.cycle import cycle
     from pipelines.job_from_options import cycle_job
 
-    with session.workspace() as ws:
+    with session.workspace(docs=docs) as ws:
         job = cycle_job(ws, docs, **options, changes=session.changes)
         done = cycle(ws, job, key=ws.new_key())
         row = queries.cycle(ws.tracker.db, done["cycle"])
@@ -81,7 +88,7 @@ def cycle_command(session: Session, docs: Path, **options: Any) -> None:
 @shared
 @click.pass_obj
 def resume_command(session: Session, run: str | None) -> None:
-    """Go on with whatever was cut off (the newest, or RUN)."""
+    """Resume an interrupted run (the newest, or RUN)."""
     from pipelines.resume import resume
 
     with session.workspace() as ws:
@@ -91,7 +98,7 @@ def resume_command(session: Session, run: str | None) -> None:
 
 
 def require_accepted(rows: Iterable[dict[str, Any]]) -> None:
-    """A cycle that was told no is exit code 3, whichever command ran it."""
+    """Exit with code 3 for a rejected cycle, whichever command ran it."""
     from recovery.errors import GateError
 
     for row in rows:
@@ -100,7 +107,7 @@ def require_accepted(rows: Iterable[dict[str, Any]]) -> None:
 
 
 def _why(verdict: list[str] | dict[str, Any]) -> str:
-    """A run's result has its sentences; a recorded cycle has a word an axis."""
+    """The verdict in words: sentences of a run's result, or one word for each axis of a recorded cycle."""
     if isinstance(verdict, dict):
         verdict = [f"{axis}: {verdict[axis]}" for axis in AXES if verdict.get(axis)]
     return "; ".join(verdict)
@@ -111,7 +118,7 @@ def _why(verdict: list[str] | dict[str, Any]) -> str:
 @shared
 @click.pass_obj
 def verdict_command(session: Session, cycle: int) -> None:
-    """What the data say of a cycle; exit code 3 when they do not say yes."""
+    """Show the verdict of a cycle; exit code 3 unless it is accepted."""
     from db import queries
     from recovery.errors import GateError
 
@@ -146,7 +153,7 @@ def review_command(
 
 
 def login_name() -> str:
-    """Who is at the keyboard, as far as the system knows: a container may run as a number without a name."""
+    """The login name; a container may run as a user number without one."""
     import getpass
 
     try:
@@ -156,7 +163,7 @@ def login_name() -> str:
 
 
 def cycle_text(row: dict[str, Any]) -> str:
-    """A cycle as a person reads it: scores stage by stage, then the verdict in words."""
+    """Format a cycle: scores at each stage, then the verdict in words."""
     scores = [
         {"suite": name, **{stage: suite[stage] for stage in STAGES}, "n": suite["n"]}
         for name, suite in row["scores"].items()

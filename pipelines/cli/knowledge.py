@@ -15,7 +15,7 @@ WRITER = click.option(
     "--writer",
     metavar="base|CHECKPOINT|URL|template",
     show_default=True,
-    help="who writes: a checkpoint, an OpenAI-compatible endpoint (key: RECOVER_API_KEY), or, for the "
+    help="the writer: a checkpoint, an OpenAI-compatible endpoint (key: RECOVER_API_KEY), or, for the "
     "microworld, its own patterns",
 )
 MODEL = click.option("--model", "name", help="the endpoint's name of the model")
@@ -37,7 +37,7 @@ def augment_command(session: Session, docs: Path, out: Path, **options: Any) -> 
     """Retell documents as questions, paraphrases, relations and summaries, for midtrain --augment."""
     from pipelines.writing.commands import AugmentOptions, augment_documents
 
-    with session.workspace() as ws:
+    with session.workspace(docs=docs) as ws:
         found = augment_documents(ws, docs, out, AugmentOptions(**options))
         session.show(found, lambda: _kept(found))
 
@@ -62,7 +62,7 @@ def probes_command(session: Session, docs: Path, out: Path, **options: Any) -> N
     """Make knowledge probes: your own questions, a writer's, or (without --writer) gaps in sentences."""
     from pipelines.writing.commands import ProbeOptions, make_probes
 
-    with session.workspace() as ws:
+    with session.workspace(docs=docs) as ws:
         found = make_probes(ws, docs, out, ProbeOptions(**options))
         kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items())
         session.show(found, f"{found['path']}: {kinds} ({found['made_from']})")
@@ -75,7 +75,7 @@ def probes_command(session: Session, docs: Path, out: Path, **options: Any) -> N
 @shared
 @click.pass_obj
 def lost_command(session: Session, checkpoint: str, suite: str) -> None:
-    """Of what a checkpoint fails to answer: what is out of reach, and what is gone."""
+    """Sort the questions that a checkpoint fails into unreachable facts and lost ones."""
     from pipelines.unreachable_facts import lost
 
     with session.workspace() as ws:

@@ -1,4 +1,4 @@
-"""ls, show, export, report, query, methods, dashboard: looking at what is there."""
+"""ls, show, export, report, query, methods, dashboard: read what is recorded."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def ls_command(session: Session, what: str, limit: int) -> None:
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """A cycle with its recovered scores as columns."""
+    """Flatten a cycle: one column for each recovered score."""
     return {**row, **{name: suite["recovered"] for name, suite in row["scores"].items()}}
 
 
@@ -79,8 +79,8 @@ def _number(reference: str) -> int:
 @shared
 @click.pass_obj
 def export_command(session: Session, what: str, kind: str | None, out: Path | None) -> None:
-    """A whole table: cycles, runs, checkpoints, scores, items, metrics, traces, verdicts, reviews, documents,
-    aliases or alias_moves."""
+    """Export a whole table: cycles, runs, checkpoints, scores, items, metrics, traces, verdicts, reviews,
+    documents, aliases or alias_moves."""
     from db.export import FORMATS, export
     from db.printable import printable
 
@@ -99,7 +99,7 @@ def export_command(session: Session, what: str, kind: str | None, out: Path | No
 
 
 def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
-    """All of it or nothing: what was there stays until the new file is complete."""
+    """Replace a file only once the new one is complete."""
     from recovery.storage.atomic_dirs import whole_file
 
     try:
@@ -115,7 +115,7 @@ def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
 @shared
 @click.pass_obj
 def report_command(session: Session, reference: str, out: Path | None) -> None:
-    """A cycle as one HTML file to send around: figures in it, no script, nothing loaded from anywhere."""
+    """Write a cycle as one self-contained HTML file, without scripts."""
     from dashboard.report import report
 
     number = _number(reference)

@@ -51,7 +51,7 @@ COMMANDS = {
 
 
 class Commands(click.Group):
-    """Finds a command's module by its name."""
+    """Import a command's module by its name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -83,7 +83,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Runs a command; every error is one line: what, where, what to do. A traceback only with --debug."""
+    """Run a command; print an error as one line (what, where, what to do), a traceback only with --debug."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     session = Session()

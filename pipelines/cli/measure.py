@@ -73,7 +73,7 @@ def score_table(scores: dict[str, Any]) -> str:
 @shared
 @click.pass_obj
 def compare_command(session: Session, a: str, b: str, suite: str | None) -> None:
-    """Two checkpoints on the same prompts: differences, flips, and whether they can be told apart."""
+    """Compare two checkpoints on the same prompts: differences, intervals, flips, significance."""
     from pipelines.compare import compare, compare_text
 
     with session.workspace() as ws:
@@ -90,7 +90,7 @@ def compare_command(session: Session, a: str, b: str, suite: str | None) -> None
 @shared
 @click.pass_obj
 def flips_command(session: Session, references: tuple[str, ...], **options: Any) -> None:
-    """Which items pass -> fail and fail -> pass: over all cycles, in one, or between two checkpoints."""
+    """List items that flip between pass and fail: over all cycles, in one, or between two checkpoints."""
     from pipelines.flips import flips
 
     with session.workspace() as ws:
@@ -128,7 +128,7 @@ def _short(text: str) -> str:
 @shared
 @click.pass_obj
 def drift_command(session: Session, a: str, b: str, count: int, max_new_tokens: int) -> None:
-    """How far B has moved from A: forgetting, the states it visits, divergence on old and new inputs."""
+    """Measure how far B has moved from A: forgetting, visited states, divergence on old and new inputs."""
     from pipelines.drift import drift, drift_text
     from pipelines.job_from_options import drift_job
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ DEFAULT_HOME = "./.recover"
 
 @dataclass
 class Session:
-    """What was asked for once, whatever the command."""
+    """The shared options, and the settings that options of the command override."""
 
     home: str | None = None
     db: str | None = None
@@ -31,13 +32,35 @@ class Session:
     debug: bool = False
     changes: dict[str, Any] = field(default_factory=dict)  # recover.yaml keys that options override
 
-    def workspace(self, *, create: bool = False) -> Workspace:
-        """The home; only a command that sets one up makes it, so that a mistyped one is not looked into."""
+    @property
+    def place(self) -> Path:
+        """The home: as named, else in the current folder."""
+        return Path(self.home or DEFAULT_HOME)
+
+    def workspace(self, *, create: bool = False, docs: Path | None = None) -> Workspace:
+        """Open the home; make it only for a command that sets one up, so that a mistyped name leaves nothing.
+
+        A home that was not named is refused where others may have put it: inside the documents, or of
+        another owner.
+        """
         from pipelines.runs.progress import Progress
         from pipelines.runs.workspace import Workspace
 
-        place, progress = Path(self.home or DEFAULT_HOME), Progress(quiet=self.quiet)
-        return Workspace.open(place, self.db, progress, create=create)
+        self.refuse_foreign(docs)
+        progress, implicit = Progress(quiet=self.quiet), self.home is None
+        return Workspace.open(self.place, self.db, progress, create=create, implicit=implicit)
+
+    def refuse_foreign(self, docs: Path | None) -> None:
+        """Refuse a home that was only found, in a place that is not the user's own."""
+        if self.home is not None or not self.place.exists():
+            return
+        from recovery.errors import InputError
+
+        place, named = self.place.resolve(), f"to use it, give --home {DEFAULT_HOME}"
+        if docs is not None and place.is_relative_to(docs.resolve()):
+            raise InputError(f"{place} lies inside the documents and may have come with them: {named}")
+        if place.stat().st_uid != os.getuid():
+            raise InputError(f"{place} belongs to another user: {named}")
 
     def show(self, data: Any, human: Callable[[], str] | str) -> None:
         """One JSON document, or text for a person."""
@@ -70,7 +93,7 @@ def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 
 def shared(command: F) -> F:
-    """Adds --home, --db, --json, -q and --debug; given twice, the later one counts."""
+    """Add --home, --db, --json, -q and --debug; given twice, the later one counts."""
     kept: dict[str, Any] = {"expose_value": False, "callback": _remember}
     flags: dict[str, Any] = {**kept, "is_flag": True, "default": False}
     for option in (
@@ -97,7 +120,7 @@ def shared(command: F) -> F:
 
 
 def several(command: F) -> F:
-    """Adds --processes to a command that trains."""
+    """Add --processes to a command that trains."""
     return click.option(
         "--processes",
         type=click.IntRange(1),
@@ -112,7 +135,7 @@ def _launch(ctx: click.Context, param: click.Parameter, count: int | None) -> No
     from pipelines.runs import launch
 
     if count and count > 1 and launch.launched() == 1:
-        sys.exit(launch.launch(count))  # main() would not hear of ctx.exit's code
+        sys.exit(launch.launch(count))  # ctx.exit's code would not reach main()
 
 
 def table(rows: list[dict[str, Any]], columns: list[str]) -> str:

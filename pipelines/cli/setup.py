@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pipelines.cli import setting_options
-from pipelines.cli.options import DEFAULT_HOME, Session, shared, table
+from pipelines.cli.options import Session, shared, table
 
 
 @click.command("init")
@@ -33,9 +33,10 @@ def init_command(session: Session, model: str | None, revision: str | None, pres
 def doctor_command(session: Session) -> None:
     """Is this machine ready? Exit code 3 when it is not."""
     from pipelines.machine.doctor import examine
+    from pipelines.runs.workspace import remembered_database
     from recovery.errors import GateError
 
-    rows = examine(Path(session.home or DEFAULT_HOME), session.db)
+    rows = examine(session.place, session.db or remembered_database(session.place))
     session.show(rows, lambda: report(rows))
     failed = [row for row in rows if not row["ok"] and row["needed"]]
     if failed:
@@ -70,7 +71,7 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
 
 
 def report(rows: list[dict[str, Any]]) -> str:
-    """A line for each check."""
+    """Format checks, one on each line."""
     return table([{**row, "ok": "ok" if row["ok"] else "NO"} for row in rows], ["ok", "name", "detail"])
 
 
@@ -107,7 +108,7 @@ def plan_command(session: Session, **options: Any) -> None:
     from pipelines.machine.capacity import plan_for
     from recovery.errors import GateError
 
-    found = plan_for(Path(session.home or DEFAULT_HOME), **options)
+    found = plan_for(session.place, **options)
     session.show(found, lambda: plan_text(found))
     if not found["fits"]:
         worst = max(found["stages"], key=lambda row: row["gib"])

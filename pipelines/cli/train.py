@@ -32,7 +32,7 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
     from pipelines.job_from_options import midtrain_job
     from pipelines.midtrain import midtrain
 
-    with session.workspace() as ws:
+    with session.workspace(docs=docs) as ws:
         job = midtrain_job(ws, docs, student, augment=augment, changes=session.changes)
         found = midtrain(ws, job, key=ws.new_key())
         session.show(found, found["checkpoint"])
@@ -72,7 +72,7 @@ def distill_command(
     from pipelines.distill import distill_alone, show_prompts
     from pipelines.job_from_options import distill_job
 
-    with session.workspace() as ws:
+    with session.workspace(docs=docs) as ws:
         job = distill_job(ws, teacher, student, docs=docs, changes=session.changes)
         if shown:
             rows = show_prompts(ws, job, shown)

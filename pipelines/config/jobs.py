@@ -12,7 +12,7 @@ Kind = Literal["linear", "slerp", "residual", "embeddings"]  # of merging
 
 
 class Job(Section):
-    """What a run was asked to do: recorded with it, and enough to do it again."""
+    """The complete description of a run: recorded with it, and enough to repeat it."""
 
     inputs: dict[str, str] = Field(default_factory=dict)  # SHA-256 of each source when the run began
 
@@ -22,7 +22,7 @@ class Job(Section):
 
 
 class DemoJob(Section):
-    """How much of the story to tell."""
+    """A demo: how many cycles, within which time."""
 
     cycles: int = 2
     seed: int = 0
@@ -30,7 +30,7 @@ class DemoJob(Section):
 
 
 class CycleJob(Job):
-    """One turn of the story, with every setting resolved when it began."""
+    """One cycle, with every setting resolved when it began."""
 
     docs: str
     student: str
@@ -38,6 +38,7 @@ class CycleJob(Job):
     settings: Config
     prompts: str
     suites: tuple[str, ...]
+    required: tuple[str, ...] = ()  # axes without which the cycle is not accepted
     earlier: dict[int, str] = Field(default_factory=dict)  # probes of earlier cycles
     recover_with: str | None = None  # auto or merge; None: by distill.method
     augment: str | None = None  # the documents retold
@@ -52,12 +53,12 @@ class CycleJob(Job):
 
 
 class MidtrainJob(Job):
-    """What a midtraining run was asked to do: enough to do it again."""
+    """A midtraining."""
 
     docs: str
     student: str
     settings: MidtrainConfig
-    prompts: str | None = None  # asked of the clean model for the chat share
+    prompts: str | None = None  # answered by the clean model, for the chat share
     evaluation: EvalConfig | None = None  # whose prompts must not be among them
     augment: str | None = None  # folder of augmented.jsonl
     seed: int = 0
@@ -67,7 +68,7 @@ class MidtrainJob(Job):
 
 
 class DistillJob(Job):
-    """What a distillation was asked to do: enough to do it again."""
+    """A distillation."""
 
     student: str
     teacher: str
@@ -82,7 +83,7 @@ class DistillJob(Job):
 
 
 class ChooseJob(Job):
-    """What may be tried on which checkpoint, and where the standards are recorded."""
+    """A choice among ways to recover a checkpoint, judged against recorded scores."""
 
     how: str  # auto or merge
     student: str
@@ -90,6 +91,7 @@ class ChooseJob(Job):
     prompts: str
     settings: Config
     suites: tuple[str, ...]
+    required: tuple[str, ...] = ()  # axes without which nothing passes
     scores: dict[str, dict[str, int]]  # stage -> suite -> recorded score, of the clean and midtrained model
     seed: int = 0
 
@@ -99,7 +101,7 @@ class ChooseJob(Job):
 
 
 class MergeJob(Section):
-    """Whose weights to mix, how, and in which share."""
+    """A merge of two checkpoints."""
 
     student: str
     other: str
@@ -109,7 +111,7 @@ class MergeJob(Section):
 
 
 class SweepJob(Section):
-    """Which two checkpoints to merge in which shares, and how to measure what comes out."""
+    """A merge of two checkpoints in several shares, each evaluated."""
 
     student: str
     other: str
@@ -121,7 +123,7 @@ class SweepJob(Section):
 
 
 class EvalJob(Job):
-    """Which checkpoint to ask what."""
+    """An evaluation of one checkpoint."""
 
     checkpoint: str
     suites: tuple[str, ...]
@@ -136,7 +138,7 @@ class EvalJob(Job):
 
 
 class DriftJob(Job):
-    """Which two checkpoints to set side by side, and on what."""
+    """A measurement of how far two checkpoints are apart."""
 
     a: str  # the standard, mostly the clean one
     b: str

@@ -5,13 +5,14 @@ The shipped presets (pipelines/config/presets/*.yaml) are complete files that a 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from pipelines.corpus.reading.formats import Limits
 from recovery.errors import InputError
@@ -23,6 +24,16 @@ EXCLUSIVE = ({"midtrain.steps", "midtrain.epochs"},)  # settings of which one at
 
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+AUTO = 0  # of a number: fitted to the corpus, the model and the machine (pipelines/config/fitted.py)
+
+
+def _auto(value: Any) -> Any:
+    return AUTO if value == "auto" else value
+
+
+Fitted = Annotated[int, BeforeValidator(_auto), Field(ge=0)]
 
 
 class LoraConfig(Section):
@@ -75,7 +86,7 @@ class OptimizerConfig(Section):
     """AdamW and its schedule."""
 
     learning_rate: float = Field(gt=0, description="at its highest, after the warm-up")
-    warmup_steps: int = Field(default=10, ge=0, description="steps of linear rise, at most a tenth of all")
+    warmup_steps: int = Field(default=20, ge=0, description="steps of linear rise, at most a tenth of all")
     schedule: Literal["cosine", "linear", "constant"] = Field(
         default="cosine", description="after the warm-up"
     )
@@ -107,7 +118,7 @@ class Mix(Section):
 
 
 class ReadingConfig(Section):
-    """How a folder of documents is read; a file beyond a limit is skipped, and the manifest says so."""
+    """Limits on reading a folder of documents; a file beyond one is skipped and listed in the manifest."""
 
     strict: bool = Field(default=False, description="stop at the first file that is skipped")
     largest_text_mib: int = Field(
@@ -134,16 +145,19 @@ class ReadingConfig(Section):
 class MidtrainConfig(Section):
     """Next-token training on documents."""
 
-    steps: int | None = Field(default=None, ge=1, description="optimizer steps; or give epochs")
+    steps: int | None = Field(
+        default=None, ge=1, description="optimizer steps; or give epochs, or neither: fitted"
+    )
     epochs: float | None = Field(
         default=None, gt=0, description="passes over the new documents; or give steps"
     )
-    tokens_per_step: int = Field(default=4096, ge=1, description="of one optimizer step")
-    row_tokens: int = Field(
-        default=1024, ge=8, description="of a row; documents share one where the model keeps them apart"
+    tokens_per_step: Fitted = Field(default=AUTO, description="of one optimizer step; auto: by the corpus")
+    row_tokens: Fitted = Field(
+        default=AUTO,
+        description="of a row, at least 8; documents share one where the model can keep them apart",
     )
-    microbatch_tokens: int = Field(
-        default=16384, ge=1, description="tokens in one forward pass; more are accumulated"
+    microbatch_tokens: Fitted = Field(
+        default=AUTO, description="tokens in one forward pass; more are accumulated; auto: by the memory"
     )
     optimizer: OptimizerConfig = Field(description="how the weights are changed")
     reading: ReadingConfig = Field(default=ReadingConfig(), description="how documents are read")
@@ -159,16 +173,27 @@ class MidtrainConfig(Section):
     forecast_every: int = Field(
         default=10, ge=0, description="steps between looks at the KL to the clean model; 0: never"
     )
-    lora: LoraConfig | None = Field(default=None, description="train an adapter; default: all weights")
+    lora: LoraConfig | Literal["auto"] | None = Field(
+        default=None, description="train an adapter; auto: where the memory asks for it; default: all weights"
+    )
     freeze_embeddings: bool = Field(default=False, description="train neither the embeddings nor the head")
     save_every: int = Field(
         default=50, ge=0, description="steps between resumable states; 0: only at the end"
     )
 
+    @property
+    def adapter(self) -> LoraConfig | None:
+        """The adapter to train, once the settings are fitted."""
+        if isinstance(self.lora, str):
+            raise ValueError("lora: auto is not fitted yet")
+        return self.lora
+
     @model_validator(mode="after")
     def _one_length(self) -> MidtrainConfig:
-        if (self.steps is None) == (self.epochs is None):
+        if self.steps is not None and self.epochs is not None:
             raise ValueError("give either steps or epochs")
+        if 0 < self.row_tokens < 8:
+            raise ValueError("row_tokens: give 8 or more, or auto")
         return self
 
 
@@ -186,10 +211,12 @@ class StopConfig(Section):
 
 
 class DistillConfig(Section):
-    """The student writes, the teacher scores, the objective corrects."""
+    """The student samples, the teacher scores, the objective corrects."""
 
     method: str = Field(default="opd", description="a row of `recover methods`")
-    dials: dict[str, Any] = Field(default_factory=dict, description="dials of the method, set by hand")
+    dials: dict[str, Any] = Field(
+        default_factory=dict, description="dials of the method that differ from its row"
+    )
     prompts: str = Field(description="FILE, hub:NAME:SPLIT:FIELD, self, or microworld")
     pairs: str | None = Field(
         default=None,
@@ -207,11 +234,12 @@ class DistillConfig(Section):
     )
     sampler: str = Field(
         default="inprocess",
-        description="who writes: inprocess, vllm (in this process), server (vLLM's, started with the run), "
-        "or URLs of vLLM servers",
+        description="engine that samples: inprocess, vllm (in this process), server (vLLM's, started with "
+        "the run), or URLs of vLLM servers",
     )
     teacher_engine: str = Field(
-        default="inprocess", description="who scores; beyond inprocess for opd-topk and opd-sampled only"
+        default="inprocess",
+        description="engine that scores; other than inprocess for opd-topk and opd-sampled only",
     )
     offload_teacher: bool = Field(
         default=False,
@@ -228,11 +256,13 @@ class DistillConfig(Section):
     prompts_per_step: int = Field(default=64, ge=1, description="different prompts in a batch")
     samples_per_prompt: int = Field(default=4, ge=1, description="answers of the student to each")
     max_new_tokens: int = Field(default=2048, ge=1, description="longest answer")
-    microbatch_tokens: int = Field(
-        default=16384, ge=1, description="tokens in one forward pass; more are accumulated"
+    microbatch_tokens: Fitted = Field(
+        default=AUTO, description="tokens in one forward pass; more are accumulated; auto: by the memory"
     )
     optimizer: OptimizerConfig = Field(description="how the weights are changed")
-    lora: LoraConfig | None = Field(default=None, description="train an adapter; default: all weights")
+    lora: LoraConfig | Literal["auto"] | None = Field(
+        default=None, description="train an adapter; auto: where the memory asks for it; default: all weights"
+    )
     freeze_embeddings: bool = Field(default=False, description="train neither the embeddings nor the head")
     save_every: int = Field(
         default=20, ge=0, description="steps between resumable states; 0: only at the end"
@@ -274,15 +304,22 @@ class DistillConfig(Section):
         default=None, description="stop when behaviour is back; default: all steps are taken"
     )
 
+    @property
+    def adapter(self) -> LoraConfig | None:
+        """The adapter to train, once the settings are fitted."""
+        if isinstance(self.lora, str):
+            raise ValueError("lora: auto is not fitted yet")
+        return self.lora
+
 
 class EvalConfig(Section):
-    """What a checkpoint is asked, and what counts as recovered."""
+    """The questions of an evaluation, and the margins of the verdict."""
 
     ifeval: str = Field(default="google/IFEval", description="FILE in IFEval's format, or the hub data set")
     probes: str | None = Field(default=None, description="FILE of knowledge and retention probes")
     max_new_tokens: int = Field(default=1280, ge=1, description="longest answer to an IFEval prompt")
     probe_max_new_tokens: int = Field(default=64, ge=1, description="longest answer to a probe")
-    batch_size: int = Field(default=64, ge=1, description="prompts answered at once")
+    batch_size: Fitted = Field(default=AUTO, description="prompts answered at once; auto: by the memory")
     tasks: str | None = Field(
         default=None, description="FOLDER with lm-eval task files, or rows of known tasks as NAME.jsonl"
     )
@@ -292,7 +329,7 @@ class EvalConfig(Section):
         default=None, ge=1, description="ask a fixed random sample of so many prompts of each suite"
     )
     temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
-    sampler: str = Field(default="inprocess", description="who answers, as in distill")
+    sampler: str = Field(default="inprocess", description="engine that answers, as in distill")
     open_book: bool = Field(
         default=False, description="also ask the clean model with each probe's passage in front: the ceiling"
     )
@@ -303,7 +340,7 @@ class EvalConfig(Section):
 
 
 class EngineConfig(Section):
-    """vLLM, where something names it as sampler or teacher."""
+    """vLLM, as a sampler or a teacher."""
 
     timeout_seconds: float = Field(
         default=600.0, gt=0, description="longest wait for a sign of life; then one restart, then a stop"
@@ -374,8 +411,43 @@ def read(path: Path) -> Config:
         raise InputError(f"{path} is not text in UTF-8: save it as such") from error
 
 
+FILES = (  # settings that may name a file or a folder
+    "distill.prompts",
+    "distill.pairs",
+    "distill.context",
+    "distill.stop.probe",
+    "eval.ifeval",
+    "eval.probes",
+    "eval.tasks",
+    "engine.exchange",
+)
+FILE_NAME = re.compile(r"[^\s:]+\.(jsonl?|txt|md|csv|parquet)")
+
+
+def anchored(config: Config, folder: Path) -> Config:
+    """The settings with relative paths made absolute, as seen from `folder`."""
+    data = config.model_dump()
+    for key in FILES:
+        *path, name = key.split(".")
+        section: Any = data
+        for part in path:
+            section = section[part] or {}
+        if isinstance(section.get(name), str):
+            section[name] = _anchored(section[name], folder)
+    return Config.model_validate(data)
+
+
+def _anchored(value: str, folder: Path) -> str:
+    """A path that is there, or a file's name; a hub id or a text stays as it is."""
+    try:
+        exists = (folder / value).exists()
+    except OSError:  # a text too long to be a name
+        exists = False
+    return str(folder / value) if exists or FILE_NAME.fullmatch(value) else value
+
+
 def override(section: Section, changes: dict[str, Any]) -> Any:
-    """A section with some settings replaced (None: left as it is) and checked again."""
+    """Replace settings of a section (None: keep) and validate it again."""
     data = section.model_dump()
     data.update({key: value for key, value in changes.items() if value is not None})
     try:
@@ -432,7 +504,7 @@ def parse_pairs(text: str) -> dict[str, str]:
 
 
 def _first(error: ValidationError) -> str:
-    """The first thing that is wrong: where, what, and what was found there."""
+    """The first error: where it is, what is wrong, and the value."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "settings"
     if first["type"] == "extra_forbidden":

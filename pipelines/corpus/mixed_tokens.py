@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pipelines.config.settings import MidtrainConfig
+from pipelines.config.settings import MidtrainConfig, Mix
 from pipelines.corpus.token_file import Tokens, TokenStream
 from recovery.batches.rollouts import Dialogue, Rollouts
 from recovery.training.updater import Microbatch
@@ -15,6 +15,12 @@ def in_rows(sequences: list[Dialogue], pad_id: int, longest: int, packs: bool) -
     if packs:
         return Rollouts.packed(sequences, pad_id, longest)
     return Rollouts.from_dialogues(sequences, pad_id)
+
+
+def shares(mix: Mix, sources: Mapping[str, object]) -> dict[str, float]:
+    """Each source's share of the tokens; that of a source with nothing in it goes to the others."""
+    present = {name: share for name, share in mix.model_dump().items() if share and sources.get(name)}
+    return {name: share / sum(present.values()) for name, share in present.items()}
 
 
 class MixedTokens:
@@ -29,9 +35,8 @@ class MixedTokens:
         packs: bool = True,
     ) -> None:
         wanted = settings.mix.model_dump()
-        present = {name: share for name, share in wanted.items() if share and sources.get(name)}
-        self.shares = {name: share / sum(present.values()) for name, share in present.items()}
-        self.missing = [name for name, share in wanted.items() if share and name not in present]
+        self.shares = shares(settings.mix, sources)
+        self.missing = [name for name, share in wanted.items() if share and name not in self.shares]
         self.streams = {
             name: TokenStream(sources[name], settings.row_tokens, f"{seed}:{name}") for name in self.shares
         }

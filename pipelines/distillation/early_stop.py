@@ -1,7 +1,7 @@
-"""Stopping a distillation once behaviour is back: looks at a probe set that nothing else is decided on.
+"""Stop a distillation once behaviour is back, by looks at a probe set used for nothing else.
 
-The probe's prompts are held out of training and are none of the evaluation's, so that a stop that came by
-luck is found out there. A look passes when the exact paired test shows the student at most `margin` worse
+The probe's prompts are held out of training and differ from the evaluation's, which exposes a lucky stop.
+A look passes when the exact paired test shows the student at most `margin` worse
 than the clean model; two in a row stop.
 """
 
@@ -36,9 +36,9 @@ PASSED = "probe_passed"
 
 
 def hold_out(job: DistillJob, data: Data, asked: Sequence[str]) -> tuple[Data, list[Prompt]]:
-    """The rows to train on, and those to look at: a file's, else recovery prompts.
+    """Split the rows into those to train on and the probe: a file's rows, else recovery prompts.
 
-    `asked` is what the evaluation asks.
+    `asked` are the evaluation's prompts, which the probe leaves out.
     """
     settings = job.settings.stop
     if settings is None:
@@ -59,7 +59,7 @@ def hold_out(job: DistillJob, data: Data, asked: Sequence[str]) -> tuple[Data, l
 
 
 class BehaviourBack:
-    """A trainer's `should_stop`: every so many steps the probe, paired with the clean model's answers."""
+    """A `should_stop` of the trainer: answer the probe every few steps, paired with the clean model."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class BehaviourBack:
         return f"step {step}: behaviour is back on {len(self.probe)} probe prompts, twice in a row"
 
     def _look(self, step: int) -> bool:
-        """Whether the student is now shown to be at most `margin` worse than the clean model."""
+        """Test whether the student is at most `margin` worse than the clean model."""
         now = self._followed(self.sampler.sample(self.prompts, self.params))
         gained = sum(a and not b for a, b in zip(now, self.clean, strict=True))
         lost = sum(b and not a for a, b in zip(now, self.clean, strict=True))
@@ -97,7 +97,7 @@ class BehaviourBack:
         return passed
 
     def _passed(self, step: int) -> bool:
-        """How an earlier look ended; one before a kill is stored with the run."""
+        """Return the outcome of an earlier look, from the run's metrics if it was before an interruption."""
         if step not in self.passed:
             database = self.stage.workspace.tracker.db
             found = curves.metric_series(database, self.stage.id, PASSED, after=step - 1)
@@ -105,7 +105,7 @@ class BehaviourBack:
         return self.passed[step]
 
     def _followed(self, rollouts: Rollouts) -> list[bool]:
-        """Which answers follow all that their prompt asks."""
+        """Return which answers follow every instruction of their prompt."""
         self.stage.spend(tokens_sampled=rollouts.n_tokens)
         texts = [self.student.answer(answer) for answer in rollouts.responses()]
         rows = zip(texts, self.probe, strict=True)

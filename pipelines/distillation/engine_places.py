@@ -1,4 +1,4 @@
-"""Which engine writes and which scores, as the settings name them, and their end with the stage.
+"""Start the engines that sample and score, as the settings name them, and stop them with the stage.
 
 `inprocess` is the trainer's own model; `vllm` an LLM beside it in this process; `server` a vLLM server that
 starts and ends with the run; a URL (several with commas) a server that runs already.
@@ -33,7 +33,7 @@ INPROCESS, COLOCATED, OWN_SERVER = "inprocess", "vllm", "server"
 
 
 def check(settings: DistillConfig, method: Method) -> None:
-    """What cannot work is refused before any model is loaded."""
+    """Refuse combinations that cannot work before any model is loaded."""
     check_place("sampler", settings.sampler)
     if settings.ahead:
         _check_ahead(settings, method)
@@ -67,7 +67,9 @@ def _check_ahead(settings: DistillConfig, method: Method) -> None:
 
 def _check_offload(settings: DistillConfig, method: Method) -> None:
     if method.state_kind in TEACHER_WRITES:
-        raise InputError(f"offload_teacher: of method {method.name!r} the teacher writes, a token at a time")
+        raise InputError(
+            f"offload_teacher: with method {method.name!r} the teacher samples, a token at a time"
+        )
     if settings.stop is not None:
         raise InputError("offload_teacher: the clean model answers probes, a token at a time: no stop")
     if settings.teacher_engine != INPROCESS:
@@ -75,12 +77,12 @@ def _check_offload(settings: DistillConfig, method: Method) -> None:
 
 
 def student_writes(method: Method) -> bool:
-    """Whether the method's states are the student's own answers."""
+    """Return whether the method trains on prefixes that the student samples."""
     return method.state_kind in ("student", "student-kept", "student-continued", "mix")
 
 
 def check_place(name: str, where: str) -> None:
-    """Whether it names an engine at all, and one that is installed."""
+    """Refuse a name that is no engine, and an engine that is not installed."""
     if where not in (INPROCESS, COLOCATED, OWN_SERVER) and not where.startswith(("http://", "https://")):
         raise InputError(f"{name} {where!r}: give {INPROCESS}, {COLOCATED}, {OWN_SERVER} or a server's URL")
     if where in (COLOCATED, OWN_SERVER):
@@ -90,7 +92,7 @@ def check_place(name: str, where: str) -> None:
 
 
 class Engines(ExitStack):
-    """The engines of one stage; leaving it ends those that were started for it."""
+    """The engines of one stage; leaving the context stops those that it started."""
 
     def __init__(self, ws: Workspace, directory: Path) -> None:
         super().__init__()
@@ -99,7 +101,7 @@ class Engines(ExitStack):
     def sampler(
         self, where: str, student: ChatModel, checkpoint: Checkpoint, *, follow: bool, batch_size: int = 256
     ) -> Sampler:
-        """Who writes for the student; `follow` where training changes it between batches."""
+        """The sampler for the student; `follow` sends its weights again after each update."""
         from recovery.sampling.in_process import InProcessSampler
 
         if where == INPROCESS:
@@ -115,7 +117,7 @@ class Engines(ExitStack):
         return sampler
 
     def teacher(self, where: str, student: ChatModel, checkpoint: Checkpoint, kind: str, k: int) -> Teacher:
-        """A checkpoint that scores beyond this process; a server says by its model's name what it serves."""
+        """A checkpoint as a teacher on an engine; a server's model name says which checkpoint it serves."""
         from recovery.engines.protocol import EngineTeacher
 
         if checkpoint.base:
@@ -168,7 +170,7 @@ def make_server(
     address: tuple[str, int] = ("127.0.0.1", 0),
     key: str | None = None,
 ) -> Server:
-    """A checkpoint's server, under the name of its id: who asks can see whom he asks."""
+    """A server of a checkpoint; its model name is the checkpoint's id, so that clients can check it."""
     from recovery.engines.vllm_server import Server
 
     if checkpoint.base:

@@ -1,4 +1,4 @@
-"""What a method is made of, as a distillation's settings name it: data, context, reward, teachers."""
+"""The inputs of a distillation as its settings name them: data, context, reward, teachers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def read_data(job: DistillJob, method: Method, home: Path | None = None) -> Data
 
 
 def read_context(job: DistillJob, method: Method, pairs: list[Prompt]) -> Context | None:
-    """What the teacher sees: a text for all, examples from a file or among the pairs, or rows' own fields."""
+    """The teacher's context: one text, examples from a file or the pairs, or a field of each row."""
     from recovery.teachers.contexts import Context
 
     if method.context == "none":
@@ -90,7 +90,7 @@ def read_context(job: DistillJob, method: Method, pairs: list[Prompt]) -> Contex
 
 
 def read_reward(job: DistillJob, method: Method, data: Data) -> tuple[Reward | None, Data]:
-    """The reward, and the data without prompts of which a method made of rewards could learn nothing."""
+    """The reward, and the data without prompts that it cannot judge, for methods made of rewards alone."""
     from recovery.teachers import rewards
 
     name = job.settings.reward
@@ -116,7 +116,7 @@ def _followed(response: str, item: Mapping[str, Any]) -> float:
 
 
 class Teachers:
-    """Whoever scores, writes or anchors; a checkpoint is loaded once, or not at all beneath an adapter."""
+    """The teachers of a distillation; a checkpoint is loaded once, or not at all beneath an adapter."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Teachers:
         self.models: dict[str, ChatModel] = {}
 
     def teacher(self, items: list[Prompt]) -> Teacher | None:
-        """Who tells the student about its tokens; `items` are the rows in the order of the episodes."""
+        """The teacher that scores the student's tokens; `items` are the rows in the order of the episodes."""
         from recovery.teachers.teachers import RoutedTeacher, SelfTeacher
 
         kind, limit = self._kind, self.job.settings.microbatch_tokens
@@ -147,7 +147,7 @@ class Teachers:
         return self.named(self.job.teacher, kind) if self.method.teacher == "base" else None
 
     def named(self, ref: str, kind: str) -> Teacher:
-        """A checkpoint in this process, or on the engine that the settings name for teachers."""
+        """A checkpoint as a teacher in this process, or on the configured engine."""
         where = self.job.settings.teacher_engine
         if where == INPROCESS:
             return self.frozen(ref, kind)
@@ -155,11 +155,11 @@ class Teachers:
         return self.engines.teacher(where, self.student, self.ws.checkpoint(ref), sent, self.method.k)
 
     def anchor(self) -> Teacher | None:
-        """Whom the student is held near: the checkpoint named by --teacher, seeing what the student sees."""
+        """The model that the student is held near: the teacher checkpoint, without any context."""
         return self.frozen(self.job.teacher, "dense") if self.method.anchor_beta else None
 
     def frozen(self, ref: str, kind: str) -> CheckpointTeacher:
-        """A checkpoint as a teacher; a student that is an adapter on its very weights is enough by itself."""
+        """A checkpoint as a frozen teacher; below an adapter student, the student with its adapter off."""
         from recovery.models.offload import rest_on_host
         from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 

@@ -1,4 +1,4 @@
-"""Leaks: prompts that the evaluation asks are kept out of training."""
+"""Keep the evaluation's prompts out of training."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ifeval_path(settings: EvalConfig) -> Path | None:
 
 
 def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
-    """What the evaluation will ask, so that nothing is trained on it; said aloud where it cannot be read."""
+    """Return the evaluation's prompts, to be kept out of training; say so where they cannot be read."""
     found: list[str] = []
     try:
         found += ifeval.prompts(ifeval_path(settings)) if settings.ifeval != MICROWORLD else []
@@ -52,7 +52,7 @@ def normalised(text: str) -> str:
 
 
 def drop_leaks(prompts: Sequence[Prompt], evaluation: Sequence[str]) -> tuple[list[Prompt], int]:
-    """Prompts that equal an evaluation prompt, or hold a whole one of eight words or more, are left out."""
+    """Drop prompts that equal an evaluation prompt or contain a whole one of eight words or more."""
     normal = [normalised(text) for text in evaluation]
     openings: dict[str, list[str]] = {}
     for text in normal:

@@ -14,6 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.config.fitted import (
+    Machine,
+    ModelSize,
+    fit_distillation,
+    fit_evaluation,
+    fit_midtraining,
+    fit_to_corpus,
+)
 from pipelines.config.settings import CONFIG_NAME, Config, LoraConfig, parse, preset_text, read
 from pipelines.runs.cost import Flops
 from recovery.errors import InputError
@@ -306,8 +314,33 @@ def plan_for(
     if lora is not None:
         config = _both(config, lora=LoraConfig(rank=lora) if lora else None)
     count, gpu = parse_gpus(gpus)
+    size = read_size(model or config.model.path)
+    config = _fitted(config, size, gpu, tokens)
     job = Job(config, count, document_tokens=tokens, answer_tokens=answer_tokens)
-    return plan(read_size(model or config.model.path), count, gpu, job, price)
+    return plan(size, count, gpu, job, price)
+
+
+def _fitted(config: Config, size: Size, gpu: Gpu, tokens: int) -> Config:
+    """The settings that recover.yaml leaves to documents, model and memory."""
+    model = model_size(size, config.model.gradient_checkpointing)
+    machine = Machine(USABLE * gpu.gib * GIB)
+    midtrain = fit_midtraining(config.midtrain, model, machine)
+    fitted = {
+        "midtrain": fit_to_corpus(midtrain, tokens, config.midtrain.mix.new),
+        "distill": fit_distillation(config.distill, model, machine),
+        "eval": fit_evaluation(config.eval, model, machine),
+    }
+    return config.model_copy(update=fitted)
+
+
+def model_size(size: Size, checkpointing: bool) -> ModelSize:
+    """The numbers of a model that decide whether it fits."""
+    return ModelSize(
+        parameters=size.parameters,
+        adapter=size.adapter(LoraConfig().rank),
+        activation_bytes=round(activation_bytes(size, checkpointing)),
+        cache_bytes=max(1, 2 * size.cache_numbers),
+    )
 
 
 def _both(config: Config, **values: Any) -> Config:

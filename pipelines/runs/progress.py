@@ -1,4 +1,4 @@
-"""What a person sees while a stage runs: a line on standard error, rewritten in a terminal, rare in a log."""
+"""Progress of a stage on standard error: one line, rewritten in a terminal, repeated rarely in a log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Progress:
         self._last = 0.0
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         if not self.quiet:
             self._clear()
             print(text, file=self.stream, flush=True)
@@ -30,7 +30,7 @@ class Progress:
     def step(
         self, label: str, step: int, steps: int, *, eta_seconds: float | None = None, note: str = ""
     ) -> None:
-        """How far a stage is; the last step always shows."""
+        """Show how far a stage is; the last step is always shown."""
         if self.quiet:
             return
         now = time.monotonic()
@@ -54,7 +54,7 @@ class Progress:
 
 
 def reading_progress(step: Callable[..., None], folder: Path) -> Callable[[int, int], None]:
-    """A line that follows the reading of a folder: files and bytes so far, and the time left by bytes."""
+    """Report the reading of a folder: files and bytes read, and the time left by bytes."""
     count, total = extent(folder)
     begun = time.monotonic()
 

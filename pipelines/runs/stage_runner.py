@@ -1,4 +1,4 @@
-"""How every stage runs: recorded before it starts, its result recorded once, never repeated when done."""
+"""Run a stage: record it before it starts and its result once; never repeat a finished one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PACKAGES = (
 
 @dataclass
 class Stage:
-    """A stage while it runs: where it keeps its files, and what it reports."""
+    """A running stage: its directory, its reports and its cost."""
 
     id: str
     label: str
@@ -48,11 +48,11 @@ class Stage:
 
     @property
     def state(self) -> Path:
-        """Where a training keeps what it can be resumed from."""
+        """The directory of a training's resumable states."""
         return self.directory / "state"
 
     def spend(self, **counts: float) -> None:
-        """Adds to tokens_sampled, tokens_scored, tokens_trained or flops."""
+        """Add to tokens_sampled, tokens_scored, tokens_trained or flops."""
         self.ledger.spend(**counts)
         self.ledger.save()
 
@@ -95,21 +95,21 @@ def run_stage(
             with launch.together(workspace, kind, run.id, config):
                 result = work(stage)
         finally:
-            ledger.save(at_once=True)  # an attempt that failed has cost what it cost
+            ledger.save(at_once=True)  # a failed attempt costs too
         stage.live.flush()
         workspace.tracker.finish_run(run.id, result, cost=ledger.total())
-        shutil.rmtree(stage.state, ignore_errors=True)  # several times the model's size, and needed no more
+        shutil.rmtree(stage.state, ignore_errors=True)  # several times the model's size
     return result
 
 
 def _works_itself(kind: str) -> bool:
-    """Whether a run's time is its own; else it is that of its stages."""
+    """Return whether a run spends time itself rather than in the stages below it."""
     return kind not in ("cycle", "demo", "sweep", "choose")
 
 
 @contextmanager
 def _exclusive(directory: Path) -> Iterator[None]:
-    """One process at a time works on a run: two would overwrite each other's state."""
+    """Lock a run: two processes would overwrite each other's state."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = (directory / "lock").open("w")
@@ -126,7 +126,7 @@ def _exclusive(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def _recorded(workspace: Workspace, run_id: str) -> Iterator[None]:
-    """Failures and interruptions are written down; the error goes on its way."""
+    """Record a failure or an interruption, and raise it again."""
     try:
         yield
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""Runs the one training loop as a stage: metrics to the tracker, progress to a person, state to the disk."""
+"""Run the training loop as a stage: metrics to the tracker, progress to the terminal, state to disk."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHOWN = ("loss", "reverse_kl", "tokens_per_second")
 
 
 class LoggedState(TrainState):
-    """What was reported is stored before the state: a kill in between reports steps again and loses none."""
+    """Store metrics before the state, so that a kill in between repeats metrics and loses none."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage.state)
@@ -43,14 +43,14 @@ class LoggedState(TrainState):
 
 
 def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | DistillConfig) -> ChatModel:
-    """A checkpoint ready to be trained, with a fresh adapter if the settings ask for one and it has none."""
+    """Load a checkpoint for training, with a fresh adapter if the settings want one and it has none."""
     from recovery.models import adapters, loading
 
-    if settings.lora:
-        adapters.require_rank(checkpoint.path, settings.lora.rank)
+    if settings.adapter:
+        adapters.require_rank(checkpoint.path, settings.adapter.rank)
     found = ws.load(checkpoint, gradient_checkpointing=ws.config.model.gradient_checkpointing)
-    if settings.lora and not loading.is_adapter(found.model):
-        loading.add_lora(found, loading.LoraSpec(**settings.lora.model_dump()))
+    if settings.adapter and not loading.is_adapter(found.model):
+        loading.add_lora(found, loading.LoraSpec(**settings.adapter.model_dump()))
     if settings.freeze_embeddings:
         loading.freeze_embeddings(found)
     if ws.config.model.compile:
@@ -60,7 +60,7 @@ def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | Di
 
 @dataclass(frozen=True)
 class Training:
-    """What to train on what, for how long."""
+    """A model, its batches, and the length of a training."""
 
     student: ChatModel
     batches: Batches
@@ -107,7 +107,7 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
 
 
 class Spending:
-    """Writes down what each step has cost, so that an attempt that is cut off is paid for as well."""
+    """Record the cost of each step, so that interrupted attempts count too."""
 
     def __init__(
         self, stage: Stage, chat_model: ChatModel, batches: Batches, settings: MidtrainConfig | DistillConfig
@@ -128,7 +128,7 @@ class Spending:
 
 
 def any_of(*checks: Check) -> Check:
-    """Asks every check at every step; the first reason counts."""
+    """Combine checks: all run at every step, and the first reason counts."""
 
     def ask(step: int, metrics: dict[str, float]) -> str | None:
         reasons = [check(step, metrics) for check in checks]

@@ -1,7 +1,8 @@
-"""One `--home`: its database, its checkpoints, its settings. Every stage works inside one."""
+"""A home (`--home`): its database, checkpoints and settings. Every stage runs in one."""
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 
 PROJECT_NAME = "project"  # the file in a home that names its project
+DATABASE_NAME = "recover.db"
+DATABASE_ELSEWHERE = "database.url"  # in a home that was made with --db
 
 
 @dataclass
@@ -29,24 +32,34 @@ class Workspace:
     home: Path
     tracker: Tracker
     progress: Progress
+    implicit: bool = False  # the home was found in the current folder, not named
 
     @classmethod
     def open(
-        cls, home: Path, db_url: str | None = None, progress: Progress | None = None, *, create: bool = True
+        cls,
+        home: Path,
+        db_url: str | None = None,
+        progress: Progress | None = None,
+        *,
+        create: bool = True,
+        implicit: bool = False,
     ) -> Workspace:
         """With create=False a home that is not there is refused, and nothing is made."""
-        database = home / "recover.db"
         if create:
             _make(home)
-        elif db_url is None and not database.exists():
+            _remember(home, db_url)
+        database = db_url or database_of(home)
+        if not create and db_url is None and "://" not in database and not Path(database).exists():
             raise InputError(f"{home} is not set up: run `recover init` first, or give --home")
+        if create and "://" not in database:
+            _make_private(Path(database))
         shown = progress or Progress(quiet=True)
-        tracker = Tracker(db_url or database, create=create, project=_project(home))
-        return cls(home, tracker, shown)
+        tracker = Tracker(database, create=create, project=_project(home))
+        return cls(home, tracker, shown, implicit)
 
     def shares_its_database(self) -> bool:
         """Whether the project that this home would use is that of another home."""
-        if self.tracker.db.path == (self.home / "recover.db").absolute():
+        if self.tracker.db.path == (self.home / DATABASE_NAME).absolute():
             return False
         named = {row["name"]: row["checkpoint_id"] for row in queries.aliases(self.tracker.db)}
         return "base" in named and not (self.store.root / named["base"]).is_dir()
@@ -71,7 +84,15 @@ class Workspace:
 
     @cached_property
     def config(self) -> settings.Config:
-        return settings.read(self.home / settings.CONFIG_NAME)
+        """recover.yaml; its relative paths start from the folder that the home lies in."""
+        path = self.home / settings.CONFIG_NAME
+        found = settings.anchored(settings.read(path), self.home.absolute().parent)
+        if self.implicit and found.model.trust_remote_code:
+            raise InputError(
+                f"{path} asks to run code that comes with the model, and this home was not named: "
+                f"check it, then give --home {self.home}"
+            )
+        return found
 
     @cached_property
     def store(self) -> CheckpointStore:
@@ -113,7 +134,7 @@ class Workspace:
         return self.checkpoint("base")
 
     def load(self, checkpoint: Checkpoint, **changes: Any) -> ChatModel:
-        """A checkpoint as a model, with the clean model's template arguments and dtype."""
+        """Load a checkpoint with the template arguments and dtype of recover.yaml."""
         from recovery.models import loading
 
         model = self.config.model
@@ -130,7 +151,7 @@ class Workspace:
     def publish(
         self, chat_model: ChatModel, *, parent: Checkpoint, run_id: str, config: dict[str, Any]
     ) -> Checkpoint:
-        """Saves a model as a checkpoint, whole or not at all, and records it."""
+        """Save a model as a checkpoint, whole or not at all, and record it."""
         from recovery.models import loading
 
         adapter = loading.is_adapter(chat_model.model)
@@ -158,7 +179,7 @@ class Workspace:
         )
 
     def lineage(self, checkpoint_id: str) -> list[dict[str, Any]]:
-        """A checkpoint's rows from itself back to the clean model."""
+        """Rows from a checkpoint back to the clean model."""
         return queries.lineage(self.tracker.db, checkpoint_id)
 
     def midtraining_runs(self, checkpoint_id: str) -> list[dict[str, Any]]:
@@ -176,11 +197,41 @@ def _project(home: Path) -> str:
 
 def _make(home: Path) -> None:
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
             f"--home {home} cannot be made: {error.strerror}: choose a folder you may write to"
         ) from error
+
+
+def _make_private(path: Path) -> None:
+    """Create a database file that only its owner can read; SQLite's other files take over its mode."""
+    try:
+        path.touch(mode=0o600, exist_ok=True)
+    except OSError:  # in a folder that is missing, or may not be written: opening it says so
+        return
+
+
+def database_of(home: Path) -> str:
+    """The database of a home: the one that it was made with, else a file in it."""
+    return remembered_database(home) or str(home / DATABASE_NAME)
+
+
+def remembered_database(home: Path) -> str | None:
+    try:
+        return (home / DATABASE_ELSEWHERE).read_text(encoding="utf-8").strip() or None
+    except OSError:
+        return None
+
+
+def _remember(home: Path, db_url: str | None) -> None:
+    """Note the database of a new home, readable by its owner alone: a URL may hold a password."""
+    kept = home / DATABASE_ELSEWHERE
+    if db_url is None or kept.exists() or (home / DATABASE_NAME).exists():
+        return
+    place = db_url if "://" in db_url else str(Path(db_url).expanduser().absolute())
+    with open(kept, "x", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(place + "\n")
 
 
 @overload
@@ -188,7 +239,7 @@ def placed(source: str) -> str: ...
 @overload
 def placed(source: None) -> None: ...
 def placed(source: str | None) -> str | None:
-    """A file by its full path, so that a run can be resumed from anywhere; any other source as it is."""
+    """Make a file's path absolute, so that a run can be resumed from any folder; keep any other source."""
     return str(Path(source).absolute()) if source and is_file(source) else source
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,63 +16,20 @@ from pipelines.choose import on_probe, write_probe_split
 from pipelines.config.settings import EvalConfig
 from pipelines.cycle import cycle
 from pipelines.job_from_options import cycle_job
-from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from tests.support import tiny
-
-PROMPTS = 36
-ASKED = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
-
-
-def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+from tests.support.small_cycles import PROMPTS, lines, make_docs, make_home, settle
 
 
 @pytest.fixture
 def docs(tmp_path: Path) -> Path:
-    folder = tmp_path / "world" / "docs"
-    folder.mkdir(parents=True)
-    (folder / "ada.md").write_text("Ada lives in Oslo. " * 5)
-    lines(folder.parent / "prompts.jsonl", [{"prompt": f"Say {number} words."} for number in range(4)])
-    lines(
-        folder.parent / "ifeval.jsonl", [{"key": n, "prompt": f"Line {n}.", **ASKED} for n in range(PROMPTS)]
-    )
-    asked = [
-        {"id": f"{suite}{n}", "suite": suite, "prompt": f"Where is {n}?", "answer": "Oslo", "kind": "direct"}
-        for suite in ("knowledge", "retention")
-        for n in range(PROMPTS)
-    ]
-    lines(folder.parent / "probes.jsonl", asked)
-    return folder
+    return make_docs(tmp_path)
 
 
 @pytest.fixture
 def ws(tmp_path: Path) -> Iterator[Workspace]:
-    with Workspace.open(tmp_path / "home") as workspace:
-        initialise(workspace, model=str(tiny.save(tmp_path / "model")), preset="microworld")
+    with make_home(tmp_path) as workspace:
         yield workspace
-
-
-def settle(ws: Workspace, margin: float, learning_rate: float) -> None:
-    """Small lengths; midtraining at a rate that leaves the weights as they are, or not."""
-    path = ws.home / "recover.yaml"
-    text = path.read_text()
-    small = {
-        "max_new_tokens": 4,
-        "probe_max_new_tokens": 4,
-        "row_tokens": 32,
-        "tokens_per_step": 64,
-        "prompts_per_step": 2,
-        "steps": 1,
-        "warmup_steps": 0,
-    }
-    for name, value in small.items():
-        text = re.sub(rf"\b{name}: \d+", f"{name}: {value}", text)
-    text = re.sub(r"learning_rate: [\d.e-]+", f"learning_rate: {learning_rate:.1e}", text)
-    path.write_text(text.replace("eval:\n", f"eval:\n  margin: {margin}\n  retention_margin: {margin}\n"))
-    vars(ws).pop("config", None)
 
 
 def tried(ws: Workspace, docs: Path, **options: Any) -> dict[str, Any]:

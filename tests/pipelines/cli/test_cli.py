@@ -20,6 +20,7 @@ import pytest
 from pipelines.cli.main import COMMANDS, cli, main
 from pipelines.cli.setting_options import SettingOption
 from pipelines.config import settings
+from pipelines.runs.workspace import Workspace
 from tests.support import tiny
 
 QUESTION = "Write {n} lines without commas."
@@ -496,6 +497,107 @@ def test_answers_to_other_questions_are_not_paired(recover, fresh, cut_cycle, mo
     said = recover("-q", "--home", fresh, "resume")
     assert (said.code, said.out) == (2, "")
     assert "ifeval: clean and recovered answered different questions" in said.error
+
+
+def test_numbers_left_to_the_folder_are_said_on_one_line(recover, tmp_path, world):
+    home = tmp_path / "home"
+    recover("-q", "--home", home, "init", "--model", tiny.save(tmp_path / "model"), "--preset", "real")
+    planned = recover("--home", home, "corpus", world, "--tokens", "--json").json["training"]
+    said = recover("--home", home, "midtrain", "--docs", world, "--mix", "new=1.0")
+    assert said.code == 0
+    (plan,) = [line for line in said.err.splitlines() if line.startswith("  plan ")]
+    assert plan.startswith(
+        "  plan         32 steps of 202 tokens, warm-up of 3; each document is seen 32.0 times"
+    )
+    assert "all weights" in plan
+    assert (planned["steps"], planned["tokens_per_step"]) == (32, 288)  # beside a share of chat
+    (run,) = [
+        row for row in recover("--home", home, "ls", "runs", "--json").json if row["kind"] == "midtrain"
+    ]
+    metrics = f"SELECT count(*) AS n FROM metrics WHERE run_id = '{run['id']}' AND name = 'loss'"
+    assert recover("--home", home, "query", metrics, "--json").json == [{"n": 32}]
+
+
+# Homes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def found_home(recover, tmp_path, monkeypatch) -> Path:
+    """A folder of documents that comes with a home, as the current folder."""
+    docs = make_world(tmp_path / "project")
+    recover("-q", "--home", docs / ".recover", "init", "--model", tiny.save(tmp_path / "model"))
+    monkeypatch.chdir(docs)
+    return docs / ".recover"
+
+
+@pytest.mark.parametrize(
+    "words", ["corpus .", "midtrain --docs .", "cycle --docs ../docs", "probes --docs . --out p"]
+)
+def test_a_home_that_lies_inside_the_documents_is_used_only_by_name(recover, found_home, words):
+    said = recover(*words.split())
+    assert said.code == 2
+    assert said.error.endswith("may have come with them: to use it, give --home ./.recover")
+    assert recover("--home", ".recover", "corpus", ".").code == 0
+
+
+def test_a_home_of_another_user_is_used_only_by_name(recover, found_home, monkeypatch):
+    assert recover("ls", "runs").code == 0
+    monkeypatch.setattr("os.getuid", lambda: found_home.stat().st_uid + 1)
+    said = recover("ls", "runs")
+    assert said.code == 2 and "belongs to another user" in said.error
+    assert recover("--home", ".recover", "ls", "runs").code == 0
+
+
+def test_code_of_a_model_is_run_only_for_a_home_that_was_named(recover, found_home):
+    path = found_home / "recover.yaml"
+    path.write_text(path.read_text().replace("model:\n", "model:\n  trust_remote_code: true\n", 1))
+    said = recover("eval", "--suite", "ifeval")
+    assert said.code == 2 and "asks to run code that comes with the model" in said.error
+    named = recover("--home", ".recover", "eval", "--suite", "knowledge")
+    assert "knowledge needs probes" in named.error
+
+
+def test_paths_in_the_settings_start_from_the_folder_of_the_home(recover, found_home, world, monkeypatch):
+    path = found_home / "recover.yaml"
+    text = path.read_text()
+    text = re.sub("ifeval: .*", "ifeval: ../ifeval.jsonl", text, count=1)
+    path.write_text(re.sub(r"\n  prompts: .*", r"\n  prompts: later.jsonl", text, count=1))
+    monkeypatch.chdir(world)
+    with Workspace.open(found_home, create=False) as ws:
+        config = ws.config
+    assert Path(config.eval.ifeval).samefile(found_home.parents[1] / "ifeval.jsonl")
+    assert config.distill.prompts == str(found_home.parent / "later.jsonl")
+    assert config.model == settings.read(path).model
+
+
+def test_a_home_remembers_its_database(recover, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = recover(
+        "-q", "--home", "home", "--db", "elsewhere.db", "init", "--model", tiny.save(tmp_path / "m")
+    )
+    assert made.code == 0 and (tmp_path / "elsewhere.db").exists()
+    monkeypatch.chdir("/")
+    assert len(recover("--home", tmp_path / "home", "ls", "checkpoints", "--json").json) == 1
+    assert recover("--home", tmp_path / "home", "doctor", "--json").json[-1]["ok"]
+    assert not (tmp_path / "home" / "recover.db").exists()
+    for name in ("home/database.url", "elsewhere.db"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_new_home_holds_is_its_owners_alone(fresh, recover, tmp_path):
+    recover("-q", "--home", tmp_path / "new", "init")
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "new" / "recover.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_home_that_may_not_be_written_can_be_looked_at(recover, fresh, monkeypatch):
+    before = sorted(path.name for path in fresh.iterdir())
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert recover("--home", fresh, "ls", "checkpoints", "--json").json[0]["kind"] == "reference"
+    assert recover("--home", fresh, "show", "base").code == 0
+    assert sorted(path.name for path in fresh.iterdir()) == before  # not even SQLite's own files beside it
+    refused = recover("--home", fresh, "review", 1, "--approve")
+    assert refused.code in (1, 2)
 
 
 # Bad input -------------------------------------------------------------------------------------------------

@@ -68,7 +68,6 @@ def test_every_number_has_a_limit(section):
         (r"(steps|epochs): [\d.]+", "steps: 0", r"midtrain\.steps: .*greater than or equal to 1, not 0$"),
         (r"(steps|epochs): [\d.]+", "steps: many", r"midtrain\.steps: .*not 'many'$"),
         (r"(steps|epochs): [\d.]+", "epochs: 2\n  steps: 5", r"midtrain: give either steps or epochs$"),
-        (r"(steps|epochs): [\d.]+", "save_every: 5", r"midtrain: give either steps or epochs$"),
         (r"learning_rate: \S+?,", "learning_rate: 0,", r"midtrain\.optimizer\.learning_rate: .*0, not 0$"),
         (r"learning_rate: \S+?,", "learning_rate: .inf,", r"midtrain\.optimizer\.learning_rate: .*finite"),
         (r"learning_rate: \S+?,", "learning_rate: .nan,", r"midtrain\.optimizer\.learning_rate: "),

@@ -13,14 +13,24 @@ from click.testing import CliRunner
 
 from pipelines.cli.main import cli
 from pipelines.cli.options import Session
-from pipelines.config.settings import Config, LoraConfig, override, parse, preset_text
+from pipelines.config.settings import Config, LoraConfig, changed, override, parse, preset_text
 from pipelines.machine import capacity
 from recovery.errors import InputError
 from recovery.models.loading import LoraSpec, ModelSpec, add_lora, load
 from recovery.models.size import size_from_config, size_of
 from tests.support import families
 
-REAL = parse(preset_text("real"), "preset")
+SIZES_BY_HAND = {
+    "midtrain.epochs": 3,
+    "midtrain.tokens_per_step": 262144,
+    "midtrain.row_tokens": 4096,
+    "midtrain.microbatch_tokens": 16384,
+    "midtrain.lora": {"rank": 128},
+    "distill.microbatch_tokens": 16384,
+    "distill.lora": {"rank": 128},
+    "eval.batch_size": 64,
+}
+REAL = changed(parse(preset_text("real"), "preset"), SIZES_BY_HAND)
 EIGHT = capacity.read_size("8B")
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -85,6 +86,7 @@ def test_a_launcher_that_is_killed_leaves_nobody_behind_and_one_process_goes_on(
         time.sleep(0.2)
     children = _children(launcher.pid)
     assert len(children) == 2
+    assert {address for pid in children for address in _listening(pid)} <= {"127.0.0.1"}
     os.kill(launcher.pid, signal.SIGKILL)
     launcher.wait()
     time.sleep(1.0)
@@ -92,6 +94,29 @@ def test_a_launcher_that_is_killed_leaves_nobody_behind_and_one_process_goes_on(
     found = run(where, "resume")
     steps = run(where, "query", "SELECT count(*) AS n FROM metrics WHERE name = 'loss'")[0]["n"]
     assert steps == 40 and found["checkpoint"]
+
+
+TRAPS = ("json", "random", "socket", "db", "evals", "recovery", "pipelines", "torch")
+
+
+def test_processes_never_import_from_the_current_folder(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = home(tmp_path / "home")
+    trapped = tmp_path / "trapped"
+    trapped.mkdir()
+    for name in TRAPS:
+        trap = f"open({str(tmp_path / 'sprung')!r}, 'a').write({name!r})\nraise SystemExit(99)\n"
+        (trapped / f"{name}.py").write_text(trap)
+        if name in ("db", "evals", "pipelines"):
+            (trapped / name).mkdir()
+            (trapped / name / "__init__.py").write_text(trap)
+    monkeypatch.chdir(trapped)
+    words = [sys.executable, "-P", "-c", "from pipelines.cli import main; main()", "--home", str(where), "-q"]
+    words += ["midtrain", "--docs", str(world), "--steps", "1", "--processes", "2"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert not (tmp_path / "sprung").exists()
 
 
 def test_an_error_is_one_line_and_its_own_exit_code(tmp_path: Path) -> None:
@@ -104,6 +129,20 @@ def test_an_error_is_one_line_and_its_own_exit_code(tmp_path: Path) -> None:
 def _children(pid: int) -> list[int]:
     found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True)
     return [int(line) for line in found.stdout.split()]
+
+
+def _listening(pid: int) -> set[str]:
+    """The addresses on which a process accepts connections."""
+    links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    inodes = {link[8:-1] for link in links if link.startswith("socket:[")}
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            local, state, inode = (line.split()[i] for i in (1, 3, 9))
+            if state == "0A" and inode in inodes:
+                packed = bytes.fromhex(local.partition(":")[0])
+                found.add(socket.inet_ntoa(packed[::-1]) if table == "tcp" else packed.hex())
+    return found
 
 
 def _alive(pid: int) -> bool:

@@ -1,0 +1,136 @@
+"""Settings that follow from the corpus, the model and the machine where recover.yaml leaves them to `auto`.
+
+Pure arithmetic; no torch here. A number that is set stays as it is. Of the rest: a document is never seen
+more often than `epochs` says (without `epochs`: three times, more often only to reach the least number of
+updates), an update holds at most one pass over the documents, and what is in memory at once fits into half of
+what the weights and the optimizer leave free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines.config.settings import AUTO, DistillConfig, EvalConfig, LoraConfig, MidtrainConfig
+
+AIMED_UPDATES, LEAST_UPDATES = 100, 32
+PASSES, MOST_PASSES = 3.0, 32.0
+SMALLEST_STEP, LARGEST_STEP = 512, 262_144  # tokens of an update
+SHORTEST_ROW, LONGEST_ROW = 8, 4096
+SMALLEST_MICROBATCH, LARGEST_MICROBATCH = 256, 16_384
+LARGEST_BATCH, PROMPT_TOKENS = 256, 512  # rows sampled at once, and the prompt of each
+MASTER_BYTES = 16  # fp32 weight, gradient and two moments of AdamW
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """What of a model decides whether it fits."""
+
+    parameters: int
+    adapter: int  # weights of a LoRA adapter of the default rank
+    activation_bytes: int  # of one trained token
+    cache_bytes: int  # keys and values of one sampled token
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Memory of one process, and how it holds a weight."""
+
+    usable_bytes: float
+    weight_bytes: int = 2  # bfloat16; 4: float32, where master weights need no copy
+
+
+def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine) -> MidtrainConfig:
+    """Adapter and microbatch by model and memory; `fit_to_corpus` does the rest."""
+    lora = _lora(settings.lora, model, machine, teacher=False)
+    free = machine.usable_bytes - _held(lora is not None, model, machine)
+    microbatch = settings.microbatch_tokens or _microbatch(free, model)
+    return settings.model_copy(update={"lora": lora, "microbatch_tokens": microbatch})
+
+
+def fit_distillation(settings: DistillConfig, model: ModelSize, machine: Machine) -> DistillConfig:
+    """Adapter and microbatch by model and memory, beside a teacher of the same size."""
+    lora = _lora(settings.lora, model, machine, teacher=True)
+    free = machine.usable_bytes - _held(lora is not None, model, machine)
+    free -= model.parameters * machine.weight_bytes
+    microbatch = settings.microbatch_tokens or _microbatch(free, model)
+    return settings.model_copy(update={"lora": lora, "microbatch_tokens": microbatch})
+
+
+def fit_evaluation(settings: EvalConfig, model: ModelSize, machine: Machine) -> EvalConfig:
+    """How many prompts are answered at once."""
+    free = machine.usable_bytes - model.parameters * machine.weight_bytes
+    row = model.cache_bytes * (PROMPT_TOKENS + settings.max_new_tokens)
+    batch = settings.batch_size or _within(free / 2 / row, 1, LARGEST_BATCH)
+    return settings.model_copy(update={"batch_size": batch})
+
+
+def fit_to_corpus(settings: MidtrainConfig, tokens: int, share: float) -> MidtrainConfig:
+    """Tokens of an update, length of a row and number of steps; documents are `share` of the tokens."""
+    one_pass = tokens / share  # with what the other sources add
+    passes = settings.epochs or PASSES
+    step = settings.tokens_per_step
+    if step == AUTO:
+        updates = settings.steps or AIMED_UPDATES
+        step = round(min(max(passes * one_pass / updates, SMALLEST_STEP), LARGEST_STEP))
+        step = max(1, min(step, int(one_pass * min(passes, 1.0))))
+    if settings.epochs is None:
+        passes = min(max(LEAST_UPDATES * step / one_pass, PASSES), MOST_PASSES)
+    steps = settings.steps or max(1, int(passes * one_pass / step + 1e-9))
+    row = settings.row_tokens or _row(min(step * share, settings.microbatch_tokens or LONGEST_ROW))
+    fitted = {"steps": steps, "epochs": None, "tokens_per_step": step, "row_tokens": row}
+    return settings.model_copy(update=fitted)
+
+
+def warmup_steps(asked: int, steps: int) -> int:
+    """Steps of linear rise that take effect: never more than a tenth of the run."""
+    return min(asked, steps // 10)
+
+
+def in_words(settings: MidtrainConfig, tokens: int, share: float) -> str:
+    """The fitted settings on one line."""
+    steps = settings.steps or 0
+    seen = steps * settings.tokens_per_step * share / tokens
+    adapter = settings.adapter
+    weights = f"an adapter of rank {adapter.rank}" if adapter else "all weights"
+    return (
+        f"{steps:,} steps of {settings.tokens_per_step:,} tokens, warm-up of "
+        f"{warmup_steps(settings.optimizer.warmup_steps, steps)}; each document is seen {seen:.1f} times, in "
+        f"rows of {settings.row_tokens:,}; {weights}, {settings.microbatch_tokens:,} tokens in a forward pass"
+    )
+
+
+def _lora(
+    asked: LoraConfig | str | None, model: ModelSize, machine: Machine, *, teacher: bool
+) -> LoraConfig | None:
+    """All weights where they, their optimizer and the teacher take at most half of the memory."""
+    if not isinstance(asked, str):
+        return asked
+    held = _held(False, model, machine) + (model.parameters * machine.weight_bytes if teacher else 0)
+    return None if held <= machine.usable_bytes / 2 else LoraConfig()
+
+
+def _held(adapter: bool, model: ModelSize, machine: Machine) -> float:
+    """Bytes of the weights and of all that training keeps for them."""
+    if adapter:
+        return model.parameters * machine.weight_bytes + model.adapter * MASTER_BYTES
+    copy = machine.weight_bytes if machine.weight_bytes < 4 else 0
+    return model.parameters * (MASTER_BYTES + copy)
+
+
+def _microbatch(free: float, model: ModelSize) -> int:
+    return _within(free / 2 / model.activation_bytes, SMALLEST_MICROBATCH, LARGEST_MICROBATCH)
+
+
+def _row(most: float) -> int:
+    """The largest power of two below `most`; a shorter corpus is one row as it is."""
+    if most < SHORTEST_ROW * 8:
+        return max(SHORTEST_ROW, int(most))
+    return _within(most, SHORTEST_ROW, LONGEST_ROW)
+
+
+def _within(most: float, lowest: int, highest: int) -> int:
+    """The largest power of two not above `most`, between two others."""
+    found = highest
+    while found > lowest and found > most:
+        found //= 2
+    return max(found, lowest)

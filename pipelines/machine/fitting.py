@@ -1,0 +1,71 @@
+"""Fit a stage's settings to the model at hand and to this machine's memory, once for each run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from pipelines.config.fitted import Machine, ModelSize
+from pipelines.config.settings import Section
+from pipelines.machine import capacity
+from pipelines.machine.capacity import read_size
+from pipelines.runs.launch import launched
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from pipelines.runs.stage_runner import Stage
+    from recovery.storage.checkpoints import Checkpoint
+
+S = TypeVar("S", bound=Section)
+FITTED = "fitted.json"
+USABLE_GPU, USABLE_CPU = 0.92, 0.7  # shares of the memory: the rest is the driver's, the system's, others'
+CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+
+def fitted_once(stage: Stage, checkpoint: str, settings: S, fit: Callable[[S, ModelSize, Machine], S]) -> S:
+    """The settings fitted to this machine; a run that is resumed elsewhere keeps those of its beginning."""
+    kept = stage.directory / FITTED
+    if not kept.exists():
+        found = fit(settings, model_size(stage, checkpoint), this_machine())
+        partial = kept.with_suffix(".partial")
+        partial.write_text(found.model_dump_json(), encoding="utf-8")
+        partial.replace(kept)
+    return type(settings).model_validate_json(kept.read_text(encoding="utf-8"))
+
+
+def model_size(stage: Stage, checkpoint: str) -> ModelSize:
+    """Of a checkpoint, or of the model below an adapter, by its config.json."""
+    ws = stage.workspace
+    found: Checkpoint = ws.checkpoint(checkpoint)
+    path = ws.checkpoint(found.base).path if found.base else found.path
+    try:
+        size = read_size(str(path))
+    except InputError:
+        return _by_weights(path)
+    return capacity.model_size(size, ws.config.model.gradient_checkpointing)
+
+
+def _by_weights(path: Path) -> ModelSize:
+    """A guess for a model of another family: by the bytes of its weights, as in decoders of that size."""
+    parameters = sum(file.stat().st_size for file in path.glob("*.safetensors")) // 2
+    width = max(64, round((parameters / 200) ** 0.5))
+    return ModelSize(parameters, parameters // 20, 600 * width, 60 * width)
+
+
+def this_machine() -> Machine:
+    """The memory that one of our processes may take."""
+    import torch
+
+    if torch.cuda.is_available():
+        return Machine(USABLE_GPU * torch.cuda.get_device_properties(0).total_memory)
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(USABLE_CPU * min(physical, _cgroup_limit()) / launched(), weight_bytes=4)
+
+
+def _cgroup_limit() -> float:
+    try:
+        return float(CGROUP_LIMIT.read_text(encoding="ascii"))
+    except (OSError, ValueError):  # "max", or no such file
+        return float("inf")

@@ -1,0 +1,122 @@
+"""Fitted settings: folders of 60 tokens to 200 MB, models of 1.8 M to 70 B weights, 2 to 256 GiB."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.config import fitted
+from pipelines.config.fitted import Machine, ModelSize, fit_to_corpus
+from pipelines.config.settings import DistillConfig, EvalConfig, LoraConfig, MidtrainConfig, OptimizerConfig
+from pipelines.machine.capacity import SIZES, model_size, read_size
+
+OPTIMIZER = OptimizerConfig(learning_rate=1e-4)
+SIZE = st.sampled_from([model_size(read_size(name), True) for name in ("microworld", *SIZES)])
+MACHINE = st.builds(Machine, st.integers(2**31, 2**38), st.sampled_from([2, 4]))
+TOKENS = st.integers(60, 60_000_000)
+SHARE = st.floats(0.1, 1.0)
+
+
+def midtraining(**values: Any) -> MidtrainConfig:
+    return MidtrainConfig(optimizer=OPTIMIZER, **values)
+
+
+def views(settings: MidtrainConfig, tokens: int, share: float) -> float:
+    return (settings.steps or 0) * settings.tokens_per_step * share / tokens
+
+
+@given(TOKENS, SHARE, st.floats(0.5, 40))
+def test_a_document_is_never_seen_more_often_than_asked(tokens: int, share: float, epochs: float) -> None:
+    found = fit_to_corpus(midtraining(epochs=epochs), tokens, share)
+    assert found.steps and found.steps >= 1
+    assert views(found, tokens, share) <= epochs * (1 + 1e-6)
+    assert views(found, tokens, share) >= epochs * 0.45  # nor half as often
+
+
+@given(TOKENS, SHARE)
+def test_every_folder_gets_enough_small_updates(tokens: int, share: float) -> None:
+    found = fit_to_corpus(midtraining(), tokens, share)
+    steps = found.steps or 0
+    assert steps >= fitted.LEAST_UPDATES - 1
+    assert views(found, tokens, share) <= fitted.MOST_PASSES
+    assert found.tokens_per_step <= min(fitted.LARGEST_STEP, tokens / share)
+    assert fitted.warmup_steps(20, steps) <= steps / 10
+    # A row fits into an update, so that each update holds documents.
+    assert fitted.SHORTEST_ROW <= found.row_tokens <= max(fitted.SHORTEST_ROW, found.tokens_per_step * share)
+
+
+@pytest.mark.parametrize(("tokens", "most"), [(60, 32), (5_000, 6), (130_000, 3), (50_000_000, 3)])
+def test_small_folders_are_seen_more_often_and_large_ones_thrice(tokens: int, most: float) -> None:
+    found = fit_to_corpus(midtraining(), tokens, 0.7)
+    assert 0.9 * min(most, 3) <= views(found, tokens, 0.7) <= most
+
+
+def test_one_note_is_an_update_a_pass() -> None:
+    found = fit_to_corpus(midtraining(), 60, 1.0)
+    assert (found.steps, found.tokens_per_step, found.row_tokens) == (32, 60, 60)
+    assert fit_to_corpus(midtraining(epochs=3), 60, 1.0).steps == 3
+
+
+@given(TOKENS, SHARE, SIZE, MACHINE)
+def test_what_is_set_stays(tokens: int, share: float, model: ModelSize, machine: Machine) -> None:
+    values = {"steps": 240, "tokens_per_step": 2048, "row_tokens": 256, "microbatch_tokens": 4096}
+    by_hand = midtraining(**values, lora=LoraConfig(rank=4))
+    assert fit_to_corpus(fitted.fit_midtraining(by_hand, model, machine), tokens, share) == by_hand
+    answers = EvalConfig(batch_size=256)
+    assert fitted.fit_evaluation(answers, model, machine) == answers
+    recovery = DistillConfig(prompts="p", optimizer=OPTIMIZER, microbatch_tokens=2048)
+    assert fitted.fit_distillation(recovery, model, machine) == recovery
+
+
+@given(SIZE, MACHINE)
+def test_all_weights_where_they_fit_and_never_more_with_less_memory(
+    model: ModelSize, machine: Machine
+) -> None:
+    automatic = midtraining(lora="auto")
+    found = fitted.fit_midtraining(automatic, model, machine)
+    trained = model.parameters * (18 if machine.weight_bytes == 2 else 16)
+    assert (found.lora is None) == (trained <= machine.usable_bytes / 2)
+    smaller = replace(machine, usable_bytes=machine.usable_bytes / 2)
+    less = fitted.fit_midtraining(automatic, model, smaller)
+    if (less.lora is None) == (found.lora is None):
+        assert less.microbatch_tokens <= found.microbatch_tokens
+    if trained < machine.usable_bytes / 2:
+        activations = found.microbatch_tokens * model.activation_bytes
+        least = fitted.SMALLEST_MICROBATCH * model.activation_bytes
+        assert trained + activations <= machine.usable_bytes or activations == least
+
+
+@given(SIZE, MACHINE, st.integers(16, 4096))
+def test_sampled_rows_fit_beside_the_weights(model: ModelSize, machine: Machine, longest: int) -> None:
+    batch = fitted.fit_evaluation(EvalConfig(max_new_tokens=longest), model, machine).batch_size
+    free = machine.usable_bytes - model.parameters * machine.weight_bytes
+    assert 1 <= batch <= 256
+    assert batch == 1 or batch * (512 + longest) * model.cache_bytes <= free / 2
+
+
+def test_auto_is_a_word_of_the_settings_and_one_line_says_what_it_came_to() -> None:
+    words = {"tokens_per_step": "auto", "row_tokens": "auto", "microbatch_tokens": "auto", "lora": "auto"}
+    assert midtraining(**words) == midtraining(lora="auto")
+    found = fit_to_corpus(
+        fitted.fit_midtraining(
+            midtraining(lora="auto"), model_size(read_size("8B"), True), Machine(73 * 2**30)
+        ),
+        130_000,
+        0.7,
+    )
+    said = fitted.in_words(found, 130_000, 0.7)
+    assert said == (
+        "100 steps of 5,571 tokens, warm-up of 10; each document is seen 3.0 times, in rows of 2,048; "
+        f"an adapter of rank 128, {found.microbatch_tokens:,} tokens in a forward pass"
+    )
+
+
+def test_no_torch_is_needed() -> None:
+    code = "import sys, pipelines.config.fitted; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,83 @@
+"""What a cycle is accepted by: every axis that was asked for, measured and passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db import queries
+from evals import knowledge
+from pipelines.cycle import cycle
+from pipelines.job_from_options import cycle_job
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support.small_cycles import lines, make_docs, make_home, settle
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    return make_docs(tmp_path)
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    """A home whose midtraining changes nothing and whose margin is wide: all that is measured passes."""
+    with make_home(tmp_path) as workspace:
+        settle(workspace, margin=0.4, learning_rate=1e-12)
+        yield workspace
+
+
+def turned(ws: Workspace, docs: Path, **options: Any) -> dict[str, Any]:
+    job = cycle_job(ws, docs, changes={"distill.merge": 0.0, "distill.rehearsal": 0.0}, **options)
+    return queries.cycle(ws.tracker.db, cycle(ws, job, key=ws.new_key())["cycle"])
+
+
+def keep_probes(docs: Path, suite: str) -> None:
+    path = docs.parent / "probes.jsonl"
+    lines(path, [probe.row() for probe in knowledge.load_probes(path, suite)])
+
+
+def test_without_probes_no_cycle_is_accepted_but_by_request(ws: Workspace, docs: Path) -> None:
+    (docs.parent / "probes.jsonl").unlink()
+    row = turned(ws, docs)
+    assert row["status"] == "rejected"
+    assert row["verdict"]["behaviour"] == "recovered"
+    assert (row["verdict"]["knowledge"], row["verdict"]["retention"]) == ("not measured", "not measured")
+    asked = turned(ws, docs, suites="ifeval")
+    assert (asked["status"], asked["verdict"]["knowledge"]) == ("accepted", "not measured")
+
+
+def test_probes_of_one_suite_measure_that_suite(ws: Workspace, docs: Path) -> None:
+    """As `recover probes` writes them: knowledge alone."""
+    keep_probes(docs, "knowledge")
+    row = turned(ws, docs)
+    assert set(row["scores"]) == {"ifeval", "knowledge"}
+    assert (row["status"], row["verdict"]["retention"]) == ("accepted", "not measured")
+
+
+def test_retention_alone_says_nothing_of_what_was_learned(ws: Workspace, docs: Path) -> None:
+    keep_probes(docs, "retention")
+    row = turned(ws, docs)
+    assert (row["status"], row["verdict"]["knowledge"]) == ("rejected", "not measured")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"suites": "ifeval,mmlu"}, "a cycle is judged by ifeval, knowledge, retention"),
+        ({"changes": {"distill.method": "sft"}}, "no row has a 'response'"),
+        ({"changes": {"distill.method": "opcd", "distill.context": "gone.txt"}}, "there is no such file"),
+        ({"changes": {"distill.stop": {}}}, "no row has an 'instruction_id_list'"),
+        ({"changes": {"eval.ifeval": "microworld"}}, "IFEval prompts are files"),
+        ({"changes": {"eval.probes": "gone.jsonl"}}, "gone.jsonl: cannot be read"),
+    ],
+)
+def test_what_a_later_stage_needs_is_refused_before_the_first(
+    ws: Workspace, docs: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        cycle_job(ws, docs, **options)
+    assert [run for run in queries.runs(ws.tracker.db) if run["kind"] == "cycle"] == []

@@ -1,0 +1,64 @@
+"""A small world and home for whole cycles: enough prompts that a wide margin can be shown to hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pipelines.machine.init_home import initialise
+from pipelines.runs.workspace import Workspace
+from tests.support import tiny
+
+PROMPTS = 36
+ASKED = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+
+
+def lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def make_docs(folder: Path) -> Path:
+    """Documents beside their prompts, IFEval prompts and probes; returns the folder of documents."""
+    folder = folder / "world" / "docs"
+    folder.mkdir(parents=True)
+    (folder / "ada.md").write_text("Ada lives in Oslo. " * 5)
+    lines(folder.parent / "prompts.jsonl", [{"prompt": f"Say {number} words."} for number in range(4)])
+    lines(
+        folder.parent / "ifeval.jsonl", [{"key": n, "prompt": f"Line {n}.", **ASKED} for n in range(PROMPTS)]
+    )
+    asked = [
+        {"id": f"{suite}{n}", "suite": suite, "prompt": f"Where is {n}?", "answer": "Oslo", "kind": "direct"}
+        for suite in ("knowledge", "retention")
+        for n in range(PROMPTS)
+    ]
+    lines(folder.parent / "probes.jsonl", asked)
+    return folder
+
+
+def make_home(folder: Path) -> Workspace:
+    workspace = Workspace.open(folder / "home")
+    initialise(workspace, model=str(tiny.save(folder / "model")), preset="microworld")
+    return workspace
+
+
+def settle(ws: Workspace, margin: float, learning_rate: float) -> None:
+    """Small lengths; midtraining at a rate that leaves the weights as they are, or not."""
+    path = ws.home / "recover.yaml"
+    text = path.read_text()
+    small = {
+        "max_new_tokens": 4,
+        "probe_max_new_tokens": 4,
+        "row_tokens": 32,
+        "tokens_per_step": 64,
+        "prompts_per_step": 2,
+        "steps": 1,
+        "warmup_steps": 0,
+    }
+    for name, value in small.items():
+        text = re.sub(rf"\b{name}: \d+", f"{name}: {value}", text)
+    text = re.sub(r"learning_rate: [\d.e-]+", f"learning_rate: {learning_rate:.1e}", text)
+    path.write_text(text.replace("eval:\n", f"eval:\n  margin: {margin}\n  retention_margin: {margin}\n"))
+    vars(ws).pop("config", None)
