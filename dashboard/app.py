@@ -24,9 +24,9 @@ from dashboard.html import tag
 from dashboard.pages import PAGES
 from dashboard.query import Query
 from dashboard.security import LOOPBACK, SHORTEST_PASSWORD, Guard, is_loopback, is_weak, policy
-from db import queries
 from db.errors import BadRequest
-from db.tracker import Tracker
+from db.reads import queries
+from db.writes.tracker import Tracker
 
 STATIC = Path(__file__).parent / "static"
 FOREIGN = re.compile(r'\s*<meta\s+(?:property|name)="(?:og|twitter):[^>]*>')

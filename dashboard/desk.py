@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
-from db import queries
+from db.reads import queries
 from db.session import Database
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 
 T = TypeVar("T")
 KEPT = 256  # answers kept until the rows change
@@ -29,7 +29,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Desk:
-    """`db` to read from (through db.queries), `tracker` to record reviews."""
+    """`db` to read from (through db.reads.queries), `tracker` to record reviews."""
 
     tracker: Tracker
     token: str  # of this launch; a change that comes without it is refused

@@ -19,9 +19,9 @@ from dashboard.figures.curves import Curve
 from dashboard.figures.plane import plane
 from dashboard.html import Html, join, tag, text
 from dashboard.words import NONE, chip, count, duration, moment, points, right, share, table
-from db import curves as stored
-from db import queries, traces
 from db.errors import NotFound
+from db.reads import curves as stored
+from db.reads import queries, traces
 from db.redact import redact
 from db.session import Database
 

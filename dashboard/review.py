@@ -10,7 +10,7 @@ from dashboard.html import Html, join, tag
 from dashboard.query import Query
 from dashboard.words import chip, moment
 from db.errors import BadRequest
-from db.tracker import DECISIONS
+from db.writes.tracker import DECISIONS
 
 Row = Mapping[str, Any]
 MOST_NOTE, MOST_NAME = 4000, 80

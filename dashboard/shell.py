@@ -12,8 +12,8 @@ from dashboard.html import Html, join, tag, text
 from dashboard.pages import PAGES
 from dashboard.query import Query
 from dashboard.words import problem, sentence, spoken
-from db import queries
 from db.errors import TrackerError
+from db.reads import queries
 
 log = logging.getLogger(__name__)
 BY_PATH: dict[str, ModuleType] = {page.PATH: page for page in PAGES}

@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.html import Html, join, tag
 from dashboard.query import Query
-from db.values import seconds_since
+from db.writes.values import seconds_since
 
 NONE = "–"
 SIGNS = {

@@ -18,8 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from db import schema
-from db.cycles import cycles
 from db.errors import BadRequest
+from db.reads.cycles import cycles
 from db.redact import redact
 from db.session import Database
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from db import queries
+from db.reads import queries
 from evals import comparison
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from db import queries
+from db.reads import queries
 from pipelines.config.jobs import DemoJob
 from pipelines.cycle import cycle
 from pipelines.job_from_options import cycle_job

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from db import queries
+from db.reads import queries
 from evals import drift as measures
 from pipelines.config.jobs import DriftJob
 from pipelines.corpus import documents

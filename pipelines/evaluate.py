@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from db import queries
+from db.reads import queries
 from evals import ifbench, ifeval, knowledge, task_names, tasks
 from evals.scores import Item, ModelCalls
 from pipelines.config import fitted

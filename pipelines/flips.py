@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from db import queries
+from db.reads import queries
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 

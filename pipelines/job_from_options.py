@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from db import queries
+from db.reads import queries
 from evals.verdict import AXES
 from pipelines.choose import CHOICES
 from pipelines.config.jobs import (

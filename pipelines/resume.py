@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from db import queries
+from db.reads import queries
 from pipelines.config.jobs import (
     CycleJob,
     DemoJob,

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from db import queries
+from db.reads import queries
 from evals import knowledge
 from evals.knowledge import CLOZE, Probe
 from pipelines.config.jobs import EvalJob

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dashboard import app
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.dashboard.chromium import Page, chromium, missing, serving
-from db import queries
-from db.tracker import Tracker
+from db.reads import queries
+from db.writes.tracker import Tracker
 
 FIRST, CLICK = 2000.0, 500.0  # milliseconds: what this project promises
 READY = """

@@ -384,7 +384,7 @@ def _curve(run_id: str, name: str, steps: int, draw: np.random.Generator) -> Row
 
 def queries_of(database: Database, cycles: int) -> dict[str, Callable[[], Any]]:
     """What the pages ask."""
-    from db import curves, overview, queries, traces
+    from db.reads import curves, overview, queries, traces
 
     middle, last = cycles // 2, f"distill-{cycles:04d}"
     return {

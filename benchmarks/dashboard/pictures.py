@@ -14,7 +14,7 @@ from benchmarks.dashboard.chromium import Page, chromium, missing, serving
 from dashboard import app
 from db.errors import TrackerError
 from db.session import Database
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 
 DOCS = Path(__file__).parents[2] / "docs"
 WIDTH, SCALE = 1280, 1.5  # the page's width, and how much finer the picture is drawn

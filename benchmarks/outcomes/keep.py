@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Ledger, Line, markdown, put, read
-from db import queries
+from db.reads import queries
 from pipelines.config import settings
 from pipelines.cycle import cycle
 from pipelines.demo import world_once

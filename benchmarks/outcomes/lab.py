@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from db import curves, queries
+from db.reads import curves, queries
 from evals import ifeval
 from pipelines.config.jobs import DistillJob, EvalJob, MidtrainJob
 from pipelines.config.settings import DistillConfig, EvalConfig, override

@@ -24,7 +24,7 @@ class Arm(Protocol):
 
 class Recover:
     def __init__(self, folder: Path) -> None:
-        from db.tracker import Tracker
+        from db.writes.tracker import Tracker
 
         self.tracker, self.step = Tracker(folder / "recover.db"), 0
         self.run = self.tracker.start_run("distill").id
@@ -38,7 +38,7 @@ class Recover:
                 raise RuntimeError("the tracker did not store what it was given")
 
     def read(self) -> int:
-        from db import curves
+        from db.reads import curves
 
         return len(curves.metric_series(self.tracker.db, self.run, NAMES[3], points=10**6))
 

@@ -16,7 +16,7 @@ COLOURS = 8  # --s1 … --s8
 
 @dataclass(frozen=True)
 class Curve:
-    """One run's points: rows of db.curves.metric_series, with the places of their x axis."""
+    """One run's points: rows of db.reads.curves.metric_series, with the places of their x axis."""
 
     name: str
     rows: Sequence[Mapping[str, Any]]

@@ -9,8 +9,8 @@ from dashboard.figures.heatmap import Cell, heatmap, scale
 from dashboard.html import Html, tag
 from dashboard.query import Query
 from dashboard.words import empty, options
-from db import queries
-from db.cycles import STAGES
+from db.reads import queries
+from db.reads.cycles import STAGES
 
 TITLE = "Behaviour"
 PATH = "/behaviour"

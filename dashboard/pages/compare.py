@@ -10,8 +10,8 @@ from dashboard.desk import Desk
 from dashboard.html import Html, tag
 from dashboard.query import Query
 from dashboard.words import chip, empty, points, problem, right, sentence, share, table
-from db import queries
 from db.errors import TrackerError
+from db.reads import queries
 from evals import comparison
 
 TITLE = "Compare"

@@ -13,8 +13,8 @@ from dashboard.figures.curves import Curve
 from dashboard.html import Html, join, tag
 from dashboard.query import Query
 from dashboard.words import chip, empty
-from db import curves as stored
-from db import overview
+from db.reads import curves as stored
+from db.reads import overview
 
 TITLE = "Curves"
 PATH = "/curves"

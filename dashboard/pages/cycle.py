@@ -12,7 +12,7 @@ from dashboard.html import Html, join, tag
 from dashboard.pages.cycles import said
 from dashboard.query import Query
 from dashboard.words import NONE, chip, count, duration, empty, moment, points, share, table
-from db import queries
+from db.reads import queries
 from db.redact import differences, redact_text
 
 TITLE = "Cycle"

@@ -24,7 +24,7 @@ from dashboard.words import (
     spoken,
     table,
 )
-from db import queries
+from db.reads import queries
 
 TITLE = "Cycles"
 PATH = "/"

@@ -11,7 +11,7 @@ from dashboard.figures import knowledge
 from dashboard.html import Html, tag
 from dashboard.query import Query
 from dashboard.words import NONE, empty, points, right, share, table
-from db import overview
+from db.reads import overview
 
 TITLE = "Knowledge"
 PATH = "/knowledge"

@@ -11,7 +11,7 @@ from dashboard.figures import race
 from dashboard.html import Html, tag
 from dashboard.query import Query
 from dashboard.words import count, duration, empty, right, share, table
-from db import overview
+from db.reads import overview
 
 TITLE = "Race"
 PATH = "/race"

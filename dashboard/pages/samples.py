@@ -10,8 +10,8 @@ from dashboard.figures.diff import marked
 from dashboard.html import Html, join, tag, text
 from dashboard.query import Query
 from dashboard.words import empty, options
-from db import queries
-from db.cycles import STAGES
+from db.reads import queries
+from db.reads.cycles import STAGES
 
 TITLE = "Samples"
 PATH = "/samples"

@@ -12,7 +12,7 @@ from dashboard.figures import chart, tokens
 from dashboard.html import Html, tag
 from dashboard.query import Query
 from dashboard.words import empty
-from db import curves, overview, traces
+from db.reads import curves, overview, traces
 
 TITLE = "Tokens"
 PATH = "/tokens"

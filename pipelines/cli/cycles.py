@@ -70,7 +70,7 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @click.pass_obj
 def cycle_command(session: Session, docs: Path, **options: Any) -> None:
     """Midtrain, evaluate, recover, evaluate, decide; resumable stage by stage."""
-    from db import queries
+    from db.reads import queries
     from pipelines.cycle import cycle
     from pipelines.job_from_options import cycle_job
 
@@ -119,7 +119,7 @@ def _why(verdict: list[str] | dict[str, Any]) -> str:
 @click.pass_obj
 def verdict_command(session: Session, cycle: int) -> None:
     """Show the verdict of a cycle; exit code 3 unless it is accepted."""
-    from db import queries
+    from db.reads import queries
     from recovery.errors import GateError
 
     with session.workspace() as ws:

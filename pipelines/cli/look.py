@@ -30,7 +30,7 @@ RUN_KINDS = ("demo", "cycle", "midtrain", "distill", "merge", "sweep", "eval", "
 @click.pass_obj
 def ls_command(session: Session, what: str, limit: int) -> None:
     """List cycles, checkpoints or runs, newest last."""
-    from db import queries
+    from db.reads import queries
 
     with session.workspace() as ws:
         rows = getattr(queries, what)(ws.tracker.db, limit=limit)
@@ -51,7 +51,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 @click.pass_obj
 def show_command(session: Session, reference: str) -> None:
     """Everything about cycle:N, a run or a checkpoint."""
-    from db import queries
+    from db.reads import queries
     from pipelines.cli.cycles import cycle_text
 
     with session.workspace() as ws:
@@ -131,7 +131,7 @@ def report_command(session: Session, reference: str, out: Path | None) -> None:
 @click.pass_obj
 def query_command(session: Session, sql: str) -> None:
     """Run a read-only SQL query on the tracker."""
-    from db import queries
+    from db.reads import queries
 
     with session.workspace() as ws:
         rows = queries.select(ws.tracker.db, sql)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from db import curves
+from db.reads import curves
 from evals import ifeval
 from evals.exact import exact_p
 from pipelines.config.settings import StopConfig

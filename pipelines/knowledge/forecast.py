@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from db import curves, queries
+from db.reads import curves, queries
 from recovery.batches.rollouts import Rollouts
 from recovery.models.loading import adapter_off, is_adapter, logits_of, states_at
 from recovery.objective.divergences import exact_forward_kl

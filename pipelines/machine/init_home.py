@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from db import queries
+from db.reads import queries
 from pipelines.config import settings as config
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError, RecoverError

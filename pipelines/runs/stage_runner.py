@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from db.live import LiveRun
+from db.writes.live import LiveRun
 from pipelines.runs import launch
 from pipelines.runs.cost import Ledger
 from pipelines.runs.workspace import Workspace

@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from db import queries
+from db.reads import queries
 from db.schema import DEFAULT_PROJECT
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 from pipelines.config import settings as settings
 from pipelines.runs.progress import Progress
 from recovery.errors import InputError

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from benchmarks.dashboard import history
-from db import curves, overview, queries
+from db.reads import curves, overview, queries
 from db.session import Database
 
 CYCLES = 8

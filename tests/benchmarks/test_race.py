@@ -191,7 +191,7 @@ def test_answers_read_from_a_file_are_paid_for(tmp_path: Path) -> None:
     scale = race_world.Scale.small()
     with race_world.Race(tmp_path, 3, scale, Progress(quiet=True)) as world:
         found = world.row("hard", "self-sft", 1.0)
-        from db import queries
+        from db.reads import queries
 
         runs = queries.runs(world.ws.tracker.db)
         answering = next(run["cost"] for run in runs if run["kind"] == "answers")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 from tests.support import databases, views
 from tests.support.browser import Page, chromium, require, serving, until
 

@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from dashboard import app, plots
 from dashboard.security import Guard
 from db.errors import BadRequest
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 
 HOSTILE = "<script>alert(1)</script>"
 

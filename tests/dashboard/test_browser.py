@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 from benchmarks.dashboard import pictures
-from db import changes, queries
-from db.tracker import Tracker
+from db.reads import changes, queries
+from db.writes.tracker import Tracker
 from tests.support.browser import Page, chromium, require, serving, until
 from tests.support.dashboards import fill
 from tests.support.hostile import AWAY, PAYLOADS
@@ -122,7 +122,7 @@ def test_a_review_in_the_browser_and_one_from_elsewhere(page: Page, tracker: Tra
 
 RUN = """
 import sys, time
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 with Tracker(sys.argv[1]) as tracker:
     run = tracker.start_run("cycle", key="elsewhere")
     number = tracker.record_cycle(run.id)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.desk import Desk
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 from pipelines.compare import compare
 from pipelines.runs.workspace import Workspace
 from tests.support import databases, views

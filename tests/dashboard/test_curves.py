@@ -15,7 +15,7 @@ from dashboard.figures import chart
 from dashboard.figures.curves import smoothed
 from dashboard.pages.curves import tokens_until
 from dashboard.runs import alarms
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 from tests.support import views
 
 Home = tuple[Desk, dict[str, str]]

@@ -19,9 +19,9 @@ from dashboard.figures.plane import plane
 from dashboard.figures.timeline import timeline
 from dashboard.pages import PAGES
 from dashboard.report import report
-from db import changes, queries
 from db.errors import NotFound
-from db.tracker import Tracker
+from db.reads import changes, queries
+from db.writes.tracker import Tracker
 from tests.support.dashboards import KINDS, SECRET, fill
 
 

@@ -14,9 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from dashboard import report
-from db import queries
 from db.errors import NotFound
-from db.tracker import Tracker
+from db.reads import queries
+from db.writes.tracker import Tracker
 from pipelines.cli.main import cli
 from tests.support import databases, views
 

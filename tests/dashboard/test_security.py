@@ -15,9 +15,9 @@ from starlette.testclient import TestClient
 
 from dashboard import app, login_attempts
 from dashboard.security import EVENT, LOOPBACK, Guard
-from db import queries
 from db.errors import BadRequest
-from db.tracker import Tracker
+from db.reads import queries
+from db.writes.tracker import Tracker
 from tests.support.dashboards import fill
 
 BASE = "http://127.0.0.1:7860"

@@ -9,7 +9,7 @@ import pytest
 
 from dashboard.desk import Desk
 from dashboard.figures import tokens
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 from tests.support import views
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from db import queries
+from db.reads import queries
 from db.schema import AliasMove, Item, Metric, Review, Run, Score
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 from tests.support.databases import BACKENDS, new_database
 
 METRICS, ITEMS = 3, 4
@@ -24,7 +24,7 @@ METRICS, ITEMS = 3, 4
 WORKER = """
 import sys
 from pathlib import Path
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 
 where, acknowledged = sys.argv[1], Path(sys.argv[2])
 lines = acknowledged.read_text().split() if acknowledged.exists() else []

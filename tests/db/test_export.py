@@ -17,7 +17,7 @@ from pyarrow import parquet
 from db import export as exporting
 from db.errors import BadRequest
 from db.export import FORMATS, TABLES, as_csv, as_json, as_parquet, columns, export
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 from pipelines.cli.main import cli
 from tests.support import databases
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from db import queries
-from db.tracker import Tracker
+from db.reads import queries
+from db.writes.tracker import Tracker
 from evals import statistics
 from pipelines.compare import compare, compare_text
 from pipelines.flips import flips

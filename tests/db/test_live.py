@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from db import changes, queries
-from db import live as live_module
 from db.errors import TrackerError
+from db.reads import changes, queries
 from db.session import Database
-from db.tracker import Tracker
+from db.writes import live as live_module
+from db.writes.tracker import Tracker
 from tests.support.databases import BACKENDS, new_database
 
 

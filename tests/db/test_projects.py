@@ -10,11 +10,12 @@ import pytest
 import sqlalchemy as sa
 
 from dashboard import shell
-from db import queries, sqlite, traces
+from db import sqlite
 from db.errors import NotFound
 from db.migrations import config
+from db.reads import queries, traces
 from db.schema import DEFAULT_PROJECT
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 from pipelines.machine.init_home import initialise
 from pipelines.resume import resume
 from pipelines.runs.workspace import Workspace
@@ -127,7 +128,7 @@ def test_a_clock_set_back_does_not_change_the_order_of_runs(
 ) -> None:
     first, _ = two
     older = first.start_run("demo", key="older")
-    monkeypatch.setattr("db.tracker.now", lambda: "2001-01-01T00:00:00.000Z")
+    monkeypatch.setattr("db.writes.tracker.now", lambda: "2001-01-01T00:00:00.000Z")
     newer = first.start_run("demo", key="newer")
     assert [run["id"] for run in queries.unfinished_runs(first.db)] == [newer.id, older.id]
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db import overview, queries
 from db.errors import BadRequest, NotFound
-from db.points import Point, store
-from db.tracker import Tracker
+from db.reads import overview, queries
+from db.writes.points import Point, store
+from db.writes.tracker import Tracker
 from tests.support.databases import BACKENDS, items, new_database, record_cycle, score
 
 CONTRACT = {

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from db import queries, readonly
 from db.errors import BadRequest
-from db.tracker import Tracker
+from db.reads import queries, readonly
+from db.writes.tracker import Tracker
 from tests.support.databases import BACKENDS, new_database, record_cycle
 
 

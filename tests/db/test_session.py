@@ -21,7 +21,7 @@ from db import migrations, sqlite
 from db.errors import BadRequest, NotFound, TrackerError
 from db.schema import REVISION, Base, Run
 from db.session import Database
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 from tests.support.databases import BACKENDS, new_database
 
 
@@ -64,7 +64,7 @@ def test_sqlite_is_as_safe_as_it_gets(tmp_path: Path) -> None:
 
 ADD = """
 import sys
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 from db.schema import Run
 def add(session):
     run = session.get(Run, sys.argv[2])
@@ -88,7 +88,9 @@ def test_processes_that_read_and_write_wait_for_each_other(processes: int, tmp_p
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_processes_that_open_at_once_migrate_once(backend: str, tmp_path: Path) -> None:
-    code = "import sys; from db.tracker import Tracker; Tracker(sys.argv[1]).start_run('demo', key='one')"
+    code = (
+        "import sys; from db.writes.tracker import Tracker; Tracker(sys.argv[1]).start_run('demo', key='one')"
+    )
     with new_database(backend, tmp_path) as where:
         children = [_python(code, where) for _ in range(3)]
         assert [child.communicate()[1].decode() for child in children] == ["", "", ""]
@@ -309,7 +311,7 @@ def test_a_full_disk_as_sqlite_reports_it(tmp_path: Path) -> None:
 
 FILL = """
 import sys
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 from db.errors import TrackerError
 try:
     tracker = Tracker(sys.argv[1])

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
-from db import queries
 from db.errors import BadRequest, NotFound, TrackerError
+from db.reads import queries
 from db.redact import HIDDEN
 from db.schema import Base, Item, Metric
-from db.tracker import Tracker
-from db.values import plain, storable
+from db.writes.tracker import Tracker
+from db.writes.values import plain, storable
 from tests.support.databases import BACKENDS, items, new_database, record_cycle, score
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from db import queries
 from db.errors import NotFound
+from db.reads import queries
 from pipelines.config.jobs import EvalJob
 from pipelines.config.settings import EvalConfig
 from pipelines.evaluate import evaluate

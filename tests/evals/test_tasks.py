@@ -207,7 +207,7 @@ def test_samples_differ_and_are_the_same_again(ws: Workspace, tmp_path: Path) ->
     asked = job(ws, tmp_path, "knowledge", probes=str(probes), samples=4)
     first = ws.tracker.db
     one, other = (evaluate(ws, asked)["score_ids"]["knowledge"] for _ in range(2))
-    from db import queries
+    from db.reads import queries
 
     answers = [[row["response"] for row in queries.items(first, number)] for number in (one, other)]
     assert answers[0] == answers[1]

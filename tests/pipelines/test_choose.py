@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from db import queries
+from db.reads import queries
 from evals import knowledge
 from evals.scores import Item
 from pipelines.choose import on_probe, write_probe_split

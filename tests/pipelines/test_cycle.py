@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from db import queries
+from db.reads import queries
 from evals import knowledge
 from pipelines.cycle import cycle
 from pipelines.job_from_options import cycle_job

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from db import queries
+from db.reads import queries
 from evals import knowledge
 from pipelines.config.settings import EvalConfig, override
 from pipelines.evaluate import answerable_suites, evaluate

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 
 STAGES = ("clean", "midtrained", "recovered")
 KINDS = ("change_case:english_capital", "punctuation:no_comma", "startend:end_checker")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 
 BACKENDS = ("sqlite", "postgres")
 

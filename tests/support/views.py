@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard import shell
 from dashboard.desk import Desk
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 from tests.support import databases
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'\u202e</textarea></svg>{{7*7}}"

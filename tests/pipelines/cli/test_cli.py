@@ -831,7 +831,7 @@ def test_an_unforeseen_error_is_one_line_and_a_traceback_only_with_debug(recover
     def broken(*_: object, **__: object) -> None:
         raise ValueError("two\nlines")
 
-    monkeypatch.setattr("db.queries.runs", broken)
+    monkeypatch.setattr("db.reads.queries.runs", broken)
     said = recover("--home", home, "ls", "runs")
     assert said.code == 1
     assert said.error == "Error: ValueError: two lines (run again with --debug for the traceback)"

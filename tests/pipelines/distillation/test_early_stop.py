@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from db import curves, queries
+from db.reads import curves, queries
 from pipelines.config import settings as config
 from pipelines.config.jobs import DistillJob
 from pipelines.config.settings import StopConfig

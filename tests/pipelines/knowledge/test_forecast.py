@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from db.tracker import Tracker
+from db.writes.tracker import Tracker
 from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge.forecast import EXPECTED, METRIC, Forecast, Law, fixed_rows, learned_law, log_probs
 from tests.support import tiny

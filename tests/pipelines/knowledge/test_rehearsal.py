@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db import curves, queries
+from db.reads import curves, queries
 from pipelines.config import settings as config
 from pipelines.config.jobs import DistillJob, MidtrainJob
 from pipelines.corpus.token_file import Tokens

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from db import queries
+from db.reads import queries
 from pipelines.runs.cost import Flops, Ledger, peak, reset_peak
 from pipelines.runs.stage_runner import Stage, run_stage
 from pipelines.runs.workspace import Workspace

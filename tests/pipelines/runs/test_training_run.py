@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from db import queries
+from db.reads import queries
 from pipelines.config import settings as config
 from pipelines.config.jobs import MidtrainJob
 from pipelines.distill import distill

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from db import traces as stored
 from db.errors import NotFound
-from db.tracker import Tracker
+from db.reads import traces as stored
+from db.writes.tracker import Tracker
 from recovery.inspection import token_traces
 from recovery.methods.table import METHODS
 from recovery.models.chat_model import ChatModel

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from db import queries
+from db.reads import queries
 from pipelines.config import settings as config
 from pipelines.config.jobs import MergeJob, SweepJob
 from pipelines.distill import distill

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Select, Text, and_, case, cast, func, or_, select
 from sqlalchemy.orm import aliased
 
-from db.cycles import HEADLINE, STAGES, Span, runs_of_cycles
+from db.reads.cycles import HEADLINE, STAGES, Span, runs_of_cycles
 from db.schema import Cycle, Item, Score
 from db.session import Database
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.cycles import EARLIER, HEADLINE
+from db.reads.cycles import EARLIER, HEADLINE
 from db.schema import Cycle, Run, Score
 from db.session import Database
 

@@ -11,8 +11,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import aliased
 
-from db.cycles import Span, runs_of_cycles
 from db.errors import NotFound
+from db.reads.cycles import Span, runs_of_cycles
 from db.schema import Cycle, Item, Score
 from db.session import Database
 

@@ -12,15 +12,15 @@ from typing import Any, Self
 
 from sqlalchemy.orm import Session
 
-from db import transactions
 from db.errors import BadRequest
-from db.live import LiveRun
-from db.points import Point, store
 from db.redact import redact_error
 from db.schema import DEFAULT_PROJECT, Base, Checkpoint, CheckpointPlace, Document, Run, Verdict
 from db.session import Database
-from db.upsert import upsert
-from db.values import now, plain
+from db.writes import transactions
+from db.writes.live import LiveRun
+from db.writes.points import Point, store
+from db.writes.upsert import upsert
+from db.writes.values import now, plain
 
 DECISIONS = ("approve", "reject", "needs-work")
 CYCLE_STATUSES = ("running", "accepted", "rejected", "failed")

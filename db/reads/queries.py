@@ -10,12 +10,13 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.changes import live_version, stalled, structure_version
-from db.curves import latest_metrics, metric_names, metric_series
-from db.cycles import cycle, cycles, knowledge_kept, recovered_fraction
 from db.errors import BadRequest, NotFound
-from db.flips import compared, flips, ledger, ledger_items, paired_suites, pairs
-from db.readonly import select
+from db.reads.changes import live_version, stalled, structure_version
+from db.reads.curves import latest_metrics, metric_names, metric_series
+from db.reads.cycles import cycle, cycles, knowledge_kept, recovered_fraction
+from db.reads.flips import compared, flips, ledger, ledger_items, paired_suites, pairs
+from db.reads.readonly import select
+from db.reads.stages import cycle_numbers, flip_counts, side_by_side, stage_scores
 from db.schema import (
     DEFAULT_PROJECT,
     Alias,
@@ -32,7 +33,6 @@ from db.schema import (
     Score,
 )
 from db.session import Database
-from db.stages import cycle_numbers, flip_counts, side_by_side, stage_scores
 
 __all__ = [
     "alias_moves",

@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 
 from db.errors import BadRequest, NotFound
 from db.schema import DEFAULT_PROJECT, Alias, AliasMove, Checkpoint, Cycle, Item, Project, Review, Run, Score
-from db.upsert import upsert
-from db.values import now, storable
+from db.writes.upsert import upsert
+from db.writes.values import now, storable
 
 
 def new_project(session: Session, wanted: str, home: str) -> str:
