@@ -126,10 +126,12 @@ def _found(desk: Desk, query: Query, scores: Mapping[str, int], kinds: list[str]
     rows = queries.side_by_side(
         desk.db,
         scores,
-        passed={stage: ok for stage, ok in wanted.items() if stage in scores},
-        kind=query.choice("kind", kinds, ""),
-        failing=failing,
-        search=query.text("search"),
+        queries.ItemFilter(
+            passed={stage: ok for stage, ok in wanted.items() if stage in scores},
+            kind=query.choice("kind", kinds, ""),
+            failing=failing,
+            search=query.text("search"),
+        ),
         after=query.text("after"),
         limit=PAGE + 1,
     )

@@ -16,7 +16,7 @@ from db.reads.curves import latest_metrics, metric_names, metric_series
 from db.reads.cycles import cycle, cycles, knowledge_kept, recovered_fraction
 from db.reads.flips import compared, flips, ledger, ledger_items, paired_suites, pairs
 from db.reads.readonly import select
-from db.reads.stages import cycle_numbers, flip_counts, side_by_side, stage_scores
+from db.reads.stages import ItemFilter, cycle_numbers, flip_counts, side_by_side, stage_scores
 from db.schema import (
     DEFAULT_PROJECT,
     Alias,
@@ -35,6 +35,7 @@ from db.schema import (
 from db.session import Database
 
 __all__ = [
+    "ItemFilter",
     "alias_moves",
     "aliases",
     "checkpoint",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Select, Text, and_, case, cast, func, or_, select
@@ -52,25 +53,31 @@ def flip_counts(database: Database, scores: Mapping[str, int]) -> dict[tuple[boo
         return {tuple(row[:-1]): row[-1] for row in connection.execute(query)}
 
 
+@dataclass(frozen=True)
+class ItemFilter:
+    """Which prompts to read; everything empty: all."""
+
+    passed: Mapping[str, bool] = field(default_factory=dict)  # stage -> whether its response passes
+    kind: str = ""  # an instruction type, or a kind of probe
+    failing: str = ""  # a stage whose response fails that very kind
+    search: str = ""  # text in the prompt or a response
+
+
 def side_by_side(
     database: Database,
     scores: Mapping[str, int],
+    only: ItemFilter = ItemFilter(),
     *,
-    passed: Mapping[str, bool] | None = None,
-    kind: str = "",
-    failing: str = "",
-    search: str = "",
     after: str = "",
     limit: int = 20,
 ) -> list[Row]:
-    """Prompts with each stage's response, by key: {key, prompt, stages: {stage: {passed, response, detail}}}.
+    """Return prompts with each stage's response: {key, prompt, stages: {stage: {passed, response, detail}}}.
 
-    `scores` is stage -> score id. `passed` asks for some stages' results, `kind` for an instruction type or
-    kind of probe, `failing` for a stage that fails that very type, `search` for a text in prompt or
-    responses; `after` is the last key of the page before.
+    `scores` is stage -> score id; `after` is the last key of the previous page.
     """
+    kind, failing, search = only.kind, only.failing, only.search
     items, query = _side_by_side(scores)
-    for stage, wanted in (passed or {}).items():
+    for stage, wanted in only.passed.items():
         query = query.where(items[stage].passed == wanted)
     query = _kind(query, next(iter(items.values())), kind) if kind else query
     if failing:

@@ -129,7 +129,7 @@ class Tracker:
 
     # Checkpoints ---------------------------------------------------------------------------------------
 
-    def record_checkpoint(
+    def record_checkpoint(  # noqa: PLR0913 - the columns of a row
         self,
         checkpoint_id: str,
         *,

@@ -71,7 +71,7 @@ def learned_law(database: Database) -> Law:
 class Forecast:
     """A trainer's `should_stop` that never stops: it measures a few fixed rows every `every` steps."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a stage's parts
         self,
         student: ChatModel,
         rows: Rollouts,
@@ -130,7 +130,7 @@ def clean_log_probs(ws: Workspace, student: ChatModel, origin: Checkpoint, rows:
     return log_probs(ws.load(clean), rows)
 
 
-def forecast(
+def forecast(  # noqa: PLR0913 - a stage's parts
     ws: Workspace,
     student: ChatModel,
     origin: Checkpoint,

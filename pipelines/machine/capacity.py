@@ -295,7 +295,7 @@ def _add(*parts: float | None) -> float | None:
     return None if any(part is None for part in parts) else sum(part or 0.0 for part in parts)
 
 
-def plan_for(
+def plan_for(  # noqa: PLR0913 - the options of `recover plan`
     home: Path,
     *,
     model: str | None = None,

@@ -156,7 +156,7 @@ class Layers:
         cache.fill_to(filled + 1)
         return out_BV
 
-    def write_ahead(
+    def write_ahead(  # noqa: PLR0913 - what a kernel reads
         self,
         rows: Rows,
         embeddings_VD: Tensor,
@@ -169,7 +169,7 @@ class Layers:
     ) -> tuple[int, int]:
         """Write up to `steps` tokens a row into `responses`; return the steps made and how many rows remain.
 
-        Those come first in `rows`, which are overwritten. Takes eight parameters: what a kernel reads.
+        Those come first in `rows`, which are overwritten.
         """
         filled, count = cache.get_seq_length(), len(rows.token_B)
         self._point_at(cache, filled + steps)

@@ -28,7 +28,7 @@ TRAINERS_OWN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"
 class Server:
     """A vLLM server that ends with this process, together with everything it started."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a server is started with
         self,
         directory: Path,
         settings: EngineSettings,

@@ -70,7 +70,7 @@ class TrainReport:
     stopped: str | None = None
 
 
-def train(
+def train(  # noqa: PLR0913 - the one loop's parts
     chat_model: ChatModel,
     batches: Batches,
     loss_fn: LossFunction,

@@ -334,7 +334,7 @@ def test_the_queries_for_stages(desk: Desk) -> None:
         (True, False, False): 1,
         (False, False, True): 1,
     }
-    rows = queries.side_by_side(desk.db, ids, kind=KINDS[0], failing="midtrained")
+    rows = queries.side_by_side(desk.db, ids, queries.ItemFilter(kind=KINDS[0], failing="midtrained"))
     assert [row["key"] for row in rows] == ["p0", "p3"]
     assert queries.cycle_numbers(desk.db) == [1, 2, 3] and queries.stage_scores(desk.db, 9) == []
     with pytest.raises(NotFound):

@@ -91,7 +91,7 @@ def test_a_clock_set_back_hides_neither_a_dead_run_nor_a_change(
     text = later.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     with monkeypatch.context() as patched:
         for module in ("tracker", "transactions"):
-            patched.setattr(f"db.{module}.now", lambda: text)
+            patched.setattr(f"db.writes.{module}.now", lambda: text)
         first, second = tracker.start_run("demo"), tracker.start_run("demo")
         tracker.finish_run(first.id)
     assert queries.run(tracker.db, second.id)["stalled"]

@@ -69,6 +69,13 @@ def unknown(words: list[str]) -> str | None:
 def _unknown_option(name: str, words: list[str]) -> str | None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
+    if isinstance(command, click.Group):
+        inner = command.commands[words[0]]
+        return _unknown_in(f"{name} {words[0]}", inner, words[1:])
+    return _unknown_in(name, command, words)
+
+
+def _unknown_in(name: str, command: click.Command, words: list[str]) -> str | None:
     known = {opt for option in command.params for opt in (*option.opts, *option.secondary_opts)} | SHARED
     options = [re.split(r"[=|…]", word)[0] for word in words if word.startswith("-")]
     return next((f"{name} {option}" for option in options if option not in known), None)

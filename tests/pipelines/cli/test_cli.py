@@ -659,7 +659,7 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(recover, fresh, monkeyp
         ("ls --nonsense", 2, "No such option"),
     ],
 )
-def test_bad_input_is_one_line_and_nothing_is_left(
+def test_bad_input_is_one_line_and_nothing_is_left(  # noqa: PLR0913 - fixtures and cases
     recover, home, world, tmp_path, monkeypatch, words, code, said
 ):
     monkeypatch.chdir(tmp_path)

@@ -88,7 +88,7 @@ def test_probes_are_made_and_can_be_asked(recover, place):  # noqa: F811
     [
         (("--writer", "https://host/v1"), "--model"),
         (("--kinds", "poem"), "poem"),
-        (("--writer", "template"), "nothing that was written can be used"),
+        (("--writer", "template"), "no written text is usable"),
     ],
 )
 def test_augmenting_wrongly_is_one_line(recover, place, words, message):  # noqa: F811

@@ -135,7 +135,7 @@ def test_alarms_hear_of_the_steps_before_a_kill(
     home: Workspace, prompts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[list[float]] = []
-    ring: Any = lambda history: heard.append([row["entropy"] for row in history])  # noqa: E731
+    ring: Any = lambda history, method: heard.append([row["entropy"] for row in history])  # noqa: E731
     monkeypatch.setattr(alarms, "ALARMS", (ring,))
     asked = job(prompts)
     settings = config.override(asked.settings, {"save_every": 2}).model_copy(update={"stop": None})
