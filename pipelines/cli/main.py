@@ -13,6 +13,7 @@ import click
 from db.printable import printable
 from db.redact import redact_error
 from pipelines.cli.options import Session, shared
+from pipelines.machine.packages import require_ours
 from pipelines.runs import launch
 
 # Which module holds which command; a module is imported when its command is used or its help is shown.
@@ -88,6 +89,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     session = Session()
     try:
+        require_ours()
         if launch.place():
             from pipelines import worker_process
 

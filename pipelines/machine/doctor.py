@@ -9,13 +9,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from pipelines.machine.packages import shared_names
+
 FREE_GIB = 2
 
 
 def examine(home: Path, db_url: str | None) -> list[dict[str, Any]]:
     """One row a question: name, ok, whether it is needed, detail, remedy."""
     packages = map(_package, ("transformers", "peft", "accelerate", "lm_eval"))
-    return [_torch(), _kernels(), *packages, _vllm(), _disk(home), _database(home, db_url)]
+    return [_torch(), _kernels(), *packages, _names(), _vllm(), _disk(home), _database(home, db_url)]
 
 
 def _row(name: str, ok: bool, detail: str, remedy: str = "", needed: bool = True) -> dict[str, Any]:
@@ -46,6 +48,14 @@ def _package(name: str) -> dict[str, Any]:
     except ImportError as error:
         return _row(name, False, str(error), f"install {name.replace('_', '-')}")
     return _row(name, True, str(getattr(module, "__version__", "there")))
+
+
+def _names() -> dict[str, Any]:
+    """Whether another distribution installs packages under the same names, over the same files."""
+    shared = shared_names()
+    claims = "; ".join(f"{name} by {', '.join(dists)}" for name, dists in shared.items())
+    remedy = "install recover-llm in an environment of its own"
+    return _row("packages", not shared, claims or "no other project uses these names", remedy)
 
 
 def _vllm() -> dict[str, Any]:
