@@ -11,9 +11,9 @@ from recovery.batches.rollouts import Rollouts
 from recovery.models.chat_model import ChatModel
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
-from tests.recovery.models.test_loading import SMALL, architecture
-from tests.recovery.sampling.test_in_process import STOPS, prompts_of
 from tests.support import tiny
+from tests.support.architectures import SMALL, architecture
+from tests.support.samples import STOPS, prompts_of
 
 MORE = {
     "no window": ("mistral", {"sliding_window": None}),
@@ -49,3 +49,27 @@ def chat_of(model: Any) -> ChatModel:
 def sampled(chat: ChatModel, temperature: float = 1.0) -> Rollouts:
     params = SamplingParams(max_new_tokens=24, temperature=temperature)
     return InProcessSampler(chat).sample(prompts_of(14), params)
+
+
+TAKEN = {  # None: other layers than Llama's, or windows; False: the same parts, which compute something else
+    "qwen3": True,
+    "llama": True,
+    "mistral": None,
+    "no window": True,
+    "phi3": None,
+    "gemma3_text": None,
+    "gemma2": None,
+    "cohere": None,
+    "granite": True,
+    "granite with factors": False,
+    "gpt2": None,
+    "hyperclovax": None,
+    "bloom": None,
+    "qwen2": True,
+    "biased": True,
+    "grouped": True,
+    "glm": None,
+    "partly turned": None,
+    "helium": False,
+    "smollm3": False,
+}

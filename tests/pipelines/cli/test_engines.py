@@ -10,12 +10,10 @@ import pytest
 
 from pipelines.config import settings
 from recovery.models.loading import ModelSpec, load
-from tests.pipelines.cli import test_cli
-from tests.pipelines.cli.test_cli import make_small, make_world, run_quietly
 from tests.support import tiny
+from tests.support.commands import make_small, make_world, run_quietly
 from tests.support.engine_fakes import FakeServer, TinyEngine, serving
 
-recover = test_cli.recover  # the fixture
 WEIGHTS_OF_NOBODY = 9  # what a server starts with is not the student's: only a sync can make it so
 
 

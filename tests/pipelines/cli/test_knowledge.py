@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pipelines.cli.main import cli
-from tests.pipelines.cli.test_cli import Recover, make_small, make_world, recover  # noqa: F401
 from tests.support import tiny
+from tests.support.commands import Recover, make_small, make_world
 
 
 def run(*words: object) -> None:
@@ -29,13 +29,13 @@ def place(tmp_path_factory) -> Path:
     return root
 
 
-def answer(recover: Recover, home: Path, *words: object) -> Any:  # noqa: F811
+def answer(recover: Recover, home: Path, *words: object) -> Any:
     said = recover("--json", "--home", home, *words)
     assert said.code == 0, said.err
     return said.json
 
 
-def test_chat_is_answered_by_the_clean_model_and_the_mix_is_shown(recover, place):  # noqa: F811
+def test_chat_is_answered_by_the_clean_model_and_the_mix_is_shown(recover, place):
     home, docs = place / "home", place / "world" / "docs"
     augmented = place / "augmented"
     augmented.mkdir()
@@ -63,13 +63,13 @@ def test_chat_is_answered_by_the_clean_model_and_the_mix_is_shown(recover, place
     assert "clean_forward_kl" in names
 
 
-def test_what_it_fails_is_sorted(recover, place):  # noqa: F811
+def test_what_it_fails_is_sorted(recover, place):
     found = answer(recover, place / "home", "lost", "base", "--probes", place / "world" / "probes.jsonl")
     assert found["asked"] == 1 and found["failed"] == found["unreachable"] + found["eroded"]
     assert len(found["items"]) == found["failed"] and found["by_kind"][0]["kind"] == "direct"
 
 
-def test_probes_are_made_and_can_be_asked(recover, place):  # noqa: F811
+def test_probes_are_made_and_can_be_asked(recover, place):
     home, out = place / "home", place / "made.jsonl"
     docs = place / "more"
     docs.mkdir()
@@ -91,7 +91,7 @@ def test_probes_are_made_and_can_be_asked(recover, place):  # noqa: F811
         (("--writer", "template"), "no written text is usable"),
     ],
 )
-def test_augmenting_wrongly_is_one_line(recover, place, words, message):  # noqa: F811
+def test_augmenting_wrongly_is_one_line(recover, place, words, message):
     docs, out = place / "world" / "docs", place / "never"
     said = recover("--home", place / "home", "augment", "--docs", docs, "--out", out, *words)
     assert said.code == 2 and message in said.error

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from recovery.cpu import fused_layers
 from recovery.forward.fast_path import fast_path
-from tests.recovery.models.test_loading import ARCHITECTURES, SMALL, TOKENS, architecture
+from tests.support.architectures import ARCHITECTURES, SMALL, TOKENS, architecture
 
 SEEDS = st.integers(0, 2**16)
 REPLACED = {  # norms and rotations that are replaced; gemma adds 1 to its weights, cohere turns neighbours

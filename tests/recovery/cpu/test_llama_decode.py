@@ -11,33 +11,11 @@ from recovery.cpu import library, llama_decode, llama_layers
 from recovery.cpu.llama_decode import CHECKED, LlamaDecoder
 from recovery.forward.decoder import decoding
 from recovery.models.loading import LoraSpec, adapter_off, add_lora, unwrap
-from tests.recovery.sampling.test_in_process import STOPS, generated, prompts_of, teacher_forced
 from tests.support import tiny
-from tests.support.llama_family import built, chat_of, sampled
+from tests.support.llama_family import TAKEN, built, chat_of, sampled
+from tests.support.samples import STOPS, generated, prompts_of, teacher_forced
 
 pytestmark = pytest.mark.skipif(library.library() is None, reason="no compiler here")
-TAKEN = {  # None: other layers than Llama's, or windows; False: the same parts, which compute something else
-    "qwen3": True,
-    "llama": True,
-    "mistral": None,
-    "no window": True,
-    "phi3": None,
-    "gemma3_text": None,
-    "gemma2": None,
-    "cohere": None,
-    "granite": True,
-    "granite with factors": False,
-    "gpt2": None,
-    "hyperclovax": None,
-    "bloom": None,
-    "qwen2": True,
-    "biased": True,
-    "grouped": True,
-    "glm": None,
-    "partly turned": None,
-    "helium": False,
-    "smollm3": False,
-}
 
 
 def decoder_of(model: Any) -> LlamaDecoder | None:

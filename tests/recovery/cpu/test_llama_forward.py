@@ -22,9 +22,8 @@ from recovery.methods.table import get
 from recovery.models.loading import LoraSpec, adapter_off, add_lora
 from recovery.objective.objective import Objective
 from recovery.objective.token_signals import TokenSignals
-from tests.recovery.cpu.test_llama_decode import TAKEN
 from tests.support import tiny
-from tests.support.llama_family import built, chat_of
+from tests.support.llama_family import TAKEN, built, chat_of
 
 pytestmark = pytest.mark.skipif(library.library() is None, reason="no compiler here")
 TOKENS = torch.arange(28).view(2, 14) % 23

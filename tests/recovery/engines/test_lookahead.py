@@ -22,9 +22,9 @@ from recovery.sampling.protocol import SamplingParams
 from recovery.storage.training_state import TrainState
 from recovery.training.config import TrainConfig
 from recovery.training.trainer import TokenLoss, train
-from tests.recovery.training.test_step_data import episodes
 from tests.support import tiny
 from tests.support.engine_fakes import TinyEngine, step
+from tests.support.episodes import episodes
 
 PARAMS = SamplingParams(12, seed=3)
 SHORT = SamplingParams(5, 0.0)

@@ -24,8 +24,8 @@ from recovery.forward.packed import Packed
 from recovery.models import loading
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, ModelSpec, add_lora
-from tests.recovery.models.test_loading import ARCHITECTURES, SMALL, architecture
 from tests.support import tiny
+from tests.support.architectures import ARCHITECTURES, SMALL, architecture
 from tests.support.llama_family import sampled
 
 IN_ROWS = {"bloom", "gpt2"}  # one takes no positions, the other drops some attention in training

@@ -12,8 +12,8 @@ from recovery.objective.objective import Loss, Objective
 from recovery.objective.signal_survey import Survey
 from recovery.training.config import TrainConfig
 from recovery.training.trainer import TokenLoss, train
-from tests.recovery.training.test_step_data import episodes
 from tests.support import tiny
+from tests.support.episodes import episodes
 
 NAMES = ("density", "bias", "concentration")
 WANTED = {f"{kind}_{name}" for kind in ("signal", "gradient") for name in NAMES}
