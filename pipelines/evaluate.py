@@ -19,6 +19,7 @@ from pipelines.distillation.leaks import HUB_IFEVAL, MICROWORLD, ifeval_path
 from pipelines.machine.fitting import fitted_once
 from pipelines.runs.cost import Flops
 from pipelines.runs.pinned_inputs import pinned
+from pipelines.runs.progress import Pace
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -319,9 +320,14 @@ class Answers:
     ) -> list[list[int]]:
         from recovery.sampling.protocol import SamplingParams
 
-        params = SamplingParams(max_new_tokens, temperature, seed)
+        pace = Pace(len(prompts), max_new_tokens)
+        params = SamplingParams(max_new_tokens, temperature, seed, on_tokens=pace.see)
         responses = self.sampler.generate(
-            prompts, params, on_progress=lambda done, total: self.stage.step(done, total, note=self.suite)
+            prompts,
+            params,
+            on_progress=lambda done, total: self.stage.step(
+                done, total, eta_seconds=pace.eta_seconds(done), note=pace.note(self.suite)
+            ),
         )
         read, written = sum(map(len, prompts)), sum(map(len, responses))
         flops = self.flops.forward(read + written, (read + written / 2) / len(prompts))

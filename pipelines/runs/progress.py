@@ -73,3 +73,31 @@ def duration(seconds: float) -> str:
     if hours:
         return f"{hours}:{minutes:02d}:{rest:02d}"
     return f"{minutes}:{rest:02d}"
+
+
+class Pace:
+    """How fast answers are written, and for how long at most that will go on."""
+
+    def __init__(self, answers: int, longest: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.answers, self.longest, self.clock = answers, longest, clock
+        self.started, self.tokens = clock(), 0
+
+    def see(self, tokens: int) -> None:
+        """Take the number of tokens written so far."""
+        self.tokens = tokens
+
+    def rate(self) -> float:
+        """Tokens a second; 0 as long as nothing is known."""
+        return self.tokens / max(self.clock() - self.started, 1e-9)
+
+    def eta_seconds(self, done: int) -> float | None:
+        """The lesser time: every answer grows to the limit, or takes as long as the finished ones."""
+        bounds = []
+        if self.tokens:
+            bounds.append((self.answers * self.longest - self.tokens) / self.rate())
+        if done:
+            bounds.append((self.clock() - self.started) * (self.answers - done) / done)
+        return min(bounds, default=None)
+
+    def note(self, suite: str) -> str:
+        return f"{suite}  {self.tokens:,} tokens, {self.rate():,.0f} a second" if self.tokens else suite

@@ -1,0 +1,18 @@
+"""The pace of answers, by a clock set by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.runs.progress import Pace
+
+
+def test_the_time_left_is_bounded_by_the_limit_and_by_what_finished_answers_took() -> None:
+    now = [100.0]
+    pace = Pace(answers=10, longest=50, clock=lambda: now[0])
+    assert pace.eta_seconds(0) is None and pace.note("ifeval") == "ifeval"
+    now[0] = 110.0
+    pace.see(100)  # 10 a second; 400 more at most
+    assert pace.eta_seconds(0) == pytest.approx(40.0)
+    assert pace.eta_seconds(5) == pytest.approx(10.0)  # five answers took ten seconds
+    assert pace.note("ifeval") == "ifeval  100 tokens, 10 a second"
