@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,9 +21,6 @@ from torch import Tensor
 from recovery.errors import InputError
 from recovery.forward.hidden_states import hidden_states, logits_of, unwrap
 from recovery.objective.objective import Loss
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 PATIENCE = timedelta(days=14)  # other ranks wait while rank 0 evaluates or writes a report
@@ -53,11 +50,11 @@ def start() -> None:
     if launched() > 1 and not _started():
         from accelerate import PartialState
 
-        _meet_in_file()
+        _init_from_file()
         PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
 
 
-def _meet_in_file() -> None:
+def _init_from_file() -> None:
     """Initialise the process group through a rendezvous file, if one is set, instead of a TCP port."""
     if place := os.environ.get("RECOVER_RENDEZVOUS"):
         dist.init_process_group(
@@ -70,7 +67,7 @@ def _meet_in_file() -> None:
 
 
 @cache
-def _talk() -> Any:
+def _gloo_group() -> Any:
     """Return the gloo group that carries Python objects, whatever backend carries tensors."""
     return dist.new_group(backend="gloo", timeout=PATIENCE)
 
@@ -80,7 +77,7 @@ def share(value: T) -> T:
     if world() == 1:
         return value
     box = [value]
-    dist.broadcast_object_list(box, src=0, group=_talk())
+    dist.broadcast_object_list(box, src=0, group=_gloo_group())
     return box[0]
 
 
@@ -89,7 +86,7 @@ def gather(value: T) -> list[T]:
     if world() == 1:
         return [value]
     found: list[Any] = [None] * world()
-    dist.all_gather_object(found, value, group=_talk())
+    dist.all_gather_object(found, value, group=_gloo_group())
     return found
 
 
