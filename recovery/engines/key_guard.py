@@ -45,7 +45,7 @@ class KeyGuard:
         elif status:
             await _answer(send, status)
         elif self.key and NONCE in headers:
-            await _prove(send, proof(self.key, headers[NONCE].decode("latin-1")))
+            await _send_proof(send, proof(self.key, headers[NONCE].decode("latin-1")))
         else:
             await self.app(scope, receive, send)
 
@@ -66,6 +66,6 @@ async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]] | 
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _prove(send: Send, answer: str) -> None:
+async def _send_proof(send: Send, answer: str) -> None:
     """Send the proof that the server holds the key, without calling vLLM's application."""
     await _answer(send, 200, [(PROOF.encode(), answer.encode())])

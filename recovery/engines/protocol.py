@@ -100,13 +100,13 @@ def reliably(engine: Engine, ask: Callable[[], Answer]) -> Answer:
         return ask()
     except EngineLost as error:
         first = error
-    log.warning("%s: %s: it is started again and asked once more", engine.name, first)
+    log.warning("%s: %s: restarting it and retrying once", engine.name, first)
     try:
         engine.revive()
         return ask()
     except EngineLost as second:
         raise RecoverError(
-            f"{engine.name}: lost twice ({first}; then {second}): see to it, then go on with `recover resume`"
+            f"{engine.name}: lost twice ({first}; then {second}): check it, then go on with `recover resume`"
         ) from second
 
 

@@ -229,7 +229,7 @@ def _written(choice: dict[str, Any]) -> Written:
     if not (isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values) and tokens):
         raise EngineLost("its completion lacks token ids or log-probabilities")
     if not (all(map(_is_id, tokens)) and all(map(_is_logprob, values))):
-        raise EngineLost("its completion holds token ids or log-probabilities that are none")
+        raise EngineLost("its completion holds invalid token ids or log-probabilities")
     return Written(tokens, values)
 
 
@@ -248,7 +248,7 @@ def _entries_at(at: Any) -> dict[int, Entry]:
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise EngineLost("it sends log-probabilities in another form than vLLM's") from error
     if not (all(map(_is_id, entries)) and all(_is_logprob(entry.logprob) for entry in entries.values())):
-        raise EngineLost("it sends token ids or log-probabilities that are none")
+        raise EngineLost("it sends invalid token ids or log-probabilities")
     return entries
 
 

@@ -158,7 +158,7 @@ class VllmEngine:
             tensors = list(checkpoint_tensors(student.model).items())
             self.llm.collective_rpc("take_weights", kwargs={"tensors": tensors})
         if not self.llm.reset_prefix_cache():
-            raise EngineLost("its cache of old keys and values could not be emptied")
+            raise EngineLost("its prefix cache could not be reset")
 
     def _take_adapter(self, student: ChatModel) -> None:
         """Load each version under a new id: vLLM can silently drop weights when it reloads in place."""
@@ -213,7 +213,7 @@ class VllmEngine:
 
         outputs = self.lane.call(run, self.settings.timeout_seconds)
         if [list(output.prompt_token_ids) for output in outputs] != [list(prompt) for prompt in prompts]:
-            raise EngineLost("it answered other prompts than it was asked")
+            raise EngineLost("it answered other prompts than those sent")
         return outputs
 
 

@@ -22,7 +22,7 @@ from recovery.errors import EngineLost, RecoverError
 LOOPBACK = "127.0.0.1"
 HEALTH_SECONDS = 5.0
 LOG_LINES = 3
-TRAINERS_OWN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # not for the server
+TRAINER_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # not for the server
 
 
 class Server:
@@ -67,7 +67,7 @@ class Server:
             waited = time.monotonic() - started
             if self.process.poll() is not None or waited > self.settings.start_seconds:
                 self.stop()
-                raise RecoverError(f"vLLM did not start: {_last_words(self.log)}: its log is {self.log}")
+                raise RecoverError(f"vLLM did not start: {_log_tail(self.log)}: its log is {self.log}")
             if on_wait:
                 on_wait(waited)
             time.sleep(0.5)
@@ -93,7 +93,7 @@ class Server:
     def wait(self) -> None:
         """Block until the server exits, then raise RecoverError: it should not exit by itself."""
         code = self.process.wait()
-        raise RecoverError(f"vLLM ended (exit code {code}): {_last_words(self.log)}: its log is {self.log}")
+        raise RecoverError(f"vLLM ended (exit code {code}): {_log_tail(self.log)}: its log is {self.log}")
 
     def restart(self) -> None:
         self.stop()
@@ -152,7 +152,7 @@ def _environment(key: str, devices: str | None) -> dict[str, str]:
     found[KEY_VARIABLE] = key
     if devices is not None:
         found["CUDA_VISIBLE_DEVICES"] = devices
-    for name in TRAINERS_OWN:
+    for name in TRAINER_VARIABLES:
         found.pop(name, None)
     return found
 
@@ -163,7 +163,7 @@ def _free_port(host: str) -> int:
         return int(one.getsockname()[1])
 
 
-def _last_words(log: Path) -> str:
+def _log_tail(log: Path) -> str:
     """Return the last lines of a log as one printable line: those with errors, if any."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line]

@@ -97,7 +97,7 @@ def load(spec: ModelSpec) -> ChatModel:
         directory=directory,
         revision=revision,
     )
-    _prove(chat)
+    _check_model(chat)
     if spec.lora and not adapter.is_file():
         add_lora(chat, spec.lora)
     if spec.gradient_checkpointing:
@@ -265,7 +265,7 @@ def _settle_generation_config(model: PreTrainedModel) -> None:
         config.do_sample = True
 
 
-def _prove(chat: ChatModel) -> None:
+def _check_model(chat: ChatModel) -> None:
     """Check stop tokens, that token ids fit the embeddings, and that logits from hidden states are exact.
 
     The loss computes logits from hidden states; they must equal those of the model's forward pass.
