@@ -1,8 +1,8 @@
-"""Several processes that train one model: who one is, what all hear, and weights in shards (FSDP2).
+"""Coordinate several training processes: ranks, object collectives, and sharded weights (FSDP2).
 
-Data parallel keeps the whole model in every process. In shards each process holds its rows of every weight,
-gradient and optimizer state, and layers are put together while they are used. Every forward and backward
-pass of a sharded model is then everybody's work: all processes take part in each of them, or all wait.
+Data parallel training keeps the whole model in every process. With sharding, each process holds its rows of
+every weight, gradient and optimizer state, and a layer is all-gathered while it is used. Every forward and
+backward pass of a sharded model is therefore a collective: all processes must take part, or they deadlock.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,18 +22,17 @@ from recovery.errors import InputError
 from recovery.forward.hidden_states import hidden_states, logits_of, unwrap
 from recovery.objective.objective import Loss
 
-if TYPE_CHECKING:
-    pass
-
 T = TypeVar("T")
-PATIENCE = timedelta(days=14)  # others wait as long as the first one evaluates, or writes a report
+PATIENCE = timedelta(days=14)  # other ranks wait while rank 0 evaluates or writes a report
 
 
 def rank() -> int:
+    """Return this process's rank; 0 without a process group."""
     return dist.get_rank() if _started() else 0
 
 
 def world() -> int:
+    """Return the number of processes; 1 without a process group."""
     return dist.get_world_size() if _started() else 1
 
 
@@ -42,21 +41,21 @@ def _started() -> bool:
 
 
 def launched() -> int:
-    """How many processes were launched, by torchrun or by --processes; 1 where nobody did."""
+    """Return the number of processes launched by torchrun or --processes; 1 for a single process."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def start() -> None:
-    """Find the other processes; nothing to do where there are none."""
+    """Join the process group if several processes were launched."""
     if launched() > 1 and not _started():
         from accelerate import PartialState
 
-        _meet_in_file()
+        _init_from_file()
         PartialState(cpu=not torch.cuda.is_available(), timeout=PATIENCE)
 
 
-def _meet_in_file() -> None:
-    """Where the processes of one machine were given a file to meet in, open no port for that."""
+def _init_from_file() -> None:
+    """Initialise the process group through a rendezvous file, if one is set, instead of a TCP port."""
     if place := os.environ.get("RECOVER_RENDEZVOUS"):
         dist.init_process_group(
             "nccl" if torch.cuda.is_available() else "gloo",
@@ -68,36 +67,36 @@ def _meet_in_file() -> None:
 
 
 @cache
-def _talk() -> Any:
-    """Python values travel over gloo, whatever tensors travel over."""
+def _gloo_group() -> Any:
+    """Return the gloo group that carries Python objects, whatever backend carries tensors."""
     return dist.new_group(backend="gloo", timeout=PATIENCE)
 
 
 def share(value: T) -> T:
-    """The first process's value, in all of them."""
+    """Broadcast rank 0's value to all processes."""
     if world() == 1:
         return value
     box = [value]
-    dist.broadcast_object_list(box, src=0, group=_talk())
+    dist.broadcast_object_list(box, src=0, group=_gloo_group())
     return box[0]
 
 
 def gather(value: T) -> list[T]:
-    """Everybody's value, in the order of ranks, in all of them."""
+    """Return the values of all processes in rank order, in every process."""
     if world() == 1:
         return [value]
     found: list[Any] = [None] * world()
-    dist.all_gather_object(found, value, group=_talk())
+    dist.all_gather_object(found, value, group=_gloo_group())
     return found
 
 
 def once(work: Callable[[], T]) -> T:
-    """What the first process finds out, in all of them: files are read and written by one."""
+    """Run the work on rank 0 only and broadcast its result, so that one process reads and writes files."""
     return share(work() if rank() == 0 else None)  # type: ignore[return-value]
 
 
 def in_turn(work: Callable[[], T]) -> T:
-    """The first process does it, and then the others, who find on the disk what it has made."""
+    """Run the work on rank 0 first, then on the others, which can read the files that it has written."""
     if rank():
         share(None)
         return work()
@@ -107,13 +106,16 @@ def in_turn(work: Callable[[], T]) -> T:
 
 
 def mine(count: int, updates: int) -> list[int]:
-    """Which of `count` microbatches, dealt out to `updates`, this process takes: the updater's own order."""
+    """Return the indices of the microbatches that this process trains on, out of `count` over `updates`.
+
+    Must match the order of `training.step_data.minibatches` and `Updater`.
+    """
     updates = min(updates, count)
     return [i for i in range(count) if (i // updates) % world() == rank()]
 
 
 def shard(model: Any, *, device: str) -> None:
-    """Give every process its rows of the weights: layer by layer, and what is around the layers."""
+    """Shard the model with FSDP2: one unit for each layer, and one for the weights around the layers."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -128,14 +130,14 @@ def shard(model: Any, *, device: str) -> None:
     for layer in layers:
         fully_shard(layer, **how)
     fully_shard(core, **how)
-    # Which layer a backward pass fetches ahead is said here. FSDP would take it from the passes that went
-    # before, and where only one process had read something on its own, they would wait for each other.
+    # Set the backward prefetch order explicitly. FSDP infers it from earlier forward passes, which differ
+    # between processes when only one of them has run an extra pass, and then the processes deadlock.
     for unit, ahead in zip([*layers, core], [core, *layers], strict=True):
         unit.set_modules_to_backward_prefetch([ahead])
 
 
 def _layers(model: Any) -> Any:
-    """The decoder's layers: its longest list of modules."""
+    """Return the decoder's layers: its longest ModuleList."""
     lists = [m for m in unwrap(model).get_decoder().modules() if isinstance(m, torch.nn.ModuleList)]
     if not lists:
         name = type(unwrap(model)).__name__
@@ -150,7 +152,7 @@ def is_sharded(model: Any) -> bool:
 
 
 def through(model: Any, work: Callable[[], Loss]) -> Loss:
-    """Run `work` as the model's own forward pass: only there do FSDP's hooks put its weights together."""
+    """Run `work` as the model's forward pass, because only there FSDP's hooks all-gather the weights."""
     core = unwrap(model)
     own = core.forward
 
@@ -167,14 +169,17 @@ def through(model: Any, work: Callable[[], Loss]) -> Loss:
 
 
 def nothing(model: Any, tokens_BT: Tensor) -> Loss:
-    """A loss of zero that every weight takes part in: for whoever has no microbatch while others have."""
+    """Return a zero loss that depends on every weight, for a process without a microbatch of its own.
+
+    The pass keeps the collectives of all processes aligned.
+    """
     states = hidden_states(model, tokens_BT[:1, :2].to(next(model.parameters()).device))
     return Loss(logits_of(model, states).float().sum() * 0.0, 0.0)
 
 
 @contextmanager
 def gathered(model: Any) -> Iterator[None]:
-    """Inside, every process holds the whole model and may use it on its own: to sample, to score."""
+    """Unshard the model inside the block, so that each process can sample or score independently."""
     if not is_sharded(model):
         yield
         return
@@ -193,23 +198,23 @@ def gathered(model: Any) -> Iterator[None]:
 
 
 def whole_weights(model: Any) -> dict[str, Tensor] | None:
-    """A sharded model's weights put together on the first process's CPU; None in the others."""
+    """Gather a sharded model's full weights on rank 0's CPU; return None on other ranks."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
     how = StateDictOptions(full_state_dict=True, cpu_offload=True)
     found: Any = get_model_state_dict(model, options=how)
     again = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    again -= {name for name, _ in model.named_parameters()}  # tied weights go by their first name
+    again -= {name for name, _ in model.named_parameters()}  # keep the first name of tied weights
     return {name: tensor for name, tensor in found.items() if name not in again} if rank() == 0 else None
 
 
 def local(tensor: Tensor) -> Tensor:
-    """This process's rows of a sharded tensor; any other tensor as it is."""
+    """Return this process's rows of a sharded tensor; any other tensor unchanged."""
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def rows(tensor: Tensor) -> tuple[int, int]:
-    """Where this process's rows begin and end."""
+    """Return the start and end of this process's rows in a sharded tensor."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
     sharded: Any = tensor
@@ -219,7 +224,7 @@ def rows(tensor: Tensor) -> tuple[int, int]:
 
 
 def like(whole: Tensor, sharded: Tensor) -> Tensor:
-    """A whole tensor cut as another one is."""
+    """Shard a whole tensor the way `sharded` is; return it unchanged if that one is not sharded."""
     if not hasattr(sharded, "to_local"):
         return whole
     from torch.distributed.tensor import DTensor

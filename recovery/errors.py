@@ -1,12 +1,12 @@
-"""Every error a user can meet, as one tree.
+"""Define every error that is shown to a user, as one class tree with exit codes.
 
 RecoverError            the work failed                      exit code 1
 ├── DamagedCheckpoint   a file's bytes are not what was written
-├── NonFiniteLoss       training met NaN or infinity and stopped before the update
-├── Unstable            an alarm stopped training; says which one and the remedy
-├── EngineLost          an engine died, hung, or does not hold the weights it was given
+├── NonFiniteLoss       the loss or gradient is not finite; training stopped before the update
+├── Unstable            an alarm stopped training; the message names it and the remedy
+├── EngineLost          an engine died, hung, or holds other weights than the trainer's
 ├── InputError          bad usage or bad input               exit code 2
-└── GateError           a gate said no (verdict, preflight)  exit code 3
+└── GateError           a gate failed (verdict, preflight)   exit code 3
 
 A message is one line: what, where, what to do. The command line prints it without a traceback.
 """
@@ -25,15 +25,15 @@ class DamagedCheckpoint(RecoverError):
 
 
 class NonFiniteLoss(RecoverError):
-    """The loss or its gradient is NaN or infinite; the last good state was kept."""
+    """The loss or its gradient is NaN or infinite; the last finite state was kept."""
 
 
 class Unstable(RecoverError):
-    """A stability alarm went off."""
+    """A stability alarm stopped training."""
 
 
 class EngineLost(RecoverError):
-    """An engine gave no answer, or not the trainer's: it died, hung, or lost its weights."""
+    """An engine died, hung, returned an invalid answer, or holds other weights than the trainer's."""
 
 
 class InputError(RecoverError):
@@ -43,6 +43,6 @@ class InputError(RecoverError):
 
 
 class GateError(RecoverError):
-    """A gate (verdict, preflight) said no."""
+    """A gate (verdict, preflight) failed."""
 
     exit_code = 3

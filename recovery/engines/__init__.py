@@ -1,1 +1,1 @@
-"""Engines that hold a copy of the weights: vLLM in this process or on a server."""
+"""Sample and score with engines that hold a copy of the weights: vLLM in this process or on servers."""

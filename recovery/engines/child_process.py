@@ -1,7 +1,7 @@
 """Run a command that ends when its parent does: `python -m recovery.engines.child_process PARENT COMMAND...`.
 
-The command gets a process group of its own. A parent that is killed cannot clean up; the kernel tells this
-process instead, and it ends the whole group, the command's own children included.
+The command runs in a separate process group. A parent that is killed cannot clean up; instead the kernel
+signals this supervisor process, which ends the whole group, including the command's children.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ GRACE_SECONDS = 10.0
 
 
 def die_with_parent(number: int = signal.SIGTERM) -> None:
-    """Ask the kernel for a signal when the parent is gone (on Linux; elsewhere only `end` ends us)."""
+    """Request a signal on the parent's death (Linux only; elsewhere only `end` stops this process)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 def spawn(command: Sequence[str], output: IO[bytes], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-    """A command under guard of this process."""
+    """Start a command under a supervisor that ends it when this process dies."""
     guarded = [sys.executable, "-P", "-m", "recovery.engines.child_process", str(os.getpid()), *command]
     return subprocess.Popen(guarded, start_new_session=True, stdout=output, stderr=output, env=environment)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Ends a guarded command and all it started; returns when they are gone."""
+    """Stop a supervised command and its descendants; return when they have exited."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -44,13 +44,15 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def main(parent: int, command: list[str]) -> NoReturn:
+    """Run the command, forward its exit code, and end its process group on exit."""
+
     def stop(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     die_with_parent()
-    if os.getppid() != parent:  # it went before the kernel was asked
+    if os.getppid() != parent:  # the parent died before prctl took effect
         raise SystemExit(1)
     child = subprocess.Popen(
         command, start_new_session=True, preexec_fn=lambda: die_with_parent(signal.SIGKILL)
@@ -62,7 +64,7 @@ def main(parent: int, command: list[str]) -> NoReturn:
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:
-    """First asked, then killed; what the command started may outlive it, so the group is looked at last."""
+    """Send SIGTERM, then SIGKILL. Signal the group even if the command has exited: its children may live."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(child.pid, number)

@@ -1,4 +1,4 @@
-"""JSON over HTTP to untrusted servers: one deadline, one size limit, no redirects, no key in any message."""
+"""Send JSON over HTTP to untrusted servers: one deadline, one size limit, no redirects, keys never shown."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import httpx
 from recovery.errors import EngineLost, InputError, RecoverError
 
 CONNECT_SECONDS = 10.0
-MOST_BYTES = 256 * 2**20  # of one answer
-MOST_SAID = 300  # characters of a server's text in a message
+MOST_BYTES = 256 * 2**20  # per response
+MOST_SAID = 300  # characters of a server's text quoted in a message
 
 
 class NotThere(RecoverError):
@@ -20,7 +20,7 @@ class NotThere(RecoverError):
 
 
 class Refused(RecoverError):
-    """The server refuses the request (HTTP 3xx and 4xx); `status` and `retry_after` say how."""
+    """The server refuses the request (HTTP 3xx or 4xx other than 404)."""
 
     def __init__(self, message: str, status: int, retry_after: str | None = None) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class Refused(RecoverError):
 
 
 class ServerFailed(EngineLost):
-    """The server failed (HTTP 5xx); `retry_after` is what it asks for, if anything."""
+    """The server failed (HTTP 5xx); `retry_after` is its Retry-After header, if sent."""
 
     def __init__(self, message: str, retry_after: str | None = None) -> None:
         super().__init__(message)
@@ -36,9 +36,9 @@ class ServerFailed(EngineLost):
 
 
 class JsonClient:
-    """Requests to one or several servers, from any number of threads.
+    """A thread-safe client for one or several servers.
 
-    No answer within the deadline, or a broken one, is an EngineLost; a refusal is a Refused or NotThere.
+    Raises EngineLost on a timeout or a broken response, Refused or NotThere on a refusal.
     """
 
     def __init__(self, connections: int, *, proxies: bool = False, most_bytes: int = MOST_BYTES) -> None:
@@ -47,11 +47,11 @@ class JsonClient:
         self._client = httpx.Client(limits=limits, trust_env=proxies, follow_redirects=False)
 
     def get(self, url: str, seconds: float, key: str | None = None, **headers: str) -> httpx.Response:
-        """Return the whole response, its body read, to a GET request."""
+        """Send a GET request and return the response with its body read."""
         return self._send("GET", url, None, seconds, {**authorization(key), **headers})
 
     def post(self, url: str, body: Any, seconds: float, key: str | None = None) -> Any:
-        """Return the JSON value that a POST request is answered with; None for an empty answer."""
+        """Send a POST request and return the response's JSON value; None for an empty body."""
         content = json.dumps(body).encode()
         headers = {**authorization(key), "Content-Type": "application/json"}
         return json_of(url, self._send("POST", url, content, seconds, headers))
@@ -81,7 +81,7 @@ class JsonClient:
         return httpx.Response(response.status_code, headers=_plain(response.headers), content=body)
 
     def _body(self, response: httpx.Response, deadline: float, seconds: float) -> bytes:
-        """Read at most `most_bytes` before the deadline: a server may send a byte a second, or gigabytes."""
+        """Read the body within `most_bytes` and the deadline: a server may send slowly, or endlessly."""
         parts: list[bytes] = []
         size = 0
         for part in response.iter_bytes():
@@ -95,7 +95,7 @@ class JsonClient:
 
 
 def authorization(key: str | None) -> dict[str, str]:
-    """The header that carries a key; a key that no header may carry is refused without being shown."""
+    """Return the Authorization header; raise InputError for an invalid key, without showing the key."""
     if not key:
         return {}
     if not (key.isascii() and key.isprintable()) or " " in key:
@@ -106,7 +106,7 @@ def authorization(key: str | None) -> dict[str, str]:
 
 
 def json_of(url: str, response: httpx.Response) -> Any:
-    """The JSON value of a response's body; None for an empty one."""
+    """Parse a response's body as JSON; return None for an empty body."""
     if not response.content.strip():
         return None
     try:
@@ -116,7 +116,7 @@ def json_of(url: str, response: httpx.Response) -> Any:
 
 
 def one_line(text: str) -> str:
-    """A server's text in one printable line of limited length."""
+    """Shorten a server's text to one printable line."""
     shown = "".join(mark if mark.isprintable() else " " for mark in text[: 4 * MOST_SAID])
     return " ".join(shown.split())[:MOST_SAID]
 
@@ -139,6 +139,6 @@ def _raise_for_status(url: str, response: httpx.Response, body: bytes) -> None:
 
 
 def _plain(headers: httpx.Headers) -> dict[str, str]:
-    """The headers without those that describe how the body was encoded on its way."""
+    """Drop the headers that describe the transfer encoding: the body is decoded already."""
     dropped = {"content-encoding", "content-length", "transfer-encoding"}
     return {name: value for name, value in headers.items() if name.lower() not in dropped}

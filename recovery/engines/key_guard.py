@@ -1,9 +1,8 @@
-"""An ASGI middleware that vLLM's server runs: every path needs the key, those that take weights included.
+"""Authenticate every request to a vLLM server with an ASGI middleware, weight updates included.
 
-vLLM's own `--api-key` guards only the paths below /v1. Without a key, only requests that name this machine
-as their host are answered, so that no web page reaches the server under a host name of its own. To a client
-that sends a nonce the server answers with its HMAC under the key: so the process that started the server can
-tell it from another one on the same port.
+vLLM's `--api-key` protects only the paths below /v1. Without a key, only requests with a loopback Host header
+are answered, which prevents DNS rebinding by web pages. The answer to a nonce is its HMAC under
+the key, so that the process that started the server can tell it from another one on the same port.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 
 
 def proof(key: str, nonce: str) -> str:
-    """What a server that holds the key answers to a nonce."""
+    """Return the HMAC of a nonce under the key."""
     return hmac.new(key.encode(), nonce.encode(), hashlib.sha256).hexdigest()
 
 
 class KeyGuard:
-    """Answer 401 to a request without the key; without a key set, 403 to one for another host."""
+    """Answer 401 to requests without the key; if no key is set, 403 to requests for a non-loopback host."""
 
     def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]]) -> None:
         self.app = app
@@ -46,12 +45,12 @@ class KeyGuard:
         elif status:
             await _answer(send, status)
         elif self.key and NONCE in headers:
-            await _prove(send, proof(self.key, headers[NONCE].decode("latin-1")))
+            await _send_proof(send, proof(self.key, headers[NONCE].decode("latin-1")))
         else:
             await self.app(scope, receive, send)
 
     def _status(self, headers: dict[str, bytes]) -> int:
-        """The status to refuse a request with, or 0."""
+        """Return the HTTP status of a refusal, or 0 to accept the request."""
         if self.key:
             given = headers.get("authorization", b"")
             expected = f"Bearer {self.key}".encode()
@@ -67,6 +66,6 @@ async def _answer(send: Send, status: int, headers: list[tuple[bytes, bytes]] | 
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _prove(send: Send, answer: str) -> None:
-    """Show that the server holds the key, without running anything of vLLM's."""
+async def _send_proof(send: Send, answer: str) -> None:
+    """Send the proof that the server holds the key, without calling vLLM's application."""
     await _answer(send, 200, [(PROOF.encode(), answer.encode())])

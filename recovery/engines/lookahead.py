@@ -1,6 +1,7 @@
-"""A step ahead: the next answers are written while these are scored and trained on.
+"""Sample the next step's answers while the current ones are scored and trained on (one-step look-ahead).
 
-They come from the weights of one step before, so each token weighs p(trainer) / p(sampler), within a limit.
+These samples are one step off-policy, so they are corrected by truncated importance weights
+p(trainer) / p(sampler).
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from recovery.methods.table import with_dials
 from recovery.sampling.prefix_writers import Desk
 from recovery.sampling.protocol import SamplingParams
 
-IMPORTANCE_CLIP = 2.0  # where the method names no limit
+IMPORTANCE_CLIP = 2.0  # default for methods without a clip
 
 
 class Starter(Protocol):
-    """A sampler that writes elsewhere than in the trainer's model."""
+    """A sampler that generates in the background, in an engine other than the trainer's model."""
 
     def start(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Callable[[], Rollouts]: ...
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """Whose answers are begun a step early, and for which steps.
+    """Decide which steps are sampled one step early, and start their sampling.
 
-    Not for the step after a saved state: who resumes there has nothing begun, and has to meet what a run
-    meets that was never cut off.
+    The step after a saved state is never sampled early: a resumed run has no pending samples there, and must
+    equal an uninterrupted run.
     """
 
     sampler: Starter
@@ -37,18 +38,18 @@ class Ahead:
     save_every: int
 
     def starts(self, step: int) -> bool:
-        """Whether a step's answers are begun during the step before it."""
+        """Return whether the sampling of a step starts during the step before it."""
         saved_before = self.save_every > 0 and (step - 1) % self.save_every == 0
         return 1 < step <= self.steps and not saved_before
 
     def start(self, desk: Desk) -> Desk:
-        """The desk, with its answers on their way from the weights of this moment."""
+        """Start sampling from the current weights; return the desk with these pending answers."""
         prompts = [desk.views.student(row) for row in desk.rows]
         return replace(desk, sampler=_Started(self.sampler.start(prompts, desk.params)))
 
 
 class _Started:
-    """A sampler that has been asked already."""
+    """A sampler that returns answers whose generation has already started."""
 
     def __init__(self, answers: Callable[[], Rollouts]) -> None:
         self.answers = answers
@@ -66,6 +67,6 @@ class _Started:
 
 
 def corrected(method: Method) -> Method:
-    """The method with a limit to what a token weighs, if it has none."""
+    """Return the method with an importance clip; set the default if it has none."""
     clip = IMPORTANCE_CLIP if method.importance_clip is None else method.importance_clip
     return with_dials(method, {"importance_clip": clip})

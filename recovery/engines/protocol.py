@@ -1,9 +1,9 @@
-"""Sampling and scoring by an engine that holds a copy of the weights, and how that copy is kept honest.
+"""Sample and score with an engine that holds a copy of the weights, and verify that copy after every sync.
 
-    give it the student's weights -> canary: does it say what the trainer says, and has it moved? -> ask
+    send the student's weights -> canary: compare log-probs with the trainer's -> sample or score
 
-An engine that dies, hangs or fails its canary is revived, given the weights and asked again, once; then the
-run stops where it can be resumed. vLLM in this process is `vllm_engine.py`, servers are `vllm_server.py`.
+An engine that dies, hangs or fails its canary is restarted once, synced, and the call retried; after a second
+failure the run stops resumably. `vllm_local.py` runs vLLM in this process, `vllm_http.py` uses servers.
 """
 
 from __future__ import annotations
@@ -36,34 +36,34 @@ Answer = TypeVar("Answer")
 OnProgress = Callable[[int, int], None]
 
 CANARY_PROMPTS, CANARY_TOKENS = 8, 16
-CHUNK = 256  # tokens whose whole distributions are held at once
+CHUNK = 256  # tokens whose full distributions are in memory at once
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How an engine is run. `timeout_seconds` is the longest wait for a sign of life."""
+    """Settings of an engine. `timeout_seconds` is the longest wait for a heartbeat or a response."""
 
     timeout_seconds: float = 600.0
     start_seconds: float = 1800.0
-    gpu_memory: float = 0.45  # of the device's, weights included; the trainer needs the rest
-    cpu_cache_gib: float = 1.0
-    max_length: int | None = None  # tokens of prompt and answer; default: the model's own limit
-    eager: bool = False  # no compilation: starts sooner, writes slower
-    exchange: str | None = None  # folder that trainer and servers both see; default: the temporary one
+    gpu_memory: float = 0.45  # share of the device's memory, weights included; the trainer needs the rest
+    cpu_cache_gib: float = 1.0  # KV cache on a CPU
+    max_length: int | None = None  # tokens of prompt and answer; default: the model's limit
+    eager: bool = False  # no compilation: faster start, slower generation
+    exchange: str | None = None  # folder shared by trainer and servers; default: the temporary folder
     tensor_parallel: int = 1  # GPUs that share one copy of the weights
-    devices: str | None = None  # of a server started here, as CUDA_VISIBLE_DEVICES
-    arguments: Mapping[str, str | int | float] = field(default_factory=dict)  # more of vLLM's own
+    devices: str | None = None  # CUDA_VISIBLE_DEVICES of a server started by this process
+    arguments: Mapping[str, str | int | float] = field(default_factory=dict)  # further vLLM options
 
 
 class Written(NamedTuple):
-    """An answer with each token's log-probability under the distribution it was drawn from."""
+    """A sampled answer with each token's log-probability under the sampling distribution."""
 
     tokens: list[int]
     logprobs: list[float]
 
 
 class Heard(NamedTuple):
-    """What an engine says of one token: its log-probability, and the K likeliest, likeliest first."""
+    """An engine's scores of one token: its log-probability, and the top K entries in descending order."""
 
     logprob: float
     ids: list[int]
@@ -71,7 +71,7 @@ class Heard(NamedTuple):
 
 
 class Engine(Protocol):
-    """Token ids in, token ids and log-probabilities out. Every failure to answer is an EngineLost."""
+    """Sample from and score token ids with its copy of the weights. Every failure is an EngineLost."""
 
     name: str
 
@@ -95,47 +95,49 @@ class Engine(Protocol):
 
 
 def reliably(engine: Engine, ask: Callable[[], Answer]) -> Answer:
-    """What the engine answers; a lost one is revived and asked again, once."""
+    """Return the result of `ask`; if the engine is lost, restart it and retry once."""
     try:
         return ask()
     except EngineLost as error:
         first = error
-    log.warning("%s: %s: it is started again and asked once more", engine.name, first)
+    log.warning("%s: %s: restarting it and retrying once", engine.name, first)
     try:
         engine.revive()
         return ask()
     except EngineLost as second:
         raise RecoverError(
-            f"{engine.name}: lost twice ({first}; then {second}): see to it, then go on with `recover resume`"
+            f"{engine.name}: lost twice ({first}; then {second}): check it, then go on with `recover resume`"
         ) from second
 
 
 class EngineSampler:
-    """Samples from the student as it stands: `follow` gives its weights to the engine before every batch,
-    otherwise once; each time a canary proves that they arrived."""
+    """Sample from the student through an engine.
+
+    With `follow`, sync the weights before every batch, otherwise only once; a canary verifies each sync.
+    """
 
     def __init__(self, engine: Engine, student: ChatModel, *, follow: bool = True) -> None:
         self.engine, self.student, self.follow = engine, student, follow
         self.canary: Canary | None = None
         self._stale = True
-        self._under_way: Future[list[Written]] | None = None  # the engine is its until it is done
+        self._under_way: Future[list[Written]] | None = None  # occupies the engine until done
         self._metrics: dict[str, float] = {}
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
-        """One response a prompt, each with its log-probability under the distribution it was drawn from."""
+        """Sample one response per prompt, with log-probabilities under the sampling distribution."""
         return _rollouts(self.student, prompts, self._write(prompts, params, None))
 
     def generate(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None = None
     ) -> list[list[int]]:
-        """Responses only, without their stop token."""
+        """Sample one response per prompt; return token ids only, without the stop token."""
         written = self._write(prompts, params, on_progress)
         return without_stops([answer.tokens for answer in written], self.student.stop_ids)
 
     def start(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Callable[[], Rollouts]:
-        """`sample` in the background, by the weights of this moment: call what this returns for the answers.
+        """Start `sample` in the background with the current weights; return a function that awaits it.
 
-        An engine that is lost meanwhile writes them when they are called for, by the weights of then.
+        If the engine is lost meanwhile, that function samples again, with the weights of that time.
         """
         self._check(prompts)
         self._wait()
@@ -146,16 +148,16 @@ class EngineSampler:
         return lambda: _rollouts(self.student, prompts, reliably(self.engine, lambda: next(ways)()))
 
     def close(self) -> None:
-        """Nobody wants the answers any more that are under way."""
+        """Close the engine and discard answers that are still being generated."""
         self.engine.close()
         self._wait()
 
     def metrics(self) -> dict[str, float]:
-        """What the last sync cost and how near the engine was to the trainer after it."""
+        """Return the duration of the last sync and the canary's gaps after it."""
         return self._metrics
 
     def sync(self, prompts: Sequence[Sequence[int]], temperature: float) -> None:
-        """Give the engine the student's weights and prove it."""
+        """Send the student's weights to the engine and check them with the canary."""
         started = time.perf_counter()
         self.engine.take(self.student)
         if self.canary is None:
@@ -176,7 +178,7 @@ class EngineSampler:
         self._wait()
         if self.follow or self._stale:
             self.sync(prompts, params.temperature)
-        self._stale = True  # until the answer is here: an engine that was lost has lost its weights too
+        self._stale = True  # until the call succeeds: a lost engine has lost its weights too
         written = self.engine.write(prompts, params, self.student.stop_ids, on_progress)
         self._stale = False
         return written
@@ -186,7 +188,7 @@ class EngineSampler:
             raise InputError("sampling: no prompts, or an empty one: give at least one token each")
 
     def _wait(self) -> None:
-        """Until nothing is written any more by the weights that the engine has."""
+        """Block until background generation finishes; the engine's weights must not change before."""
         if self._under_way is not None:
             wait([self._under_way])
             self._stale = self._stale or self._under_way.exception() is not None
@@ -194,13 +196,13 @@ class EngineSampler:
 
 
 def in_background(work: Callable[[], Answer]) -> Future[Answer]:
-    """In a thread that by itself keeps no process from ending."""
+    """Run the work in a daemon thread, which does not keep the process from exiting."""
     found: Future[Answer] = Future()
 
     def run() -> None:
         try:
             found.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - told to whoever asks
+        except BaseException as error:  # noqa: BLE001 - raised by Future.result
             found.set_exception(error)
 
     threading.Thread(target=run, daemon=True, name="ahead").start()
@@ -208,7 +210,7 @@ def in_background(work: Callable[[], Answer]) -> Future[Answer]:
 
 
 class EngineTeacher:
-    """A teacher beyond this process's model: log-probabilities of the tokens, or also the k likeliest."""
+    """A teacher that an engine runs: scores of the sampled tokens, or also of the top k entries."""
 
     def __init__(self, engine: Engine, student: ChatModel, kind: str, k: int = 16) -> None:
         if kind not in ("sampled", "topk"):
@@ -232,7 +234,7 @@ class EngineTeacher:
         )
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
-        """The teacher's own answers."""
+        """Sample one answer per prompt from the teacher."""
         ask = lambda: self.engine.write(prompts, params, self.student.stop_ids)  # noqa: E731
         return _rollouts(self.student, prompts, reliably(self.engine, ask))
 
@@ -242,10 +244,10 @@ class EngineTeacher:
 
 
 class Canary:
-    """Some answers that trainer and engine both score after every sync.
+    """Compare the log-probabilities of trainer and engine on a few fixed answers after every sync.
 
-    Agreement shows that the engine holds the trainer's weights; that its numbers moved when the trainer's did
-    shows it also where a step is too small to be seen in the agreement.
+    Agreement within a tolerance shows that the engine holds the trainer's weights. A step may be smaller than
+    the tolerance; therefore the engine's log-probs must also change when the trainer's do.
     """
 
     def __init__(self, prompts: Sequence[Sequence[int]]) -> None:
@@ -254,7 +256,7 @@ class Canary:
         self.before: tuple[Tensor, Tensor] | None = None
 
     def check(self, engine: Engine, student: ChatModel, temperature: float = 1.0) -> dict[str, float]:
-        """Raises EngineLost unless the engine says what the trainer says; the gaps as metrics."""
+        """Return the gaps between engine and trainer as metrics; raise EngineLost if they are too large."""
         params = SamplingParams(CANARY_TOKENS, temperature)
         written = _rollouts(student, self.prompts, engine.write(self.prompts, params, student.stop_ids))
         drawn_N = (own_logprobs(student, written, temperature) - written.logprobs_N).abs()
@@ -276,10 +278,11 @@ class Canary:
         return {"canary_gap": max(gaps.values()), "canary_gap_max": largest, "canary_moved": moved}
 
     def _moved(self, mine_N: Tensor, theirs_N: Tensor, least: float) -> float:
-        """How far the trainer's numbers went since the last sync; the engine's must have gone along.
+        """Return the mean change of the trainer's log-probs since the last sync; the engine's must match it.
 
-        The two differ by some noise, the same before and after (`least` where none was seen). Beyond it each
-        token has to move as the trainer's does; and where most moved, not every one can have stood still.
+        The noise level is the gap between the two at the last sync, at least `least`. Beyond that noise, each
+        token's log-prob must change as the trainer's does; and if most tokens changed for the trainer, at
+        least one must have changed for the engine.
         """
         if self.before is None:
             return 0.0
@@ -296,7 +299,7 @@ class Canary:
 
 
 def heard_of(engine: Engine, rollouts: Rollouts, k: int) -> list[Heard]:
-    """What the engine says of the N counted tokens, in their order."""
+    """Return the engine's scores of the N counted tokens, in order."""
     lengths = rollouts.lengths_B.tolist()
     sequences = [row[:length].tolist() for row, length in zip(rollouts.tokens_BT, lengths, strict=True)]
     masks = [row[:length].tolist() for row, length in zip(rollouts.mask_BT, lengths, strict=True)]
@@ -312,7 +315,7 @@ def heard_of(engine: Engine, rollouts: Rollouts, k: int) -> list[Heard]:
 
 @torch.no_grad()
 def own_logprobs(student: ChatModel, rollouts: Rollouts, temperature: float = 1.0) -> Tensor:
-    """The trainer's log-probability of each counted token at the temperature that drew it (0: as at 1)."""
+    """Return the trainer's log-prob of each counted token at the sampling temperature (0 counts as 1)."""
     with evaluating(student.model):
         hidden_ND = score(student, rollouts).hidden_ND
         assert hidden_ND is not None

@@ -1,7 +1,7 @@
-"""A client of vLLM servers: sampling and scoring over HTTP, by token ids.
+"""Sample and score on vLLM servers over HTTP, in token ids.
 
-Prompts go in and answers come out as token ids over the OpenAI completions protocol, with vLLM's additions
-(return_token_ids, prompt_logprobs). Weights go through a folder that both sides see.
+Uses the OpenAI completions protocol with vLLM's extensions (return_token_ids, prompt_logprobs). Weights are
+exchanged through a folder that client and servers share.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from recovery.sampling.protocol import SamplingParams
 
 AT_ONCE = 256  # requests in flight to one server
-REVIVE_SECONDS = 60.0  # how long a server that was not started here may take to come back
+REVIVE_SECONDS = 60.0  # longest wait for an external server to come back
 
 
 class Entry(NamedTuple):
@@ -42,9 +42,9 @@ class Entry(NamedTuple):
 
 
 class ServerEngine:
-    """One vLLM server or several with the same model, each given its share of the rows.
+    """One or several vLLM servers with the same model, which share the rows evenly.
 
-    `own` are servers that were started for this engine; they hold keys of their own.
+    `own` lists the servers that were started for this engine; each has a separate key.
     """
 
     def __init__(self, urls: Sequence[str], settings: EngineSettings, own: Sequence[Server] = ()) -> None:
@@ -54,7 +54,7 @@ class ServerEngine:
         self.client = JsonClient(AT_ONCE * len(self.urls))
         self.models = [self._model(url) for url in self.urls]
         self.state, self.closed = 0, False
-        self._token = secrets.token_hex(3)  # tells this run's adapters from others' on the same server
+        self._token = secrets.token_hex(3)  # makes this run's adapter names unique on a shared server
 
     def _model(self, url: str) -> str:
         try:
@@ -110,7 +110,7 @@ class ServerEngine:
         return [heard(_entries(one, len(tokens)), tokens, start, k) for one, tokens, start in rows]
 
     def _complete(self, bodies: list[dict[str, Any]], on_progress: OnProgress | None) -> list[Any]:
-        """Send one request a row, so that each has its own seed, spread evenly over the servers."""
+        """Send one request per row, each with its seed, spread evenly over the servers."""
         choices: list[Any] = [None] * len(bodies)
         with ThreadPoolExecutor(min(len(bodies), AT_ONCE * len(self.urls))) as pool:
             asked = {pool.submit(self._one, row, body): row for row, body in enumerate(bodies)}
@@ -155,7 +155,7 @@ class ServerEngine:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _take_adapter(self, folder: str) -> None:
-        """Load each state under a new name: a reload in place can lose weights silently."""
+        """Load each version under a new name: vLLM can silently drop weights when it reloads in place."""
         name, before = (f"student-{self._token}-{number}" for number in (self.state, self.state - 1))
         for place, url in enumerate(self.urls):
             self._order(url, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder})
@@ -174,7 +174,7 @@ class ServerEngine:
             ) from error
 
     def revive(self) -> None:
-        """Restart the servers started here; wait a while for the others to come back."""
+        """Restart the servers started by this process; wait up to REVIVE_SECONDS for external ones."""
         for server in self.own:
             server.restart()
         deadline = time.monotonic() + min(REVIVE_SECONDS, self.settings.timeout_seconds)
@@ -187,7 +187,7 @@ class ServerEngine:
                 self.models[place] = self._model(url)
 
     def close(self) -> None:
-        """Send no queued request, and stop the servers started here."""
+        """Cancel queued requests and stop the servers started by this process."""
         self.closed = True
         for server in self.own:
             server.stop()
@@ -211,7 +211,7 @@ class ServerEngine:
 
 
 def _choice(answer: Any) -> dict[str, Any]:
-    """The one choice of a completion; whatever else a server sends is an EngineLost."""
+    """Return the single choice of a completion; raise EngineLost for any other response."""
     try:
         choice = answer["choices"][0]
     except (KeyError, IndexError, TypeError) as error:
@@ -222,19 +222,19 @@ def _choice(answer: Any) -> dict[str, Any]:
 
 
 def _written(choice: dict[str, Any]) -> Written:
-    """The sampled tokens and their log-probabilities, checked."""
+    """Return the sampled tokens and their log-probabilities, validated."""
     logprobs = choice.get("logprobs")
     tokens = choice.get("token_ids")
     values = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
     if not (isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values) and tokens):
         raise EngineLost("its completion lacks token ids or log-probabilities")
     if not (all(map(_is_id, tokens)) and all(map(_is_logprob, values))):
-        raise EngineLost("its completion holds token ids or log-probabilities that are none")
+        raise EngineLost("its completion holds invalid token ids or log-probabilities")
     return Written(tokens, values)
 
 
 def _entries(choice: dict[str, Any], length: int) -> list[dict[int, Entry] | None]:
-    """The log-probabilities of a prompt's tokens, checked."""
+    """Return the log-probabilities of a prompt's tokens, validated."""
     found = choice.get("prompt_logprobs")
     if not isinstance(found, list) or len(found) != length:
         raise EngineLost(f"it sends no log-probabilities for the {length} tokens of the prompt")
@@ -242,13 +242,13 @@ def _entries(choice: dict[str, Any], length: int) -> list[dict[int, Entry] | Non
 
 
 def _entries_at(at: Any) -> dict[int, Entry]:
-    """The entries at one token, by token id."""
+    """Return the entries at one position by token id, validated."""
     try:
         entries = {int(token): Entry(float(e["logprob"]), int(e["rank"])) for token, e in at.items()}
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise EngineLost("it sends log-probabilities in another form than vLLM's") from error
     if not (all(map(_is_id, entries)) and all(_is_logprob(entry.logprob) for entry in entries.values())):
-        raise EngineLost("it sends token ids or log-probabilities that are none")
+        raise EngineLost("it sends invalid token ids or log-probabilities")
     return entries
 
 

@@ -1,7 +1,7 @@
-"""vLLM inside this process: the only file that imports it.
+"""Run vLLM inside this process; no other module imports it.
 
-Its log-probabilities are `processed_logprobs`, those of the distribution that a token is drawn from (after
-temperature); nothing truncates that distribution, and the model's own generation config is not read.
+Log-probabilities are vLLM's `processed_logprobs`: those of the sampling distribution, after temperature. No
+top-p, top-k or min-p truncates it, and the model's generation config is ignored.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import SamplingParams
 
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # those that vLLM allocates for
-MAX_ENTRIES = 128  # a token's likeliest entries that may be asked for
-# Bound threads spin for each other where anything else wants the cores; nothing is reported to anyone.
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)  # maximum ranks that vLLM supports
+MAX_ENTRIES = 128  # largest top k of a request
+# Threads bound to cores spin when another process uses those cores. Usage statistics are switched off.
 QUIET = {
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -35,6 +35,7 @@ QUIET = {
 
 
 def require_vllm() -> None:
+    """Raise InputError if vLLM is not installed."""
     if importlib.util.find_spec("vllm") is None:
         raise InputError(
             "vLLM is not installed: pip install recover-llm[vllm] (on a CPU see docs/engines.md)"
@@ -42,14 +43,14 @@ def require_vllm() -> None:
 
 
 def lora_rank(rank: int) -> int:
-    """The smallest size that vLLM has for an adapter of this rank."""
+    """Return the smallest maximum rank of vLLM that fits an adapter of this rank."""
     if rank > LORA_RANKS[-1]:
         raise InputError(f"vllm: an adapter of rank {rank}: it takes at most {LORA_RANKS[-1]}")
     return next(size for size in LORA_RANKS if size >= rank)
 
 
 def lora_targets(directory: Path) -> list[str]:
-    """Every linear layer but the head: vLLM cannot read log-probs through a head that could be adapted."""
+    """Return the names of all linear layers but the head: vLLM gives no prompt log-probs with a LoRA head."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -61,7 +62,7 @@ def lora_targets(directory: Path) -> list[str]:
 
 
 class TakesWeights:
-    """Added to vLLM's worker: takes weights in checkpoint format, from memory or from a folder."""
+    """A vLLM worker extension that loads weights in checkpoint format, from memory or from a folder."""
 
     def take_weights(
         self, tensors: Iterable[tuple[str, Any]] | None = None, directory: str | None = None
@@ -71,7 +72,7 @@ class TakesWeights:
             tensors = _tensors_in(Path(directory))
         worker.reload_weights(weights_iterator=tensors)
         for module in worker.model_runner.get_model().modules():
-            # A head that shares the embedding's tensor keeps what it packed of the old one (CPU build).
+            # In vLLM's CPU build, a tied head keeps its packed copy of the old weights: pack them again.
             if type(module).__name__ == "ParallelLMHead":
                 module.quant_method.process_weights_after_loading(module)
 
@@ -86,7 +87,7 @@ def _tensors_in(directory: Path) -> Iterable[tuple[str, Any]]:
 
 
 class VllmEngine:
-    """An LLM beside the trainer's model; each call has a deadline from the engine's last sign of life."""
+    """A vLLM engine beside the trainer's model; each call has a deadline that restarts on every heartbeat."""
 
     name = "vllm"
 
@@ -150,17 +151,17 @@ class VllmEngine:
         self.lane.call(lambda: self._take(student), self.settings.timeout_seconds)
 
     def _take(self, student: ChatModel) -> None:
-        """All weights where they lie, or the adapter by way of a folder: vLLM reads it from files."""
+        """Pass full weights in memory, or an adapter through a folder, as vLLM reads adapters from files."""
         if is_adapter(student.model):
             self._take_adapter(student)
         else:
             tensors = list(checkpoint_tensors(student.model).items())
             self.llm.collective_rpc("take_weights", kwargs={"tensors": tensors})
         if not self.llm.reset_prefix_cache():
-            raise EngineLost("its cache of old keys and values could not be emptied")
+            raise EngineLost("its prefix cache could not be reset")
 
     def _take_adapter(self, student: ChatModel) -> None:
-        """Each state of the adapter has an id of its own: a reload in place can lose weights in silence."""
+        """Load each version under a new id: vLLM can silently drop weights when it reloads in place."""
         from vllm.lora.request import LoRARequest
 
         number = self.adapter.lora_int_id + 1 if self.adapter else 1
@@ -182,7 +183,7 @@ class VllmEngine:
         self._start()
 
     def close(self) -> None:
-        """Free its memory; a hung engine goes with the process."""
+        """Free the engine's memory; a hung engine is freed only when the process exits."""
         if self.lane.hung or self.llm is None:
             return
         self.llm, self.adapter = None, None
@@ -192,13 +193,13 @@ class VllmEngine:
     def _run(
         self, prompts: Sequence[Sequence[int]], asked: list[Any], on_progress: OnProgress | None
     ) -> list[Any]:
-        """Every request to its end, in the order asked; each engine step is a sign of life."""
+        """Run all requests to completion, in order; each engine step counts as a heartbeat."""
 
         def run() -> list[Any]:
             given = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
             try:
                 ids = self.llm.enqueue(given, asked, use_tqdm=False, lora_request=self.adapter)
-            except ValueError as error:  # a prompt too long, an entry too many: asking again won't help
+            except ValueError as error:  # a prompt too long or k too large: a retry would fail again
                 raise RecoverError(f"{self.name}: {' '.join(str(error).split())[:300]}") from error
             done: dict[str, Any] = {}
             while self.llm.llm_engine.has_unfinished_requests():
@@ -212,12 +213,12 @@ class VllmEngine:
 
         outputs = self.lane.call(run, self.settings.timeout_seconds)
         if [list(output.prompt_token_ids) for output in outputs] != [list(prompt) for prompt in prompts]:
-            raise EngineLost("it answered other prompts than it was asked")
+            raise EngineLost("it answered other prompts than those sent")
         return outputs
 
 
 def _arguments(directory: Path, settings: EngineSettings, dtype: str, rank: int) -> dict[str, Any]:
-    """Return vLLM's arguments; those that exact log-probabilities need win over the user's."""
+    """Return vLLM's arguments; those required for exact log-probabilities override the user's."""
     import torch
 
     users = {name.replace("-", "_"): value for name, value in settings.arguments.items()}
@@ -240,7 +241,7 @@ def _arguments(directory: Path, settings: EngineSettings, dtype: str, rank: int)
         arguments["lora_target_modules"] = lora_targets(directory)
     if torch.cuda.is_available():
         return arguments | {"gpu_memory_utilization": settings.gpu_memory}
-    # A prompt that is read in two pieces gives its random draw back, which a CPU's generator cannot do.
+    # Chunked prefill rewinds the random generator after a partial prompt, which a CPU generator cannot do.
     cache = {"kv_cache_memory_bytes": int(settings.cpu_cache_gib * 2**30), "enable_chunked_prefill": False}
     return arguments | cache
 
@@ -254,7 +255,7 @@ def _llm(arguments: dict[str, Any]) -> Any:
 
 
 def _release() -> None:
-    """What vLLM keeps beyond its last reference: process groups and cached device memory."""
+    """Free the process groups and cached device memory that vLLM keeps after its last reference."""
     import gc
 
     from vllm.distributed import cleanup_dist_env_and_memory
@@ -272,13 +273,13 @@ def _written(completion: Any) -> Written:
 def heard(
     entries: Sequence[Mapping[Any, Any] | None], tokens: Sequence[int], start: int, k: int
 ) -> list[Heard]:
-    """vLLM's prompt log-probs (token -> log-prob and rank) of the tokens from `start` on.
+    """Convert vLLM's prompt log-probs (token -> log-prob and rank) of the tokens from `start` on.
 
-    The token itself is always among them, the K likeliest have the ranks 1 to K.
+    Each entry contains the token itself and the tokens with ranks 1 to K.
     """
     found = []
     for token, at in zip(tokens[start:], entries[start:], strict=True):
-        assert at is not None  # only a sequence's first token has none
+        assert at is not None  # only the first token of a sequence has no log-prob
         ranked = sorted(at.items(), key=lambda entry: entry[1].rank)
         top = ranked[:k]
         found.append(Heard(at[token].logprob, [name for name, _ in top], [e.logprob for _, e in top]))

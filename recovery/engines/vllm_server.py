@@ -1,4 +1,4 @@
-"""A vLLM server process: its command line, its environment, its start, its proof of identity and its end."""
+"""Start, authenticate and stop a vLLM server process."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from recovery.errors import EngineLost, RecoverError
 LOOPBACK = "127.0.0.1"
 HEALTH_SECONDS = 5.0
 LOG_LINES = 3
-TRAINERS_OWN = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # of its process group
+TRAINER_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # not for the server
 
 
 class Server:
-    """A vLLM server that ends with this process, together with everything it started."""
+    """A vLLM server that ends with this process, together with its children."""
 
     def __init__(  # noqa: PLR0913 - what a server is started with
         self,
@@ -40,7 +40,7 @@ class Server:
         address: tuple[str, int] = (LOOPBACK, 0),
         key: str | None = None,
     ) -> None:
-        """`address`: host and port (0: any that is free). `key`: drawn unless given, "" for none."""
+        """Build the command. `address`: host and port (0: a free one). `key`: default random, "" for none."""
         require_vllm()
         self.host, self.port = address
         self.port = self.port or _free_port(self.host)
@@ -56,7 +56,7 @@ class Server:
         return f"http://{host}:{self.port}"
 
     def start(self, on_wait: Callable[[float], None] | None = None) -> None:
-        """Return when it answers; raise RecoverError with the end of its log when it does not start."""
+        """Start the server and block until it answers; raise RecoverError with its last log lines if not."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             self.process = child_process.spawn(
@@ -67,13 +67,13 @@ class Server:
             waited = time.monotonic() - started
             if self.process.poll() is not None or waited > self.settings.start_seconds:
                 self.stop()
-                raise RecoverError(f"vLLM did not start: {_last_words(self.log)}: its log is {self.log}")
+                raise RecoverError(f"vLLM did not start: {_log_tail(self.log)}: its log is {self.log}")
             if on_wait:
                 on_wait(waited)
             time.sleep(0.5)
 
     def answers(self) -> bool:
-        """Whether it is ready, and the process that was started here: another could hold the port."""
+        """Return whether the server is ready; raise RecoverError if another process answers on its port."""
         try:
             if self.key and not self._proves_itself():
                 raise RecoverError(f"another process answers at {self.url}: end it, or give another --port")
@@ -91,9 +91,9 @@ class Server:
         return hmac.compare_digest(response.headers.get(PROOF, ""), proof(self.key, nonce))
 
     def wait(self) -> None:
-        """Block until the server ends, and raise: it should not end by itself."""
+        """Block until the server exits, then raise RecoverError: it should not exit by itself."""
         code = self.process.wait()
-        raise RecoverError(f"vLLM ended (exit code {code}): {_last_words(self.log)}: its log is {self.log}")
+        raise RecoverError(f"vLLM ended (exit code {code}): {_log_tail(self.log)}: its log is {self.log}")
 
     def restart(self) -> None:
         self.stop()
@@ -107,7 +107,7 @@ class Server:
 def _command(
     directory: Path, settings: EngineSettings, name: str, dtype: str, rank: int, host: str, port: int
 ) -> list[str]:
-    """Return vLLM's command line; what exact log-probabilities need comes last, and so wins."""
+    """Return vLLM's command line; options for exact log-probabilities come last and override the user's."""
     import torch
 
     options = {
@@ -144,7 +144,7 @@ def _command(
 
 
 def _environment(key: str, devices: str | None) -> dict[str, str]:
-    """The environment of a server: endpoints that take weights exist only in vLLM's development mode."""
+    """Return the server's environment, in vLLM's development mode: only there it accepts new weights."""
     package = str(Path(__file__).resolve().parents[2])
     found = {**QUIET, "VLLM_LOGGING_LEVEL": "INFO", **os.environ}
     found |= {"VLLM_SERVER_DEV_MODE": "1", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "PYTHONSAFEPATH": "1"}
@@ -152,7 +152,7 @@ def _environment(key: str, devices: str | None) -> dict[str, str]:
     found[KEY_VARIABLE] = key
     if devices is not None:
         found["CUDA_VISIBLE_DEVICES"] = devices
-    for name in TRAINERS_OWN:
+    for name in TRAINER_VARIABLES:
         found.pop(name, None)
     return found
 
@@ -163,8 +163,8 @@ def _free_port(host: str) -> int:
         return int(one.getsockname()[1])
 
 
-def _last_words(log: Path) -> str:
-    """Return the end of a log in one printable line, errors first."""
+def _log_tail(log: Path) -> str:
+    """Return the last lines of a log as one printable line: those with errors, if any."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line]
     return one_line(" | ".join((errors or lines)[-LOG_LINES:])[-400:]) or "its log is empty"

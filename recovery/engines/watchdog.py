@@ -1,4 +1,4 @@
-"""A thread in which something lives that may die or hang, and a clock on it."""
+"""Run an engine in a worker thread with a heartbeat deadline, to detect that it died or hangs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Answer = TypeVar("Answer")
 
 
 class Lane:
-    """One thread in which the engine lives; whoever waits for it hears when it died or hangs.
+    """One worker thread that runs an engine's calls; a caller gets EngineLost when a call fails or hangs.
 
-    A daemon: a hung call must not keep the process from ending.
+    The thread is a daemon: a hung call must not keep the process from exiting.
     """
 
     def __init__(self) -> None:
@@ -26,10 +26,14 @@ class Lane:
         threading.Thread(target=self._work, daemon=True, name="engine").start()
 
     def beat(self) -> None:
+        """Record a heartbeat, which restarts the deadline of the current call."""
         self._alive = time.monotonic()
 
     def call(self, work: Callable[[], Answer], seconds: float) -> Answer:
-        """What the work returns; EngineLost when it raises, or shows no sign of life for that long."""
+        """Run `work` in the thread and return its result.
+
+        Raise EngineLost if it fails, or if `seconds` pass without a heartbeat.
+        """
         if self.hung:
             raise EngineLost("it still hangs")
         done = threading.Event()
@@ -38,7 +42,7 @@ class Lane:
         def job() -> None:
             try:
                 found.append((work(), None))
-            except BaseException as error:  # noqa: BLE001 - told to whoever waits
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
                 found.append((None, error))
             done.set()
 
@@ -57,6 +61,7 @@ class Lane:
         return answer
 
     def end(self) -> None:
+        """Stop the thread after the queued calls."""
         self._jobs.put(None)
 
     def _work(self) -> None:

@@ -1,1 +1,1 @@
-"""Inspection: token traces, and the distribution shift between two models."""
+"""Inspect models and rollouts: token traces, distribution shift, and whether a model is supported."""

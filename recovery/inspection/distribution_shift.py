@@ -1,4 +1,4 @@
-"""How far one model's distribution is from another's on given token sequences, and what states it visits.
+"""Measure the KL divergence between two models on token sequences, and collect the hidden states visited.
 
 Shapes: N counted tokens, V vocabulary, D hidden.
 """
@@ -19,14 +19,14 @@ from recovery.objective.divergences import entropy, exact_forward_kl, exact_reve
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
-MAX_TOKENS = 8192  # of one forward pass
-CHUNK = 2048  # tokens whose whole distributions are held at once
+MAX_TOKENS = 8192  # per forward pass
+CHUNK = 2048  # tokens whose full distributions are in memory at once
 
 
 @torch.no_grad()
 def divergence(student: ChatModel, clean: ChatModel, rollouts: Rollouts) -> dict[str, float]:
-    """Means over the counted tokens, in nats: forward_kl KL(clean||student), reverse_kl KL(student||clean),
-    the entropy of each."""
+    """Return means over the counted tokens in nats: forward_kl KL(clean||student), reverse_kl
+    KL(student||clean), and the entropy of each model."""
     names = ("forward_kl", "reverse_kl", "entropy", "entropy_clean")
     totals, count = dict.fromkeys(names, 0.0), 0
     for part in rollouts.split(MAX_TOKENS):
@@ -46,8 +46,7 @@ def divergence(student: ChatModel, clean: ChatModel, rollouts: Rollouts) -> dict
 
 @torch.no_grad()
 def visited(chat_model: ChatModel, rollouts: Rollouts, per_row: int = 4) -> tuple[Tensor, list[list[int]]]:
-    """Some prefixes of each row, evenly spread over its answer: the model's hidden state at their end (S, D),
-    and their tokens."""
+    """Return the hidden states (S, D) at evenly spaced positions of each row's answer, and their prefixes."""
     states: list[Tensor] = []
     prefixes: list[list[int]] = []
     for part in rollouts.split(MAX_TOKENS):
@@ -63,7 +62,7 @@ def visited(chat_model: ChatModel, rollouts: Rollouts, per_row: int = 4) -> tupl
 
 
 def texts_as_rollouts(chat_model: ChatModel, texts: Sequence[str], longest: int = 512) -> Rollouts:
-    """Plain documents, every token but the first counted."""
+    """Encode plain documents as rollouts in which every token but the first is counted."""
     rows = [chat_model.document_start(text)[:longest] for text in texts]
     rows = [ids for ids in rows if len(ids) > 1]
     if not rows:

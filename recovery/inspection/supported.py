@@ -1,4 +1,4 @@
-"""Decide whether a model can be used at all, by trying what every command needs of it."""
+"""Check that a model is supported: load it, sample from it, and recompute its log-probabilities."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NEW_TOKENS = 6
 
 
 def load_supported(spec: ModelSpec) -> ChatModel:
-    """Load a whole model that this code can sample from; refuse any other in one line with the reason."""
+    """Load a full model and check that sampling works; raise InputError with the reason otherwise."""
     directory, _ = locate(spec.path, spec.revision)
     if adapter_rank(directory) is not None:
         raise InputError(
@@ -36,12 +36,12 @@ def load_supported(spec: ModelSpec) -> ChatModel:
 
 
 def family(chat: ChatModel) -> str:
-    """The model type, as transformers calls it."""
+    """Return the model type of the transformers config."""
     return str(unwrap(chat.model).config.model_type)
 
 
 def sampling_problem(chat: ChatModel) -> str | None:
-    """Sample from two prompts of different lengths and recompute the log-probabilities; say what is wrong."""
+    """Sample from two prompts of different lengths, recompute the log-probs, and describe any mismatch."""
     prompts = [chat.prompt_ids([{"role": "user", "content": words}]) for words in WORDS]
     try:
         rollouts = InProcessSampler(chat).sample(prompts, SamplingParams(NEW_TOKENS, seed=0))

@@ -1,7 +1,7 @@
-"""A few rollouts of a step, token by token, as student and teacher see them: what a person looks at.
+"""Record a few rollouts of a step token by token, with the log-probs of student and teacher, for review.
 
-The teacher's scores are those that the step has anyway; only the student reads its few rollouts once more,
-with nothing drawn and no gradient, so that a run with traces has the numbers of a run without.
+The teacher's scores are reused from the step. The student reads these rollouts once more, without gradients
+and without drawing random numbers, so that tracing does not change a run's numbers.
 
 Shapes: N counted tokens, V vocabulary, K top entries.
 """
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
     from recovery.objective.objective import Objective, View
 
 TOP = 5  # entries kept of each distribution
-MOST_TOKENS = 256  # of one rollout
-MOST_CHARACTERS = 2000  # of one prompt
-SAMPLES = 20  # steps of a run that are looked at, about
-LONGEST_PIECE = 4  # tokens that one character may be spread over
+MOST_TOKENS = 256  # per rollout
+MOST_CHARACTERS = 2000  # per prompt
+SAMPLES = 20  # approximate number of traced steps in a long run
+LONGEST_PIECE = 4  # tokens that one character may span
 
 Top = list[tuple[str, float]]
 
 
 @dataclass(frozen=True)
 class Trace:
-    """One rollout; every list has an entry a token, None where the teacher did not say.
+    """One rollout. Every list has one entry per token; a list is None without the teacher's scores.
 
-    `estimator` tells what `divergence` is: exact KL(student||teacher), the same over top-k entries, the
-    sampled token's log p - log q, or none.
+    `estimator` names how `divergence` is computed: KL(student||teacher) over all entries ("exact") or over
+    the top k ("top-k"), the sampled token's log p - log q ("sampled"), or "none".
     """
 
     prompt: str
@@ -57,7 +57,7 @@ class Trace:
     teacher_top: list[Top] | None
 
     def row(self) -> dict[str, Any]:
-        """What is stored: the lists under `tokens`, and what a list of rollouts shows beside it."""
+        """Return the stored form: per-token lists under `tokens`, and the columns of an overview."""
         values = self.divergence
         mean = sum(values) / len(values) if values else None
         apart = {"prompt": self.prompt, "estimator": self.estimator}
@@ -66,12 +66,12 @@ class Trace:
 
 
 def is_looked_at(step: int, steps: int) -> bool:
-    """The first step, the last, and every tenth between, fewer in a long run."""
+    """Return whether to trace a step: the first, the last, and every tenth (fewer in a long run)."""
     return step in (1, steps) or step % max(10, math.ceil(steps / SAMPLES)) == 0
 
 
 class Tracer:
-    """What a training calls with each step's scored microbatches."""
+    """A callback that receives each step's scored microbatches and traces some of their rollouts."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Tracer:
 
     @torch.no_grad()
     def trace(self, one: Microbatch) -> Trace:
-        """One rollout, its first tokens, under the student as it is now."""
+        """Trace the first tokens of one rollout under the student's current weights."""
         rollouts = one.rollouts.to(self.student.device)
         model, tokens_N = self.student.model, rollouts.tokens_N[:MOST_TOKENS]
         first_N = torch.arange(len(tokens_N))
@@ -104,7 +104,7 @@ class Tracer:
 
 
 def first_of_each(batches: Sequence[Microbatch], count: int) -> list[Microbatch]:
-    """A rollout of each of the `count` first prompts, with what was scored of it."""
+    """Return one rollout of each of the first `count` prompts, with its teacher scores."""
     found: dict[int, tuple[Microbatch, int]] = {}
     for batch in batches:
         if batch.rollouts.positions_BT is None:
@@ -123,7 +123,7 @@ def _row(batch: Microbatch, row: int) -> Microbatch:
 
 
 def trace(view: View, tokens_N: Tensor, rollouts: Rollouts, tokenizer: Any) -> Trace:
-    """From log-probabilities to what is kept of them."""
+    """Build the trace of one rollout from its log-probabilities."""
     ids = tokens_N.tolist()
     estimator, divergence_N = divergence(view)
     return Trace(
@@ -141,7 +141,7 @@ def trace(view: View, tokens_N: Tensor, rollouts: Rollouts, tokenizer: Any) -> T
 
 
 def divergence(view: View) -> tuple[str, Tensor | None]:
-    """How far the student is from its teacher at each token, as exactly as the scores allow."""
+    """Return the estimator and its reverse KL at each token, as exact as the teacher's scores allow."""
     if view.teacher_NV is not None:
         return "exact", divergences.exact_reverse_kl(view.student_NV, view.teacher_NV)
     if view.scores is not None and view.scores.ids_NK is not None:
@@ -153,7 +153,7 @@ def divergence(view: View) -> tuple[str, Tensor | None]:
 
 
 def pieces(ids: Sequence[int], tokenizer: Any) -> Iterator[str]:
-    """The text of each token where it stands; a character spread over several tokens belongs to the last."""
+    """Yield each token's text in context; a character that spans several tokens goes to the last one."""
     start = 0
     for end in range(1, len(ids) + 1):
         text = tokenizer.decode(ids[max(0, start - 1) : end])

@@ -1,8 +1,8 @@
-"""Messages and documents to token ids and back, by the tokenizer's own chat template.
+"""Encode messages and documents as token ids, and decode them, with the tokenizer's chat template.
 
-Control tokens come from the template alone. Text that merely spells one ("<|im_end|>" in a document or a
-message) is encoded as the characters it is made of, so no document can end a turn or open another.
-Where no text spells one, the ids are exactly those of `apply_chat_template`.
+Only the template can produce control tokens. Text that spells one ("<|im_end|>" in a document or a message)
+is encoded as ordinary characters, so no document can end a turn or open another. If no text spells one, the
+ids equal those of `apply_chat_template`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ END_OF_TEXT = re.compile(
 
 
 class ChatEncoder:
-    """One tokenizer and one set of template arguments, the same for student, teacher and evaluation.
+    """A tokenizer with fixed template arguments, the same for student, teacher and evaluation.
 
-    How: control-token spellings inside messages are swapped for private-use marks before the template is
-    rendered; what the template wrote itself is then encoded as control tokens and the marks as text.
+    Control-token spellings inside messages are replaced by private-use marks before the template is rendered.
+    Then spellings in the rendered text come from the template and become control tokens; marks become text.
     """
 
     def __init__(
@@ -54,16 +54,16 @@ class ChatEncoder:
         self._nonce = "".join(chr(0xF0000 + secrets.randbelow(0xFFFD)) for _ in range(4))
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
-        """The dialogue so far and the opening of the assistant's turn."""
+        """Encode the dialogue and the opening of the assistant's turn."""
         return self._ids(self._render(self._guarded(messages), opening=True))
 
     def check(self, messages: Sequence[Message]) -> None:
-        """Raise InputError where the template refuses a dialogue."""
+        """Raise InputError if the template rejects the dialogue."""
         self._render(self._guarded(messages), opening=messages[-1].get("role") != "assistant")
 
     @cached_property
     def takes_system_turn(self) -> bool:
-        """Whether the template writes a system turn, rather than refusing or dropping it."""
+        """Return whether the template renders a system turn, instead of rejecting or dropping it."""
         turns = [{"role": "system", "content": self._nonce}, {"role": "user", "content": "a"}]
         try:
             return self._nonce in self._render(turns, opening=True)
@@ -72,7 +72,7 @@ class ChatEncoder:
 
     @cached_property
     def writes_date(self) -> bool:
-        """Whether the template writes the current date."""
+        """Return whether the template renders the current date."""
         asked: list[str] = []
 
         def spy(form: str) -> str:
@@ -84,16 +84,16 @@ class ChatEncoder:
         return bool(asked)
 
     def dialogue_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """A dialogue that ends with the assistant, up to its stop token; True on that last turn's tokens.
+        """Encode a dialogue up to the last turn's stop token; return a mask that is True on that turn.
 
-        The part before the turn is token for token what `prompt_ids` gives, as when the answer was sampled.
+        The part before the turn equals `prompt_ids` token for token, as when the answer was sampled.
         """
         if len(messages) < 2 or messages[-1].get("role") != "assistant":
             raise InputError("a training dialogue must end with an assistant message after another: add it")
         guarded = self._guarded(messages)
         prompt = self._render(guarded[:-1], opening=True)
         whole = self._render(guarded, opening=False)
-        if not whole.startswith(prompt):  # the template writes a past turn otherwise than one being written
+        if not whole.startswith(prompt):  # the template renders past turns differently from the current one
             whole = prompt + (guarded[-1].get("content") or "")
         prompt_ids, ids = self._ids(prompt), self._ids(whole)
         if ids[: len(prompt_ids)] != prompt_ids:  # a token would straddle the border
@@ -102,21 +102,21 @@ class ChatEncoder:
         return ids, [position >= len(prompt_ids) for position in range(len(ids))]
 
     def text_ids(self, text: str) -> list[int]:
-        """A plain document: no control token, whatever it says."""
+        """Encode plain text without control tokens, even if the text spells one."""
         return self._ids(self._guard(text))
 
     def text(self, ids: Iterable[int]) -> str:
-        """Decode without control tokens, but with the marks around a reasoning model's thinking."""
+        """Decode token ids without control tokens, except the marks around a thinking block."""
         kept = [i for i in map(int, ids) if i not in self._dropped_ids]
         return str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def answer(self, ids: Iterable[int]) -> tuple[str, str]:
-        """Decode a response as (thinking, answer); the template's prompt may have opened the thinking."""
+        """Decode a response as (thinking, answer); the prompt may have opened the thinking block already."""
         return split_thinking(self.text(ids), self.opens_thinking)
 
     @cached_property
     def opens_thinking(self) -> bool:
-        """Whether the template opens a thinking block at the end of a prompt."""
+        """Return whether the template opens a thinking block at the end of a prompt."""
         rendered = self._render([{"role": "user", "content": self._nonce}], opening=True)
         return ends_inside(rendered.rpartition(self._nonce)[2])
 
@@ -126,20 +126,20 @@ class ChatEncoder:
 
     @cached_property
     def opening_ids(self) -> list[int]:
-        """The control tokens (mostly one, BOS) that the tokenizer puts before every text."""
+        """Return the control tokens (usually BOS alone) that the tokenizer puts before every text."""
         return self._added_around_text[0]
 
     @cached_property
     def turn_end_id(self) -> int | None:
-        """The control token that the template writes after the last assistant answer, if any."""
+        """Return the control token that the template writes after the last assistant answer, if any."""
         return self._control_after_answer([])
 
     @cached_property
     def document_end_id(self) -> int | None:
-        """The token that ended a text in pretraining: other than the end of a chat turn, where there is one.
+        """Return the token that ended a text in pretraining, if possible not the one that ends a chat turn.
 
-        In this order: the token that the tokenizer appends to a text; its EOS token, unless that ends a turn;
-        the control token whose spelling says "end of text", stop tokens first; the EOS token.
+        Candidates in order: the token that the tokenizer appends to a text; its EOS token, unless that ends a
+        turn; the control token spelled like "end of text", stop tokens first; the EOS token.
         """
         appended, eos = self._added_around_text[1], self.tokenizer.eos_token_id
         if appended:
@@ -151,7 +151,7 @@ class ChatEncoder:
 
     @cached_property
     def _added_around_text(self) -> tuple[list[int], list[int]]:
-        """The ids that the tokenizer adds before a text, and those that it adds after it."""
+        """Return the ids that the tokenizer adds before a text, and those that it adds after it."""
         plain = self.tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
         whole = self.tokenizer("a", verbose=False)["input_ids"]
         for start in range(len(whole) - len(plain) + 1):
@@ -161,7 +161,7 @@ class ChatEncoder:
         return [], []
 
     def _control_after_answer(self, following: list[Message]) -> int | None:
-        """The first control token that the template writes after an assistant answer."""
+        """Return the first control token that the template writes after an assistant answer."""
         answer = self._nonce
         messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": answer}, *following]
         try:
@@ -172,7 +172,7 @@ class ChatEncoder:
         return self.control[found.group()] if found else None
 
     def _render(self, messages: Sequence[Message], *, opening: bool, **changes: Any) -> str:
-        """Render by the template; tool schemas come as `tools` of any message, mostly the first."""
+        """Render messages with the template; take tool schemas from the `tools` of any message."""
         turns = [{key: value for key, value in turn.items() if key != "tools"} for turn in messages]
         tools = [tool for turn in messages for tool in turn.get("tools") or ()]
         args = {**self.template_args, **({"tools": tools} if tools else {}), **changes}
@@ -187,7 +187,7 @@ class ChatEncoder:
         return str(rendered)
 
     def _guarded(self, messages: Sequence[Message]) -> list[Message]:
-        """Checked messages without control-token spellings, their system turn folded where it must be."""
+        """Validate messages, mark control-token spellings, and fold the system turn if necessary."""
         for index, message in enumerate(messages):
             says = isinstance(message.get("content"), str) or message.get("tool_calls")
             if not isinstance(message.get("role"), str) or not says:
@@ -200,7 +200,7 @@ class ChatEncoder:
         return guarded
 
     def _guard_all(self, value: Any) -> Any:
-        """Guard every text in a message: tool calls and tool schemas nest."""
+        """Mark spellings in every string of a message; tool calls and tool schemas are nested."""
         if isinstance(value, str):
             return self._guard(value)
         if isinstance(value, dict):
@@ -208,7 +208,7 @@ class ChatEncoder:
         return [self._guard_all(entry) for entry in value] if isinstance(value, list) else value
 
     def _guard(self, text: str) -> str:
-        """Control-token spellings -> marks that no template, tokenizer or text knows."""
+        """Replace control-token spellings by marks that occur in no template, vocabulary or text."""
         return self._pattern.sub(lambda found: self._mark(found.group()), text)
 
     def _mark(self, spelling: str) -> str:
@@ -224,7 +224,7 @@ class ChatEncoder:
         return ids
 
     def _literal_ids(self, guarded: str, *, split: bool = False) -> list[int]:
-        """Encode marks as text; the spellings there are the template's own and become control tokens."""
+        """Encode marks as text, and the remaining spellings, written by the template, as control tokens."""
         marks = re.compile(f"{self._nonce}(.)", re.DOTALL)
         if getattr(self.tokenizer, "backend_tokenizer", None) is None:
             return self._segment_ids(marks, guarded)
@@ -235,7 +235,7 @@ class ChatEncoder:
         return [self._real.get(i, i) for i in ids if i != self._gap_id]
 
     def _segment_ids(self, marks: re.Pattern[str], guarded: str) -> list[int]:
-        """For tokenizers written in Python: the text between control tokens, piece by piece."""
+        """Encode the pieces between control tokens separately, for tokenizers implemented in Python."""
         ids: list[int] = []
         for piece in re.split(f"({self._pattern.pattern})", guarded):
             if piece in self.control:
@@ -250,9 +250,9 @@ class ChatEncoder:
 
     @cached_property
     def _twin(self) -> Tokenizer:
-        """The same tokenizer, to which control tokens are text, and aliases of them the added tokens.
+        """Return a copy of the tokenizer that reads control tokens as text and has aliases of them instead.
 
-        Aliases keep the originals' stripping flags, so that all text around them is cut as it always is.
+        Aliases keep the originals' stripping flags, so that the text around them is tokenized as before.
         """
         from tokenizers import AddedToken, Tokenizer
 
@@ -272,19 +272,20 @@ class ChatEncoder:
 
     @cached_property
     def _real(self) -> dict[int, int]:
-        """Ids of the aliases in the twin -> the tokenizer's own."""
+        """Return a map from the twin's alias ids to the tokenizer's ids."""
         pairs = ((self._twin.token_to_id(self._alias(s)), self.control[s]) for s in self._spellings)
         return {alias: real for alias, real in pairs if alias is not None}
 
     @cached_property
     def _gap_id(self) -> int | None:
-        """The added token that stands for nothing: it only keeps the two halves of a spelling apart."""
+        """Return the id of an empty separator token, which keeps the two halves of a spelling apart."""
         return self._twin.token_to_id(self._alias(""))
 
     def _markers(self) -> dict[str, int]:
-        """Added tokens that end a turn or stand around a user's: control, whatever the tokenizer calls them.
+        """Return added tokens that end a turn or surround a user turn; they count as control tokens.
 
-        Not those of the assistant's turn ("<think>"): a training answer may well hold them.
+        This holds even if the tokenizer does not mark them as special. Tokens of the assistant's turn
+        ("<think>") are excluded, because training answers may contain them.
         """
         try:
             rendered = self._render([{"role": "user", "content": "a"}], opening=False)
@@ -294,7 +295,7 @@ class ChatEncoder:
         return {s: i for s, i in added.items() if len(s) > 1 and (s in rendered or i in self.stop_ids)}
 
     def _cut_at_stop(self, ids: list[int], start: int) -> list[int]:
-        """Drop what the template writes after the turn's stop token; add the token where it writes none."""
+        """Drop everything after the turn's stop token; add the token if the template writes none."""
         for position in range(start, len(ids)):
             if ids[position] in self.stop_ids:
                 return ids[: position + 1]
@@ -304,7 +305,7 @@ class ChatEncoder:
 
 
 def _folded(messages: list[Message]) -> list[Message]:
-    """Put the system turn at the head of the first user turn."""
+    """Prepend the system turn to the first user turn."""
     system, *turns = messages
     for index, turn in enumerate(turns):
         if turn["role"] == "user":
@@ -315,7 +316,7 @@ def _folded(messages: list[Message]) -> list[Message]:
 
 
 def _with_fixed_day(args: dict[str, Any]) -> dict[str, Any]:
-    """`today: 2026-01-31` stops the clock of templates that write the date, so that runs can be repeated."""
+    """Turn `today: 2026-01-31` into a fixed clock for templates that write the date (reproducible runs)."""
     if "today" not in args:
         return args
     try:
@@ -326,20 +327,20 @@ def _with_fixed_day(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
-    """Spelling -> id of every token that the tokenizer itself calls special."""
+    """Return spelling -> id of every token that the tokenizer marks as special."""
     added = {token.content: i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     named = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
     return {spelling: i for spelling, i in (added | named).items() if spelling and i is not None}
 
 
 def spells_end_of_text(spelling: str) -> bool:
-    """Whether a control token's spelling names the end of a text: "<|endoftext|>", "<eos>", "</s>"."""
+    """Return whether a control token is spelled like an end of text: "<|endoftext|>", "<eos>", "</s>"."""
     words = re.sub(r"[\W_]+", " ", spelling.replace("</", "/").replace("/", " slash ")).strip().lower()
     return END_OF_TEXT.fullmatch(words) is not None
 
 
 def stop_tokens(eos: int | Sequence[int] | None, encoder: ChatEncoder) -> tuple[int, ...]:
-    """What ends an answer, by the generation config, by the tokenizer and by the chat template."""
+    """Return the ids that end an answer according to generation config, tokenizer and chat template."""
     configured = [eos] if isinstance(eos, int) else list(eos or ())
     wanted = [*configured, encoder.tokenizer.eos_token_id, encoder.turn_end_id]
     return tuple(dict.fromkeys(i for i in wanted if i is not None))

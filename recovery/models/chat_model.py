@@ -1,4 +1,4 @@
-"""A model with its tokenizer, chat template and stop tokens."""
+"""Bundle a model with its tokenizer, chat template and stop tokens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ChatModel:
-    """A model and what is needed to talk to it."""
+    """A model with everything needed to encode chats for it and decode its answers."""
 
     model: PreTrainedModel | PeftModel
     tokenizer: PreTrainedTokenizerBase
@@ -31,7 +31,7 @@ class ChatModel:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     directory: Path | None = None
     revision: str | None = None
-    weights: dict[str, torch.Tensor] | None = None  # where the model itself holds shards of them
+    weights: dict[str, torch.Tensor] | None = None  # full weights, if the model holds only a shard of them
 
     @classmethod
     def of(
@@ -44,7 +44,7 @@ class ChatModel:
         directory: Path | None = None,
         revision: str | None = None,
     ) -> ChatModel:
-        """Wrap a model in memory: stop tokens from its generation config, tokenizer and chat template."""
+        """Wrap a loaded model; take stop tokens from its generation config, tokenizer and chat template."""
         args = dict(template_args or {})
         rows = unwrap(model).get_input_embeddings().weight.shape[0]
         config = unwrap(model).generation_config
@@ -57,45 +57,45 @@ class ChatModel:
 
     @cached_property
     def encoder(self) -> ChatEncoder:
-        """The tokenizer with its chat template, safe against text that spells control tokens."""
+        """Return the encoder: the tokenizer with its chat template, safe against spelled control tokens."""
         return ChatEncoder(self.tokenizer, self.template_args, self.stop_ids)
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
-        """The dialogue and the opening of the assistant's turn, by the chat template."""
+        """Encode the dialogue and the opening of the assistant's turn with the chat template."""
         return self.encoder.prompt_ids(messages)
 
     def dialogue_ids(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """A whole dialogue up to its stop token; True on the last assistant turn's tokens."""
+        """Encode a dialogue up to its stop token; return a mask that is True on the last assistant turn."""
         return self.encoder.dialogue_ids(messages)
 
     def text_ids(self, text: str) -> list[int]:
-        """A piece of plain text: no control token, whatever it says."""
+        """Encode plain text without control tokens, even if the text spells one."""
         return self.encoder.text_ids(text)
 
     def document_start(self, text: str) -> list[int]:
-        """A document from its beginning: the tokenizer's opening tokens (BOS), then the text."""
+        """Encode a document from its beginning: the tokenizer's opening tokens (BOS), then the text."""
         return [*self.opening_ids, *self.text_ids(text)]
 
     def text(self, ids: Sequence[int]) -> str:
-        """Decode without control tokens."""
+        """Decode token ids without control tokens."""
         return self.encoder.text(ids)
 
     def answer(self, ids: Sequence[int]) -> str:
-        """Decode a response without a reasoning model's thinking: what is judged and rewarded."""
+        """Decode a response without its thinking block; rewards and judges read this text."""
         return self.encoder.answer(ids)[1]
 
     @cached_property
     def opening_ids(self) -> list[int]:
-        """The control tokens (BOS) that the tokenizer puts before every text; none in many families."""
+        """Return the control tokens (BOS) that the tokenizer puts before every text; often empty."""
         return self.encoder.opening_ids
 
     @cached_property
     def document_end(self) -> int:
-        """The token that ended a text in pretraining; the first stop token where the tokenizer has none."""
+        """Return the token that ended a text in pretraining, or the first stop token if there is none."""
         end, rows = self.encoder.document_end_id, unwrap(self.model).get_input_embeddings().weight.shape[0]
         return end if end is not None and end < rows else self.stop_ids[0]
 
     def document(self, text: str) -> tuple[list[int], list[bool]]:
-        """A text between its opening and end tokens; True on the targets: all ids but the opening."""
+        """Encode a text with opening and end tokens; return a mask that is True on all but the opening."""
         content = [*self.text_ids(text), self.document_end]
         return [*self.opening_ids, *content], [False] * len(self.opening_ids) + [True] * len(content)

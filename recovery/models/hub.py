@@ -1,4 +1,4 @@
-"""Find a model's files, here or on the hub; explain a broken or missing one in one line. No torch here."""
+"""Find a model's files, local or on the hub, and explain errors in one line. Does not import torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNWANTED_FILES = ["consolidated*", "original/*", "onnx/*", "*.gguf"]
 
 
 def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
-    """Return a model's directory, and the commit that a hub model is pinned to."""
+    """Return a model's directory, and the pinned commit of a hub model (None for a local one)."""
     local = Path(path).expanduser()
     if local.is_dir():
         if not any((local / name).is_file() for name in ("config.json", "adapter_config.json")):
@@ -29,7 +29,7 @@ def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
 
 
 def _download(name: str, revision: str | None) -> tuple[Path, str]:
-    """Return one commit's files, from the hub or from its local cache."""
+    """Download one commit's files, or take them from the local cache; return directory and commit."""
     import huggingface_hub as hub
     from huggingface_hub import errors
 
@@ -60,7 +60,7 @@ def _download(name: str, revision: str | None) -> tuple[Path, str]:
 
 @contextmanager
 def explained(path: str, what: str) -> Iterator[None]:
-    """Turn a library's error about a model into one line that names the model."""
+    """Convert a library's error inside the block into a one-line error that names the model."""
     try:
         yield
     except (RecoverError, MemoryError):

@@ -1,7 +1,7 @@
-"""Any causal language model with a chat template: find it, load it, save it, wrap it, look at its weights.
+"""Load any causal language model with a chat template, or an adapter on its base, and check its head.
 
 Models come from a directory or from the hub (downloaded once, pinned to one commit). Only safetensors are
-read, and code that ships with a model runs only where the user asked for it.
+read, and code that ships with a model runs only with `trust_remote_code`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What to load and how. `path` is a model's directory, an adapter's, or a hub id."""
+    """The model to load and its loading options. `path` is a model or adapter directory, or a hub id."""
 
     path: str
     revision: str | None = None
@@ -69,7 +69,7 @@ class ModelSpec:
     template_args: dict[str, Any] = field(default_factory=dict)
     lora: LoraSpec | None = None
     device: str = "auto"
-    attention: str = "auto"  # or what transformers calls attn_implementation
+    attention: str = "auto"  # or a value of attn_implementation in transformers
     gradient_checkpointing: bool = False
 
 
@@ -77,7 +77,7 @@ Loaded = tuple[Any, "PreTrainedTokenizerBase"]
 
 
 def load(spec: ModelSpec) -> ChatModel:
-    """Load a model in eval mode and check its head; every failure is one line."""
+    """Load a model in eval mode and check its head; every error message is one line."""
     directory, revision = locate(spec.path, spec.revision)
     device = pick_device(spec.device)
     adapter = directory / "adapter_config.json"
@@ -97,7 +97,7 @@ def load(spec: ModelSpec) -> ChatModel:
         directory=directory,
         revision=revision,
     )
-    _prove(chat)
+    _check_model(chat)
     if spec.lora and not adapter.is_file():
         add_lora(chat, spec.lora)
     if spec.gradient_checkpointing:
@@ -107,23 +107,23 @@ def load(spec: ModelSpec) -> ChatModel:
 
 
 def compile_layers(chat_model: ChatModel) -> None:
-    """Compile each layer when it is first trained, for sequences of any length.
+    """Compile each layer lazily, for sequences of any length.
 
-    The CPU engine reads small models its own way, compiled or not.
+    The CPU engine does not use the compiled layers.
     """
     for layer in unwrap(chat_model.model).get_decoder().layers:
         layer.compile(dynamic=True)
 
 
 def load_encoder(spec: ModelSpec) -> ChatEncoder:
-    """Load the tokenizer alone, for counting."""
+    """Load only the tokenizer, to count tokens."""
     directory, _ = locate(spec.path, spec.revision)
     with quiet():
         return ChatEncoder(_load_tokenizer(spec, directory), spec.template_args)
 
 
 def _load_full(spec: ModelSpec, directory: Path, device: torch.device) -> Loaded:
-    """Load the tokenizer first: a missing chat template shows before gigabytes are read."""
+    """Load the tokenizer first, to report a missing chat template before gigabytes are read."""
     tokenizer = _load_tokenizer(spec, directory)
     return _load_weights(spec, directory, device), tokenizer
 
@@ -135,7 +135,7 @@ def _load_tokenizer(spec: ModelSpec, directory: Path) -> PreTrainedTokenizerBase
         tokenizer = AutoTokenizer.from_pretrained(
             directory, trust_remote_code=spec.trust_remote_code, local_files_only=True
         )
-    for name in ("is_local", "local_files_only"):  # how it was loaded would be saved with it
+    for name in ("is_local", "local_files_only"):  # loading options must not be saved with the tokenizer
         tokenizer.init_kwargs.pop(name, None)
     if not tokenizer("a", add_special_tokens=False)["input_ids"]:
         raise InputError(f"{spec.path}: no tokenizer in it: add its tokenizer.json or tokenizer.model")
@@ -145,7 +145,7 @@ def _load_tokenizer(spec: ModelSpec, directory: Path) -> PreTrainedTokenizerBase
 
 
 def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> PreTrainedModel:
-    """Load the weights in one dtype to the device; refuse files that leave any at random values."""
+    """Load the weights in one dtype to the device; raise InputError if any weight is missing."""
     _require_safetensors(spec.path, directory)
     unpacking = _unpacking(spec.path, directory)
     with explained(spec.path, "model"):
@@ -178,7 +178,7 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
 
 
 def loader_of(directory: Path) -> Any:
-    """The class that holds all weights: of a vision-language model both parts, so that saving keeps both."""
+    """Return the auto class that holds all weights, so that saving keeps a vision tower as well."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     has_vision = "vision_config" in read_object(directory / "config.json")
@@ -186,7 +186,7 @@ def loader_of(directory: Path) -> Any:
 
 
 def _unpacking(path: str, directory: Path) -> dict[str, Any]:
-    """Loading arguments for stored weights that are unpacked; other quantised weights are refused."""
+    """Return loading arguments that dequantise MXFP4; raise InputError for other quantised weights."""
     config = read_object(directory / "config.json")
     method = (config.get("quantization_config") or {}).get("quant_method")
     if method == "mxfp4":
@@ -202,9 +202,9 @@ def _unpacking(path: str, directory: Path) -> dict[str, Any]:
 
 
 def _settle_dequantized(model: PreTrainedModel, directory: Path) -> None:
-    """Save a model that was stored quantised and unpacked on loading as what it is now.
+    """Make a model that was dequantised on loading save its weights under their current names.
 
-    Otherwise saving reverts the unpacking's names without its numbers.
+    Otherwise transformers restores the quantised names on saving, but not the quantised values.
     """
     unpacked = not getattr(model, "is_quantized", False) and not hasattr(model, "hf_quantizer")
     if unpacked and "quantization_config" in read_object(directory / "config.json"):
@@ -212,7 +212,7 @@ def _settle_dequantized(model: PreTrainedModel, directory: Path) -> None:
 
 
 def _freeze_unused(model: PreTrainedModel) -> None:
-    """Text trains the decoder, the embeddings and the head; a vision tower gets no gradients."""
+    """Freeze everything but the decoder, the embeddings and the head, such as a vision tower."""
     read = {id(parameter) for parameter in model.get_decoder().parameters()}
     read |= {id(parameter) for parameter in embedding_weights(model)}
     for parameter in model.parameters():
@@ -221,7 +221,7 @@ def _freeze_unused(model: PreTrainedModel) -> None:
 
 
 def _load_adapter(spec: ModelSpec, directory: Path, device: torch.device) -> Loaded:
-    """Load an adapter on its base: by the checkpoint's manifest, else by the adapter's config."""
+    """Load an adapter on its base model, named by the checkpoint's manifest or else the adapter's config."""
     from peft import PeftConfig, PeftModel, get_peft_model_state_dict
 
     with explained(spec.path, "adapter"):
@@ -248,7 +248,7 @@ def _load_adapter(spec: ModelSpec, directory: Path, device: torch.device) -> Loa
 
 
 def _require_safetensors(path: str, directory: Path) -> None:
-    """Refuse missing, pickled or cut-off weight files in one line."""
+    """Raise InputError for missing, pickled or truncated weight files."""
     shards = weight_files(directory)
     if not shards:
         pickled = next(iter(sorted(directory.glob("*.bin")) + sorted(directory.glob("*.pt*"))), None)
@@ -259,14 +259,17 @@ def _require_safetensors(path: str, directory: Path) -> None:
 
 
 def _settle_generation_config(model: PreTrainedModel) -> None:
-    """Turn sampling on where a published config sets a temperature without it: it could not be saved."""
+    """Set do_sample if the config sets a temperature without it: transformers refuses to save that."""
     config = model.generation_config
     if config and not config.do_sample and any((config.temperature, config.top_p, config.top_k)):
         config.do_sample = True
 
 
-def _prove(chat: ChatModel) -> None:
-    """Check that the model has a stop token, that its ids fit, and that its head is understood."""
+def _check_model(chat: ChatModel) -> None:
+    """Check stop tokens, that token ids fit the embeddings, and that logits from hidden states are exact.
+
+    The loss computes logits from hidden states; they must equal those of the model's forward pass.
+    """
     if not chat.stop_ids:
         raise InputError(f"{chat.path}: no stop token in its generation config or tokenizer: set eos_token")
     ids = chat.prompt_ids([{"role": "user", "content": "a"}])
@@ -300,9 +303,9 @@ def freeze_embeddings(chat: ChatModel) -> None:
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The device of that name; "auto" is this process's CUDA GPU, else the CPU.
+    """Return the device with this name; "auto" is this process's CUDA GPU, else the CPU.
 
-    On a CPU, denormal numbers are flushed to zero: they make training five times slower.
+    On a CPU, flush denormal numbers to zero: they make training five times slower.
     """
     if name == "auto":
         name = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"
@@ -318,7 +321,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
-    """ "auto": bfloat16 on a GPU, float32 on a CPU."""
+    """Return the dtype with this name; "auto" is bfloat16 on a GPU, float32 on a CPU."""
     chosen = ("bfloat16" if device.type == "cuda" else "float32") if name == "auto" else name
     if chosen not in ("float32", "bfloat16", "float16"):
         raise InputError(f"dtype {name}: not one of auto, float32, bfloat16, float16")

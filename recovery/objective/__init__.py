@@ -1,1 +1,1 @@
-"""The objective: divergences, the one estimator, and measures of its token signal."""
+"""Compute the loss of every method: divergences, importance weights, and statistics of the token signal."""

@@ -1,8 +1,8 @@
 """Sum a function over chunks of tokens, with its gradient, in the memory of one chunk.
 
-Each chunk's gradient is taken as soon as its value is known, so no graph outlives its chunk and nothing is
-computed twice. Gradients of weights are accumulated in fp32 whatever the weights' dtype: in bf16 a sum over a
-hundred chunks is off by two per cent.
+Each chunk's gradient is computed right after its value, so no graph outlives its chunk and nothing is
+recomputed. Weight gradients are accumulated in fp32 for every dtype: in bf16 a sum over a hundred chunks is
+off by two per cent.
 """
 
 from __future__ import annotations

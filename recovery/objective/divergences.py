@@ -1,11 +1,11 @@
-"""Pure functions on log-probabilities: how far a student is from its teacher, token by token.
+"""Compute divergences between student and teacher for each token, as pure functions of log-probabilities.
 
-Shapes: N tokens, V vocabulary, K top entries. p is the student, q the teacher, y the token that was sampled.
-`student_NV` and `teacher_NV` come straight from log_softmax. A function returns one number a token (N), to be
-minimised unless its name says advantage; a token needs no row but its own, so callers may cut N into chunks.
+Shapes: N tokens, V vocabulary, K top entries. p is the student, q the teacher, y the sampled token.
+`student_NV` and `teacher_NV` are outputs of log_softmax. A function returns one value per token (N), to be
+minimised unless its name says advantage. Tokens are independent, so callers may split N into chunks.
 
-The exact divergences write their derivative down beside their value, so that the backward pass keeps one
-(N, V) tensor. d/d log p is along the softmax: a term c * p_v is left out, for log_softmax cancels it.
+The exact divergences compute their gradient together with their value, so that the backward pass keeps only
+one (N, V) tensor. The gradient is taken with respect to log p, up to a term c * p_v that log_softmax cancels.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 TINY = 1e-30
-REST_FLOOR = 1e-7  # fp32: 1 - sum(p) is only this exact
+REST_FLOOR = 1e-7  # precision of 1 - sum(p) in fp32
 MAX_LOG_RATIO = 20.0  # nats
 
 
 class _WithSlope(torch.autograd.Function):
-    """value_N forward; backward, slope_NV = d value / d student_NV."""
+    """Return value_N in the forward pass and use slope_NV = d value / d student_NV in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, student_NV: Tensor, value_N: Tensor, slope_NV: Tensor) -> Tensor:
@@ -36,21 +36,22 @@ class _WithSlope(torch.autograd.Function):
 
 
 def with_slope(student_NV: Tensor, value_N: Tensor, slope_NV: Any) -> Tensor:
-    """The value with its derivative along `student_NV`, which is used up: it becomes the gradient itself."""
+    """Attach a known derivative to a value. `slope_NV` is overwritten: it becomes the gradient in place."""
     if not (torch.is_grad_enabled() and student_NV.requires_grad):
         return value_N
     return _WithSlope.apply(student_NV, value_N, slope_NV)
 
 
 def _cap(entries_NV: Tensor, entry_clip: float) -> Tensor:
-    """The factor that brings every entry down to `entry_clip`; its pull is capped, a clamp would end it."""
+    """Return factors that scale entries down to `entry_clip`; unlike a clamp, this keeps their gradient."""
     return (entry_clip / entries_NV.clamp_min(TINY)).clamp_max_(1.0)
 
 
 def exact_reverse_kl(student_NV: Tensor, teacher_NV: Tensor, entry_clip: float | None = None) -> Tensor:
-    """KL(p||q) = sum_v p_v (log p_v - log q_v); d/d log p_v = p_v (log p_v - log q_v). Mode-seeking.
+    """Return KL(p||q) = sum_v p_v (log p_v - log q_v); d/d log p_v = p_v (log p_v - log q_v). Mode-seeking.
 
-    Clipped, an entry counts min(p log(p/q) - p + q, entry_clip): never negative, and the same sum unclipped.
+    With `entry_clip`, an entry is min(p log(p/q) - p + q, entry_clip): never negative, with the same
+    unclipped sum.
     """
     with torch.no_grad():
         p_NV = student_NV.exp()
@@ -66,9 +67,9 @@ def exact_reverse_kl(student_NV: Tensor, teacher_NV: Tensor, entry_clip: float |
 
 
 def exact_forward_kl(student_NV: Tensor, teacher_NV: Tensor, entry_clip: float | None = None) -> Tensor:
-    """KL(q||p) = sum_v q_v (log q_v - log p_v); d/d log p_v = -q_v. Mode-covering.
+    """Return KL(q||p) = sum_v q_v (log q_v - log p_v); d/d log p_v = -q_v. Mode-covering.
 
-    Clipped, an entry counts min(q log(q/p) - q + p, entry_clip), whose derivative is p_v - q_v.
+    With `entry_clip`, an entry is min(q log(q/p) - q + p, entry_clip), whose derivative is p_v - q_v.
     """
     with torch.no_grad():
         q_NV = teacher_NV.exp()
@@ -85,11 +86,11 @@ def exact_forward_kl(student_NV: Tensor, teacher_NV: Tensor, entry_clip: float |
 
 
 def exact_jsd(student_NV: Tensor, teacher_NV: Tensor, beta: float, entry_clip: float | None = None) -> Tensor:
-    """JSD_beta = beta KL(q||m) + (1 - beta) KL(p||m), m = beta q + (1 - beta) p;
+    """Return JSD_beta = beta KL(q||m) + (1 - beta) KL(p||m), m = beta q + (1 - beta) p;
     d/d log p_v = (1 - beta) p_v (log p_v - log m_v).
 
-    At its ends this vanishes; as GKD and TRL do, beta 0 means KL(q||p) and beta 1 means KL(p||q). Bounded by
-    log 2 and symmetric at beta 1/2. An entry, and its clip, is its summand of the two KLs: never negative.
+    The formula vanishes at beta 0 and 1; there, as in GKD and TRL, return KL(q||p) and KL(p||q). At beta 1/2
+    it is symmetric and bounded by log 2. `entry_clip` applies to each entry's summand of the two KLs.
     """
     if beta in (0, 1):
         return (exact_reverse_kl if beta else exact_forward_kl)(student_NV, teacher_NV, entry_clip)
@@ -106,10 +107,11 @@ def exact_jsd(student_NV: Tensor, teacher_NV: Tensor, beta: float, entry_clip: f
 
 
 def topk_reverse_kl(student_NV: Tensor, ids_NK: Tensor, teacher_NK: Tensor, tail: str = "bucket") -> Tensor:
-    """KL(p||q) over the teacher's top K entries and the rest as one more: sum_k p_k log(p_k/q_k) + r log(r/s)
-    with r = 1 - sum_k p_k and s = 1 - sum_k q_k. Never above the exact KL, and equal to it when K is V.
+    """Return KL(p||q) over the teacher's top K entries, with all others merged into one bucket:
+    sum_k p_k log(p_k/q_k) + r log(r/s), r = 1 - sum_k p_k, s = 1 - sum_k q_k.
 
-    tail="renormalise" divides p and q by their mass in the set instead, and is blind to mass that leaves it.
+    It is a lower bound of the exact KL, and equal to it for K = V. tail="renormalise" divides p and q by
+    their mass in the top K instead, and so ignores probability that moves out of it.
     """
     student_NK = student_NV.gather(-1, ids_NK)
     if tail == "renormalise":
@@ -122,22 +124,22 @@ def topk_reverse_kl(student_NV: Tensor, ids_NK: Tensor, teacher_NK: Tensor, tail
 
 
 def sampled_reverse_kl_advantage(student_N: Tensor, teacher_N: Tensor, kl_N: Tensor | None = None) -> Tensor:
-    """A = log q(y) - log p(y), detached; positive: the teacher likes y better than the student does.
+    """Return A = log q(y) - log p(y), detached; positive where the teacher prefers y more than the student.
 
-    E_p[A grad log p] = -grad KL(p||q). With the closed-form baseline, A + KL(p||q): mean zero, less noise,
-    and the same mean gradient.
+    E_p[A grad log p] = -grad KL(p||q). With the closed-form baseline `kl_N`, A + KL(p||q): zero mean, lower
+    variance, and the same expected gradient.
     """
     advantage_N = (teacher_N - student_N).detach()
     return advantage_N if kl_N is None else advantage_N + kl_N.detach()
 
 
 def log_importance_ratio(student_N: Tensor, behaviour_N: Tensor) -> Tensor:
-    """log p(y) - log p_sampler(y), kept within bounds whose exponential is finite."""
+    """Return log p(y) - log p_sampler(y), clamped so that its exponential is finite."""
     return (student_N - behaviour_N).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def importance_ratio(student_N: Tensor, behaviour_N: Tensor) -> Tensor:
-    """p(y) / p_sampler(y), kept finite."""
+    """Return p(y) / p_sampler(y), clamped to stay finite."""
     return log_importance_ratio(student_N, behaviour_N).exp()
 
 
@@ -148,9 +150,10 @@ def policy_gradient_loss(
     ratio_clip: float | None = None,
     importance_clip: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """-min(r A, clip(r, 1 - c, 1 + c) A), r = p(y) / p_sampler(y), and where the clip stopped the gradient.
+    """Return the PPO loss -min(r A, clip(r, 1 - c, 1 + c) A), r = p(y) / p_sampler(y), and a mask of the
+    tokens whose gradient is clipped.
 
-    Without `ratio_clip`, -r A; `importance_clip` then keeps r, as a constant weight, from growing beyond it.
+    Without `ratio_clip` the loss is -r A. `importance_clip` truncates r as a constant importance weight.
     """
     ratio_N = importance_ratio(student_N, behaviour_N)
     if importance_clip is not None:  # r / r.detach() is 1 and carries the gradient of log p
@@ -164,27 +167,27 @@ def policy_gradient_loss(
 
 
 def label_loss(label_N: Tensor, reweighted: bool = False) -> Tensor:
-    """-log p(y); reweighted by a constant p(y) (DFT): -p(y) log p(y), so that unlikely labels pull less."""
+    """Return -log p(y), or reweighted by a detached p(y) (DFT), which reduces the pull of unlikely labels."""
     return -label_N * label_N.detach().exp() if reweighted else -label_N
 
 
 def k1_reverse_kl(student_N: Tensor, teacher_N: Tensor) -> Tensor:
-    """log p(y) - log q(y): its mean over y ~ p is KL(p||q). A metric; as a loss its mean gradient is zero."""
+    """Return log p(y) - log q(y), whose mean over y ~ p is KL(p||q). A metric: its mean gradient is zero."""
     return (student_N - teacher_N).detach()
 
 
 def k3_reverse_kl(student_N: Tensor, teacher_N: Tensor) -> Tensor:
-    """q/p - 1 - log(q/p) at y: the same mean, never negative, less noise. A metric."""
+    """Return q/p - 1 - log(q/p) at y: the same mean as k1, never negative, lower variance. A metric."""
     log_ratio_N = (teacher_N - student_N).detach().clamp_max(20.0)
     return torch.expm1(log_ratio_N) - log_ratio_N
 
 
 def entropy(student_NV: Tensor) -> Tensor:
-    """-sum_v p_v log p_v."""
+    """Return the entropy -sum_v p_v log p_v."""
     return -torch.linalg.vecdot(student_NV.exp(), student_NV)
 
 
 def slices(n: int, size: int) -> Iterator[slice]:
-    """Consecutive slices of at most `size` that cover n rows."""
+    """Yield consecutive slices of at most `size` rows that cover n rows."""
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))

@@ -1,8 +1,8 @@
-"""Importance weights of states that another policy visited.
+"""Compute importance weights of prefixes that another policy sampled.
 
-A divergence over the whole vocabulary does not depend on which token was sampled, only on the prefix before
-it, so its weight is that of the prefix: the product of p(y) / p_sampler(y) over the *earlier* tokens of the
-sequence. A label is itself a sampled token, so its weight also includes its own ratio.
+A divergence over the full vocabulary does not depend on the sampled token, only on the prefix before it, so
+its weight is the prefix's: the product of p(y) / p_sampler(y) over the *earlier* tokens of the sequence. A
+label is itself a sampled token, so its weight also includes that token's ratio.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class PrefixRatios:
     """Running log p(y_1..y_t) - log p_sampler(y_1..y_t) of sequences that arrive in order, chunk by chunk."""
 
     def __init__(self) -> None:
-        self._row: Tensor | None = None  # the sequence that the last chunk ended in, and its sum so far
+        self._row: Tensor | None = None  # last sequence of the previous chunk, and its sum so far
         self._sum: Tensor | None = None
 
     def through(self, log_ratio_N: Tensor, rows_N: Tensor) -> Tensor:
-        """Return each token's sum over its sequence up to and including the token (float64)."""
+        """Return the cumulative sum within each token's sequence, the token included (float64)."""
         log_ratio_N = log_ratio_N.double()
         before_N = log_ratio_N.cumsum(0) - log_ratio_N
         starts_N = torch.ones_like(rows_N, dtype=torch.bool)

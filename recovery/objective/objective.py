@@ -1,4 +1,4 @@
-"""Compute a method's loss and metrics from hidden states and what is known about their tokens.
+"""Compute a method's loss and metrics from the student's hidden states and the signals of their tokens.
 
     loss = sum over tokens of  w * [ lam * teacher's (or label's) + (1 - lam) * reward's + beta * anchor's ]
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 Head = Callable[[Tensor], Tensor]
 NO_SIGNALS = TokenSignals()
-# Logits of one chunk, (least, most), where the caller sets none. In fp32 on a CPU: 24 MiB, which the
-# allocator reuses, up to 48 where the head's gradient is large; on an accelerator 256, as launches cost time.
+# Default number of logits per chunk, (least, most). On a CPU 24 MiB in fp32, which the allocator reuses, up
+# to 48 MiB if the head's gradient is large; on an accelerator 256 MiB, to amortise kernel launches.
 CHUNK_ENTRIES = {"cpu": (3 * 2**21, 3 * 2**22), "accelerator": (2**26, 2**26)}
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss. `value` and `metrics` are sums over `tokens`, `maxima` are not; `signal_N` holds each token's
-    advantage, or its loss where the loss is differentiated directly."""
+    """A loss. `value` and `metrics` are sums over `tokens`; `maxima` are maxima. `signal_N` is each token's
+    advantage, or its loss if the loss is differentiated directly."""
 
     value: Tensor
     tokens: float
@@ -51,7 +51,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class _Batch:
-    """N tokens with everything that belongs to them."""
+    """N tokens with their hidden states, weights and signals."""
 
     hidden_ND: Tensor
     tokens_N: Tensor
@@ -63,7 +63,7 @@ class _Batch:
     rows_N: Tensor | None = None
 
     def behaviour(self, student_N: Tensor) -> Tensor:
-        """Return the sampler's log-probabilities, the student's where they are 0: no sampler wrote these."""
+        """Return the sampler's log-probs; where they are 0 (token not sampled), the student's."""
         student_N = student_N.detach()
         if self.behaviour_N is None:
             return student_N
@@ -81,8 +81,8 @@ class View:
     teacher_NV: Any
     teacher_N: Any
     behaviour_N: Tensor
-    loss_N: Any = None  # where all was compared at once: the exact reverse KL, and numbers about it
-    told: Comparison | None = None
+    loss_N: Any = None  # exact reverse KL, if a fused kernel computed it
+    told: Comparison | None = None  # the kernel's statistics
 
 
 class Objective:
@@ -120,7 +120,7 @@ class Objective:
         return self._view(head, hidden_ND, _batch(hidden_ND, tokens_N, TokenSignals(scores)))
 
     def _sum(self, head: Head, batch: _Batch) -> Loss:
-        """Add up the losses of all chunks, in token order."""
+        """Sum the losses of all chunks, in token order."""
         n, size = len(batch.tokens_N), self.chunk or self._chunk_size(head, batch.hidden_ND)
         ratios = PrefixRatios()
         signals: list[Tensor] = []
@@ -164,9 +164,9 @@ class Objective:
 
     @torch.no_grad()
     def _importance_ratio(self, view: View, ratios: PrefixRatios) -> Tensor:
-        """Return p / p_sampler of what led to each token's loss: its prefix, and a label itself.
+        """Return the importance ratio of each token's prefix; for a label, the token included.
 
-        Advantages carry the ratio of their own token instead, inside the policy gradient, as PPO does.
+        Advantages use the ratio of their token alone, inside the policy gradient, as in PPO.
         """
         assert view.part.rows_N is not None
         log_ratio_N = divergences.log_importance_ratio(view.student_N, view.behaviour_N)
@@ -176,9 +176,9 @@ class Objective:
         return sum_N.clamp(-divergences.MAX_LOG_RATIO, divergences.MAX_LOG_RATIO).exp().float()
 
     def _view(self, head: Head, hidden_ND: Tensor, part: _Batch, whole: bool = True) -> View:
-        """Return one chunk's log-probabilities: the student's and, if it gives the signal, the teacher's.
+        """Return one chunk's log-probabilities of the student and, if the method uses it, the teacher.
 
-        Compute those of all entries only if wanted `whole`, or if no kernel gives all that is needed.
+        The full distributions are computed only with `whole`, or if no fused kernel covers this loss.
         """
         scores = part.scores if self.method.signal in TEACHER_SIGNALS else None
         student_NV, teacher_NV = head(hidden_ND), self._logits(scores)
@@ -206,7 +206,7 @@ class Objective:
 
     @property
     def _reverse_kl_only(self) -> bool:
-        """Whether the loss is the exact reverse KL alone."""
+        """Return whether the loss is the exact reverse KL alone."""
         method = self.method
         more = method.entry_clip is not None or method.has_policy_gradient or method.anchor_beta
         return not more and (method.signal == "reverse_kl" or (method.signal == "jsd" and method.beta == 1))
@@ -256,7 +256,7 @@ class Objective:
 
     @torch.no_grad()
     def _statistics(self, view: View) -> dict[str, Tensor]:
-        """Return each token's metrics, computed from tensors that the loss needs anyway."""
+        """Return each token's metrics, computed from tensors that the loss needs as well."""
         told = view.told or self._told(view)
         stats = {
             "entropy": told.entropy_N,
@@ -279,6 +279,7 @@ class Objective:
         return stats
 
     def _told(self, view: View) -> Comparison:
+        """Compute the statistics that the fused kernel would return."""
         p_NV, student_stop_N = view.student_NV.exp(), view.student_NV[:, self.stop_ids].exp().sum(-1)
         negative_entropy_N = torch.linalg.vecdot(p_NV, view.student_NV)
         reverse_kl_N = teacher_stop_N = None
@@ -300,7 +301,7 @@ class Objective:
         return None if scores is None or scores.hidden_ND is None else scores.head(scores.hidden_ND)
 
     def _chunk_size(self, head: Head, hidden_ND: Tensor) -> int:
-        """Return tokens per chunk: more for a large head, as each chunk adds to the head's whole gradient."""
+        """Return tokens per chunk: more for a large head, as each chunk updates the head's full gradient."""
         if self._vocabulary is None:
             with torch.no_grad():
                 self._vocabulary = head(hidden_ND[:1]).shape[-1]
@@ -309,7 +310,7 @@ class Objective:
         return max(1, min(max(least, head_entries // 4), most) // self._vocabulary)
 
     def _loss(self, value: Tensor, weights_N: Tensor, signal_N: Tensor, stats: dict[str, Tensor]) -> Loss:
-        """Return the loss with its metrics summed over tokens, in one transfer from the device."""
+        """Return the loss with its metrics summed over tokens; transfer them from the device at once."""
         tokens = weights_N.double().sum()
         sums = torch.stack([column_N.double() @ weights_N.double() for column_N in stats.values()] + [tokens])
         *values, count = sums.tolist()
@@ -318,7 +319,7 @@ class Objective:
         return Loss(value, count, metrics, maxima, signal_N)
 
     def _check_stops(self, vocabulary: int) -> None:
-        """Refuse stop ids that are no entries of the vocabulary: they are used as offsets into it."""
+        """Raise InputError for stop ids outside the vocabulary: they are used as indices into it."""
         for stop in self.stop_ids[:1] + self.stop_ids[-1:]:
             if not 0 <= stop < vocabulary:
                 raise InputError(f"objective: stop id {stop} is outside the vocabulary of {vocabulary:,}")
@@ -369,7 +370,7 @@ def _batch(hidden_ND: Tensor, tokens_N: Tensor, signals: TokenSignals) -> _Batch
 
 
 def _gives(scores: TeacherScores | None, kind: str) -> bool:
-    """Whether teacher scores hold this kind of numbers; whole distributions hold every kind."""
+    """Return whether teacher scores include this kind; dense scores include every kind."""
     if kind == "none":
         return True
     if scores is None:
@@ -379,7 +380,10 @@ def _gives(scores: TeacherScores | None, kind: str) -> bool:
 
 
 def _is_product(logits_NV: Tensor) -> bool:
-    """Whether backward does not read the logits; what follows a product (a cap, a scale) may read them."""
+    """Return whether the logits are a plain matrix product, which the backward pass does not read.
+
+    Later operations (a soft cap, a scale) may save the logits for backward; then they cannot be overwritten.
+    """
     return type(logits_NV.grad_fn).__name__ in ("MmBackward0", "AddmmBackward0")
 
 
@@ -388,7 +392,7 @@ def _at(values_NV: Tensor, tokens_N: Tensor) -> Tensor:
 
 
 def _topk(view: View, k: int) -> tuple[Tensor, Tensor]:
-    """Return the teacher's k most likely entries: as sent (most likely first), or out of all."""
+    """Return the teacher's top k entries: from its top-k scores (sorted), or from its full distribution."""
     if view.scores.ids_NK is None:
         top = view.teacher_NV.topk(min(k, view.teacher_NV.shape[-1]), dim=-1)
         return top.indices, top.values
@@ -401,7 +405,7 @@ def _topk(view: View, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _same_vocabulary(student_NV: Tensor, teacher_NV: Any, tokens_N: Tensor) -> tuple[Tensor, Any]:
-    """Restrict both to the entries they share; within a family, vocabularies differ only by padding."""
+    """Restrict both to their shared entries; within a model family, vocabularies differ only by padding."""
     if teacher_NV is None or student_NV.shape[-1] == teacher_NV.shape[-1]:
         return student_NV, teacher_NV
     shared = min(student_NV.shape[-1], teacher_NV.shape[-1])

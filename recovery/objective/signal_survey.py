@@ -1,10 +1,10 @@
-"""The geometry of a training's token signal while it trains: stored metrics, so that methods can be compared.
+"""Collect the geometry of the token signal during training, as metrics that compare methods.
 
-signal_*    of the advantages (or, where the loss is differentiated as it stands, each token's loss)
+signal_*    of the advantages (or of each token's loss, if the loss is differentiated directly)
 gradient_*  of each token's gradient with respect to the hidden state that predicts it, on a random
-            projection: the backward pass makes it anyway, so it costs one small matrix product
+            projection; the backward pass computes it anyway, so it costs one small matrix product
 
-A draw is a sequence: `bias` tells whether sequences agree on a direction or are noise that cancels.
+A draw is a sequence: `bias` shows whether sequences agree on a direction or are noise that cancels.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ NAMES = ("density", "bias", "concentration")
 
 
 class Survey:
-    """Looks at every fifth step, the first included; each sequence once, however many epochs go over it.
+    """Survey every fifth step from the first on; count each sequence once, even with several epochs.
 
-    Of several processes each sees its own share, and the first one's is reported.
+    With several processes, only rank 0's share of the sequences is reported.
     """
 
     def __init__(self, every: int = EVERY) -> None:
@@ -35,16 +35,16 @@ class Survey:
         self._forget()
 
     def begin(self, step: int) -> None:
-        """A step begins; whether it is looked at depends on its number alone, so also after a kill."""
+        """Begin a step. Its number alone decides whether it is surveyed, so a resumed run does the same."""
         self.looking = (step - 1) % self.every == 0
         self._forget()
 
     def see(self, rollouts: Rollouts, states_ND: Tensor, loss: Loss) -> None:
-        """One microbatch between its forward and its backward pass."""
+        """Record a microbatch; call it between the forward and the backward pass."""
         if not self.looking or id(rollouts) in self._seen or loss.signal_N is None:
             return
         if len(loss.signal_N) != len(states_ND) or not len(states_ND):
-            return  # some tokens were masked: whose signal is whose is not known
+            return  # some tokens were masked: signals cannot be matched to tokens
         self._seen[id(rollouts)] = rollouts
         self._signals.append(loss.signal_N.detach().float().cpu())
         self._draws.append(rollouts.rows_N.cpu() + self._rows)
@@ -53,11 +53,11 @@ class Survey:
             states_ND.register_hook(self._keep)
 
     def _keep(self, gradient_ND: Tensor) -> None:
-        """Projected at once: a few dozen numbers a token stay."""
+        """Store the projected gradient: a few dozen numbers per token."""
         self._gradients.append(signal_geometry.project(gradient_ND).cpu())
 
     def metrics(self) -> dict[str, float]:
-        """What the step's tokens looked like; nothing where it was not looked at."""
+        """Return the step's metrics; empty if the step was not surveyed."""
         if not self._signals:
             return {}
         draws_N = torch.cat(self._draws)
@@ -70,7 +70,7 @@ class Survey:
         return found
 
     def _forget(self) -> None:
-        self._seen: dict[int, Rollouts] = {}  # held, so that no other gets its id
+        self._seen: dict[int, Rollouts] = {}  # keeps references, so that ids stay unique
         self._signals: list[Tensor] = []
         self._draws: list[Tensor] = []
         self._gradients: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""Inputs of an objective besides the student's hidden states: what is known about each token."""
+"""Group an objective's per-token inputs: teacher scores, sampler log-probs, advantages, weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenSignals:
-    """One entry for each of N tokens; None where the method does not use it."""
+    """Tensors with one entry for each of N tokens; None if the method does not use them."""
 
     scores: TeacherScores | None = None  # the teacher's
     behaviour_N: Tensor | None = None  # the sampler's log-probabilities; 0 where no sampler wrote the token

@@ -1,1 +1,1 @@
-"""Teachers: scores, contexts, rewards and likelihoods."""
+"""Score tokens and answers: teachers, their contexts, rewards and log-likelihoods."""

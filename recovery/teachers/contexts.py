@@ -1,8 +1,8 @@
-"""What the teacher gets to see and the student does not: every text that is put around a prompt.
+"""Build the teacher's prompts: a context that the student does not see, added by a template.
 
-A template that holds {prompt} takes the place of the user's turn; one that does not is the system message.
-{context} is what a prompt's own row says; else the text that was given for all; else, for demonstrations, the
-training pairs most like the prompt. A given text that holds {prompt} is a template itself.
+A template with {prompt} replaces the user turn; one without it becomes the system message. {context} is
+filled from the prompt's row, else from the text given for all rows, else (demonstrations only) from the
+training pairs most similar to the prompt. A given text that contains {prompt} is used as the template.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 Messages = list[dict[str, Any]]
-KEPT_IDS = 4096  # prompts whose token ids are remembered
+KEPT_IDS = 4096  # prompts whose token ids are cached
 
 TEMPLATES = {
     "demonstrations": (
@@ -37,7 +37,7 @@ TEMPLATES = {
     "hints": "{prompt}\n\nHints:\n\n{context}\n\nUse them, and answer as if you had not been given any.",
 }
 EXAMPLE = "Request: {prompt}\nResponse: {context}"
-FIELDS = {  # of a prompt's row, the first that is there
+FIELDS = {  # fields of a prompt's row; the first one present is used
     "demonstrations": ("demonstrations",),
     "rules": ("rules",),
     "system": ("system",),
@@ -47,7 +47,7 @@ FIELDS = {  # of a prompt's row, the first that is there
 
 
 class Item(Protocol):
-    """A prompt that ends with the user's turn, and what else its row holds: response, answer, hints, ..."""
+    """A prompt that ends with a user turn, and the other fields of its row: response, answer, hints, ..."""
 
     @property
     def messages(self) -> Messages: ...
@@ -56,7 +56,7 @@ class Item(Protocol):
 
 
 class Context:
-    """Turns a prompt into what the teacher reads in its place."""
+    """Map a prompt to the messages that the teacher reads in its place."""
 
     def __init__(
         self, kind: str, given: str | None = None, examples: Sequence[Item] = (), shots: int = 1
@@ -87,7 +87,7 @@ class Context:
         return "{prompt}" not in self.template
 
     def check(self, items: Iterable[Item]) -> None:
-        """Every prompt has something to show, before any work is done."""
+        """Raise InputError if a prompt has no context; call it before any work is done."""
         if "{context}" in self.template and self.given is None and not self.examples:
             for item in items:
                 self._shown(item)
@@ -108,7 +108,7 @@ class Context:
 
 
 class Examples:
-    """Pairs, found by the words that their prompts share with another, rare words counting more."""
+    """Retrieve training pairs by TF-IDF similarity of their prompts."""
 
     def __init__(self, pairs: Sequence[Item]) -> None:
         self.pairs = pairs
@@ -123,7 +123,7 @@ class Examples:
         return len(self.pairs)
 
     def like(self, text: str, count: int) -> list[Item]:
-        """The pairs nearest to a prompt by cosine; its own comes first where it is among them."""
+        """Return the pairs most similar to a prompt by cosine; a pair with the same prompt comes first."""
         likeness: dict[int, float] = defaultdict(float)
         for word in sorted(_words(text)):
             for number in self.holders.get(word, ()):
@@ -136,7 +136,7 @@ class Examples:
 
 
 class Views:
-    """Each row in token ids: as the student reads it, as the teacher does, and with the data's answer."""
+    """Encode each row: student prompt, teacher prompt, and dialogue with the answer in the data."""
 
     def __init__(self, chat_model: ChatModel, items: Sequence[Item], context: Context | None = None) -> None:
         self.chat_model, self.items, self.context = chat_model, items, context
@@ -144,7 +144,7 @@ class Views:
         self.teacher = lru_cache(KEPT_IDS)(self._teacher) if context else self.student
 
     def check(self) -> None:
-        """Render every row, so that one that the template refuses stops the run before its first step."""
+        """Render every row, so that a row that the template rejects stops the run before its first step."""
         refused: list[str] = []
         for item in self.items:
             seen = [item.messages]
@@ -176,7 +176,7 @@ class Views:
 
 
 def prompt(item: Item) -> str:
-    """The last user turn: a tool's result may follow it."""
+    """Return the text of the last user turn; a tool result may follow it."""
     return str(item.messages[_last_user_turn(item.messages)]["content"])
 
 
@@ -185,13 +185,13 @@ def _last_user_turn(messages: Messages) -> int:
 
 
 def response(item: Item) -> str | None:
-    """The data's own answer, where the row has one."""
+    """Return the answer in the data, or None if the row has none."""
     found = item.fields.get("response")
     return found if isinstance(found, str) and found.strip() else None
 
 
 def fill(template: str, prompt: str, context: str) -> str:
-    """Both put in at once, so that a prompt that spells {context} stays what it is."""
+    """Fill both placeholders in one pass, so that a prompt containing "{context}" is left unchanged."""
     values = {"prompt": prompt, "context": context}
     return re.sub(r"\{(prompt|context)\}", lambda found: values[found[1]], template)
 
@@ -199,7 +199,7 @@ def fill(template: str, prompt: str, context: str) -> str:
 def show(
     items: Iterable[Item], context: Context | None, render: Callable[[Messages], str]
 ) -> list[dict[str, str]]:
-    """What each side reads of each row, through the chat template, for `recover distill --show-prompts`."""
+    """Render each row as student and teacher read it, for `recover distill --show-prompts`."""
     rows = []
     for item in items:
         seen, answer = context(item) if context else item.messages, response(item)

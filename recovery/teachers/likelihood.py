@@ -1,7 +1,7 @@
-"""Log-likelihoods of continuations: how likely a model finds a text after another, and would it say it.
+"""Compute log-likelihoods of continuations, and whether greedy decoding would produce them.
 
-The chance of a choice in a multiple-choice task; what rankings, tripwires and guards are made of. Read in one
-forward pass each, through the same scoring as a teacher's.
+Used for multiple-choice tasks, rankings, tripwires and guards. Each pair takes one forward pass, through the
+same scoring code as a teacher.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 Pair = tuple[list[int], list[int]]
 Scorer = Callable[[Rollouts], TeacherScores]
-"""Whoever gives counted tokens their log-probability: a teacher's `score`, or `reader(model)`."""
-CHUNK = 256  # pairs between two reports of progress
+"""Return the log-probabilities of counted tokens: a teacher's `score`, or `reader(model)`."""
+CHUNK = 256  # pairs between two progress reports
 
 
 def loglikelihoods(
@@ -28,7 +28,7 @@ def loglikelihoods(
     max_tokens: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[tuple[float, bool]]:
-    """Per (context, continuation): the sum of the continuation's log-probs; is each token the top one?"""
+    """Return, for each (context, continuation), its summed log-prob and whether greedy decoding yields it."""
     found: list[tuple[float, bool]] = []
     for start in range(0, len(pairs), CHUNK):
         found += _chunk(chat_model, pairs[start : start + CHUNK], max_tokens)
@@ -38,7 +38,7 @@ def loglikelihoods(
 
 
 def reader(chat_model: ChatModel, max_tokens: int | None = None) -> Scorer:
-    """A model as it is now, also while it is being trained: its mode is put back after each look."""
+    """Return a scorer of the model's current weights; usable during training, as it restores train mode."""
 
     def look(rollouts: Rollouts) -> TeacherScores:
         with evaluating(chat_model.model):
@@ -48,7 +48,7 @@ def reader(chat_model: ChatModel, max_tokens: int | None = None) -> Scorer:
 
 
 def continuation_logprobs(scorer: Scorer, pairs: Sequence[Pair], pad_id: int) -> list[float]:
-    """The sum of each continuation's log-probs, by whoever scores."""
+    """Return the summed log-prob of each continuation under the scorer."""
     totals: list[float] = []
     for start in range(0, len(pairs), CHUNK):
         rows = _rows(pairs[start : start + CHUNK], pad_id)
@@ -83,10 +83,10 @@ def _chunk(chat_model: ChatModel, pairs: Sequence[Pair], max_tokens: int | None)
 
 
 def split_ids(chat_model: ChatModel, context: str | Sequence[Any], continuation: str) -> Pair:
-    """Ids of a context (a text or a chat) and of what follows it, cut at the left to what the model can read.
+    """Encode a context (a text or a chat) and its continuation; truncate on the left to the model's length.
 
-    A text is encoded together with its continuation and split where the context ends, its trailing spaces
-    going over: so does lm-eval, whose published numbers are to be met.
+    A text is encoded together with its continuation and split at the end of the context; trailing spaces
+    move to the continuation. lm-eval does the same, so that its published numbers can be reproduced.
     """
     if not isinstance(context, str):
         chat: list[Any] = list(context)

@@ -1,8 +1,8 @@
 """Verifiable rewards: score finished responses and turn the scores into advantages.
 
-A reward is any callable `reward(response, item) -> float`; `item` is the prompt's row in the prompts file. It
-is named as `exact`, as `module:function` or `path/to/file.py:function`, or by a name that the caller adds
-(`resolve(..., known={"ifeval": ...})`, as the IFEval checkers live in a higher package).
+A reward is any callable `reward(response, item) -> float`; `item` is the prompt's row in the prompts file.
+Its name is `exact`, `module:function`, `path/to/file.py:function`, or one that the caller registers
+(`resolve(..., known={"ifeval": ...})`: the IFEval checkers live in a higher package).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from recovery.errors import InputError, RecoverError
 Reward = Callable[[str, Mapping[str, Any]], float]
 
 _NUMBER = re.compile(r"(?<![\w.])-?[$€£]?-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\d])|(?<![\w.])-?\.\d+")
-MAX_MARKS, MAX_ANSWER = 50, 400  # the last marks are read, and so many characters after each
+MAX_MARKS, MAX_ANSWER = 50, 400  # last marks considered, and characters read after each
 _MARK = re.compile(  # what introduces a final answer; no number may stand between "answer" and its verb
     r"""\#{4}
     | \\boxed\{
@@ -85,8 +85,8 @@ def _marked_text(response: str, mark: re.Match[str]) -> str:
 
 
 def _stated_number(text: str) -> str | None:
-    """Return the number that a marked sentence states: the result of an equation, a number that the sentence
-    begins with ("10 apples, not 12"), else its last one ("the sum of 5 and 3, which is 8")."""
+    """Return the number stated by a marked sentence: the result of an equation, else a leading number
+    ("10 apples, not 12"), else the last one ("the sum of 5 and 3, which is 8")."""
     sentence = re.split(r"[.!?](?:\s|$)", text, maxsplit=1)[0]
     numbers = list(_NUMBER.finditer(sentence.rpartition("=")[2])) or list(_NUMBER.finditer(sentence))
     if not numbers:
@@ -110,7 +110,7 @@ def _words(text: str) -> str:
 
 
 def resolve(name: str, known: Mapping[str, Reward] | None = None) -> Reward:
-    """Return the reward of that name: built in, added by the caller, or a callable as module:function."""
+    """Return the reward with this name: built in, registered by the caller, or module:function."""
     table: dict[str, Reward] = {"exact": exact_answer, **(known or {})}
     if name in table:
         return table[name]
@@ -126,7 +126,7 @@ def resolve(name: str, known: Mapping[str, Reward] | None = None) -> Reward:
 
 
 def _load(place: str, name: str) -> ModuleType:
-    """Import a module by name, or from the path of its file."""
+    """Import a module by its name or by its file's path."""
     path = Path(place)
     try:
         if path.suffix != ".py":
@@ -148,7 +148,7 @@ def _load(place: str, name: str) -> ModuleType:
 
 
 def where(reward: Reward, field: str) -> Reward:
-    """Return the reward, but 0 for rows without a field; equal rewards in a group give no advantage."""
+    """Restrict a reward to rows with a field; other rows get 0, and so no advantage within their group."""
     return lambda response, item: reward(response, item) if item.get(field) else 0.0
 
 

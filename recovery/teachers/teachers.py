@@ -1,7 +1,7 @@
-"""Who scores: what a teacher says about each counted token of the rollouts.
+"""Score the counted tokens of rollouts with a teacher: a checkpoint, the student itself, or several routed.
 
-A teacher may see another prompt than the student did (`contexts`): the response stays, the counted tokens
-keep their order, and the scores fit the student's tokens as they are.
+A teacher may read another prompt than the student did (`contexts`). The response and the order of its counted
+tokens are the same, so the scores line up with the student's tokens.
 
 Shape legend: N counted tokens in row-major order, D hidden size, V vocabulary, K top entries.
 """
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 KINDS = ("dense", "sampled", "topk")
-HEAD_ENTRIES = 2**26  # logits held at once when a teacher keeps less than the whole distribution
+HEAD_ENTRIES = 2**26  # logits in memory at once when only a part of the distribution is kept
 Contexts = Sequence[Sequence[int]]  # the teacher's prompt of each row, as token ids
 
 
@@ -39,7 +39,7 @@ class Teacher(Protocol):
 
 
 class CheckpointTeacher:
-    """A model that is frozen from here on."""
+    """A frozen model. The constructor switches off its gradients and sets eval mode."""
 
     def __init__(
         self, chat_model: ChatModel, kind: str = "dense", k: int = 16, max_tokens: int | None = None
@@ -63,7 +63,7 @@ class CheckpointTeacher:
 
 
 class AdapterOffTeacher(CheckpointTeacher):
-    """The student's weights with its adapter off: the clean model, if midtraining was an adapter too."""
+    """The student with its adapter disabled: the clean model, if midtraining trained this adapter too."""
 
     def _freeze(self) -> None:
         head = self.chat_model.model.get_output_embeddings()
@@ -85,7 +85,7 @@ class AdapterOffTeacher(CheckpointTeacher):
 
 
 class SelfTeacher(CheckpointTeacher):
-    """The student as it is now, frozen; or, with `decay`, an average that moves at each `follow`."""
+    """A frozen copy of the student; with `decay`, a moving average (EMA) that `follow` updates."""
 
     def __init__(
         self,
@@ -100,21 +100,21 @@ class SelfTeacher(CheckpointTeacher):
                 f"teacher: decay {decay}: the share of the average that each step keeps is within 0 to 1"
             )
         self.student, self.decay = student, decay
-        # What training leaves alone is shared, so that the copy of a LoRA student costs its adapter only.
+        # Share the frozen weights, so that copying a LoRA student costs only its adapter's memory.
         shared = {id(p): p for p in student.model.parameters() if not p.requires_grad}
         names = [name for name, p in student.model.named_parameters() if p.requires_grad]
         copied = copy.copy(student)
         copied.model = copy.deepcopy(student.model, shared)
         super().__init__(copied, kind, k, max_tokens)
         weights = dict(copied.model.named_parameters())
-        # The average lives in fp32: in bf16 a step of a few per mille would round away.
+        # Keep the average in fp32: in bf16 an update of a few per mille is lost to rounding.
         self._averages = (
             {name: weights[name].detach().float().clone() for name in names} if decay is not None else {}
         )
 
     @torch.no_grad()
     def follow(self) -> None:
-        """One step of the average: decay * average + (1 - decay) * student."""
+        """Update the average: decay * average + (1 - decay) * student."""
         student, own = (
             dict(self.student.model.named_parameters()),
             dict(self.chat_model.model.named_parameters()),
@@ -124,7 +124,7 @@ class SelfTeacher(CheckpointTeacher):
             own[name].copy_(average)
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """What a resumed training needs of it."""
+        """Return the averages, which a resumed training restores."""
         return dict(self._averages)
 
     @torch.no_grad()
@@ -135,7 +135,7 @@ class SelfTeacher(CheckpointTeacher):
 
 
 class RoutedTeacher:
-    """Several teachers; `routes[i]` names the one for prompt i of the list that was sampled from."""
+    """Several teachers; `routes[i]` names the teacher of prompt i."""
 
     def __init__(self, teachers: Mapping[str, Teacher], routes: Sequence[str]) -> None:
         unknown = sorted(set(routes) - set(teachers))
@@ -146,13 +146,13 @@ class RoutedTeacher:
         self.teachers, self.routes = dict(teachers), list(routes)
 
     def rows(self, rollouts: Rollouts) -> dict[str, Tensor]:
-        """The rows of each teacher that has any."""
+        """Return the rows of each teacher, without teachers that have none."""
         routes = [self.routes[i] for i in rollouts.index_B.tolist()]
         rows = {name: [row for row, route in enumerate(routes) if route == name] for name in self.teachers}
         return {name: torch.tensor(mine) for name, mine in rows.items() if mine}
 
     def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
-        """All rows at once; whole distributions of different heads don't fit one answer: see `scored`."""
+        """Score all rows at once. Dense scores of several teachers need several heads: use `scored`."""
         by_name = self.rows(rollouts)
         parts = [
             (rows, _score_rows(self.teachers[name], rollouts, contexts, rows))
@@ -176,9 +176,10 @@ def scored(
     *,
     updates: int = 1,
 ) -> list[tuple[Rollouts, TeacherScores | None]]:
-    """Rollouts with their scores as microbatches of similar lengths, each the work of one teacher.
+    """Return microbatches of similar lengths with their scores, each scored by one teacher.
 
-    Of several processes each scores those that it trains on, when they are dealt out to so many updates.
+    With several processes, each scores only the microbatches that it trains on (see `distributed.mine`);
+    the others have None.
     """
     if isinstance(teacher, RoutedTeacher):
         routed = [(rows, teacher.teachers[name]) for name, rows in teacher.rows(rollouts).items()]
@@ -212,9 +213,9 @@ def _score_rows(
 def score(
     chat_model: ChatModel, rollouts: Rollouts, kind: str = "dense", k: int = 16, max_tokens: int | None = None
 ) -> TeacherScores:
-    """Read the rollouts in microbatches of similar lengths; each answer goes to its place among the N.
+    """Score the rollouts in microbatches of similar lengths; return the scores in the order of the N tokens.
 
-    Unless `max_tokens` says so, a microbatch is as large as the device reads best.
+    The default of `max_tokens` is the fastest microbatch size of the device.
     """
     rollouts, head = rollouts.to(chat_model.device), partial(_frozen_head, chat_model.model)
     places: dict[str, Tensor] = {}
@@ -232,7 +233,7 @@ def score(
 def _answers(
     states_ND: Tensor, tokens_N: Tensor, kind: str, k: int, head: Callable[[Tensor], Tensor]
 ) -> dict[str, Tensor]:
-    """Hidden states themselves, or what is kept of the distribution they give, some rows at a time."""
+    """Return the hidden states (dense), or the sampled and top-k log-probs, computed in chunks of rows."""
     if kind == "dense":
         return {"hidden_ND": states_ND}
     found: dict[str, list[Tensor]] = {"sampled_logprobs_N": []}
@@ -254,7 +255,7 @@ def _frozen_head(model: Any, hidden: Tensor) -> Tensor:
 
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Eval mode for a while; each module gets its own mode back."""
+    """Set eval mode inside the block; restore each module's mode afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:

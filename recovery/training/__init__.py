@@ -1,1 +1,1 @@
-"""Training: the one loop, its optimizer update, its data, its alarms and its preflight."""
+"""Train a model: the loop, optimizer updates, step data, alarms and preflight checks."""

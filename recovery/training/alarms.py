@@ -1,9 +1,8 @@
-"""Stability alarms: stop a training whose metrics show a collapse, within about ten steps.
+"""Stop a training run whose metrics show a collapse, within about ten steps.
 
 Alarms are pure functions of the metrics of all steps so far, oldest first. Each requires a lasting *change*,
-because a student that distillation is about to repair starts out as bad as a collapsed one. Alarms and
-their remedies depend on the method: low entropy is the aim of training on documents, and a collapse where the
-student is trained on its samples.
+because a student before recovery looks as bad as a collapsed one. Alarms and remedies depend on the method:
+low entropy is the aim of training on documents, but a collapse when the student trains on its samples.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ HEARD = (  # metrics that alarms read
     "reverse_kl",
     "k1_reverse_kl",
 )
-LAST = 5  # steps whose mean is compared
+LAST = 5  # steps averaged for a comparison
 TAIL_CHARACTERS = 256
-LOOP_RATIO = 0.25  # a tail that compresses below this share of its bytes repeats itself
-MIN_CHARACTERS = 80  # shorter tails compress badly whatever they say
+LOOP_RATIO = 0.25  # a tail with a lower compression ratio repeats itself
+MIN_CHARACTERS = 80  # shorter tails compress badly whatever their content
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def response_metrics(
 
 
 def length_collapse(history: History, method: Method) -> Alarm | None:
-    """Ring if responses used to end and no longer do."""
+    """Return an alarm if responses ended at first and now reach the length limit."""
     first, last = _first(history, "truncated_share"), _last(history, "truncated_share")
     if first is None or last is None or last < 0.8 or last < first + 0.3:
         return None
@@ -73,7 +72,7 @@ def length_collapse(history: History, method: Method) -> Alarm | None:
 
 
 def repetition_collapse(history: History, method: Method) -> Alarm | None:
-    """Ring if responses have begun to repeat themselves."""
+    """Return an alarm if responses have begun to repeat themselves."""
     first, last = _first(history, "repeated_share"), _last(history, "repeated_share")
     if first is None or last is None or last < 0.3 or last < first + 0.2:
         return None
@@ -82,9 +81,9 @@ def repetition_collapse(history: History, method: Method) -> Alarm | None:
 
 
 def stop_mismatch(history: History, method: Method, patience: int = 10) -> Alarm | None:
-    """Ring if the teacher almost never stops where the student does, and training does not change that.
+    """Return an alarm if the teacher almost never stops where the student does, and this persists.
 
-    A teacher that is the student itself has the same stop tokens; its context may well make it go on.
+    Skip self-teachers: they have the student's stop tokens, and their context may make them continue.
     """
     if method.teacher.startswith("self"):
         return None
@@ -98,9 +97,9 @@ def stop_mismatch(history: History, method: Method, patience: int = 10) -> Alarm
 
 
 def entropy_collapse(history: History, method: Method) -> Alarm | None:
-    """Ring if a student trained on its samples becomes nearly certain without approaching its teacher.
+    """Return an alarm if a student trained on its samples loses entropy without approaching its teacher.
 
-    Certainty is the aim where the tokens come from data or from a teacher.
+    Skip methods whose tokens come from data or from a teacher: there low entropy is the aim.
     """
     if method.state_kind not in (*SAMPLED_STATES, "teacher-mix"):
         return None
@@ -110,13 +109,13 @@ def entropy_collapse(history: History, method: Method) -> Alarm | None:
     gap_first = _first(history, "reverse_kl") or _first(history, "k1_reverse_kl")
     gap_last = _last(history, "reverse_kl") or _last(history, "k1_reverse_kl")
     if gap_first and gap_last is not None and gap_last < 0.5 * gap_first:
-        return None  # a clean teacher is more certain than a broken student: this is recovery
+        return None  # the clean teacher has lower entropy than the damaged student: this is recovery
     cause = f"entropy fell from {first:.2g} to {last:.2g} nats a token"
     return Alarm("entropy collapse", cause, _remedy(*_rails(method), "raise prompts_per_step"))
 
 
 def _rails(method: Method) -> list[str]:
-    """Return the safety rails that would have an effect with this method and are off."""
+    """Return remedies for safeguards that this method supports and that are off."""
     rails = []
     pulled_to_clean = method.teacher == "base" and method.signal in TEACHER_SIGNALS
     if not method.anchor_beta and not pulled_to_clean:
@@ -129,7 +128,7 @@ def _rails(method: Method) -> list[str]:
 
 
 def _remedy(*remedies: str) -> str:
-    """Join remedies; a lower learning rate is always the first."""
+    """Join remedies into a sentence, starting with a lower learning rate."""
     return "start again with " + ", or ".join(["a lower optimizer.learning_rate", *remedies])
 
 
@@ -142,7 +141,7 @@ ALARMS: tuple[Callable[[History, Method], Alarm | None], ...] = (
 
 
 def check(history: History, method: Method, muted: Sequence[str] = ()) -> Alarm | None:
-    """Return the first alarm that rings and is not muted."""
+    """Return the first alarm that is raised and not muted."""
     for ring in ALARMS:
         alarm = ring(history, method)
         if alarm is not None and alarm.name not in muted:
@@ -153,9 +152,9 @@ def check(history: History, method: Method, muted: Sequence[str] = ()) -> Alarm 
 class Watch:
     """Raise `Unstable` on the first alarm; passed to the trainer as `should_stop`.
 
-    `before(step)` returns the metrics of steps that an earlier attempt took, so that a resumed run is
-    compared with its real start. An alarm that rang is written to `record` and muted in later attempts:
-    resuming is the decision to go on, and would otherwise end at the same step again.
+    `before(step)` returns the metrics of steps from earlier attempts, so that a resumed run is compared with
+    its first steps. A raised alarm is written to `record` and muted in later attempts: resuming overrides
+    it, and would otherwise stop at the same step again.
     """
 
     def __init__(
@@ -186,12 +185,12 @@ class Watch:
 
 
 def _last(history: History, name: str, count: int = LAST) -> float | None:
-    """Return the mean of the last steps that have the metric, once there are enough after the first ones."""
+    """Return the mean of the last `count` values, or None while they overlap the first LAST ones."""
     values = [metrics[name] for metrics in history if name in metrics]
     return sum(values[-count:]) / count if len(values) >= LAST + count else None
 
 
 def _first(history: History, name: str) -> float | None:
-    """Return the mean of the first steps that have the metric."""
+    """Return the mean of the metric's first LAST values, or None if there are none."""
     values = [metrics[name] for metrics in history if name in metrics][:LAST]
     return sum(values) / len(values) if values else None

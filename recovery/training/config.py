@@ -1,4 +1,4 @@
-"""Training settings and the learning rate of each step. Does not import torch."""
+"""Define training settings and compute the learning rate of each step. Does not import torch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class TrainConfig:
 
     steps: int
     learning_rate: float
-    warmup_steps: int = 0  # at most a tenth of `steps` takes effect
-    schedule: str = "cosine"  # of the learning rate after the warm-up
-    final_lr_fraction: float = 0.0  # share of the learning rate at which the schedule ends
-    weight_decay: float = 0.0  # of matrices only
-    clip_norm: float = 1.0  # of the whole gradient; 0 disables clipping
+    warmup_steps: int = 0  # capped at a tenth of `steps`
+    schedule: str = "cosine"  # learning-rate schedule after the warm-up
+    final_lr_fraction: float = 0.0  # final learning rate, as a share of `learning_rate`
+    weight_decay: float = 0.0  # applied to matrices only
+    clip_norm: float = 1.0  # maximum norm of the global gradient; 0 disables clipping
     seed: int = 0
     save_every: int = 0  # steps; 0 saves only at the end
     betas: tuple[float, float] = (0.9, 0.95)
@@ -42,12 +42,12 @@ class TrainConfig:
 
     @property
     def effective_warmup(self) -> int:
-        """Steps of warm-up, at most a tenth of all: a short run would otherwise end before it is warm."""
+        """Return the warm-up steps, capped at a tenth of all: a short run could otherwise be all warm-up."""
         return min(self.warmup_steps, self.steps // 10)
 
 
 def lr_at(step: int, config: TrainConfig) -> float:
-    """Return the learning rate of step 1, 2, ...: a linear rise during the warm-up, then the schedule."""
+    """Return the learning rate of a step, counted from 1: linear warm-up, then the schedule."""
     warmup = config.effective_warmup
     if step <= warmup:
         return config.learning_rate * step / warmup

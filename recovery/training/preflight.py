@@ -1,7 +1,7 @@
 """Check a student, its teacher and its sampler before training.
 
-Every prompt is rendered; what the models compute and sample is checked on a few dozen prompts, rather than
-what their configs say.
+Every prompt is rendered. On a few dozen prompts, the checks compare what the models compute and sample, not
+what their configs claim.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 Messages = Sequence[dict[str, Any]]
-MAX_TOKENS = 8192  # of one forward pass
-MIN_STOP_MASS = 0.1  # probability above which a model is said to stop
-CHUNK = 256  # tokens whose whole distributions are held at once
+MAX_TOKENS = 8192  # per forward pass
+MIN_STOP_MASS = 0.1  # probability above which a model counts as stopping
+CHUNK = 256  # tokens whose full distributions are in memory at once
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,9 @@ def checks(
     max_new_tokens: int = 96,
     seed: int = 0,
 ) -> list[Check]:
-    """Return all checks; leave out those that an earlier failure makes meaningless.
+    """Run all checks; skip those that an earlier failure makes meaningless.
 
-    If the teacher is the student's own chat model and carries an adapter, the teacher is the model below it.
+    If the teacher shares the student's model and that has an adapter, the teacher is the base model below it.
     """
     prompts = list(prompts)
     found = [vocabulary(student, teacher), prompt_ids(student, teacher, prompts)]
@@ -84,13 +84,13 @@ def checks(
 
 
 def _as_teacher(student: ChatModel, teacher: ChatModel) -> Any:
-    """Inside, a teacher that shares the student's weights is the model below the student's adapter."""
+    """Disable the student's adapter inside the block, if the teacher shares the student's model."""
     shared = teacher.model is student.model and is_adapter(student.model)
     return adapter_off(student) if shared else nullcontext()
 
 
 def require(found: Iterable[Check]) -> None:
-    """Raise GateError if any check failed, with the first one's remedy."""
+    """Raise GateError with the first failed check and its remedy, if any check failed."""
     failed = [check for check in found if not check.ok]
     if failed:
         more = f" (and {len(failed) - 1} more: {', '.join(c.name for c in failed[1:])})" if failed[1:] else ""
@@ -98,7 +98,7 @@ def require(found: Iterable[Check]) -> None:
 
 
 def vocabulary(student: ChatModel, teacher: ChatModel) -> Check:
-    """Check that both give a text the same ids, as the teacher scores the student's ids."""
+    """Check that both vocabularies are equal: the teacher scores the student's token ids."""
     mine, theirs = student.tokenizer.get_vocab(), teacher.tokenizer.get_vocab()
     other = sorted(token for token in mine.keys() | theirs.keys() if mine.get(token) != theirs.get(token))
     detail = f"{len(mine)} tokens, the same ids"
@@ -130,7 +130,7 @@ def prompt_ids(student: ChatModel, teacher: ChatModel, prompts: Sequence[Message
 
 
 def _refused(chat: ChatModel, prompts: Sequence[Messages]) -> list[tuple[int, str]]:
-    """Return the prompts that the chat template refuses, each with the reason."""
+    """Return the numbers of the prompts that the chat template rejects, with the reasons."""
     refused = []
     for number, messages in enumerate(prompts):
         try:
@@ -141,6 +141,7 @@ def _refused(chat: ChatModel, prompts: Sequence[Messages]) -> list[tuple[int, st
 
 
 def stop_tokens(student: ChatModel, teacher: ChatModel) -> Check:
+    """Check that student and teacher have the same stop tokens."""
     mine, theirs = set(student.stop_ids), set(teacher.stop_ids)
     detail = f"student {sorted(mine)}, teacher {sorted(theirs)}"
     return Check(
@@ -149,7 +150,7 @@ def stop_tokens(student: ChatModel, teacher: ChatModel) -> Check:
 
 
 def turn_end(student: ChatModel, teacher: ChatModel) -> Check:
-    """Check that the token that the template writes after an answer ends an answer in sampling."""
+    """Check that the token that the template writes after an answer is a stop token in sampling."""
     for whose, chat in (("student", student), ("teacher", teacher)):
         end = chat.encoder.turn_end_id
         if end is not None and end not in chat.stop_ids:
@@ -173,7 +174,7 @@ def padded_vocabulary(student: ChatModel, teacher: ChatModel) -> Check:
 
 
 def packing(chat: ChatModel) -> Check:
-    """Check whether documents that share a row stay apart, by trying it."""
+    """Check by trial whether packed documents (several in one row) are isolated from each other."""
     config = unwrap(chat.model).config
     how = f"{config.model_type} with {getattr(config, '_attn_implementation', None) or 'its own'} attention"
     if can_pack(chat.model):
@@ -183,7 +184,7 @@ def packing(chat: ChatModel) -> Check:
 
 @torch.no_grad()
 def head(whose: str, chat: ChatModel, prompts: Sequence[Messages]) -> Check:
-    """Check that logits computed from hidden states, as in the loss, are those of the whole model."""
+    """Check that logits computed from hidden states, as in the loss, equal those of the full forward pass."""
     tokens_BT = torch.tensor([chat.prompt_ids(prompts[0])], device=chat.device)
     with evaluating(chat.model):
         own = chat.model(input_ids=tokens_BT).logits.float()
@@ -197,10 +198,10 @@ def head(whose: str, chat: ChatModel, prompts: Sequence[Messages]) -> Check:
 
 
 def same_stops(name: str, student: ChatModel, teacher: ChatModel, rollouts: Rollouts) -> Check:
-    """Compare which stop token each model favours where answers ended, and with how much probability.
+    """Compare the most likely stop token of each model, and its probability, at the ends of answers.
 
-    A student that midtraining broke may stop nowhere, which training repairs. One that stops with another
-    token than its teacher points to different templates or generation configs.
+    A student damaged by midtraining may never stop; training repairs that. A student that stops with another
+    token than its teacher has a different template or generation config, which fails the check.
     """
     remedy = "compare chat templates and generation configs: they end turns differently"
     rows = min(unwrap(chat.model).get_input_embeddings().weight.shape[0] for chat in (student, teacher))
@@ -220,7 +221,7 @@ def same_stops(name: str, student: ChatModel, teacher: ChatModel, rollouts: Roll
 
 
 def _stop_masses(chat: ChatModel, stop_ids: Sequence[int], rollouts: Rollouts) -> dict[int, float]:
-    """Return the mean probability of each stop token where the responses ended."""
+    """Return the mean probability of each stop token at the position where the responses ended."""
     before_last_B = (rollouts.lengths_B - 2).to(chat.device)  # the state that predicts the last token
     hidden_BTD = hidden_states(chat.model, *rollouts.to(chat.device).model_inputs[:2])
     states_BD = hidden_BTD[torch.arange(len(rollouts)), before_last_B]
@@ -229,7 +230,7 @@ def _stop_masses(chat: ChatModel, stop_ids: Sequence[int], rollouts: Rollouts) -
 
 
 def teacher_is_itself(teacher: ChatModel, rollouts: Rollouts) -> Check:
-    """Check that the teacher as its own student has a loss of zero, by the code that trains."""
+    """Check that the training loss of the teacher against itself is zero."""
     scores = score(teacher, rollouts, max_tokens=1)
     objective = Objective(table.get("opd"), teacher.stop_ids)
     loss = TokenLoss(objective)(teacher.model, Microbatch(rollouts, TokenSignals(scores)))
@@ -266,7 +267,7 @@ class Seen:
 
 
 def sampler_agrees(student: ChatModel, rollouts: Rollouts, seen: Seen) -> Check:
-    """Check that the sampler's log-probabilities are the trainer's."""
+    """Check that the sampler's log-probabilities equal the trainer's."""
     gap_N = (seen.logprob_N - rollouts.logprobs_N.cpu()).abs()
     ok = float(gap_N.mean()) < _tolerance(student, 1e-3, 0.05)
     detail = f"log-probs differ by {float(gap_N.mean()):.1g} on average, {float(gap_N.max()):.1g} at most"
@@ -274,10 +275,10 @@ def sampler_agrees(student: ChatModel, rollouts: Rollouts, seen: Seen) -> Check:
 
 
 def sampler_is_whole(seen: Seen) -> Check:
-    """Check that sampled tokens are as likely as the entropy says: no top-p, top-k or temperature.
+    """Check that tokens are sampled from the full distribution: no top-p, top-k or temperature.
 
-    log p(token) + entropy has mean 0 and a known variance under the whole distribution; a sampler that leaves
-    out unlikely tokens raises it.
+    log p(token) + entropy has mean 0 and a known variance under the full distribution; a sampler that drops
+    unlikely tokens raises the mean.
     """
     z = float((seen.logprob_N - seen.mean_N).sum() / seen.variance_N.sum().clamp(min=1e-12).sqrt())
     detail = f"sampled tokens are {z:+.1f} standard errors likelier than the whole distribution makes them"

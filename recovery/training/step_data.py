@@ -1,6 +1,6 @@
 """Produce a step's data for any method: draw prompts, sample, reward, and score with the teacher.
 
-Everything depends on (seed, step, weights) alone, so a resumed run has the same prompts and samples.
+All data depends only on (seed, step, weights), so a resumed run has the same prompts and samples.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
     from recovery.sampling.protocol import Sampler
     from recovery.teachers.teachers import Teacher
 
-READ_STATES = ("data", "mix")  # read pairs
-STUDENT_STATES = ("student", "student-kept", "mix", "teacher-mix")  # have a sampler's log-probabilities
-TEACHER_STATES = ("teacher", "student-continued")  # sampled by the teacher
+READ_STATES = ("data", "mix")  # kinds that read pairs
+STUDENT_STATES = ("student", "student-kept", "mix", "teacher-mix")  # kinds with sampler log-probabilities
+TEACHER_STATES = ("teacher", "student-continued")  # kinds that the teacher samples
 
 
 @dataclass(frozen=True)
 class StepConfig:
-    """The size of a step and the seed that its prompts and samples follow from."""
+    """The size of a step, and the seed of its prompts and samples."""
 
     prompts_per_step: int
     samples_per_prompt: int = 1  # at least the method's group_size
@@ -56,7 +56,7 @@ class StepConfig:
 
 @dataclass(frozen=True)
 class Task:
-    """A method with everything that it needs. Rows are the prompts, followed by the pairs."""
+    """A method with its data, teachers and reward. Rows are the prompts, followed by the pairs."""
 
     method: Method
     prompts: Sequence[Item] = ()
@@ -65,12 +65,10 @@ class Task:
     anchor: Teacher | None = None
     context: Context | None = None
     reward: Reward | None = None
-    weights: Sequence[float] | None = (
-        None  # of each row's tokens, in the loss and in the count that divides it
-    )
+    weights: Sequence[float] | None = None  # per row: weight of its tokens in the loss and the token count
 
     def __post_init__(self) -> None:
-        """Raise InputError if the method lacks something, before any work is done."""
+        """Raise InputError if an input that the method needs is missing."""
         method, paired = self.method, bool(self.pairs) and all(map(response, self.pairs))
         shown = f"{method.context} to show: --context TEXT or FILE"
         for needed, there, what in (
@@ -92,19 +90,19 @@ class Task:
 
     @property
     def items(self) -> list[Item]:
-        """All rows."""
+        """Return all rows: prompts, then pairs."""
         return [*self.prompts, *self.pairs]
 
 
 class Rehearsal(Protocol):
-    """Other tokens that are trained on in the same updates as the answers."""
+    """A source of additional microbatches that are trained on in the same updates as the answers."""
 
     def begin(self, step: int) -> None: ...
     def beside(self, answers: Sequence[Microbatch]) -> list[Microbatch]: ...
 
 
 class Episodes:
-    """The trainer's batches: sample or read sequences, reward, score and cut them into microbatches."""
+    """The trainer's batches: sample or read sequences, reward them, score them, split into microbatches."""
 
     def __init__(
         self,
@@ -127,7 +125,7 @@ class Episodes:
         self.views = Views(student, self.items, task.context)
         self.views.check()
         self.tokens_sampled = self.tokens_scored = 0
-        self._started: dict[int, Desk] = {}  # drawn and being sampled a step ahead
+        self._started: dict[int, Desk] = {}  # steps whose sampling was started one step early
         self._last: dict[str, float] = {}
         teacher = task.teacher
         if isinstance(teacher, SelfTeacher) and teacher.decay is not None:  # only then these are `Stateful`
@@ -152,7 +150,7 @@ class Episodes:
         self.follow()
 
     def draw(self, step: int) -> Desk:
-        """Draw the step's prompts, each as often as it is sampled, and as many pairs."""
+        """Draw the step's prompts, each repeated for its samples, and as many pairs."""
         samples = max(self.config.samples_per_prompt, self.method.group_size)
         rows = drawn(self.prompt_rows, self.config.prompts_per_step, step, f"prompts:{self.config.seed}")
         data = drawn(
@@ -174,7 +172,7 @@ class Episodes:
         )
 
     def write(self, desk: Desk) -> Rollouts:
-        """Produce the sequences that the method trains on; keep metrics of the student's answers."""
+        """Produce the sequences that the method trains on; record metrics of the student's answers."""
         self._last = {}
         rollouts = WRITERS[self.method.state_kind](desk)
         if isinstance(self.sampler, Reporting):
@@ -207,7 +205,7 @@ class Episodes:
         return replace(rollouts, rewards_B=gains_B)
 
     def score(self, rollouts: Rollouts) -> list[Microbatch]:
-        """Return microbatches; those that this process trains on carry the signals of the objective."""
+        """Return all microbatches; only those that this process trains on have signals."""
         limit = self.config.microbatch_tokens
         parts: list[tuple[Rollouts, TeacherScores | None]] = [(part, None) for part in rollouts.split(limit)]
         if parts and self.teacher is not None and self.method.scores != "none":
@@ -229,11 +227,11 @@ class Episodes:
             self.teacher.follow()
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics of the student's last answers and rewards, which the alarms read."""
+        """Return metrics of the last step's answers and rewards; alarms read them."""
         return self._last
 
     def _signals(self, part: Rollouts, scores: TeacherScores | None) -> TokenSignals:
-        """Return what the method needs to know about the tokens of a microbatch."""
+        """Return the signals that the method needs for the tokens of a microbatch."""
         signals: dict[str, Any] = {"scores": scores}
         if self.method.state_kind in STUDENT_STATES:
             signals["behaviour_N"] = part.logprobs_N
@@ -264,7 +262,7 @@ def _weights(weights: Sequence[float] | None, rows: int) -> Tensor | None:
 
 
 def drawn(pool: Sequence[int], count: int, step: int, seed: str) -> list[int]:
-    """Return a step's rows: each epoch is a new permutation of the pool."""
+    """Return a step's rows; each epoch visits a new permutation of the pool."""
     total, count = len(pool), min(count, len(pool))
     orders: dict[int, list[int]] = {}
     rows = []
@@ -277,6 +275,6 @@ def drawn(pool: Sequence[int], count: int, step: int, seed: str) -> list[int]:
 
 
 def minibatches(batches: list[Microbatch], count: int) -> Iterator[list[Microbatch]]:
-    """Deal the microbatches out to `count` updates, or fewer if there are fewer microbatches."""
+    """Split the microbatches round-robin into `count` updates, or fewer if there are fewer microbatches."""
     for start in range(min(count, len(batches))):
         yield batches[start::count]

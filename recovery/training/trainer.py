@@ -2,7 +2,8 @@
 
     batches -> microbatches -> loss, summed over tokens -> gradient over the global token count -> AdamW
 
-A step depends on (seed, step, weights) alone, so a resumed run is bitwise equal to a whole one (fp32, CPU).
+A step depends only on (seed, step, weights), so a resumed run is bitwise equal to an uninterrupted one (fp32
+on a CPU).
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ if TYPE_CHECKING:
     from recovery.storage.training_state import TrainState
 
 log = logging.getLogger(__name__)
-ETA_STEPS = 20  # steps whose mean duration gives the time left
+ETA_STEPS = 20  # steps averaged to estimate the remaining time
 
 
 class Batches(Protocol):
     """The data of a step: one list of microbatches per optimizer update.
 
-    It depends on (seed, step, weights) alone. Of several processes each trains on its share of every list,
-    and all must produce the same lists.
+    The data depends only on (seed, step, weights). All processes must produce the same lists; each trains on
+    its share of every list.
     """
 
     def updates(self, step: int) -> Iterable[Sequence[Microbatch]]: ...
@@ -47,7 +48,7 @@ class Batches(Protocol):
 
 @runtime_checkable
 class Reporting(Protocol):
-    """Batches with metrics of the last step: response lengths, rewards, inputs of alarms."""
+    """Batches that report metrics of the last step: response lengths, rewards, inputs of alarms."""
 
     def metrics(self) -> dict[str, float]: ...
 
@@ -62,7 +63,7 @@ class Stateful(Protocol):
 
 @dataclass(frozen=True)
 class TrainReport:
-    """Totals of a training, resumed parts included; `stopped` is the reason of an early end."""
+    """Totals of a training run, earlier attempts included; `stopped` is the reason for an early end."""
 
     steps: int
     tokens: int
@@ -81,10 +82,11 @@ def train(  # noqa: PLR0913 - the one loop's parts
     on_state: Callable[[int], None] | None = None,
     should_stop: Callable[[int, dict[str, float]], str | None] | None = None,
 ) -> TrainReport:
-    """Train `chat_model` in place, from the saved `state` if there is one. Steps count from 1.
+    """Train `chat_model` in place, resuming from the saved `state` if there is one. Steps count from 1.
 
     `on_metrics` receives every step's metrics, `on_state` the number of each saved step; `should_stop` may
-    return a reason to end. Of several processes only the first one reports and saves.
+    return a reason to end early. With several processes, `on_metrics` and `on_state` are called on rank 0
+    only, and rank 0's result of `should_stop` counts.
     """
     updater = Updater(chat_model, config)
     if updater.sharded and isinstance(batches, Stateful):
@@ -131,9 +133,9 @@ def train(  # noqa: PLR0913 - the one loop's parts
 
 @contextmanager
 def fp32_on_tensor_cores(device: torch.device | str) -> Iterator[None]:
-    """Inside, let a GPU multiply fp32 matrices (adapters, fp32 heads) in TF32; restore the setting after.
+    """Allow TF32 for fp32 matrix products (adapters, fp32 heads) on a GPU inside the block.
 
-    Evaluation runs outside, so that checkpoints are compared at one precision.
+    Evaluation must run outside, so that checkpoints are compared at one precision.
     """
     before = torch.get_float32_matmul_precision()
     if torch.device(device).type == "cuda":
@@ -145,9 +147,9 @@ def fp32_on_tensor_cores(device: torch.device | str) -> Iterator[None]:
 
 
 class TokenLoss:
-    """The loss function of an objective, which reads the states that predict the counted tokens.
+    """Compute an objective's loss from the hidden states that predict the counted tokens.
 
-    A microbatch may carry another objective. A survey looks at every microbatch of the steps that it takes.
+    A microbatch may override the objective. A survey, if given, records the signal of each microbatch.
     """
 
     def __init__(self, objective: Callable[..., Loss], survey: Survey | None = None) -> None:
@@ -167,13 +169,13 @@ class TokenLoss:
 
 @dataclass(frozen=True)
 class _Progress:
-    """Steps, tokens and seconds so far, and the speed of the last steps."""
+    """Steps, tokens and seconds so far, and the durations of the last steps."""
 
     steps: int = 0
     tokens: float = 0.0
     seconds: float = 0.0
     recent: tuple[tuple[float, float], ...] = ()  # (tokens, seconds) of the last steps
-    stopped: str | None = None  # reason of an early end; such a state is not trained further
+    stopped: str | None = None  # reason for an early end; such a state is not trained further
 
     def plus(self, tokens: float, seconds: float) -> _Progress:
         recent = (*self.recent, (tokens, seconds))[-ETA_STEPS:]
@@ -190,7 +192,7 @@ class _Progress:
 
 
 class _Saver:
-    """Load and save the state of a training: weights, optimizer, tensors of the batches, progress."""
+    """Load and save a run's training state: weights, optimizer, tensors of the batches, progress."""
 
     def __init__(
         self,
@@ -201,14 +203,13 @@ class _Saver:
         on_state: Callable[[int], None] | None,
     ) -> None:
         self.updater, self.batches, self.state, self.on_state = updater, batches, state, on_state
-        settings = {
-            k: v for k, v in asdict(config).items() if k != "shard"
-        }  # changes how the training runs, not its result
+        # Sharding does not change the result, so a run may resume with another value of `shard`.
+        settings = {k: v for k, v in asdict(config).items() if k != "shard"}
         self.config = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
         self.saved = 0
 
     def resume(self) -> _Progress:
-        """Restore the newest whole state, if there is one, and return its progress."""
+        """Restore the newest complete state, if there is one, and return its progress."""
         loaded = self.state.load() if self.state else None
         if loaded is None:
             return _Progress()
@@ -241,13 +242,13 @@ class _Saver:
                 self.on_state(progress.steps)
 
     def keep(self, progress: _Progress, *, untouched: bool) -> None:
-        """Save the last good step unless weights or tensors of the batches have changed since."""
+        """Save the last finite step, unless weights or tensors of the batches have changed since."""
         if untouched and progress.steps > self.saved and not isinstance(self.batches, Stateful):
             self.save(progress)
 
 
 class _Timed:
-    """Measure the time that an iterable takes for its items: sampling and scoring, not training."""
+    """Measure the time spent producing an iterable's items: sampling and scoring, not training."""
 
     def __init__(self, items: Iterable[Sequence[Microbatch]]) -> None:
         self.items, self.seconds = iter(items), 0.0
@@ -273,7 +274,7 @@ def _non_finite(step: int, part: Sums) -> NonFiniteLoss:
 def _tolerant(
     on_metrics: Callable[[int, dict[str, float]], None] | None,
 ) -> Callable[[int, dict[str, float]], None]:
-    """Return a callback whose first error becomes a warning: logging must not stop a training."""
+    """Wrap a callback: its first error becomes a warning, since logging must not stop a training run."""
     warned = False
 
     def report(step: int, metrics: dict[str, float]) -> None:

@@ -1,7 +1,7 @@
-"""One optimizer update over any number of microbatches and processes: gradients, their norm, AdamW.
+"""Run one optimizer update over any number of microbatches and processes: gradients, clipping, AdamW.
 
-The loss is a sum over tokens and is divided once, by the tokens of the whole update: local means would weigh
-a short microbatch's tokens more than a long one's.
+The loss is a sum over tokens and is divided once, by the token count of the update. Means per microbatch
+would weigh the tokens of a short microbatch more than those of a long one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Microbatch(NamedTuple):
     """Input of one backward pass: sequences and the signals of their counted tokens.
 
-    A microbatch that does not belong to the method (rehearsal) carries its objective.
+    `objective` overrides the method's objective, for example for rehearsal.
     """
 
     rollouts: Rollouts
@@ -45,8 +45,10 @@ LossFunction = Callable[[Any, Microbatch], Loss]
 
 @dataclass(frozen=True)
 class Sums:
-    """Losses added up over microbatches, processes and updates, until `means` divides by their tokens; a
-    metric by those of the microbatches that have it."""
+    """Sums of losses and metrics over microbatches, processes and updates.
+
+    `means` divides the loss by all tokens, and a metric by the tokens of the microbatches that report it.
+    """
 
     loss: float = 0.0
     tokens: float = 0.0
@@ -79,7 +81,7 @@ class Sums:
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
     def means(self) -> dict[str, float]:
-        """A token's loss and metrics; the gradient norm of an update."""
+        """Return the mean loss and metrics per token, and the mean gradient norm per update."""
         loss, norm = self.loss / (self.tokens or 1.0), self.norm / (self.updates or 1)
         means = {name: value / (self.counts[name] or 1.0) for name, value in self.metrics.items()}
         return means | self.maxima | {"loss": loss, "grad_norm": norm, "tokens": self.tokens}
@@ -90,11 +92,11 @@ def _added(ones: Mapping[str, float], others: Mapping[str, float]) -> dict[str, 
 
 
 class Updater:
-    """Weights, gradients and optimizer of one training, the same in one process and in several.
+    """Weights, gradients and optimizer of a training run, in one process or several.
 
-    Several processes share out every update's microbatches. Data parallel, they add up their gradients once
-    an update, so that neither the order nor the number of microbatches a process has can make another wait or
-    weigh otherwise. In shards (`config.shard`) every pass adds them up; who has none left passes zeros.
+    Several processes divide every update's microbatches. With data parallelism, gradients are all-reduced
+    once per update, so that the processes may have different numbers of microbatches. With sharding
+    (`config.shard`) every backward pass reduces them; a process without microbatches left adds zeros.
     """
 
     def __init__(self, chat_model: ChatModel, config: TrainConfig) -> None:
@@ -120,10 +122,9 @@ class Updater:
             raise InputError(
                 f"training: {chat_model.path} has no trainable weights: load it whole or add an adapter"
             )
-        self.model.zero_grad()  # a training that stopped half-way may have left some
+        self.model.zero_grad()  # an interrupted run may have left gradients
         self.names, self.parameters = [name for name, _ in named], [p for _, p in named]
-        # Steps of 1e-5 vanish in bf16, so the optimizer works on fp32 copies of weights that are stored
-        # shorter.
+        # Updates of 1e-5 are lost to rounding in bf16, so the optimizer holds fp32 master weights.
         short = (torch.bfloat16, torch.float16)
         self.weights = [p.detach().float() if p.dtype in short else p for p in self.parameters]
         self.optimizer = _adamw(self.weights, config, fused=device.type in ("cpu", "cuda"))
@@ -134,7 +135,7 @@ class Updater:
             group["lr"] = learning_rate
 
     def accumulate(self, microbatches: Sequence[Microbatch], loss_fn: LossFunction) -> Sums:
-        """Gradients of the summed loss of this process's share; sums over all processes."""
+        """Accumulate gradients over this process's share; return the loss sums over all processes."""
         sums = Sums(updates=1)
         for microbatch in self._own(microbatches):
             loss = self._loss(microbatch, microbatches, loss_fn)
@@ -147,7 +148,7 @@ class Updater:
         return sums
 
     def _own(self, microbatches: Sequence[Microbatch]) -> list[Microbatch | None]:
-        """This process's share; in shards everybody's is equally long, None where there is nothing to do."""
+        """Return this process's share; with sharding, pad it with None to equal lengths on all processes."""
         own: list[Microbatch | None] = list(microbatches[self.rank :: self.world])
         longest = -(-len(microbatches) // self.world) if self.sharded else len(own)
         return own + [None] * (longest - len(own))
@@ -167,7 +168,10 @@ class Updater:
         return distributed.through(self.model, work)
 
     def gradient_norm(self, tokens: float) -> float:
-        """Divide by the global token count and clip; the norm before that. No tokens, no gradient."""
+        """Divide gradients by the global token count and clip them; return the norm before clipping.
+
+        Without tokens, drop the gradients and return 0.
+        """
         if not tokens:
             self.optimizer.zero_grad()
             return 0.0
@@ -175,7 +179,7 @@ class Updater:
             if self.world > 1 and not self.sharded:
                 gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad
                 weight.grad = self.accelerator.reduce(gradient, reduction="sum")
-            if weight.grad is not None:  # FSDP adds up and divides by the number of processes
+            if weight.grad is not None:  # FSDP averages over processes instead of summing
                 weight.grad.div_(tokens / self.world if self.sharded else tokens)
         norm: Any = torch.nn.utils.clip_grad_norm_(self.weights, self.clip_norm)
         return float(norm.full_tensor() if self.sharded else norm)
@@ -188,7 +192,7 @@ class Updater:
 
     @torch.no_grad()
     def _collect(self) -> None:
-        """Gradients of short weights move to their fp32 copies, which add up without rounding."""
+        """Move gradients of bf16 and fp16 weights to their fp32 master weights and accumulate them there."""
         for parameter, weight in zip(self.parameters, self.weights, strict=True):
             if parameter is not weight and parameter.grad is not None:
                 gradient = parameter.grad.float()
@@ -196,12 +200,13 @@ class Updater:
                 parameter.grad = None
 
     def _write_back(self) -> None:
+        """Copy the fp32 master weights to the model's weights."""
         for parameter, weight in zip(self.parameters, self.weights, strict=True):
             if parameter is not weight:
                 parameter.copy_(weight)
 
     def finish(self, chat_model: ChatModel) -> None:
-        """What is needed to save a model in shards: its weights, put together on the first process's CPU."""
+        """Gather a sharded model's full weights on rank 0's CPU, so that it can be saved."""
         if self.sharded:
             chat_model.weights = distributed.whole_weights(self.model)
 
@@ -221,7 +226,7 @@ class Updater:
 
 
 def _adamw(weights: list[Tensor], config: TrainConfig, *, fused: bool) -> torch.optim.AdamW:
-    """Weight decay pulls on matrices only: norms and biases have no reason to be small."""
+    """Build AdamW with weight decay on matrices only, not on norms and biases."""
     groups = [
         {"params": [w for w in weights if w.ndim >= 2], "weight_decay": config.weight_decay},
         {"params": [w for w in weights if w.ndim < 2], "weight_decay": 0.0},
@@ -239,7 +244,7 @@ def unprefixed(prefix: str, tensors: Mapping[str, Tensor]) -> Mapping[str, Tenso
 
 
 class _Unprefixed(Mapping[str, Tensor]):
-    """Those with the prefix, without it; each is read when it is asked for."""
+    """A lazy view of the tensors with a prefix, under names without it; each is read on access."""
 
     def __init__(self, prefix: str, tensors: Mapping[str, Tensor]) -> None:
         self._prefix, self._tensors = f"{prefix}.", tensors
