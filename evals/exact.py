@@ -62,7 +62,7 @@ def paired_lower_bound(
 ) -> float:
     """Return the one-sided lower bound: the largest difference that the exact test rejects.
 
-    `split` = (difference, rejected) keeps the bound consistent with a test already made at that difference."""
+    `split` = (difference, rejected) keeps the bound consistent with an earlier test at that difference."""
     seen = (gained - lost) / n
     low, high = max(seen - 10 / sqrt(n), -1 + 1e-9), min(seen, 1 - 1e-9)
     if split is not None and split[0] < high:
@@ -130,7 +130,7 @@ def _fewest_gains(losses: Ints, n: int, difference: float, score: float) -> Ints
 def _tail(losses: Ints, fewest: Ints, n: int, lost_shares: ArrayLike, difference: float) -> Floats:
     """Return P(gains >= fewest), summed over the loss counts: one value per share of losses.
 
-    At a given share of losses the least favourable null has the most gains: share + difference, capped at 1."""
+    For each share of losses the least favourable null has the most gains: share + difference, at most 1."""
     shares = np.atleast_1d(np.asarray(lost_shares, dtype=float))[:, None]
     gain = np.clip((shares + difference) / np.maximum(1 - shares, 1e-12), 0, 1)
     log_choose = special.gammaln(n + 1) - special.gammaln(losses + 1) - special.gammaln(n - losses + 1)

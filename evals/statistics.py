@@ -138,7 +138,7 @@ def _upper_bound(
 def _needed_items(gained: int, lost: int, n: int, effect: float, margin: float, alpha: float) -> int:
     """Return the number of items that decides with a power of 80 %.
 
-    Assume a true difference of 0 while there are fewer items than that needs, then the observed difference."""
+    Assume a true difference of 0 while there are fewer items than that needs, then the observed one."""
     discordance = (gained + lost) / n
     planned = ceil(needed_pairs(discordance, margin, alpha=alpha) * effect)
     if planned > n:

@@ -12,7 +12,7 @@ from dashboard.html import Html, tag
 Row = Mapping[str, Any]
 AXES = ("knowledge", "ifeval")
 MOST_BARS = 30  # most recoveries drawn with intervals; more would hide each other
-PLACES = ("clean", "midtrained")  # the start and the target of every method
+PLACES = ("clean", "midtrained")  # the reference models: target and start
 
 
 def value(row: Row, suite: str) -> float | None:

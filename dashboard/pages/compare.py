@@ -21,11 +21,7 @@ OFFERED = 30  # newest cycles whose checkpoints are suggested
 PAGE = 20  # flips per page
 FIRST = "ifeval"
 DIRECTIONS = {"all": "both ways", "lost": "pass → fail", "gained": "fail → pass"}
-WORDS = {
-    "better": "recovered",
-    "worse": "rejected",
-    comparison.SAME: "",
-}  # verdict words, for their signs and colours
+WORDS = {"better": "recovered", "worse": "rejected", comparison.SAME: ""}  # verdict with that colour
 
 Row = dict[str, Any]
 

@@ -144,9 +144,9 @@ def _numbers(database: Database, before: int | None, limit: int) -> list[int]:
 def _by_documents(scores: Sequence[Row]) -> list[Row]:
     """Merge the scores of one cycle, stage and set of documents; the newest score of a kind counts.
 
-    The metric measured first is the headline; further metrics (cloze, reverse, ...) only add missing kinds."""
+    The metric measured first is the headline; others (cloze, reverse, ...) only add missing kinds."""
     found: dict[tuple[int, str, int], Row] = {}
-    told: dict[tuple[int, str, int], dict[str, str]] = defaultdict(dict)  # kind -> its metric
+    told: dict[tuple[int, str, int], dict[str, str]] = defaultdict(dict)  # its metric
     for score in scores:
         own, metric = score["suite"] == "knowledge", score["metric"]
         whose = score["cycle"] if own else int(score["suite"].removeprefix(EARLIER))

@@ -1,7 +1,7 @@
 """Start the engines that sample and score, as configured, and stop them with the stage.
 
-`inprocess` uses the trainer's model; `vllm` an LLM in the same process; `server` a vLLM server that starts and
-ends with the run; a URL (several with commas) a running server.
+`inprocess` uses the trainer's model; `vllm` an LLM in the same process; `server` a vLLM server that starts
+and ends with the run; a URL (several with commas) a running server.
 """
 
 from __future__ import annotations

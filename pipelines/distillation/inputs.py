@@ -160,8 +160,7 @@ class Teachers:
         return self.frozen(self.job.teacher, "dense") if self.method.anchor_beta else None
 
     def frozen(self, ref: str, kind: str) -> CheckpointTeacher:
-        """Return a checkpoint as a frozen teacher; for an adapter's base, the student with its adapter
-        off."""
+        """Return a frozen teacher; for an adapter's base, use the student with its adapter off."""
         from recovery.models.offload import rest_on_host
         from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 
