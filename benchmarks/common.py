@@ -185,8 +185,7 @@ def _processor() -> str:
 
 
 def installed(package: str) -> str | None:
-    """Return another library's version; None if it is not installed (`make bench` installs the extra
-    `bench`)."""
+    """Return a package's version; None if it is not installed (`make bench` installs the extra)."""
     if find_spec(package.replace("-", "_").removesuffix("_skinny")) is None:
         return None
     try:

@@ -51,8 +51,7 @@ class Desk:
         return replace(self, _rows=queries.structure_version(self.db))
 
     def version(self) -> str:
-        """Return a value that changes with anything a page shows: rows, or the progress of a running
-        stage."""
+        """Return a value that changes with anything a page shows: rows, or a running stage's progress."""
         return _digest(self._structure(), queries.live_version(self.db))
 
     def cached(self, name: Any, make: Callable[[], T]) -> T:

@@ -19,8 +19,7 @@ Row = Mapping[str, Any]
 
 
 def plane(cycles: Sequence[Row], margin: float = 0.03) -> Figure:
-    """Draw knowledge of the documents against instruction following: one path per cycle, with 95 %
-    intervals."""
+    """Draw document knowledge against instruction following: one path per cycle, with 95 % intervals."""
     figure = Figure(figsize=(7.2, 5.2), layout="constrained")
     axes = figure.subplots()
     shown = [row for row in cycles if _points(row)]

@@ -39,7 +39,7 @@ class Query:
         return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else default
 
     def link(self, path: str | None = None, **changes: str | int | None) -> str:
-        """Return the address of this view with changed parameters (None removes one); another path starts
+        """Return this view's address with changed parameters (None removes one); another path starts
         empty."""
         given = dict(self.given) if path is None or path == self.path else {}
         given |= {name: str(value) for name, value in changes.items() if value is not None}

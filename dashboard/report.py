@@ -78,8 +78,7 @@ def page(title: str, body: Html) -> str:
 
 
 def style() -> str:
-    """Return the dashboard's style sheet with the colour theme selected by a media query instead of a
-    script."""
+    """Return the dashboard's style sheet, with the colour theme selected by a media query."""
     css = STYLE.read_text(encoding="utf-8")
     dark = re.compile(r':root\[data-theme="dark"\] (\{[^}]*\})')
     return dark.sub(r"@media (prefers-color-scheme: dark) { :root \1 }", css)

@@ -58,8 +58,7 @@ TABLES = ("cycles", *QUERIES)
 
 
 def export(database: Database, table: str, kind: str) -> Iterator[bytes]:
-    """Yield a table as a file in chunks, with secrets redacted; `cycles` are the documents of `recover
-    show`."""
+    """Yield a table as a file in chunks, secrets redacted; `cycles` are `recover show` documents."""
     if table not in TABLES or kind not in FORMATS:
         raise BadRequest(f"export {table!r} as {kind!r}: one of {', '.join(TABLES)} as {', '.join(FORMATS)}")
     write = {"csv": as_csv, "json": as_json, "parquet": as_parquet}[kind]
@@ -114,8 +113,7 @@ def as_csv(source: Source) -> Iterator[bytes]:
 
 
 def as_parquet(source: Source) -> Iterator[bytes]:
-    """Serialize with typed columns where all values are integers, numbers or booleans; any other column is
-    text."""
+    """Serialize integer, number and boolean columns as such; any other column is text."""
     import pyarrow
     from pyarrow import parquet
 
@@ -136,8 +134,7 @@ def as_parquet(source: Source) -> Iterator[bytes]:
 
 
 def columns(rows: Iterable[Row]) -> dict[str, type]:
-    """Return every column of the flattened rows, in order of appearance, with the common type of its
-    values."""
+    """Return every column of the flattened rows, in order of appearance, with its common value type."""
     found: dict[str, set[type]] = {}
     for row in rows:
         for name, value in flatten(row).items():

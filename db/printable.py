@@ -1,5 +1,4 @@
-"""Make text of documents, models and servers safe to print: show characters that hide, move or reorder
-text.
+"""Make untrusted text safe to print: replace characters that hide, move or reorder text.
 
 The dashboard and the command line both use it: an escape sequence, a bidirectional mark or a zero-width
 character is replaced by its code point, such as ‹001B›.

@@ -22,8 +22,7 @@ WRITING = {"begin": "BEGIN IMMEDIATE"}  # execution options of a connection that
 
 
 def connect(path: Path, **settings: object) -> Engine:
-    """Return an engine for one file; transactions begin deferred (reading) unless the WRITING option is
-    set."""
+    """Return an engine for one file; transactions begin deferred unless the WRITING option is set."""
     url = URL.create("sqlite", database=str(path)) if _writable(path) else _read_only(path)
     engine = create_engine(url, connect_args={"timeout": FOREIGN_SECONDS}, **settings)
     event.listen(engine, "connect", _configure)
@@ -32,8 +31,7 @@ def connect(path: Path, **settings: object) -> Engine:
 
 
 def _writable(path: Path) -> bool:
-    """Return whether SQLite can create its files beside the database; a missing database counts as
-    writable."""
+    """Return whether SQLite can create files beside the database, which need not exist yet."""
     return not path.exists() or os.access(path.parent, os.W_OK)
 
 
@@ -63,8 +61,7 @@ def make_private(path: Path) -> None:
 
 
 def use_wal(engine: Engine) -> None:
-    """Switch to WAL mode, in which readers never wait for the writer. Persistent; call outside a
-    transaction."""
+    """Switch permanently to WAL mode, in which readers never wait; call outside a transaction."""
     connection = engine.raw_connection()
     try:
         connection.cursor().execute("PRAGMA journal_mode=WAL")

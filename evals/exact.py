@@ -27,8 +27,7 @@ MOST_PAIRS = 10_000_000  # search limit of needed_pairs
 
 
 def tango_score(gained: ArrayLike, lost: ArrayLike, n: int, difference: float) -> Floats:
-    """Return Tango's score of `gained - lost` against a true difference; grows with gains, falls with
-    losses."""
+    """Return Tango's score of `gained - lost` against a true difference; it increases with gains."""
     b, c = np.asarray(gained, dtype=float), np.asarray(lost, dtype=float)
     linear = (2 * n - b + c) * difference - b - c
     root = np.sqrt(np.maximum(linear**2 + 8 * n * c * difference * (1 - difference), 0))
@@ -39,8 +38,7 @@ def tango_score(gained: ArrayLike, lost: ArrayLike, n: int, difference: float) -
 
 @lru_cache(maxsize=65_536)
 def exact_p(gained: int, lost: int, n: int, difference: float) -> float:
-    """Return the p-value of the null "true difference <= `difference`": the largest over the share of
-    losses."""
+    """Return the p-value of "true difference <= `difference`": the largest over the share of losses."""
     seen = float(tango_score(gained, lost, n, difference)) - 1e-9
     low = max(_share_bound(lost, n, _NUISANCE_ALPHA / 2), -difference, 0.0)
     high = 1 - _share_bound(n - lost, n, _NUISANCE_ALPHA / 2)

@@ -252,8 +252,7 @@ def _documents(cycles: int) -> Rows:
 
 
 def _scores(cycles: int, draw: np.random.Generator) -> Rows:
-    """Yield three suites' scores at three stages with items, then the scores on every earlier cycle's
-    documents."""
+    """Yield three suites' scores at three stages with items, then those on earlier cycles' documents."""
     number = 0
     for cycle in range(1, cycles + 1):
         for stage, name in enumerate(STAGES):

@@ -86,8 +86,7 @@ WAYS = {
 
 
 def run(out: Path, name: str, seed: int, cycles: int, small: bool = False) -> Iterator[Line]:
-    """Return one line per cycle of a variant; each cycle starts from the previous one's recovered model,
-    whatever its verdict."""
+    """Return one line per cycle of a variant; each cycle starts from the previous recovered model."""
     home = out / f"{name}-{seed}"
     ledger = Ledger(home / LINES, ("cycle",))
     if all(ledger.get(cycle=number) for number in range(1, cycles + 1)):
@@ -190,8 +189,7 @@ def stored(out: Path) -> list[Line]:
 
 
 def summary(rows: list[Line]) -> list[Line]:
-    """Return one row per variant and seed: new documents averaged over cycles, other scores after the
-    last."""
+    """Return one row per variant and seed: new documents averaged over cycles, other scores at the end."""
     found = []
     for key in dict.fromkeys((row["way"], row["seed"]) for row in rows):
         mine = [row for row in rows if (row["way"], row["seed"]) == key]

@@ -1,5 +1,4 @@
-"""Prepare one seed of the outcome benchmarks: the microworld's clean and midtrained model, and test
-prompts.
+"""Prepare one seed of the outcome benchmarks: clean and midtrained microworld models, test prompts.
 
 Every training and every measurement is a named stage, so an interrupted run repeats nothing.
 """
@@ -108,8 +107,7 @@ class Lab:
         *,
         teacher: str | None = None,
     ) -> dict[str, Any]:
-        """Distill with the common settings and some changes; return checkpoint, cost and start and end of
-        each metric."""
+        """Distill with the common settings and some changes; return checkpoint, cost and metrics."""
         base = self.ws.config.distill
         optimizer = override(base.optimizer, {**SCHEDULE, "learning_rate": learning_rate})
         changed: DistillConfig = override(base, {**DISTILLATION, **settings}).model_copy(

@@ -18,8 +18,7 @@ FORGET = ("others", "retention")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of one training: scores before and after, the clean model's, start and end of each
-    metric."""
+    """The result of one training: scores before and after, clean scores, start and end of each metric."""
 
     clean: Scores
     before: Scores

@@ -101,8 +101,8 @@ def _best(rows: Sequence[Row]) -> list[str]:
 
 
 def rivals(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Return methods that beat distillation, with the reason: higher worth, non-inferior and cheaper, or
-    better on one axis."""
+    """Return (method, reason) of those worth more than distillation, or non-inferior and cheaper or
+    better."""
     methods, found = by_method(rows), []
     for name, others in methods.items():
         mine = methods.get(DISTILLATION, [])
@@ -181,8 +181,7 @@ def _cell(values: Sequence[float]) -> str:
 
 
 def picture(rows: Sequence[Row], path: Path) -> None:
-    """Draw new knowledge against behaviour with 95 % intervals over seeds: the whole plane, and its best
-    corner."""
+    """Draw new knowledge against behaviour with 95 % intervals: the whole plane, and its best corner."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.6), layout="constrained")

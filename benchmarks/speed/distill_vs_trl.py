@@ -141,8 +141,7 @@ class Seen:
 
 
 def race(case: Case, folder: Path, names: list[str], rounds: int, report: Report) -> None:
-    """Report the comparison: the breakdown of a step, steps/s relative to TRL, and step time relative to
-    the machine's limit."""
+    """Report a step's breakdown, steps/s relative to TRL, and step time relative to the machine's limit."""
     case.save(folder)
     seen = {name: Seen() for name in names}
     machines: list[Machine] = []  # measured every round: shared machines vary in speed

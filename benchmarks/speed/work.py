@@ -9,8 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Work:
-    """FLOPs of a model on some sequences. A product of (m, k) and (k, n) costs 2mkn, its backward pass
-    twice that."""
+    """Matrix-product FLOPs of a model: an (m, k) by (k, n) product costs 2mkn, its backward pass 4mkn."""
 
     body: int  # weights of the linear layers between embedding and head
     head: int  # weights of the head
@@ -25,8 +24,7 @@ class Work:
         return cls(sum(m.weight.numel() for m in linear), head.weight.numel(), heads)
 
     def forward(self, lengths: Sequence[int], predictions: int) -> float:
-        """Count reading all sequences at once, with logits for the predictions; a token attends to half of
-        its sequence on average."""
+        """Count reading all sequences at once; a token attends to half of its sequence on average."""
         tokens, pairs = sum(lengths), sum(n * n / 2 for n in lengths)
         return 2 * (self.body * tokens + self.head * predictions) + 4 * self.attention * pairs
 
@@ -34,8 +32,7 @@ class Work:
         return 2 * self.forward(lengths, predictions)
 
     def sampling(self, prompts: Sequence[int], answers: Sequence[int]) -> float:
-        """Count reading every prompt once, then decoding token by token; the last token needs no forward
-        pass."""
+        """Count reading every prompt, then decoding token by token; the last token needs no forward pass."""
         whole = [p + a - 1 for p, a in zip(prompts, answers, strict=True)]
         return self.forward(whole, sum(answers))
 

@@ -1,3 +1,1 @@
-"""Draw figures: pure functions from rows to SVG or HTML, without database or request (see
-dashboard/README.md).
-"""
+"""Draw figures: pure functions from rows to SVG or HTML (see dashboard/README.md)."""

@@ -1,6 +1,4 @@
-"""Draw the scales, stage markers and axes that figures share. Markers differ in shape as well as in
-colour.
-"""
+"""Draw the scales, stage markers and axes that figures share. Markers differ in shape and colour."""
 
 from __future__ import annotations
 
@@ -44,8 +42,7 @@ def marks(stage: str, points: Sequence[tuple[float, float]], size: float = 3) ->
 
 
 def cross(x: float, y: float, r: float) -> str:
-    """Return the path of a cross; relative coordinates halve its length, which counts for hundreds of
-    marks."""
+    """Return the path of a cross in relative coordinates, which are half as long as absolute ones."""
     size = f"{2 * r:.1f}"
     return f"M{x - r:.1f} {y - r:.1f}l{size} {size}m0-{size}l-{size} {size}"
 
@@ -66,8 +63,7 @@ def label(x: float, y: float, words: object, anchor: str = "start", class_: str 
 def percent_axes(
     x: Scale | None, y: Scale, box: tuple[float, float, float, float], every: float = 0.25
 ) -> Html:
-    """Draw a grid with percent labels in `box` (left, top, right, bottom); without `x`, only the vertical
-    axis."""
+    """Draw a percent grid in `box` (left, top, right, bottom); without `x`, only the vertical axis."""
     left, top, right, bottom = box
     ticks = [index * every for index in range(round(1 / every) + 1)]
     drawn = [

@@ -180,8 +180,7 @@ def line(points: Sequence[Point], x: Scale, y: Scale, **attributes: object) -> H
 def band(
     rows: Sequence[tuple[float, float | None, float | None]], x: Scale, y: Scale, **attributes: object
 ) -> Html | None:
-    """Fill the area between low and high; a low without a position (zero on a log axis) is drawn at the
-    bottom."""
+    """Fill the area between low and high; a low of zero or less on a log axis is drawn at the bottom."""
     kept = [(p, lo, hi) for p, lo, hi in rows if x.holds(p) and hi is not None and y.holds(hi)]
     if len(kept) < 2:
         return None

@@ -1,6 +1,4 @@
-"""Draw shares as a table of coloured cells. Every cell shows its number, so colour is never needed to read
-it.
-"""
+"""Draw shares as a table of coloured cells, each with its number, so that colour is never needed."""
 
 from __future__ import annotations
 

@@ -118,8 +118,8 @@ def _series(desk: Desk, run: Row, metric: str) -> list[Row]:
 
 
 def _places(desk: Desk, run: Row, rows: Sequence[Mapping[str, Any]], axis: str) -> list[float]:
-    """Return each stretch's x position: its middle step, the tokens trained until then, or seconds since
-    the start."""
+    """Return each stretch's x position: middle step, tokens trained until then, or seconds since the
+    start."""
     if axis == "time":
         return [row["at"] - rows[0]["at"] for row in rows]
     if axis == "tokens":

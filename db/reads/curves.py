@@ -65,8 +65,7 @@ def metric_series(
 def _stretches(
     connection: Connection, low: int, high: int, width: int, here: tuple[ColumnElement[bool], ...]
 ) -> Select[list[Any]]:
-    """Aggregate each stretch by a range scan of the key; GROUP BY would sort all points first and take
-    twice as long."""
+    """Aggregate each stretch by a range scan of the key; GROUP BY would sort all points first."""
     start, array = _starts(low, high, width), _array(connection)
     aggregates = (
         func.min(Metric.step),

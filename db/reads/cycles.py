@@ -52,8 +52,7 @@ def _of(database: Database) -> Select[Cycle]:
 def recovered_fraction(
     clean: float | None, midtrained: float | None, recovered: float | None
 ) -> float | None:
-    """Return the share of lost behaviour that was recovered: (recovered - midtrained) / (clean -
-    midtrained)."""
+    """Return the recovered share of lost behaviour: (recovered - midtrained) / (clean - midtrained)."""
     return _ratio(recovered, midtrained, clean)
 
 
@@ -119,8 +118,7 @@ def _assemble(
 
 
 def _suite(by_checkpoint: Mapping[str, Row[Any]], checkpoints: Mapping[str, str | None]) -> JSONObject:
-    """Return one suite at the three stages: values, n, 95 % intervals; None where a stage has no score
-    yet."""
+    """Return one suite at the three stages: values, n, 95 % intervals; None where there is no score yet."""
     rows = {stage: by_checkpoint.get(name or "") for stage, name in checkpoints.items()}
     there = [row for row in rows.values() if row is not None]
     return {
@@ -152,8 +150,7 @@ def _verdict(rows: Iterable[RowMapping]) -> JSONObject | None:
 
 
 def _earlier(scores: Measured, recovered: str | None, learned: Mapping[int, float]) -> list[JSONObject]:
-    """Return the recovered model's score on each earlier cycle's documents, with that cycle's model's
-    score."""
+    """Return the recovered model's score on each earlier cycle's documents, and that cycle's score."""
     found = []
     for earlier, suite in sorted(_earlier_suites(scores).items()):
         row = scores[suite].get(recovered or "")

@@ -184,8 +184,7 @@ def ledger_items(
 
 
 def _transitions(project: str, cycle: int | None, suite: str | None) -> list[Any]:
-    """Build per transition a join of both scores' items, its naming columns, and the gained and lost
-    conditions."""
+    """Build per transition a join of both scores' items, naming columns, gained and lost conditions."""
     whole = Span(project, 0, 2**31 - 1)
     newest = _newest_scores(whole if cycle is None else Span(project, max(cycle - 1, 1), cycle))
     found = []

@@ -113,8 +113,7 @@ def unfinished_runs(database: Database) -> list[Row]:
 def documents(
     database: Database, run_id: str, *, status: str | None = None, after: str = "", limit: int = 1000
 ) -> list[Row]:
-    """Return a run's corpus manifest by path: all, read or skipped files; `after` is the previous page's
-    last path."""
+    """Return a run's corpus manifest by path, optionally of one status; `after` is the last path seen."""
     query = sa.select(Document).where(Document.run_id == run_id, Document.path > after)
     query = query if status is None else query.where(Document.status == status)
     return _rows(database, query.order_by(Document.path).limit(limit))
@@ -146,8 +145,7 @@ def checkpoints(database: Database, *, before: str | None = None, limit: int = 5
 
 
 def checkpoint_places(database: Database, checkpoint_id: str) -> list[Row]:
-    """Return the folders that hold a checkpoint: project, home (None for the first), path; this project's
-    first."""
+    """Return a checkpoint's folders: project, home (None for the first), path; this project's first."""
     columns = CheckpointPlace.project, Project.home, CheckpointPlace.path
     query = sa.select(*columns).join(Project, Project.name == CheckpointPlace.project, isouter=True)
     query = query.where(CheckpointPlace.checkpoint_id == checkpoint_id)
@@ -257,8 +255,7 @@ def items(
     after: str = "",
     limit: int = 100,
 ) -> list[Row]:
-    """Return a score's items by key; `search` matches prompts and responses, `after` is the previous
-    page's last key."""
+    """Return a score's items by key; `search` matches prompts and responses, `after` is the last key seen."""
     query = sa.select(Item).where(Item.score_id == score_id, Item.key > after).order_by(Item.key).limit(limit)
     if passed is not None:
         query = query.where(Item.passed == passed)

@@ -30,8 +30,7 @@ Rows = list[dict[str, Any]]
 
 
 def select(database: Database, sql: str) -> Rows:
-    """Return the rows of one SELECT (or VALUES, WITH … SELECT) as JSON-able objects; refuse anything else
-    (BadRequest)."""
+    """Return the rows of one SELECT (or VALUES, WITH … SELECT) as JSON-able objects; refuse anything else."""
     if not sql.strip().rstrip(";").strip():
         raise BadRequest("the query is empty: give a SELECT")
     return _postgres(database, sql) if database.path is None else _sqlite(database.path, sql)

@@ -64,8 +64,7 @@ def side_by_side(
     after: str = "",
     limit: int = 20,
 ) -> list[Row]:
-    """Return prompts with each stage's response, by key: {key, prompt, stages: {stage: {passed, response,
-    detail}}}.
+    """Return {key, prompt, stages: {stage: {passed, response, detail}}} per prompt, by key.
 
     `scores` maps a stage to a score id. Filters: `passed` (results required of some stages), `kind` (an
     instruction type or kind of probe), `failing` (a stage that fails that type), `search` (text in prompt or

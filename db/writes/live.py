@@ -77,8 +77,7 @@ class LiveRun:
         self._add(Batch({}, {"step": step, "steps": steps, "eta_seconds": eta_seconds, "message": message}))
 
     def traces(self, step: int, traces: Iterable[Mapping[str, Any]]) -> None:
-        """Log one step's rollouts token by token: rows of prompt, estimator, mean and the lists of
-        `tokens`."""
+        """Log one step's rollouts token by token: rows of prompt, estimator, mean and `tokens` lists."""
         rows = {(step, place): plain(trace) for place, trace in enumerate(traces)}
         self._add(Batch({}, {}, rows))
 

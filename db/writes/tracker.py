@@ -142,8 +142,7 @@ class Tracker:
         config: Mapping[str, Any] | None = None,
         run_id: str | None = None,
     ) -> None:
-        """Record a checkpoint by its content hash; a repetition keeps the first record and updates its
-        path only."""
+        """Record a checkpoint by its content hash; a repetition updates its path only."""
         row = {
             "id": checkpoint_id,
             "path": os.fspath(path),
@@ -268,8 +267,7 @@ def _items(score: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _item_set(items: list[dict[str, Any]]) -> str | None:
-    """Hash the prompts of a score, independent of the responses: only scores over the same set may be
-    paired."""
+    """Hash a score's prompts, not its responses: only scores over the same set may be paired."""
     if not items:
         return None
     asked = sorted((str(item["key"]), item["prompt"]) for item in items)

@@ -170,8 +170,7 @@ def make_server(
     address: tuple[str, int] = ("127.0.0.1", 0),
     key: str | None = None,
 ) -> Server:
-    """Return a server of a checkpoint; its model name is the checkpoint's id, so that clients can verify
-    it."""
+    """Return a server of a checkpoint, with the checkpoint's id as model name for clients to verify."""
     from recovery.engines.vllm_server import Server
 
     if checkpoint.base:
@@ -208,8 +207,7 @@ def adapter_rank(model: Any) -> int:
 def serve(
     ws: Workspace, ref: str, *, host: str, port: int, rank: int, beyond: bool = False
 ) -> Iterator[Server]:
-    """Serve a checkpoint inside the context; on other addresses than loopback only if configured, and with
-    a key."""
+    """Serve a checkpoint inside the context; outside loopback only if configured, and with a key."""
     from recovery.engines.json_client import authorization
 
     key = os.environ.get(KEY_VARIABLE, "")

@@ -58,8 +58,7 @@ def _reads_pairs(method: Method) -> bool:
 
 
 def read_data(job: DistillJob, method: Method, home: Path | None = None) -> Data:
-    """Return the rows that the method needs; without --pairs, the pairs are the prompts that have a
-    response."""
+    """Return the method's rows; without --pairs, the pairs are the prompts that have a response."""
     only_pairs = method.state_kind == "data" and job.settings.pairs
     prompts = [] if only_pairs else read_prompts(job.prompts, job.seed, home)
     rows = prompts if _reads_pairs(method) else []

@@ -75,8 +75,7 @@ def _from_file(path: Path) -> list[Prompt]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    r"""Yield lines that are not blank. Split at \n only: JSON strings may hold Unicode's other line
-    separators."""
+    r"""Yield non-blank lines. Split at \n only: JSON strings may hold other Unicode line separators."""
     text = path.read_text(encoding="utf-8-sig")
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
@@ -201,8 +200,7 @@ def _dialogue(value: Any) -> tuple[Messages, dict[str, str]] | None:
 
 
 def _turn(entry: Any) -> dict[str, Any] | None:
-    """Return a message with the fields that chat templates read; None if it has neither text nor tool
-    calls."""
+    """Return a message with the fields that chat templates read; None without text and tool calls."""
     if not isinstance(entry, dict) or not isinstance(entry.get("role"), str):
         return None
     turn = {name: entry[name] for name in TURN_FIELDS if entry.get(name) is not None}

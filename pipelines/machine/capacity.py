@@ -108,8 +108,7 @@ def parse_gpus(text: str) -> tuple[int, Gpu]:
 
 
 def read_size(model: str) -> Size:
-    """Read a size (8B), `microworld`, a directory or config.json, or a hub id, of which only config.json
-    is read."""
+    """Read a size (8B), `microworld`, a directory, a config.json, or the config.json of a hub id."""
     from recovery.models.size import size_from_config
 
     if model.upper() in SIZES:
@@ -193,8 +192,7 @@ def _training(size: Size, job: Job, stage: str) -> dict[str, float]:
 
 
 def activation_bytes(size: Size, checkpointing: bool) -> float:
-    """Return the bf16 activation bytes per token: of all layers, or with checkpointing of one layer and
-    all inputs."""
+    """Return bf16 activation bytes per token: all layers, or with checkpointing one and all inputs."""
     outputs = sum(matrix.used * matrix.outputs for matrix in size.matrices)
     inside = 2 * (2 * outputs + size.attention_width + 2 * size.hidden * size.layers)
     return 2 * size.layers * size.hidden + inside / size.layers if checkpointing else inside

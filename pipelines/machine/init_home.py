@@ -146,8 +146,7 @@ def _register(ws: Workspace) -> Checkpoint:
 
 
 def _pin_date(ws: Workspace) -> None:
-    """Pin the date that the chat template inserts in recover.yaml, so that scores do not depend on the
-    clock."""
+    """Pin the chat template's date in recover.yaml, so that scores do not depend on the clock."""
     path, day = ws.home / config.CONFIG_NAME, datetime.date.today().isoformat()
     settings = path.read_text(encoding="utf-8")
     written = _with_template_arg(settings, f'today: "{day}"')
