@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
-BURST, SECONDS_EACH = 10, 6.0  # wrong passwords per address: burst, then seconds per attempt
+BURST, SECONDS_EACH = 10, 6.0  # wrong passwords per address: burst size, seconds to refill one
 BURST_OF_ALL, SECONDS_EACH_OF_ALL = 100, 1.0  # over all addresses without a successful login
 MOST_ADDRESSES = 10_000  # addresses remembered
 

@@ -130,7 +130,7 @@ class Alias(Base):
 
 
 class AliasMove(Base):
-    """The earlier targets of aliases: append-only."""
+    """Every target that an alias has had, with the time of the move: append-only."""
 
     __tablename__ = "alias_moves"
 

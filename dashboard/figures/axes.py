@@ -42,7 +42,7 @@ def marks(stage: str, points: Sequence[tuple[float, float]], size: float = 3) ->
 
 
 def cross(x: float, y: float, r: float) -> str:
-    """Return the path of a cross in relative coordinates, which are half as long as absolute ones."""
+    """Return the path of a cross, in relative coordinates to keep it short."""
     size = f"{2 * r:.1f}"
     return f"M{x - r:.1f} {y - r:.1f}l{size} {size}m0-{size}l-{size} {size}"
 

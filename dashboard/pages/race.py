@@ -89,7 +89,7 @@ def _begun(student: str, every: Sequence[Row]) -> str:
 
 
 def _references(desk: Desk, rows: Sequence[Row], chosen: str) -> dict[str, Row]:
-    """Return the scores of the clean and the midtrained model, if all recoveries share them."""
+    """Return the headline scores of the chosen student and its teacher; none if all students are shown."""
     if chosen == "all":
         return {}
     teacher = next((str(row["teacher"]) for row in rows if row["teacher"]), "")

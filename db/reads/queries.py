@@ -181,7 +181,7 @@ def aliases(database: Database) -> list[Row]:
 
 
 def alias_moves(database: Database, name: str) -> list[Row]:
-    """Return an alias's earlier targets, newest first."""
+    """Return every target that an alias has had, newest first."""
     return _rows(
         database,
         sa.select(AliasMove)

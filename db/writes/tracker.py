@@ -163,7 +163,7 @@ class Tracker:
         self.db.write(work)
 
     def set_alias(self, name: str, checkpoint_id: str) -> None:
-        """Point an alias at a checkpoint and record its earlier target."""
+        """Point an alias at a checkpoint and record the move."""
         self.db.write(lambda session: transactions.set_alias(session, self.db.project, name, checkpoint_id))
 
     # Scores --------------------------------------------------------------------------------------------

@@ -199,9 +199,9 @@ def activation_bytes(size: Size, checkpointing: bool) -> float:
 
 
 def _adapter_bytes(size: Size, tokens: int, layers_held: int, lora: LoraConfig | None) -> float:
-    """Return an adapter's activation bytes: the fp32 input of its layer and its output.
+    """Return the activation bytes of adapters: each layer's fp32 input and low-rank projection.
 
-    On routed experts, it keeps their weights with the adapter added instead."""
+    On routed experts, add the expert weights that are stored with the adapter merged in."""
     if lora is None:
         return 0.0
     plain = sum(m.inputs + lora.rank for m in size.matrices if not m.is_routed)
