@@ -98,7 +98,7 @@ class Race:
         named = {"seed": self.seed, "case": case, "method": method, "tuned": tuned}
         return named | scores | {"cost": self._paid(case, method, tuned), "stopped": stopped}
 
-    # What is made --------------------------------------------------------------------------------------
+    # Checkpoints ----------------------------------------------------------------------------------------
 
     def _midtrained(self, case: str, way: str = "none", tuned: float = 1.0) -> str:
         """Midtrain without protection, with more chat, with frozen embeddings, or with an adapter alone."""
@@ -202,7 +202,7 @@ class Race:
         write(path, [row | {"response": text} for row, text in zip(rows, texts, strict=True) if text])
         return {"pairs": str(path.absolute())}
 
-    # What is asked -------------------------------------------------------------------------------------
+    # Evaluation files ----------------------------------------------------------------------------------
 
     def _scores(self, case: str, checkpoint: str) -> Row:
         asked = EvalJob(checkpoint=checkpoint, suites=SUITES, settings=self._eval(case), label=case)

@@ -146,7 +146,7 @@ def _by_documents(scores: Sequence[Row]) -> list[Row]:
 
     The metric measured first is the headline; others (cloze, reverse, ...) only add missing kinds."""
     found: dict[tuple[int, str, int], Row] = {}
-    told: dict[tuple[int, str, int], dict[str, str]] = defaultdict(dict)  # its metric
+    told: dict[tuple[int, str, int], dict[str, str]] = defaultdict(dict)  # kind: metric
     for score in scores:
         own, metric = score["suite"] == "knowledge", score["metric"]
         whose = score["cycle"] if own else int(score["suite"].removeprefix(EARLIER))
