@@ -1,1 +1,1 @@
-"""One file a question. Each runs a peer and `recover` on the same work in one run: `make bench`."""
+"""Benchmark `recover` against other libraries on the same work, one question per file (`make bench`)."""

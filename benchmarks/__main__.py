@@ -1,6 +1,6 @@
-"""`python -m benchmarks [NAME ...]`: runs the benchmarks one by one and writes docs/benchmarks.md.
+"""Run the benchmarks (`python -m benchmarks [NAME ...]`) and write docs/benchmarks.md.
 
-Those that meet vLLM run in its environment, where `make .venv-vllm/.ready` has made one.
+Benchmarks against vLLM run in its environment, which `make .venv-vllm/.ready` creates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.common import VLLM_PYTHON, Report, Target
 
 ROOT = Path(__file__).parent.parent
 ALL = ("distill_vs_trl", "sampler", "cpu", "lookahead", "midtrain", "padding", "loss_memory", "tracker")
-WITH_VLLM = {"lookahead"}  # all of it
+WITH_VLLM = {"lookahead"}  # benchmarks that run entirely in vLLM's environment
 PAGE = ROOT / "docs" / "benchmarks.md"
 HEAD = """# Benchmarks
 
@@ -47,19 +47,19 @@ def main() -> None:
 
 
 def parts(page: str) -> dict[str, str]:
-    """What the page says of each benchmark."""
+    """Return the page's section of each benchmark."""
     return {part.split("\n", 1)[0]: part.strip() for part in page.split("\n## ")[1:]}
 
 
 def write(there: dict[str, str], found: list[Report]) -> None:
-    """A new part in place of the old one of that name, or at the end."""
+    """Replace the sections of these benchmarks, or append new ones."""
     day = datetime.date.today().isoformat()
     new = {r.name: f"{r.as_markdown().removeprefix('## ')}\n\nMeasured on {day}." for r in found}
     PAGE.write_text("\n## ".join([HEAD, *(f"{part}\n" for part in (there | new).values())]), encoding="utf-8")
 
 
 def one(name: str, *, quick: bool) -> Report | None:
-    """A benchmark in a process of its own: none sees what another has loaded."""
+    """Run a benchmark in a fresh process, so that none inherits loaded modules."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "report.json"
         command = [

@@ -1,6 +1,6 @@
-"""What every benchmark needs: turns in alternating order, medians, this machine's limits, one report as JSON.
+"""Share the tools of all benchmarks: alternating rounds, medians, machine limits, one JSON report.
 
-A time means little on another machine, or on this one an hour later: only ratios within a run are compared.
+Times depend on the machine and the moment: only ratios within one run are compared.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ import torch
 from recovery.forward.fast_path import fast_path
 
 Row = dict[str, Any]
-# A peer's process as its users have it, and what one is called that has this project's settings too.
+# Name of a peer's process with its default settings, and of one with this project's settings.
 PLAIN = {"RECOVER_CPU": "off", "THP_MEM_ALLOC_ENABLE": "0"}
 OURS = "our CPU settings"
-VLLM_PYTHON = Path(__file__).parent.parent / ".venv-vllm" / "bin" / "python"  # where there is one
+VLLM_PYTHON = Path(__file__).parent.parent / ".venv-vllm" / "bin" / "python"  # optional
 
 
 @dataclass(frozen=True)
 class Side:
-    """Who works, and in what environment."""
+    """One of the compared implementations, with its environment variables."""
 
     work: Callable[..., Any]
     environment: dict[str, str] = field(default_factory=dict)
 
     def apart(self, module: str, *words: str) -> None:
-        """Run the benchmark's `--child` in a process as this side's users have it."""
+        """Run the benchmark's `--child` in a process with this side's environment."""
         command = [sys.executable, "-m", f"benchmarks.{module}", "--child", *words]
         subprocess.run(command, check=True, env={**os.environ, **self.environment}, stdout=sys.stderr)
 
 
 @dataclass(frozen=True)
 class Target:
-    """What this project promises of a benchmark: `value` against `limit`."""
+    """A benchmark's target: `value` against `limit`."""
 
     what: str
-    value: float | None  # None: not measured, the peer is not installed
+    value: float | None  # None: not measured, because the peer is not installed
     sense: str  # "at least" or "at most"
     limit: float
 
@@ -62,7 +62,7 @@ class Target:
 
 @dataclass
 class Report:
-    """A benchmark's answer: a question, tables of rows, targets, and what a reader has to know."""
+    """A benchmark's result: the question, tables of rows, targets, and notes for the reader."""
 
     name: str
     question: str
@@ -97,7 +97,7 @@ def markdown_table(rows: Sequence[Row]) -> str:
 
 
 def number(value: Any) -> str:
-    """Three digits, and no more digits than that before the point are invented."""
+    """Format with three significant digits, without inventing digits before the decimal point."""
     if not isinstance(value, float):
         return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
@@ -106,8 +106,9 @@ def number(value: Any) -> str:
 def alternate(
     arms: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int = 1
 ) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """Seconds of every turn of each arm, and its last result. The order turns round each time, so that
-    neither a slow drift of the machine nor a place in the order favours anyone."""
+    """Return each arm's times in seconds per round, and its last result.
+
+    The order is reversed every round, so that neither machine drift nor position favours an arm."""
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     results: dict[str, Any] = {}
     names = list(arms)
@@ -125,7 +126,7 @@ def median(values: Sequence[float]) -> float:
 
 
 def spread(values: Sequence[float]) -> str:
-    """The middle half of what was measured."""
+    """Return the interquartile range."""
     if len(values) < 4:
         return f"{number(min(values))}-{number(max(values))}"
     low, _, high = statistics.quantiles(values, n=4)
@@ -134,11 +135,11 @@ def spread(values: Sequence[float]) -> str:
 
 @dataclass(frozen=True)
 class Machine:
-    """What this machine can do at best, measured beside the benchmark: nothing is faster than that."""
+    """This machine's peak rates, measured beside the benchmark as an upper bound."""
 
-    flops: float  # a second, of a large matrix product
-    plain: float  # the same by PyTorch's own library alone (see recovery/cpu/matrix_products.py)
-    bytes: float  # a second, read and written, of a large copy
+    flops: float  # FLOP/s of a large matrix product
+    plain: float  # the same with PyTorch's library alone (recovery/cpu/matrix_products.py)
+    bytes: float  # bytes/s read and written by a large copy
     device: str
     dtype: str
 
@@ -149,7 +150,7 @@ class Machine:
         out = torch.empty_like(left)
         product = min(_timed(lambda: torch.mm(left, right)) for _ in range(tries))
         plain = min(_timed(lambda: torch.mm(left, right, out=out)) for _ in range(tries))
-        source = torch.randn(2**25, device=device)  # 128 MiB: no cache holds it
+        source = torch.randn(2**25, device=device)  # 128 MiB: larger than any cache
         target = torch.empty_like(source)
         copy = min(_timed(lambda: target.copy_(source)) for _ in range(tries))
         name = torch.cuda.get_device_name() if device == "cuda" else _processor()
@@ -184,7 +185,7 @@ def _processor() -> str:
 
 
 def installed(package: str) -> str | None:
-    """The version of a peer, or None where it is not installed (`make bench` installs the extra `bench`)."""
+    """Return a package's version; None if it is not installed (`make bench` installs the extra)."""
     if find_spec(package.replace("-", "_").removesuffix("_skinny")) is None:
         return None
     try:
@@ -199,7 +200,7 @@ def run(
     fill: Callable[[Report, argparse.Namespace], None],
     options: Callable[[argparse.ArgumentParser], None] | None = None,
 ) -> None:
-    """A benchmark's main: parse, measure, print, and leave the report where --out says."""
+    """Run a benchmark's command line: parse, measure, print, and write the report to --out."""
     parser = argparse.ArgumentParser(description=question)
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the report as JSON")
     parser.add_argument("--quick", action="store_true", help="a few turns, to see that it works")
@@ -207,8 +208,8 @@ def run(
         options(parser)
     asked = parser.parse_args()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    fast_path().configure()  # the machine's limit is that of its faster library
-    torch.set_flush_denormal(True)  # for peers too: without it they would be several times slower on a CPU
+    fast_path().configure()  # measure the machine's limit with its faster library
+    torch.set_flush_denormal(True)  # for peers too: denormals make them several times slower on a CPU
     report, begun = Report(name, question), time.perf_counter()
     fill(report, asked)
     report.seconds = time.perf_counter() - begun

@@ -1,4 +1,4 @@
-"""Results as lines of JSON, appended as they come: a run that was cut off goes on. And their tables."""
+"""Store benchmark results as appended JSON lines, so that an interrupted run resumes; format tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Line = dict[str, Any]
 
 
 class Ledger:
-    """One line a finished piece of work, named by some of its fields."""
+    """A file with one line per finished piece of work, identified by some of its fields."""
 
     def __init__(self, path: Path, names: Sequence[str]) -> None:
         self.path, self.names = path, names
@@ -36,7 +36,7 @@ class Ledger:
         return tuple(line[name] for name in self.names)
 
     def _read(self) -> Iterator[Line]:
-        """Whole lines; one that a kill cut short is done again."""
+        """Read complete lines; a truncated line is dropped and its work repeated."""
         if not self.path.exists():
             return
         text = self.path.read_text(encoding="utf-8")
@@ -46,7 +46,7 @@ class Ledger:
 
 
 def read(path: Path) -> list[Line]:
-    """The lines of a ledger that someone else may be writing: the last one may not be whole yet."""
+    """Read a ledger that another process may be writing: the last line may be incomplete."""
     return [json.loads(line) for line in _whole(path.read_text(encoding="utf-8")).split("\n") if line]
 
 
@@ -55,7 +55,7 @@ def _whole(text: str) -> str:
 
 
 class Clock:
-    """Says what is being done and how long the rest may take."""
+    """Print the current work and an estimate of the remaining time."""
 
     def __init__(self, total: int) -> None:
         self.total, self.done, self.begun = total, 0, time.monotonic()
@@ -67,7 +67,7 @@ class Clock:
 
 
 def markdown(rows: Iterable[Mapping[str, Any]]) -> str:
-    """A table of rows with the same columns."""
+    """Format rows with the same columns as a table."""
     rows = list(rows)
     if not rows:
         return "nothing yet"
@@ -88,7 +88,7 @@ def mean(values: Iterable[float]) -> float | None:
 
 
 def put(page: Path, name: str, text: str) -> None:
-    """Replaces what stands between two marks of a page."""
+    """Replace the text between two marks of a page."""
     first, last = f"<!-- {name} -->", f"<!-- end {name} -->"
     whole = page.read_text(encoding="utf-8")
     before, _, rest = whole.partition(first)

@@ -60,7 +60,7 @@ def compare(what: str, reader: str, read: Reader, files: Sequence[tuple[Path, st
     for path, _ in files:
         try:
             texts.append(read(path))
-        except Exception:  # noqa: BLE001 - whatever a reader raises, the file is not read
+        except Exception:  # noqa: BLE001 - any exception counts as a file that was not read
             texts.append("")
             failed += 1
     seconds = time.perf_counter() - begun
@@ -322,7 +322,7 @@ def _in_child(read: Reader, path: Path) -> str:
 
 
 class _Runs:
-    """What a subverted parser could answer a pool that unpickles."""
+    """A pickle payload with which a compromised parser could attack a pool that unpickles results."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os.getpid, ()
@@ -333,14 +333,14 @@ def _answer_with_code() -> _Runs:
 
 
 def _pickled() -> str:
-    """Ask concurrent.futures for an answer that runs a function where it is unpickled."""
+    """Make concurrent.futures return a result that runs a function on unpickling."""
     with concurrent.futures.ProcessPoolExecutor(1) as executor:
         answer = executor.submit(_answer_with_code).result()
     return "runs its code in the parent" if answer == os.getpid() else "refused"
 
 
 def _our_pickled() -> str:
-    """Let a parsing process of the pool answer with such a pickle."""
+    """Make a parsing process of this project's pool return such a pickle."""
     answer, start = pickle.dumps(_Runs()), pool.START
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "a.html").write_text("<p>page")

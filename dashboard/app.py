@@ -1,7 +1,7 @@
-"""`recover dashboard`: the application, and the picture for a README.
+"""Build and serve the web application of `recover dashboard`; draw its static picture.
 
-Gradio carries the events: one component holds the page, and an event brings an address and returns the page
-behind it. The document that a browser gets first holds the page already, so it can be read before any script
+Gradio handles the events: one component holds the page, and an event takes an address and returns the page
+for it. The first document sent to a browser already contains the page, so it is readable before any script
 has run.
 """
 
@@ -30,11 +30,11 @@ from db.writes.tracker import Tracker
 
 STATIC = Path(__file__).parent / "static"
 FOREIGN = re.compile(r'\s*<meta\s+(?:property|name)="(?:og|twitter):[^>]*>')
-PAGE = 200  # cycles in the picture
+PAGE = 200  # most cycles drawn in the picture
 
 
 def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str | None = None) -> Any:
-    """Build the whole application behind its guard."""
+    """Return the ASGI application, wrapped in the security guard."""
     _keep_files_private()
     import gradio as gr
     from fastapi import FastAPI
@@ -57,7 +57,7 @@ def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str |
 
 
 def _keep_files_private() -> None:
-    """Give Gradio a folder that no other user of this machine can have made: /tmp/gradio may be anyone's."""
+    """Point Gradio to a private temporary folder; another user may have created /tmp/gradio."""
     folder = tempfile.mkdtemp(prefix="recover-dashboard-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ["GRADIO_TEMP_DIR"] = folder
@@ -90,7 +90,7 @@ def _routes(app: Any, desk: Desk) -> list[str]:
 
 
 class Documents:
-    """Gradio's document at the address of every page, with that page in it and a nonce on its scripts."""
+    """Middleware that answers page addresses with Gradio's document, the rendered page and a script nonce."""
 
     def __init__(self, app: Any, desk: Desk) -> None:
         self.app, self.desk = app, desk
@@ -122,7 +122,7 @@ class Documents:
 
 
 def document(gradios: str, page: str, nonce: str) -> str:
-    """Remove links to other hosts, and insert the style sheet, the script and the first page."""
+    """Remove links to other hosts from Gradio's document; insert the style sheet, the script and the page."""
     made = FOREIGN.sub("", gradios).replace("<script", f'<script nonce="{nonce}"')
     made = made.replace(
         "<head>", f'<head><meta name="color-scheme" content="light dark">{shell.document_head(nonce)}', 1
@@ -139,7 +139,7 @@ def serve(
     names: tuple[str, ...] = (),
     password: str | None = None,
 ) -> None:
-    """Serve until interrupted. Any address but loopback needs a password."""
+    """Serve until interrupted. Any address except loopback requires a password."""
     if not is_loopback(host) and not password:
         raise BadRequest(
             f"--host {host}: other machines need a login: set RECOVER_DASHBOARD_PASSWORD, "
@@ -158,7 +158,7 @@ def serve(
 
 
 def _names(host: str) -> tuple[str, ...]:
-    """Return the host names of this machine that browsers may use."""
+    """Return the host names of this machine that browsers may send."""
     return () if is_loopback(host) else (host.lower(), socket.gethostname().lower(), socket.getfqdn().lower())
 
 
@@ -170,7 +170,7 @@ def _login() -> str:
 
 
 def picture_of(tracker: Tracker, path: str) -> None:
-    """Write the plane of the newest cycles to a file in the format of its suffix."""
+    """Write the plane of the newest cycles to an image file; the suffix selects the format."""
     cycles = queries.cycles(tracker.db, limit=PAGE)
     if not cycles:
         raise BadRequest("No cycle yet: run `recover demo`, or `recover cycle --docs DIR`.")

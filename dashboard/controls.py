@@ -1,4 +1,4 @@
-"""Form controls whose value is a parameter of the address."""
+"""Build form controls whose value is a query parameter of the page's address."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dashboard.html import Html, tag
 def choose(
     label: str, parameter: str, options: Sequence[tuple[str, str]], value: str, *, reset: str | None = None
 ) -> Html:
-    """A list to choose from: (value, text); a change drops the parameters in `reset`."""
+    """Return a labelled select of (value, text) options; a change drops the parameters in `reset`."""
     entries = [tag("option", text, value=name, selected=name == value) for name, text in options]
     return tag("label", label, tag("select", entries, data_param=parameter, data_reset=reset))
 
@@ -22,7 +22,7 @@ def check(label: str, parameter: str, on: bool) -> Html:
 
 
 def write(label: str, parameter: str, placeholder: str, options: Sequence[str] = ()) -> Html:
-    """A line to type in, with what may be meant; the page's script fills it from the address."""
+    """Return a labelled text input with suggestions; the page's script copies its value from the address."""
     names = f"{parameter}-options"
     offered = tag("datalist", [tag("option", value=option) for option in options], id=names)
     field = tag(

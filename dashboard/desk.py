@@ -1,4 +1,4 @@
-"""The context of a page: the database to read, the tracker for reviews, a cache, change detection."""
+"""Provide the context of a page: database, tracker, cache and change detection."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from db.session import Database
 from db.writes.tracker import Tracker
 
 T = TypeVar("T")
-KEPT = 256  # answers kept until the rows change
+KEPT = 256  # most cached values
 
 
 @dataclass
 class Answer:
-    """A value that is computed once, under its lock."""
+    """A cached value, computed once under its lock."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     made: bool = False
@@ -29,41 +29,42 @@ class Answer:
 
 @dataclass(frozen=True)
 class Desk:
-    """`db` to read from (through db.reads.queries), `tracker` to record reviews."""
+    """The context of a page: `db` for reads (through db.reads.queries), `tracker` for recording reviews."""
 
     tracker: Tracker
-    token: str  # of this launch; a change that comes without it is refused
-    reviewer: str = ""  # a name to begin with in the review box
+    token: str  # random per launch; form submissions without it are refused
+    reviewer: str = ""  # default name in the review form
     _kept: OrderedDict[Any, Answer] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _rows: tuple[Any, ...] | None = None  # the version of the rows that one drawing holds on to
+    _rows: tuple[Any, ...] | None = None  # row version pinned for one drawing
 
     @property
     def db(self) -> Database:
         return self.tracker.db
 
     def knows(self, token: str) -> bool:
-        """Whether a request carries this launch's token; any text may be given."""
+        """Return whether a request carries this launch's token; `token` is untrusted text."""
         return secrets.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
 
     def for_one_drawing(self) -> Desk:
-        """Return a desk that checks once for changed rows, however many answers a page needs."""
+        """Return a desk that checks for changed rows once, for all queries of one page."""
         return replace(self, _rows=queries.structure_version(self.db))
 
     def version(self) -> str:
-        """Changes when anything that a page shows has changed: rows, or how far a running stage is."""
+        """Return a value that changes with anything a page shows: rows, or a running stage's progress."""
         return _digest(self._structure(), queries.live_version(self.db))
 
     def cached(self, name: Any, make: Callable[[], T]) -> T:
-        """What make() gives, kept until a score, verdict, review, cycle or run changes. `name` is hashable;
-        not for what moves while a stage runs (progress, metrics)."""
+        """Return make()'s result, cached until a score, verdict, review, cycle or run changes.
+
+        `name` is the hashable cache key. Don't cache what changes while a stage runs (progress, metrics)."""
         key = (name, self._structure())
         with self._lock:
             answer = self._kept.setdefault(key, Answer())
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
-        with answer.lock:  # concurrent requests for one answer compute it once
+        with answer.lock:  # concurrent requests compute the value once
             if not answer.made:
                 answer.value, answer.made = make(), True
         return cast(T, answer.value)

@@ -13,7 +13,7 @@ START = "window.recover.start(trigger, watch, element)"
 
 
 def blocks(desk: Desk) -> Any:
-    """Build the component, the event that requests a page, and the event that submits a form."""
+    """Build the page component, the event that requests a page and the event that submits a form."""
 
     def look(event: gr.EventData) -> str:
         return shell.render(desk, _said(event, "url"))

@@ -1,8 +1,8 @@
-"""Build HTML and SVG: a string that is not marked as ours is text, which is escaped and made visible.
+"""Build HTML and SVG; escape every string that is not marked as markup.
 
-Model output, prompts, file names, run names and notes are hostile. `tag` escapes every child and attribute
-that is not `Html`; characters that hide or reorder text (controls, bidirectional marks, zero-width) are shown
-by their number, piles of combining marks are cut, and what looks like a key or a password is hidden.
+Model output, prompts, file names, run names and notes are untrusted. `tag` escapes every child and attribute
+that is not `Html`. Characters that hide or reorder text (controls, bidirectional marks, zero-width) are shown
+as code points, piles of combining marks are cut, and keys and passwords are redacted.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from db.redact import redact_text
 
 VOID = {"area", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}
 LINKS = {"href", "src", "action", "xlink:href", "formaction", "poster", "data"}
-READ = {"title", "aria-label", "placeholder", "alt"}  # texts; other attributes stay exact
+READ = {"title", "aria-label", "placeholder", "alt"}  # attributes shown to readers; others are escaped only
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9:-]*")
-STRADDLING = 400  # characters after a cut that are read, so that a key across it is still a key
+STRADDLING = 400  # characters read past a cut, to redact a key that crosses it
 
 
 class Html(str):
-    """Markup that this program wrote. Any other string is text."""
+    """Trusted markup built by this module. Any other string is escaped."""
 
     __slots__ = ()
 
 
 def text(value: Any, limit: int | None = None) -> Html:
-    """Return any value as escaped text, cut after `limit` characters with a count of what is missing."""
+    """Return any value as escaped text, cut after `limit` characters with a count of the rest."""
     return Html(html.escape(visible(value, limit), quote=True))
 
 
 def visible(value: Any, limit: int | None = None) -> str:
-    """Return the same without the escaping, for text outside of HTML (JSON, a picture)."""
+    """Like `text` without the escaping, for output other than HTML (JSON, an image)."""
     plain = str(value)
     rest = len(plain) - limit if limit is not None else 0
     if limit is not None and rest > 0:
@@ -44,13 +44,13 @@ def visible(value: Any, limit: int | None = None) -> str:
 
 
 def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
-    """Return an element. `class_` is class, `data_x` is data-x; None and False leave an attribute out."""
+    """Return an element. `class_` is class, `data_x` is data-x; None and False omit an attribute."""
     opening = f"<{_name(name)}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     return Html(opening if name in VOID else f"{opening}{join(*children)}</{name}>")
 
 
 def join(*parts: Any) -> Html:
-    """Concatenate parts: Html as it is, None as nothing, lists flattened, everything else as text."""
+    """Concatenate parts: Html unchanged, None as nothing, lists flattened, everything else escaped."""
     return Html("".join(_part(part) for part in parts))
 
 

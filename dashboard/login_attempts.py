@@ -1,4 +1,4 @@
-"""Limit how often a password may be tried: from one address, and from all new addresses together."""
+"""Rate-limit password attempts, per address and over all new addresses together."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 from collections import OrderedDict
 from dataclasses import dataclass
 
-BURST, SECONDS_EACH = 10, 6.0  # wrong passwords of one address: so many at once, then one in so many seconds
-BURST_OF_ALL, SECONDS_EACH_OF_ALL = 100, 1.0  # of all addresses that never gave the right one
-MOST_ADDRESSES = 10_000  # remembered
+BURST, SECONDS_EACH = 10, 6.0  # wrong passwords per address: burst size, seconds to refill one
+BURST_OF_ALL, SECONDS_EACH_OF_ALL = 100, 1.0  # over all addresses without a successful login
+MOST_ADDRESSES = 10_000  # addresses remembered
 
 
 @dataclass
 class Bucket:
-    """Tokens that refill with time; a wrong password takes one."""
+    """A token bucket that refills with time; a wrong password takes one token."""
 
     burst: int
     seconds_each: float
@@ -36,8 +36,9 @@ class Bucket:
 
 
 class Attempts:
-    """While an address has none left, its passwords are not even compared. An address that once gave the
-    right password is not held up by what others try."""
+    """Reject passwords from an address whose bucket is empty, without comparing them.
+
+    An address that once gave the right password is exempt from the limit over all addresses."""
 
     def __init__(self) -> None:
         self._all = Bucket.full(BURST_OF_ALL, SECONDS_EACH_OF_ALL)
@@ -64,7 +65,7 @@ class Attempts:
 
 
 def _network(address: str) -> str:
-    """An IPv6 host commands a whole /64."""
+    """Return the network that shares a limit: an IPv6 host controls a whole /64."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:

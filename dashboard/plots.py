@@ -1,4 +1,4 @@
-"""Draw the plane as a picture file with Matplotlib (`recover dashboard --picture`)."""
+"""Draw the plane as an image file with Matplotlib (`recover dashboard --picture`)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 from dashboard.figures.axes import spread
 
 STAGES = ("clean", "midtrained", "recovered")
-MARKS = {"clean": "o", "midtrained": "X", "recovered": "D"}  # shapes tell the stages apart, not colours alone
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe and Ito
+MARKS = {"clean": "o", "midtrained": "X", "recovered": "D"}  # shape as well as colour distinguishes stages
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe-Ito palette
 MOST_NAMES = 12
 Row = Mapping[str, Any]
 
 
 def plane(cycles: Sequence[Row], margin: float = 0.03) -> Figure:
-    """Knowledge of the documents against instruction following: one path a cycle, with 95 % intervals."""
+    """Draw document knowledge against instruction following: one path per cycle, with 95 % intervals."""
     figure = Figure(figsize=(7.2, 5.2), layout="constrained")
     axes = figure.subplots()
     shown = [row for row in cycles if _points(row)]
@@ -40,7 +40,7 @@ def plane(cycles: Sequence[Row], margin: float = 0.03) -> Figure:
 
 
 def _points(row: Row) -> list[tuple[str, float, float]]:
-    """(stage, knowledge, behaviour) of the stages where both were measured."""
+    """Return (stage, knowledge, behaviour) of the stages where both are measured."""
     scores = row.get("scores", {})
     both = scores.get("knowledge", {}), scores.get("ifeval", {})
     values = [(stage, both[0].get(stage), both[1].get(stage)) for stage in STAGES]
@@ -61,7 +61,7 @@ def _path(axes: Axes, row: Row, colour: str) -> None:
 
 
 def _names(axes: Axes, rows: Sequence[Row], shown: int) -> None:
-    """In a column at the right, each with a thin line to where its path ends: they never collide."""
+    """List the cycle names at the right, each with a thin line to the end of its path, without overlaps."""
     ends = [_points(row)[-1][1:] for row in rows]
     places = spread([-100 * y for _, y in ends], 5, -100, 0)
     first = shown - len(rows)
@@ -87,7 +87,7 @@ def _errors(row: Row, suite: str, stage: str, value: float) -> list[list[float]]
 
 
 def _clean_band(axes: Axes, row: Row, margin: float) -> None:
-    """Where behaviour counts as back: the clean model's score less the margin."""
+    """Draw the band where behaviour counts as recovered: from the clean score down by the margin."""
     clean = row["scores"]["ifeval"]["clean"]
     axes.axhline(clean, color="grey", lw=1, ls="--")
     axes.axhspan(clean - margin, clean, color="grey", alpha=0.15)

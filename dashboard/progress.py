@@ -1,4 +1,4 @@
-"""A cycle's stages: which are done, how far the running one is, and what to do when its process is gone."""
+"""Show a cycle's stages: finished ones, the progress of the running one, and how to resume a dead process."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _stage(key: str, words: str, run: Row | None) -> list[Any]:
 
 
 def bar(run: Row) -> Html | None:
-    """How far a stage is that has not ended, and how long it will take."""
+    """Draw the progress and the remaining time of a stage that has not ended."""
     progress = run["progress"] or {}
     step, steps = progress.get("step"), progress.get("steps")
     if run["status"] == "done":
@@ -80,7 +80,7 @@ def bar(run: Row) -> Html | None:
 
 
 def trouble(runs: Sequence[Row]) -> Html | None:
-    """Why nothing moves, in words, with the command that goes on."""
+    """Explain why a cycle has stopped, with the command that resumes it."""
     quiet = [run for run in runs if run.get("stalled")]
     broken = [run for run in runs if run["status"] in ("failed", "stopped")]
     if not (quiet or broken):
@@ -102,7 +102,7 @@ def trouble(runs: Sequence[Row]) -> Html | None:
 
 
 def _coarse(at: str) -> str:
-    """By the minute, so that a page that shows it need not be drawn again every second."""
+    """Round to the minute, so that a page need not be redrawn every second."""
     words = ago(at)
     return (
         words

@@ -6,20 +6,20 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-LONGEST = 300  # characters of one value
+LONGEST = 300  # characters per value
 MOST = 30  # parameters
 
 
 @dataclass(frozen=True)
 class Query:
-    """A path and its parameters; whatever does not fit counts as not given."""
+    """A path and its parameters; invalid parameters count as missing."""
 
     path: str = "/"
     given: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, url: str) -> Query:
-        """From an address such as /cycle?n=3."""
+        """Parse an address such as /cycle?n=3."""
         try:
             parts = urlsplit(url)
             pairs = parse_qsl(parts.query[:20_000], max_num_fields=MOST)
@@ -31,7 +31,7 @@ class Query:
         return self.given.get(name, default)
 
     def choice(self, name: str, options: Collection[str], default: str) -> str:
-        """One of the options; anything else is the default."""
+        """Return the parameter if it is one of the options, or the default."""
         return value if (value := self.given.get(name)) is not None and value in options else default
 
     def number(self, name: str, default: int | None = None) -> int | None:
@@ -39,7 +39,8 @@ class Query:
         return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else default
 
     def link(self, path: str | None = None, **changes: str | int | None) -> str:
-        """This view with some parameters changed (None: without); another path starts from nothing."""
+        """Return this view's address with changed parameters (None removes one); another path starts
+        empty."""
         given = dict(self.given) if path is None or path == self.path else {}
         given |= {name: str(value) for name, value in changes.items() if value is not None}
         given = {name: value for name, value in given.items() if changes.get(name, "") is not None}

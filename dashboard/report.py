@@ -1,6 +1,7 @@
-"""Write a cycle as one HTML file to send around, with the dashboard's figures (`recover report cycle:N`).
+"""Write a cycle as one self-contained HTML file with the dashboard's figures (`recover report cycle:N`).
 
-No script, nothing loaded from anywhere, light or dark as the reader's system says; model text is text.
+The file has no script and loads nothing; it is light or dark by the reader's system setting. Model text is
+escaped.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from db.session import Database
 STYLE = Path(__file__).parent / "static" / "shell.css"
 STAGES = ("clean", "midtrained", "recovered")
 SHOWN = (("midtrain", "loss"), ("distill", "reverse_kl"), ("distill", "loss"))
-HALF = 560  # of a figure that has another beside it
-FEW = 4  # cycles that a table shows better than a line does
-MOST_FLIPS = 10  # of each direction
-MOST_TEXT = 3000  # characters of one answer
+HALF = 560  # width of a figure in a pair
+FEW = 4  # most cycles shown as a table instead of lines
+MOST_FLIPS = 10  # per direction
+MOST_TEXT = 3000  # characters per answer
 MOST_DOCUMENTS = 200
 MOST_CONFIG = 20_000  # characters
 
@@ -39,7 +40,7 @@ Row = dict[str, Any]
 
 
 def report(database: Database, number: int) -> str:
-    """The whole file."""
+    """Return the complete HTML document."""
     cycle = queries.cycle(database, number)
     parts = queries.runs(database, parent=cycle["run"])
     runs = [run for run in parts if run["kind"] in ("midtrain", "distill")]
@@ -77,7 +78,7 @@ def page(title: str, body: Html) -> str:
 
 
 def style() -> str:
-    """The dashboard's style sheet, dark where the reader's system is; there is no script to choose."""
+    """Return the dashboard's style sheet, with the colour theme selected by a media query."""
     css = STYLE.read_text(encoding="utf-8")
     dark = re.compile(r':root\[data-theme="dark"\] (\{[^}]*\})')
     return dark.sub(r"@media (prefers-color-scheme: dark) { :root \1 }", css)
@@ -256,7 +257,7 @@ def _said(who: str, response: str) -> Html:
 
 
 def _trace(database: Database, runs: Sequence[Row]) -> Html | None:
-    """The first rollout of the first and of the last step that was looked at."""
+    """Show the first rollout of the first and of the last traced step."""
     for run in runs:
         listed = traces.traces(database, run["id"])
         if listed:

@@ -24,7 +24,7 @@ SAID = {"approve": "approved; current is its model now", "reject": "rejected", "
 
 
 def box(cycle: Row, reviews: Sequence[Row], reviewer: str) -> Html:
-    """The form, then every earlier decision, newest first."""
+    """Return the form, then every earlier decision, newest first."""
     return join(tag("h2", "Review"), _form(cycle, reviewer), _history(reviews))
 
 
@@ -88,7 +88,7 @@ def _history(reviews: Sequence[Row]) -> Html:
 
 
 def record(desk: Desk, query: Query, fields: Mapping[str, str]) -> str:
-    """Record a review; return the confirmation. Two reviewers at once make two reviews."""
+    """Record a review and return the confirmation. Concurrent reviews are all kept."""
     number, decision = query.number("n"), fields.get("decision", "")
     reviewer, note = fields.get("reviewer", "").strip(), fields.get("note", "").strip()
     if number is None:

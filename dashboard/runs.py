@@ -1,4 +1,4 @@
-"""Name a training run for a page, and extract its alarms."""
+"""Name training runs for pages, and extract their alarms."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STEP = re.compile(r"\bstep (\d{1,15})\b:? ?(.*)", re.DOTALL)
 
 
 def name(run: Mapping[str, Any]) -> str:
-    """cycle 3 distill opd"""
+    """Return a run's display name, such as "cycle 3 distill opd"."""
     whose = f"cycle {run['cycle']} " if run.get("cycle") is not None else ""
     return f"{whose}{run['kind']}{' ' + str(run['method']) if run.get('method') else ''}"
 

@@ -1,7 +1,7 @@
 """Guard the dashboard: allowed hosts and origins, allowed routes, login, response headers.
 
-Gradio brings routes for files, uploads, proxies, queues and more. None of them is needed here, so only what
-is listed passes, whatever a later version adds.
+Gradio adds routes for files, uploads, proxies, queues and more. The dashboard needs none of them, so an allow
+list decides, whatever a later version adds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-EVENT = "/gradio_api/run/predict"  # the one route that takes a POST
+EVENT = "/gradio_api/run/predict"  # the only route that accepts POST
 GET = (
     "/theme.css",
     "/manifest.json",
@@ -42,8 +42,8 @@ HEADERS = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 )
-# gr.HTML compiles its template (ours, a constant) with Function: hence unsafe-eval. Inline scripts need the
-# nonce, so markup that slipped in could not run; and nothing may be fetched from, or sent to, anywhere else.
+# gr.HTML compiles its template (a constant) with Function: hence unsafe-eval. Inline scripts need the
+# nonce, so injected markup cannot run; connections to other hosts are blocked.
 POLICY = (
     "default-src 'none'; script-src 'self' 'unsafe-eval' {nonce}; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'self'; "
@@ -60,12 +60,12 @@ def is_loopback(host: str) -> bool:
 
 
 def is_weak(password: str) -> bool:
-    """Shorter than it looks: spaces and characters that are not seen do not count."""
+    """Return whether a password is too short, not counting spaces and invisible characters."""
     return len([one for one in password if one.isprintable() and not one.isspace()]) < SHORTEST_PASSWORD
 
 
 class Guard:
-    """Refuse an unknown Host (a rebound name), another site's request, and any route that is not listed."""
+    """Refuse an unknown Host (DNS rebinding), cross-site requests, and any route that is not listed."""
 
     def __init__(
         self,
@@ -138,13 +138,13 @@ class Guard:
 
 
 def _length(headers: MutableMapping[str, str]) -> int:
-    """The length that a request says it has; 0 where it says none that can be read."""
+    """Return the declared content length; 0 if it is missing or invalid."""
     said = headers.get("content-length", "")
     return int(said) if said.isascii() and said.isdigit() and len(said) < 10 else 0
 
 
 def _same_site(method: str, headers: MutableMapping[str, str]) -> bool:
-    """Check Origin and Sec-Fetch-Site; a POST must carry an Origin, and it must be this one."""
+    """Check Origin and Sec-Fetch-Site; a POST must carry this site's Origin."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
     if origin is not None and urlsplit_netloc(origin) != headers.get("host", "").lower():
         return False
@@ -179,7 +179,7 @@ def _knows(password: str, headers: MutableMapping[str, str]) -> bool:
         return False
     try:
         _, _, said = base64.b64decode(given, validate=True).partition(b":")
-    except ValueError:  # also of what is no base64
+    except ValueError:  # includes invalid base64
         return False
     return secrets.compare_digest(said, password.encode())
 

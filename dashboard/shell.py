@@ -20,7 +20,7 @@ BY_PATH: dict[str, ModuleType] = {page.PATH: page for page in PAGES}
 
 
 def render(desk: Desk, url: str, notice: str = "", *, done: bool = False) -> Html:
-    """Return the page of an address, in its frame. Never raises: an error is a sentence on the page."""
+    """Return the framed page for an address. Never raises: errors become a sentence on the page."""
     query, desk = Query.of(url), _holding(desk)
     page = BY_PATH.get(query.path)
     version = _version(desk, page, query)
@@ -29,7 +29,7 @@ def render(desk: Desk, url: str, notice: str = "", *, done: bool = False) -> Htm
     said = tag("p", spoken(notice), class_="notice") if notice else None
     if page and query.number("n") is not None:
         title += f" {query.number('n')}" if page.TITLE == "Cycle" else f" · cycle {query.number('n')}"
-    # The element is named after the page, so the browser replaces all of it, old input included.
+    # The id depends on the page, so the browser replaces the whole element, including old input.
     return tag(
         f"page-{query.path.strip('/') or 'cycles'}" if page else "page-none",
         _header(desk, query),
@@ -41,7 +41,7 @@ def render(desk: Desk, url: str, notice: str = "", *, done: bool = False) -> Htm
         data_version=version,
         data_token=desk.token,
         data_done="1" if done else None,
-        data_drawn=secrets.token_hex(4),  # never twice the same: the script waits for a change
+        data_drawn=secrets.token_hex(4),  # unique per rendering: the script waits for a change
     )
 
 
@@ -67,7 +67,7 @@ def act(desk: Desk, url: str, action: str, fields: dict[str, str]) -> Html:
 def _holding(desk: Desk) -> Desk:
     try:
         return desk.for_one_drawing()
-    except TrackerError:  # the page says so
+    except TrackerError:  # the page reports it
         return desk
 
 
@@ -86,7 +86,7 @@ def _body(desk: Desk, page: ModuleType | None, query: Query) -> Html:
         return Html(page.build(desk, query))
     except TrackerError as error:
         return problem(sentence(error))
-    except Exception as error:  # a page that fails must not take the others with it
+    except Exception as error:  # a failing page must not break the others
         log.exception("page %s could not be drawn", query.path)
         return problem(
             f"This page could not be drawn: {type(error).__name__}.",
@@ -113,10 +113,10 @@ def _header(desk: Desk, query: Query) -> Html:
 
 
 def _project(desk: Desk) -> Html | None:
-    """Which project of a shared database the pages show."""
+    """Return the label of the project that the pages show, if the database holds several."""
     try:
         several = len(desk.cached("projects", lambda: queries.projects(desk.db))) > 1
-    except TrackerError:  # the page says so
+    except TrackerError:  # the page reports it
         return None
     return tag("span", f"project {desk.db.project}", class_="soft small") if several else None
 

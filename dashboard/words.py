@@ -1,4 +1,4 @@
-"""Format numbers, moments, verdicts and empty states for reading."""
+"""Format numbers, times, verdicts and empty states for display."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LABELS = {"approve": "approved", "reject": "rejected", "needs-work": "needs work
 
 
 def chip(word: str | None, label: str | None = None) -> Html:
-    """Return a state as a word with its sign and colour; an unknown word is neutral."""
+    """Return a status as a word with its sign and colour; an unknown word is neutral."""
     if word is None:
         return tag("span", NONE, class_="none")
     sign, kind = SIGNS.get(word, ("", "plain"))
@@ -40,17 +40,17 @@ def chip(word: str | None, label: str | None = None) -> Html:
 
 
 def share(value: float | None, digits: int = 1) -> str:
-    """0.987 -> 98.7"""
+    """Format a share in percent: 0.987 -> 98.7."""
     return NONE if value is None else f"{100 * value:.{digits}f}"
 
 
 def points(value: float | None) -> str:
-    """A difference of shares in points, with its sign: -0.012 -> −1.2"""
+    """Format a difference of shares in signed percentage points: -0.012 -> −1.2."""
     return NONE if value is None else f"{100 * value:+.1f}".replace("-", "−")
 
 
 def count(value: float | None) -> str:
-    """53_000 -> 53 k"""
+    """Format a count: 53_000 -> 53 k."""
     if value is None:
         return NONE
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -60,7 +60,7 @@ def count(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """4000 -> 1 h 07 min"""
+    """Format seconds: 4000 -> 1 h 07 min."""
     if seconds is None:
         return NONE
     minutes, rest = divmod(round(seconds), 60)
@@ -74,7 +74,7 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(at: str | None) -> str:
-    """2026-11-20T08:21:07.123Z -> 2026-11-20 08:21"""
+    """Format a timestamp: 2026-11-20T08:21:07.123Z -> 2026-11-20 08:21."""
     return NONE if not at else at[:16].replace("T", " ")
 
 
@@ -83,7 +83,7 @@ def ago(at: str) -> str:
 
 
 def spoken(words: str) -> Html:
-    """A sentence in which `this` is something to type."""
+    """Return a sentence as HTML, with text in `backticks` as code."""
     parts = words.split("`")
     return join(*[tag("code", part) if index % 2 else part for index, part in enumerate(parts)])
 
@@ -103,7 +103,7 @@ def problem(what: str, hint: str = "") -> Html:
 
 
 def empty(what: str, command: str) -> Html:
-    """Nothing to show yet, and what to type to change that."""
+    """Return an empty state: what is missing, and the command that creates it."""
     return tag(
         "section",
         tag("h1", what),
@@ -114,12 +114,12 @@ def empty(what: str, command: str) -> Html:
 
 
 def right(*names: str) -> list[Any]:
-    """Headers of columns of numbers, over the numbers."""
+    """Return right-aligned column headers, for columns of numbers."""
     return [tag("th", name, scope="col", class_="n") for name in names]
 
 
 def table(headers: list[Any], rows: list[list[Any]], class_: str = "") -> Html:
-    """Headers and rows; a cell that is no `<th>` or `<td>` yet is made one."""
+    """Return a table; cells that are not `<th>` or `<td>` yet are wrapped."""
     head = tag("tr", [_cell("th", cell, scope="col") for cell in headers])
     body = [tag("tr", [_cell("td", cell) for cell in row]) for row in rows]
     drawn = tag("table", tag("thead", head), tag("tbody", body), class_=class_ or None)
@@ -132,7 +132,7 @@ def _cell(name: str, cell: Any, **attributes: str) -> Html:
 
 
 def sortable(name: str, words: str, query: Query, default: str, *, numeric: bool = False) -> Html:
-    """A header that sorts by its column, and the other way round when it does already."""
+    """Return a header that sorts by its column, or reverses the order if it already does."""
     now, down = query.text("sort", default), query.text("order", "down") == "down"
     link = query.link(sort=name, order="up" if now == name and down else None, page=None)
     arrow = tag("span", " ↓" if down else " ↑", aria_hidden="true") if now == name else None
@@ -143,7 +143,7 @@ def sortable(name: str, words: str, query: Query, default: str, *, numeric: bool
 
 
 def options(name: str, choices: Mapping[str, str], query: Query, reset: str = "page after") -> Html:
-    """A select whose choice becomes the parameter `name` of the address."""
+    """Return a select whose choice becomes the parameter `name` of the address."""
     now = query.choice(name, choices, next(iter(choices)))
     entries = [tag("option", words, value=value, selected=value == now) for value, words in choices.items()]
     return tag("select", entries, data_param=name, data_reset=reset)

@@ -1,6 +1,6 @@
-"""Every error of the tracker, as one tree; a message is one line: what, where, what to do.
+"""Define the tracker's errors, as one tree; a message is one line: what, where, what to do.
 
-TrackerError      the database said no                         exit code 1
+TrackerError      the database refused the operation          exit code 1
 ├── NotFound      no such run, checkpoint, cycle or alias      exit code 2
 └── BadRequest    a value or a query that cannot be accepted   exit code 2
 """
@@ -28,12 +28,12 @@ class NotFound(TrackerError):
 
 
 class BadRequest(TrackerError):
-    """A value or a query that the tracker refuses; nothing was changed."""
+    """The tracker refused a value or a query; nothing was changed."""
 
     exit_code = 2
 
 
-# The driver's code (a SQLite error name or a PostgreSQL SQLSTATE) begins with -> what it means, what to do.
+# Prefix of the driver's code (SQLite error name or PostgreSQL SQLSTATE) -> cause and remedy.
 MEANINGS: dict[str, tuple[str, str]] = {
     "SQLITE_CONSTRAINT_FOREIGNKEY": ("a row refers to something that is not recorded", "record that first"),
     "SQLITE_CANTOPEN": ("cannot be opened", "check that the folder exists and is writable"),
@@ -55,13 +55,13 @@ MEANINGS: dict[str, tuple[str, str]] = {
 
 
 def driver_code(error: BaseException) -> str:
-    """SQLite's error name or PostgreSQL's SQLSTATE; empty when the driver gave none."""
+    """Return SQLite's error name or PostgreSQL's SQLSTATE; empty if the driver gave none."""
     cause = getattr(error, "orig", None) or error
     return getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
 
 
 def explain(error: BaseException, where: str) -> TrackerError:
-    """Turn an error of the driver, SQLAlchemy or the file system into one line."""
+    """Format an error of the driver, SQLAlchemy or the file system as one line."""
     code = driver_code(error)
     for prefix in sorted(MEANINGS, key=len, reverse=True):
         if code.startswith(prefix):

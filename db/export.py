@@ -1,7 +1,7 @@
 """Export whole tables as CSV, JSON or Parquet in constant memory.
 
-Nested values become columns of their own (`cost.seconds`), lists JSON in one cell. Names and types of columns
-come from a first pass over the rows, in the same view of the database as the second, so nothing is missed.
+Nested values become separate columns (`cost.seconds`), lists become JSON in one cell. A first pass over the
+rows collects column names and types; both passes read the same snapshot of the database.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ FORMATS = {
     "json": "application/json",
     "parquet": "application/vnd.apache.parquet",
 }
-AT_ONCE = 2000  # rows
+AT_ONCE = 2000  # rows per batch
 CYCLES_AT_ONCE = 50
-# How a cell begins that a spreadsheet would run: a sign, also full-width, behind whatever it skips.
+# Start of a cell that a spreadsheet would run: a sign, also full-width, after ignored characters.
 FORMULA = re.compile(
     "[\t\r\n]|[\\s\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]*[=+@|%＝＋＠｜％−－-]"
 )
 
 Row = dict[str, Any]
-Source = Callable[[], Iterator[Row]]  # may be read more than once
+Source = Callable[[], Iterator[Row]]  # can be iterated more than once
 
 _items = sa.select(schema.Score.checkpoint_id, schema.Score.suite, schema.Item.__table__)
 QUERIES: dict[str, sa.Select[Any]] = {
@@ -58,8 +58,7 @@ TABLES = ("cycles", *QUERIES)
 
 
 def export(database: Database, table: str, kind: str) -> Iterator[bytes]:
-    """Yield a table as a file, piece by piece, without secrets. `cycles` are whole cycles as `recover show`
-    prints them."""
+    """Yield a table as a file in chunks, secrets redacted; `cycles` are `recover show` documents."""
     if table not in TABLES or kind not in FORMATS:
         raise BadRequest(f"export {table!r} as {kind!r}: one of {', '.join(TABLES)} as {', '.join(FORMATS)}")
     write = {"csv": as_csv, "json": as_json, "parquet": as_parquet}[kind]
@@ -71,13 +70,13 @@ def export(database: Database, table: str, kind: str) -> Iterator[bytes]:
 
 
 def _rows(connection: Connection, query: sa.Select[Any]) -> Iterator[Row]:
-    options = {"yield_per": AT_ONCE}  # also a server's rows come a piece at a time
+    options = {"yield_per": AT_ONCE}  # stream rows from a server too
     for row in connection.execute(query, execution_options=options).mappings():
         yield dict(row)
 
 
 def _cycles(database: Database) -> Iterator[Row]:
-    """Oldest first, some at a time."""
+    """Yield all cycles in batches, oldest first."""
     with database.read() as connection:
         own = schema.Cycle.project == database.project
         last = connection.scalar(sa.select(sa.func.max(schema.Cycle.number)).where(own)) or 0
@@ -90,7 +89,7 @@ def _cycles(database: Database) -> Iterator[Row]:
 
 
 def as_json(source: Source) -> Iterator[bytes]:
-    """One array; nested values stay nested."""
+    """Serialize as one JSON array; nested values stay nested."""
     yield b"["
     for number, row in enumerate(source()):
         text = json.dumps(row, ensure_ascii=False, allow_nan=False, default=str)
@@ -99,7 +98,7 @@ def as_json(source: Source) -> Iterator[bytes]:
 
 
 def as_csv(source: Source) -> Iterator[bytes]:
-    """Quote every cell, and put an apostrophe before a text that a spreadsheet would run as a formula."""
+    """Quote every cell, and prefix an apostrophe to text that a spreadsheet would run as a formula."""
     names, out = list(columns(source())), io.StringIO()
     if not names:
         return
@@ -114,7 +113,7 @@ def as_csv(source: Source) -> Iterator[bytes]:
 
 
 def as_parquet(source: Source) -> Iterator[bytes]:
-    """A column that holds whole numbers, numbers or truths is typed as such, any other is text."""
+    """Serialize integer, number and boolean columns as such; any other column is text."""
     import pyarrow
     from pyarrow import parquet
 
@@ -135,7 +134,7 @@ def as_parquet(source: Source) -> Iterator[bytes]:
 
 
 def columns(rows: Iterable[Row]) -> dict[str, type]:
-    """Every column of flattened rows, in the order of appearance, and what all of its values are."""
+    """Return every column of the flattened rows, in order of appearance, with its common value type."""
     found: dict[str, set[type]] = {}
     for row in rows:
         for name, value in flatten(row).items():
@@ -152,7 +151,7 @@ def _common(kinds: set[type]) -> type:
 
 
 def flatten(row: Row, prefix: str = "") -> Row:
-    """{"cost": {"seconds": 1}} -> {"cost.seconds": 1}"""
+    """Flatten nested keys: {"cost": {"seconds": 1}} -> {"cost.seconds": 1}."""
     flat: Row = {}
     for name, value in row.items():
         if isinstance(value, dict):
@@ -182,7 +181,7 @@ def _batches(rows: Iterator[Row]) -> Iterator[list[Row]]:
 
 
 class _Sink:
-    """A file that is written and taken away piece by piece."""
+    """A write-only buffer whose content is taken in chunks."""
 
     closed = False
 

@@ -1,7 +1,7 @@
-"""Show text that documents, models and servers wrote: what hides, moves or reorders text becomes visible.
+"""Make untrusted text safe to print: replace characters that hide, move or reorder text.
 
-The dashboard's pages and the command line's output both pass through here; neither a terminal nor a browser
-then sees an escape sequence, a bidirectional mark or a zero-width character, but its number: ‹001B›.
+The dashboard and the command line both use it: an escape sequence, a bidirectional mark or a zero-width
+character is replaced by its code point, such as ‹001B›.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 import unicodedata
 from typing import Any
 
-MOST_MARKS = 3  # combining marks on one character
+MOST_MARKS = 3  # combining marks per character
 JOINERS = "\u200c\u200d"  # needed by scripts such as Persian, and between emoji
-# Everything but tab and line feed that has no width, moves the cursor or changes the direction of text.
+# Characters that have no width, move the cursor or change the text direction, except tab and line feed.
 HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0e\ufeff\uffa0\ufff0-\uffff\ud800-\udfff"
@@ -26,7 +26,7 @@ PILED = re.compile(
 
 
 def printable(value: Any) -> str:
-    """Return the value as text that is safe to print; tabs and line feeds stay."""
+    """Return the value as text that is safe to print; tabs and line feeds are kept."""
     text = str(value)
     if text.isascii() and text.isprintable():
         return text
@@ -50,6 +50,6 @@ def _numbered(found: re.Match[str]) -> str:
 
 
 def _joins(neighbour: str) -> bool:
-    """A letter of a script that needs joiners, an emoji, or a mark on either."""
+    """Return whether a joiner may stand beside this character (letter, emoji or combining mark)."""
     categories = {"Lo", "So", "Sk", "Mn", "Mc"}
     return bool(neighbour) and not neighbour.isascii() and unicodedata.category(neighbour) in categories

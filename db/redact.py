@@ -1,6 +1,6 @@
-"""Hide secrets in whatever is stored or shown: settings by their names, text by its looks.
+"""Redact secrets before values are stored or shown: settings by name, text by pattern.
 
-Both the dashboard and the command line use it, and every error of the tracker passes through it.
+The dashboard, the command line and every error of the tracker use it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 HIDDEN = "(hidden)"
-SHORTEST_SECRET = 6  # characters of a secret in the environment; a shorter one is no secret
+SHORTEST_SECRET = 6  # shortest environment value treated as a secret, in characters
 
 # Names ----------------------------------------------------------------------------------------------------
 
@@ -21,7 +21,7 @@ SECRET_NAME = re.compile(
     r"|authorization|bearer|cookie|auth|token|signature|sig)s?($|[_.\s-])|[a-z0-9][_-]key$",
     re.IGNORECASE,
 )
-# Counts of tokens, tokens of a vocabulary, and keys that name a row.
+# Names that are not secret: token counts, vocabulary tokens, row keys.
 PLAIN_NAME = re.compile(
     r"(^|_)tokens?_(per|sampled|scored|trained)|_tokens$|(bos|eos|pad|unk|stop|end|mask|special)_token$"
     r"|(primary|foreign|item|run|sort)_key$",
@@ -40,8 +40,8 @@ KNOWN_SHAPES = re.compile(
     r"|xai-\w{8,}|nvapi-[\w-]{8,}|npm_\w{16,}|pypi-[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*)"
 )
-# Up to the last @ before the path; a password may also hold a slash, but then no port comes before it.
-# Lengths are bounded: a text full of beginnings must not be read to its end from each of them.
+# Match up to the last @ before the path; a password may contain a slash, but then no port precedes it.
+# Lengths are bounded to avoid quadratic time on text with many partial matches.
 IN_URL = re.compile(
     r"(?<=://)(?:[^/?#\s]{0,300}@|[^/?#\s:@]{0,100}:(?!\d{1,5}[/?#])\S{0,300}@)"
     r"|(?<=:/)[^/?#\s:@]{1,100}:[^/\s]{1,300}@"
@@ -56,7 +56,7 @@ BASIC = re.compile(r"(?i)(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?)[^\s\
 
 
 def redact(value: Any, name: str = "") -> Any:
-    """Return the same structure without secrets: by the name of a setting, and by the looks of a value."""
+    """Return the same structure without secrets, recognized by a setting's name or a value's pattern."""
     if isinstance(value, Mapping):
         return {redact_text(str(key)): redact(entry, str(key)) for key, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -68,7 +68,7 @@ def redact(value: Any, name: str = "") -> Any:
 
 
 def redact_text(text: str) -> str:
-    """Return a text without keys, passwords in addresses, and values assigned to names of secrets."""
+    """Redact keys, passwords in addresses, and values assigned to secret names."""
     text = KNOWN_SHAPES.sub(HIDDEN, text)
     if ":/" in text:
         text = IN_URL.sub(f"{HIDDEN}@", text)
@@ -84,7 +84,7 @@ def redact_text(text: str) -> str:
 
 
 def redact_error(text: str) -> str:
-    """Return redact_text, and without the secrets of this process's environment, whole or cut into lines."""
+    """Like redact_text, and also redact the environment's secrets, whole or broken across lines."""
     for name, value in os.environ.items():
         if names_a_secret(name):
             for part in {value, *value.split(), repr(value)[1:-1], quote(value, safe="")}:
@@ -93,7 +93,7 @@ def redact_error(text: str) -> str:
 
 
 def _redact_list(values: Sequence[Any], name: str) -> list[Any]:
-    """A value that follows a flag such as --api-key is a secret as well."""
+    """Redact a list; a value after a flag such as --api-key is a secret too."""
     found: list[Any] = []
     before: Any = None
     for value in values:
@@ -104,18 +104,18 @@ def _redact_list(values: Sequence[Any], name: str) -> list[Any]:
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether a setting, variable or parameter of this name holds a secret."""
+    """Return whether a setting, variable or parameter of this name holds a secret."""
     spelled = CAMEL_HUMP.sub("_", name)
     return SECRET_NAME.search(spelled) is not None and PLAIN_NAME.search(spelled) is None
 
 
 def _is_count(name: str, value: str) -> bool:
-    """A number of tokens; a password may be a number as well."""
+    """Return whether a name and value are a number of tokens; a password may be a number too."""
     return COUNTED.search(name) is not None and NUMBER.fullmatch(value) is not None
 
 
 def _parameter(found: re.Match[str]) -> str:
-    """A parameter of an address, whose name may be percent-encoded."""
+    """Redact a query parameter, whose name may be percent-encoded."""
     name = unquote(found[1])
     return f"{found[1]}={HIDDEN}" if name.lower() == "key" or names_a_secret(name) else found[0]
 
@@ -134,7 +134,7 @@ def _redact_assignments(text: str) -> str:
 
 
 def _is_prose(name: re.Match[str], value: str) -> bool:
-    """ "Token: the smallest unit" assigns nothing."""
+    """Return whether a match is prose: "Token: the smallest unit" assigns nothing."""
     return name[2] == ":" and name[1].lower() in ALSO_A_WORD and value.isalpha()
 
 
@@ -142,7 +142,7 @@ def _is_prose(name: re.Match[str], value: str) -> bool:
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield settings one by one: ("distill.optimizer.learning_rate", 0.0003)."""
+    """Yield settings by dotted path: ("distill.optimizer.learning_rate", 0.0003)."""
     if isinstance(value, Mapping) and value:
         for key, entry in value.items():
             yield from flat(entry, f"{path}.{key}" if path else str(key))
@@ -151,7 +151,7 @@ def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Return (setting, before, after) of what differs, secrets hidden; an absent setting is None."""
+    """Return (setting, before, after) of changed settings, secrets redacted; an absent setting is None."""
     old, new = dict(flat(before)), dict(flat(after))
     hidden_old, hidden_new = dict(flat(redact(before))), dict(flat(redact(after)))
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]

@@ -1,6 +1,6 @@
-"""The tables. A change here needs a new revision in migrations/versions; a test compares the two.
+"""Define the tables. A change needs a new revision in migrations/versions; a test compares the two.
 
-Moments are UTC text (values.now); only metrics.at, of which there are millions, is seconds since 1970.
+Timestamps are UTC text (values.now), except metrics.at, with millions of rows: seconds since 1970.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VERSION_TABLE = (
     "recover_version"  # not Alembic's default: a PostgreSQL database may hold another application's tables
 )
 
-DEFAULT_PROJECT = "default"  # of the first home of a database; further homes get other names
+DEFAULT_PROJECT = "default"  # project of the first home; further homes get other names
 
 JSONObject = dict[str, Any]
 
@@ -37,12 +37,12 @@ class Base(DeclarativeBase):
 
 
 def project_column(*, key: bool = False) -> Mapped[str]:
-    """The project that a row belongs to: aliases, cycle numbers and runs are per project."""
+    """Return the project column: aliases, cycle numbers and runs are scoped by project."""
     return mapped_column(primary_key=key, server_default=text(f"'{DEFAULT_PROJECT}'"))
 
 
 class Project(Base):
-    """One home of those that share this database."""
+    """One of the homes that share this database."""
 
     __tablename__ = "projects"
 
@@ -52,7 +52,7 @@ class Project(Base):
 
 
 class Run(Base):
-    """One piece of work: a demo, a cycle, or a stage of one. Parent and key name a stage for resuming."""
+    """One unit of work: a demo, a cycle, or a stage. Parent and key identify a stage for resuming."""
 
     __tablename__ = "runs"
 
@@ -63,7 +63,7 @@ class Run(Base):
     status: Mapped[str] = mapped_column(index=True)  # running, done, failed, stopped
     seed: Mapped[int | None] = mapped_column(BigInteger)
     attempts: Mapped[int]
-    owner: Mapped[str | None]  # host:process that works on it
+    owner: Mapped[str | None]  # host:process that executes it
     git_revision: Mapped[str | None]
     started_at: Mapped[str]
     heartbeat_at: Mapped[str]
@@ -77,7 +77,7 @@ class Run(Base):
     project: Mapped[str] = project_column()
     ordinal: Mapped[int] = mapped_column(
         BigInteger, server_default=text("0")
-    )  # order of start, not by a clock
+    )  # order of start, independent of clocks
 
     @property
     def done(self) -> bool:
@@ -90,7 +90,7 @@ Index("runs_newest", Run.project, Run.ordinal, Run.id)
 
 
 class Checkpoint(Base):
-    """A model on disk, named by its content."""
+    """A model on disk, identified by a hash of its content."""
 
     __tablename__ = "checkpoints"
 
@@ -109,7 +109,7 @@ Index("checkpoints_newest", Checkpoint.created_at, Checkpoint.id)
 
 
 class CheckpointPlace(Base):
-    """Where the checkpoint of a project lies: the same content may lie in several homes."""
+    """The folder of a checkpoint in one project: several homes may hold the same content."""
 
     __tablename__ = "checkpoint_places"
 
@@ -119,7 +119,7 @@ class CheckpointPlace(Base):
 
 
 class Alias(Base):
-    """Where a name such as "base" or "current" points now."""
+    """The current target of a name such as "base" or "current"."""
 
     __tablename__ = "aliases"
 
@@ -130,7 +130,7 @@ class Alias(Base):
 
 
 class AliasMove(Base):
-    """Where the names pointed before: append-only."""
+    """Every target that an alias has had, with the time of the move: append-only."""
 
     __tablename__ = "alias_moves"
 
@@ -142,7 +142,7 @@ class AliasMove(Base):
 
 
 class Cycle(Base):
-    """Clean, midtrained, recovered: one turn of the story."""
+    """One cycle: its clean, midtrained and recovered checkpoints."""
 
     __tablename__ = "cycles"
 
@@ -159,10 +159,10 @@ class Cycle(Base):
 
 
 class Metric(Base):
-    """One point of one curve. NaN and infinity are named in `special`: SQLite would turn NaN into NULL."""
+    """One point of one metric. `special` names NaN and infinity: SQLite would turn NaN into NULL."""
 
     __tablename__ = "metrics"
-    __table_args__ = ({"sqlite_with_rowid": False},)  # the key is the table: half the size and one look-up
+    __table_args__ = ({"sqlite_with_rowid": False},)  # clustered by key: half the size, one look-up
 
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
     name: Mapped[str] = mapped_column(primary_key=True)
@@ -173,22 +173,22 @@ class Metric(Base):
 
 
 class Trace(Base):
-    """One rollout of a training step, token by token, as student and teacher saw it."""
+    """One rollout of a training step, token by token, with the student's and the teacher's likelihoods."""
 
     __tablename__ = "traces"
 
     run_id: Mapped[str] = mapped_column(ForeignKey("runs.id"), primary_key=True)
     step: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    place: Mapped[int] = mapped_column(primary_key=True)  # among the rollouts of the step
+    place: Mapped[int] = mapped_column(primary_key=True)  # index among the step's rollouts
     prompt: Mapped[str]
-    estimator: Mapped[str]  # exact, top-k, sampled, none: what the divergence is
-    mean: Mapped[float | None]  # divergence a token
+    estimator: Mapped[str]  # exact, top-k, sampled, none: the divergence's estimator
+    mean: Mapped[float | None]  # mean divergence per token
     n: Mapped[int]
-    tokens: Mapped[JSONObject]  # lists with an entry a token
+    tokens: Mapped[JSONObject]  # lists with one entry per token
 
 
 class Score(Base):
-    """One number of one suite for one checkpoint (none: responses from a file)."""
+    """One metric of one suite for one checkpoint, or for responses from a file (no checkpoint)."""
 
     __tablename__ = "scores"
 
@@ -231,7 +231,7 @@ class Item(Base):
 
 
 class Verdict(Base):
-    """What was decided about one axis (behaviour, knowledge, retention) of a cycle, and by which numbers."""
+    """The outcome on one axis (behaviour, knowledge, retention) of a cycle, with its numbers."""
 
     __tablename__ = "verdicts"
     __table_args__ = (ForeignKeyConstraint(("project", "cycle"), ("cycles.project", "cycles.number")),)
@@ -249,7 +249,7 @@ class Verdict(Base):
     lost: Mapped[int | None]
     p_value: Mapped[float | None]
     needed_n: Mapped[int | None] = mapped_column(BigInteger)
-    details: Mapped[JSONObject]  # whatever else the verdict gave: power, other tests
+    details: Mapped[JSONObject]  # further numbers: power, other tests
 
 
 class Review(Base):
@@ -267,7 +267,7 @@ class Review(Base):
     decision: Mapped[str]  # approve, reject, needs-work
     note: Mapped[str]
     reviewer: Mapped[str]
-    token: Mapped[str]  # the same click sent twice is one review
+    token: Mapped[str]  # makes a repeated submission one review
     at: Mapped[str]
 
 

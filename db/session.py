@@ -1,4 +1,4 @@
-"""Opening a database (SQLite by path, PostgreSQL by URL) and the two kinds of transactions on it."""
+"""Open a database (SQLite by path, PostgreSQL by URL), and run its read and write transactions."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from db.writes.values import plain
 T = TypeVar("T")
 
 RETRY_PAUSES = (0.05, 0.2, 0.8, 2.0)  # seconds
-# Busy; serialization failure; deadlock; two writers created the same row, or table, at once: now it is there.
+# Busy; serialization failure; deadlock; two writers created the same row or table at once: a retry sees it.
 TRANSIENT = ("SQLITE_BUSY", "SQLITE_LOCKED", "40001", "40P01", "23505", "42P07")
 SERVER_LOCK_LIMIT = f"SET LOCAL lock_timeout = '{sqlite.BUSY_SECONDS:.0f}s'"
 SERVER_READING = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
 
 class Database:
-    """One database, opened and migrated. Threads may share it."""
+    """An open, migrated database. Threads may share it."""
 
     def __init__(self, engine: Engine, where: str, path: Path | None, project: str = DEFAULT_PROJECT) -> None:
         self.engine = engine
         self.project = project  # scope of aliases, cycles and runs
-        self.where = where  # for messages: no password in it
+        self.where = where  # for messages, without a password
         self.path = path  # None on a server
         self._reading = SERVER_READING if path is None else {}
 
     @classmethod
     def open(cls, where: str | os.PathLike[str], *, create: bool = True) -> Database:
-        """By path or URL. Creates or migrates the tables; with create=False a missing file is NotFound."""
+        """Open by path or URL. Create or migrate the tables; with create=False a missing file is NotFound."""
         url = _url(where)
         database = _sqlite(Path(url.database or ""), create) if url.drivername == "sqlite" else _postgres(url)
         try:
@@ -54,14 +54,15 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """One consistent view of the rows; never waits for a writer."""
+        """Open a read transaction with a consistent snapshot; never wait for a writer."""
         engine = self.engine.execution_options(**self._reading)
         with self._explained(), engine.connect() as connection, connection.begin():
             yield connection
 
     def write(self, work: Callable[[Session], T]) -> T:
-        """Run `work` in one transaction. It may run again after a lost connection, so it must be repeatable:
-        every write here names its row (upsert), and then once is what the tables show."""
+        """Run `work` in one transaction, and again after a lost connection.
+
+        `work` must be idempotent; every write here is an upsert with an explicit key."""
         deadline = time.monotonic() + sqlite.BUSY_SECONDS
         with self._explained():
             for pause in RETRY_PAUSES:
@@ -75,7 +76,7 @@ class Database:
             return self._write_once(work, deadline)
 
     def of_project(self, project: str) -> Database:
-        """The same database, seen from another of its projects."""
+        """Return the same database, scoped to another of its projects."""
         return Database(self.engine, self.where, self.path, project)
 
     def close(self) -> None:
@@ -103,7 +104,7 @@ class Database:
             raise explain(error, self.where) from error
 
     def _migrate(self) -> None:
-        """Bring the tables to this program's revision. Alembic is imported only when there is work for it."""
+        """Bring the tables to this program's revision. Import Alembic only if something is missing."""
         with self.read() as connection:
             if _revision(connection) == REVISION:
                 return
@@ -157,7 +158,7 @@ def _postgres(url: URL) -> Database:
 
 
 def _shown(url: URL) -> str:
-    """A URL for messages: without a password, in whichever place."""
+    """Return a URL for messages, without a password in any of its parts."""
     kept = {name: value for name, value in url.query.items() if not names_a_secret(name)}
     return url.set(query=kept).render_as_string(hide_password=True)
 

@@ -15,14 +15,14 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event
 
 from db.errors import TrackerError
 
-BUSY_SECONDS = 30.0  # that a write waits for others, retries included
-FOREIGN_SECONDS = 5.0  # of them at a time for a program that does not take our lock, such as sqlite3
-PRIVATE = 0o600  # prompts, answers and settings are for their owner alone
+BUSY_SECONDS = 30.0  # longest wait of a write for other writers, retries included
+FOREIGN_SECONDS = 5.0  # per attempt, for programs that ignore this lock, such as sqlite3
+PRIVATE = 0o600  # prompts, responses and settings are private to the owner
 WRITING = {"begin": "BEGIN IMMEDIATE"}  # execution options of a connection that will write
 
 
 def connect(path: Path, **settings: object) -> Engine:
-    """An engine on one file; a transaction begins deferred (reading) unless the WRITING option is set."""
+    """Return an engine for one file; transactions begin deferred unless the WRITING option is set."""
     url = URL.create("sqlite", database=str(path)) if _writable(path) else _read_only(path)
     engine = create_engine(url, connect_args={"timeout": FOREIGN_SECONDS}, **settings)
     event.listen(engine, "connect", _configure)
@@ -31,12 +31,12 @@ def connect(path: Path, **settings: object) -> Engine:
 
 
 def _writable(path: Path) -> bool:
-    """Whether SQLite may put its own files beside the database; one that is yet to be made counts."""
+    """Return whether SQLite can create files beside the database, which need not exist yet."""
     return not path.exists() or os.access(path.parent, os.W_OK)
 
 
 def _read_only(path: Path) -> URL:
-    """Without a log beside it the file is complete by itself and is read without one."""
+    """Open read-only; a file without a write-ahead log is complete and opened as immutable."""
     options = {"uri": "true", "mode": "ro"}
     if not Path(f"{path}-wal").exists():
         options["immutable"] = "1"
@@ -44,24 +44,24 @@ def _read_only(path: Path) -> URL:
 
 
 def _configure(connection: sqlite3.Connection, _: object) -> None:
-    connection.isolation_level = None  # the BEGIN of Python's driver is deferred and comes too late
+    connection.isolation_level = None  # the Python driver's BEGIN is deferred and comes too late
     connection.execute("PRAGMA synchronous=FULL")
     connection.execute("PRAGMA foreign_keys=ON")
 
 
 def _begin(connection: Connection) -> None:
-    # A deferred transaction that turns into a writer fails at once with "locked", busy timeout or not.
+    # A deferred transaction that upgrades to a write fails at once with "locked", whatever the busy timeout.
     connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))
 
 
 def make_private(path: Path) -> None:
-    """Create the file for its owner alone; SQLite gives the files beside it the same permissions."""
+    """Create the file readable by its owner alone; SQLite copies the permissions to its other files."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, PRIVATE))
 
 
 def use_wal(engine: Engine) -> None:
-    """Readers never wait for the writer. Stays with the file; must run outside a transaction."""
+    """Switch permanently to WAL mode, in which readers never wait; call outside a transaction."""
     connection = engine.raw_connection()
     try:
         connection.cursor().execute("PRAGMA journal_mode=WAL")
@@ -71,12 +71,11 @@ def use_wal(engine: Engine) -> None:
 
 @contextmanager
 def writers_lock(path: Path, seconds: float = BUSY_SECONDS) -> Iterator[None]:
-    """One writer at a time, over all processes, by a lock on a file beside the database.
+    """Allow one writer at a time over all processes, by a lock on a file beside the database.
 
     SQLite 3.7.0 to 3.51.2 can lose pages when one connection checkpoints the WAL while another commits
-    (the "WAL-reset bug"). Both happen only in here, and the kernel frees the lock of a killed process.
-    """
-    mode = path.stat().st_mode & 0o666 if path.exists() else PRIVATE  # the same as of the database
+    (the "WAL-reset bug"). Both happen only under this lock; the kernel releases it if the process dies."""
+    mode = path.stat().st_mode & 0o666 if path.exists() else PRIVATE  # same permissions as the database
     descriptor = os.open(f"{path}-lock", os.O_CREAT | os.O_RDWR, mode)
     try:
         deadline = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""Exact inference about the difference of two paired shares, from the counts (gained, lost, n).
+"""Compute exact inference on the difference of two paired shares, from the counts (gained, lost, n).
 
 A bootstrap bound has width zero when no pair changed, is too short when few did, and exceeds its error rate
 near the margin. The bound here inverts an exact unconditional test: outcomes are ordered by Tango's score
@@ -23,11 +23,11 @@ Ints = NDArray[np.int64]
 
 _NUISANCE_ALPHA = 5e-4
 _TAIL = 1e-10
-MOST_PAIRS = 10_000_000  # beyond, the true difference is taken to lie on the margin itself
+MOST_PAIRS = 10_000_000  # search limit of needed_pairs
 
 
 def tango_score(gained: ArrayLike, lost: ArrayLike, n: int, difference: float) -> Floats:
-    """Tango's score of `gained - lost` against a true difference; grows with gains, falls with losses."""
+    """Return Tango's score of `gained - lost` against a true difference; it increases with gains."""
     b, c = np.asarray(gained, dtype=float), np.asarray(lost, dtype=float)
     linear = (2 * n - b + c) * difference - b - c
     root = np.sqrt(np.maximum(linear**2 + 8 * n * c * difference * (1 - difference), 0))
@@ -38,7 +38,7 @@ def tango_score(gained: ArrayLike, lost: ArrayLike, n: int, difference: float) -
 
 @lru_cache(maxsize=65_536)
 def exact_p(gained: int, lost: int, n: int, difference: float) -> float:
-    """P-value of the null "true difference <= `difference`": the largest over the share of losses."""
+    """Return the p-value of "true difference <= `difference`": the largest over the share of losses."""
     seen = float(tango_score(gained, lost, n, difference)) - 1e-9
     low = max(_share_bound(lost, n, _NUISANCE_ALPHA / 2), -difference, 0.0)
     high = 1 - _share_bound(n - lost, n, _NUISANCE_ALPHA / 2)
@@ -58,10 +58,9 @@ def exact_p(gained: int, lost: int, n: int, difference: float) -> float:
 def paired_lower_bound(
     gained: int, lost: int, n: int, alpha: float = 0.05, split: tuple[float, bool] | None = None
 ) -> float:
-    """One-sided lower bound of the difference: the largest one that the exact test rejects.
+    """Return the one-sided lower bound: the largest difference that the exact test rejects.
 
-    `split` = (difference, rejected) keeps the bound consistent with a test already made at that difference.
-    """
+    `split` = (difference, rejected) keeps the bound consistent with an earlier test at that difference."""
     seen = (gained - lost) / n
     low, high = max(seen - 10 / sqrt(n), -1 + 1e-9), min(seen, 1 - 1e-9)
     if split is not None and split[0] < high:
@@ -79,10 +78,9 @@ def paired_lower_bound(
 def power(
     n: int, discordance: float, margin: float = 0.03, difference: float = 0.0, alpha: float = 0.05
 ) -> float:
-    """Power of n pairs to show non-inferiority, summed over all counts of gains and losses.
+    """Return the power of n pairs to show non-inferiority, summed over all counts of gains and losses.
 
-    The exact test's region is taken as Tango's with a quarter-step correction, which it follows closely.
-    """
+    The exact test's rejection region is approximated closely by Tango's with a quarter-step correction."""
     share = (discordance - difference) / 2
     losses = _likely_range(n, share, share)
     needed_score = float(-special.ndtri(alpha)) + 0.25 / sqrt(n * max(discordance, margin))
@@ -112,13 +110,13 @@ def needed_pairs(
 
 
 def _likely_range(n: int, low: float, high: float) -> Ints:
-    """Counts of losses for shares within [low, high]; all other counts together have mass below _TAIL."""
+    """Return loss counts for shares within [low, high]; all other counts together have mass below _TAIL."""
     spread = [8 * sqrt(n * share * (1 - share)) + 16 for share in (low, high)]
     return np.arange(max(0, int(n * low - spread[0])), min(n, ceil(n * high + spread[1])) + 1)
 
 
 def _fewest_gains(losses: Ints, n: int, difference: float, score: float) -> Ints:
-    """Bisect, per count of losses, the fewest gains that reach `score`; n - losses + 1 where none do."""
+    """Bisect the fewest gains that reach `score`, per loss count; n - losses + 1 if none do."""
     low, high = np.zeros_like(losses), n - losses + 1
     while (low < high).any():
         middle = (low + high) // 2
@@ -128,10 +126,9 @@ def _fewest_gains(losses: Ints, n: int, difference: float, score: float) -> Ints
 
 
 def _tail(losses: Ints, fewest: Ints, n: int, lost_shares: ArrayLike, difference: float) -> Floats:
-    """P(gains >= fewest), summed over the counts of losses: one value per share of losses.
+    """Return P(gains >= fewest), summed over the loss counts: one value per share of losses.
 
-    At a given share of losses the least favourable null has the most gains: share + difference, capped at 1.
-    """
+    For each share of losses the least favourable null has the most gains: share + difference, at most 1."""
     shares = np.atleast_1d(np.asarray(lost_shares, dtype=float))[:, None]
     gain = np.clip((shares + difference) / np.maximum(1 - shares, 1e-12), 0, 1)
     log_choose = special.gammaln(n + 1) - special.gammaln(losses + 1) - special.gammaln(n - losses + 1)
@@ -140,11 +137,11 @@ def _tail(losses: Ints, fewest: Ints, n: int, lost_shares: ArrayLike, difference
 
 
 def _at_least(k: Ints, n: Ints, p: Floats) -> Floats:
-    """P(Binomial(n, p) >= k)."""
+    """Return P(Binomial(n, p) >= k)."""
     inside = special.betainc(np.maximum(k, 1), np.maximum(n - k + 1, 1), p)
     return np.where(k <= 0, 1.0, np.where(k > n, 0.0, inside))
 
 
 def _share_bound(passed: int, n: int, alpha: float) -> float:
-    """Clopper and Pearson's one-sided lower bound of a share."""
+    """Return Clopper and Pearson's one-sided lower bound of a share."""
     return float(special.betaincinv(passed, n - passed + 1, alpha)) if passed else 0.0

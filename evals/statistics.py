@@ -1,9 +1,9 @@
-"""Statistics of shares and of paired differences: pure functions on arrays of passes, seeded, without I/O.
+"""Compute statistics of shares and of paired differences: pure functions on arrays, seeded, without I/O.
 
 "Recovered" is a claim of non-inferiority: the one-sided 95 % lower bound of (after - before), paired by
 prompt, lies above minus the margin. "Not recovered" is a claim too: the one-sided upper bound lies below
-minus the margin. What supports neither is underpowered. The bounds are the exact ones of evals/exact.py; the
-bootstrap interval that the literature uses is reported beside them.
+minus the margin. Anything else is underpowered. The bounds are the exact ones of evals/exact.py; the
+bootstrap interval that is common in the literature is reported beside them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from recovery.errors import InputError
 
 Floats = NDArray[np.float64]
 Interval = tuple[float, float]
-LEAST_EFFECT = 0.8  # of a design effect in an interval; simulated in tests/evals/test_statistics.py
-PLANNED_DISCORDANCE = (
-    0.10  # share of prompts that flip between two equal checkpoints, where none was measured
-)
+LEAST_EFFECT = 0.8  # floor of an interval's design effect; simulated in tests/evals/test_statistics.py
+PLANNED_DISCORDANCE = 0.10  # default share of prompts that flip between two equal checkpoints
 WANTED_POWER = 0.8
 
 
@@ -35,9 +33,8 @@ class NonInferiority:
 
     outcome: "passed" (lower bound above -margin), "failed" (upper bound below -margin) or "underpowered".
     `lower_bound` and `upper_bound` are one-sided at level alpha; `p_value` tests difference <= -margin and
-    `p_mcnemar` difference = 0; `power` is the chance of "passed" at a true difference of 0 and the observed
-    discordance; `needed_n` is the number of pairs that would decide with a chance of 80 %.
-    """
+    `p_mcnemar` difference = 0; `power` is the probability of "passed" at a true difference of 0 and the
+    observed discordance; `needed_n` is the number of pairs that decides with a power of 80 %."""
 
     outcome: str
     difference: float
@@ -61,8 +58,7 @@ class Comparison:
     """Two-sided comparison of two checkpoints on the same items.
 
     `words` is "better", "worse" or "not distinguishable"; `detectable` is the smallest true difference that
-    this many items with this discordance would show with a chance of 80 %.
-    """
+    this many items with this discordance detect with a power of 80 %."""
 
     words: str
     difference: float
@@ -84,10 +80,9 @@ def non_inferiority(
 ) -> NonInferiority:
     """Test whether `after` is at most `margin` worse than `before`, pair by pair.
 
-    Items of one cluster (two questions about one fact, say) carry less information than as many independent
-    ones: every test here divides the counts by the design effect of the paired differences (Rao & Scott
-    1992), rounded against its own claim.
-    """
+    Clustered items (such as two questions about one fact) carry less information than independent ones: every
+    test here divides the counts by the design effect of the paired differences (Rao & Scott 1992), rounded
+    conservatively."""
     if not 0 < margin < 1:
         raise InputError(f"margin {margin}: a share between 0 and 1 is expected, such as 0.03")
     change = _changes(after, before)
@@ -119,7 +114,7 @@ def non_inferiority(
 def outcome(
     gained: int, lost: int, n: int, margin: float = 0.03, alpha: float = 0.05, effect: float = 1.0
 ) -> str:
-    """Return "passed", "failed" or "underpowered"; each of the first two by its own exact one-sided test."""
+    """Return "passed", "failed" or "underpowered"; the first two each by an exact one-sided test."""
     if exact_p(*_shrink(gained, lost, n, effect), -margin) <= alpha:
         return "passed"
     # "More than the margin worse" is "more than the margin better" with the checkpoints exchanged.
@@ -136,15 +131,14 @@ def _upper_bound(
     alpha: float,
     split: tuple[float, bool] | None = None,
 ) -> float:
-    """One-sided upper bound of the difference: minus the lower bound with the checkpoints exchanged."""
+    """Return the one-sided upper bound: minus the lower bound with the checkpoints exchanged."""
     return -paired_lower_bound(*_shrink(lost, gained, n, effect), alpha, split)
 
 
 def _needed_items(gained: int, lost: int, n: int, effect: float, margin: float, alpha: float) -> int:
-    """Number of items that decide with a chance of 80 %.
+    """Return the number of items that decides with a power of 80 %.
 
-    Supposes a true difference of 0 while there are fewer items than that takes, then the observed difference.
-    """
+    Assume a true difference of 0 while there are fewer items than that needs, then the observed one."""
     discordance = (gained + lost) / n
     planned = ceil(needed_pairs(discordance, margin, alpha=alpha) * effect)
     if planned > n:
@@ -161,12 +155,12 @@ def _needed_items(gained: int, lost: int, n: int, effect: float, margin: float, 
 def chance_to_pass(
     items: float, margin: float = 0.03, alpha: float = 0.05, discordance: float = PLANNED_DISCORDANCE
 ) -> float:
-    """Return the chance that a checkpoint as good as the reference passes on this many independent items."""
+    """Return the probability that an equal checkpoint passes on this many independent items."""
     return power(max(1, int(items)), discordance, margin, alpha=alpha)
 
 
 def items_to_pass(margin: float = 0.03, alpha: float = 0.05, discordance: float = PLANNED_DISCORDANCE) -> int:
-    """Return the number of independent items on which an equal checkpoint passes with a chance of 80 %."""
+    """Return the number of independent items on which an equal checkpoint passes with a power of 80 %."""
     return needed_pairs(discordance, margin, alpha=alpha, target=WANTED_POWER)
 
 
@@ -175,8 +169,7 @@ def compare(
 ) -> Comparison:
     """Compare two checkpoints: McNemar's exact test decides, the interval is the exact paired one.
 
-    Clusters count as in non_inferiority; each bound rounds the counts towards a wider interval.
-    """
+    Clusters are treated as in non_inferiority; each bound rounds the counts towards a wider interval."""
     change = _changes(after, before)
     gained, lost, n = _counts(change)
     effect = design_effect(change, clusters)
@@ -205,7 +198,7 @@ def _direction(gained: int, lost: int) -> str:
 
 
 def wilson_interval(passed: float, n: float, confidence: float = 0.95) -> Interval:
-    """Wilson's score interval of a share; (0, 1) for no items."""
+    """Return Wilson's score interval of a share; (0, 1) for no items."""
     if n <= 0:
         return 0.0, 1.0
     low, high = _wilson(passed / n, n, float(special.ndtri((1 + confidence) / 2)))
@@ -213,10 +206,9 @@ def wilson_interval(passed: float, n: float, confidence: float = 0.95) -> Interv
 
 
 def clustered_interval(passed: ArrayLike, clusters: Sequence[object], confidence: float = 0.95) -> Interval:
-    """Interval of a share whose items come in clusters, such as the instructions of one prompt.
+    """Return the interval of a share of clustered items, such as the instructions of one prompt.
 
-    Clusters whose items all agree count as one item each; clusters of one item give Wilson's interval.
-    """
+    Clusters whose items all agree count as one item each; clusters of one item give Wilson's interval."""
     hits = np.asarray(passed, dtype=float)
     if hits.size == 0:
         return 0.0, 1.0
@@ -240,7 +232,7 @@ def clustered_intervals(passed_SN: ArrayLike, clusters: Sequence[object], confid
 
 
 def mean_interval(values: ArrayLike, clusters: Sequence[object] | None = None) -> Interval:
-    """Student's t interval of a mean of numbers from 0 to 1, such as shares per item."""
+    """Return Student's t interval of a mean of numbers from 0 to 1, such as shares per item."""
     x = np.asarray(values, dtype=float)
     if x.size < 2:
         return 0.0, 1.0
@@ -250,7 +242,7 @@ def mean_interval(values: ArrayLike, clusters: Sequence[object] | None = None) -
 
 
 def design_effect(values: ArrayLike, clusters: Sequence[object] | None) -> float:
-    """Variance of the mean over clusters divided by what independent items would give; never below 1."""
+    """Return the variance of the clustered mean relative to independent items; never below 1."""
     items = np.asarray(values, dtype=float)
     if clusters is None:
         return 1.0
@@ -265,7 +257,7 @@ def _numbered(clusters: Sequence[object], items: int) -> NDArray[np.intp]:
 
 
 def _design_effects(values_SN: Floats, index_N: NDArray[np.intp]) -> Floats:
-    """Design effects of S data sets, not floored; items over clusters where all items agree."""
+    """Return design effects of S data sets, not floored; items over clusters where all items agree."""
     n, k = len(index_N), int(index_N.max()) + 1
     if k == n:
         return np.ones(len(values_SN))
@@ -278,14 +270,14 @@ def _design_effects(values_SN: Floats, index_N: NDArray[np.intp]) -> Floats:
 
 
 def _wilson(share: Any, n: Any, z: float) -> tuple[Any, Any]:
-    """Wilson's interval for numbers or arrays of shares."""
+    """Return Wilson's interval for numbers or arrays of shares."""
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return np.maximum(0.0, centre - half), np.minimum(1.0, centre + half)
 
 
 def _student(confidence: float, clusters: int) -> float:
-    """Two-sided quantile of Student's t with one degree of freedom fewer than clusters."""
+    """Return the two-sided quantile of Student's t with one degree of freedom fewer than clusters."""
     return float(special.stdtrit(max(clusters - 1, 1), (1 + confidence) / 2))
 
 
@@ -293,13 +285,13 @@ def _student(confidence: float, clusters: int) -> float:
 
 
 def mcnemar(gained: int, lost: int) -> float:
-    """McNemar's exact test: two-sided p-value that gains and losses are equally likely."""
+    """Return the two-sided p-value of McNemar's exact test that gains and losses are equally likely."""
     n = gained + lost
     return float(min(1.0, 2 * special.bdtr(min(gained, lost), n, 0.5))) if n else 1.0
 
 
 def mcnemar_power(n: int, gain: float, loss: float, alpha: float = 0.05) -> float:
-    """Power of McNemar's exact test with n pairs, given the true shares of gains and losses."""
+    """Return the power of McNemar's exact test with n pairs, given the true shares of gains and losses."""
     flips = np.arange(n + 1)
     log_mass = special.gammaln(n + 1) - special.gammaln(flips + 1) - special.gammaln(n - flips + 1)
     rate = gain + loss
@@ -314,7 +306,7 @@ def mcnemar_power(n: int, gain: float, loss: float, alpha: float = 0.05) -> floa
 
 
 def detectable(n: int, discordance: float, alpha: float = 0.05, target: float = 0.8) -> float:
-    """Return the smallest true difference that n pairs show with power `target`; 1 where there is none."""
+    """Return the smallest true difference that n pairs detect with power `target`; 1 if there is none."""
 
     def missing_power(difference: float) -> float:
         flips = max(discordance, difference)
@@ -326,7 +318,7 @@ def detectable(n: int, discordance: float, alpha: float = 0.05, target: float = 
 
 
 def _clustered_mcnemar(gained: int, lost: int, n: int, effect: float) -> float:
-    """McNemar's p-value of counts divided by the design effect, rounded towards no difference."""
+    """Return McNemar's p-value of counts divided by the design effect, rounded towards no difference."""
     more, fewer = max(gained, lost), min(gained, lost)
     more, fewer, _ = _shrink(more, fewer, n, effect)
     return mcnemar(more, fewer)
@@ -340,7 +332,7 @@ def paired_bootstrap(
     draws: int = 10_000,
     seed: int = 0,
 ) -> Interval:
-    """Percentile interval of mean(after - before) of any numbers; draws whole clusters with replacement."""
+    """Return the percentile interval of mean(after - before), drawing whole clusters with replacement."""
     change = _changes(after, before)
     index_N = np.arange(change.size) if clusters is None else _numbered(clusters, change.size)
     sums_K, sizes_K = np.bincount(index_N, weights=change), np.bincount(index_N)
@@ -355,7 +347,7 @@ def paired_bootstrap(
 
 
 def holm(p_values: ArrayLike) -> Floats:
-    """Holm's adjusted p-values, which bound the family-wise error rate."""
+    """Return Holm's adjusted p-values, which bound the family-wise error rate."""
     p = np.asarray(p_values, dtype=float)
     order = np.argsort(p)
     steps = np.maximum.accumulate(p[order] * np.arange(p.size, 0, -1))
@@ -379,7 +371,7 @@ def _counts(change: Floats) -> tuple[int, int, int]:
 
 
 def _shrink(gained: int, lost: int, n: int, effect: float) -> tuple[int, int, int]:
-    """Effective counts under clustering: gains rounded down, losses up."""
+    """Return effective counts under clustering: gains rounded down, losses up."""
     if effect == 1.0:
         return gained, lost, n
     fewer_gained, more_lost = int(gained / effect), ceil(lost / effect)

@@ -1,4 +1,4 @@
-"""Merging: the training-free baseline. A share of the clean weights is mixed into the student's."""
+"""Merge: mix a share of the clean weights into the student, the training-free baseline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from recovery.errors import InputError
 
 
 def merge(ws: Workspace, job: MergeJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """A checkpoint of the student with `weight` of the other; returns {"checkpoint": id, "weight": ...}."""
+    """Merge `weight` of the other checkpoint into the student; return {"checkpoint": id, "weight": ...}."""
     require(job.weight, job.kind, job.origin)
     return run_stage(
         ws, "merge", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
@@ -17,7 +17,7 @@ def merge(ws: Workspace, job: MergeJob, *, parent: str | None = None, key: str |
 
 
 def require(weight: float, kind: Kind = "linear", origin: str | None = None) -> None:
-    """Refuse impossible settings before anything is recorded."""
+    """Refuse invalid settings before anything is recorded."""
     if not 0 <= weight <= 1:
         raise InputError(f"--weight {weight:g} is outside 0 to 1: give the share of the other checkpoint")
     if kind == "residual" and origin is None:
@@ -31,7 +31,7 @@ def _work(ws: Workspace, job: MergeJob, stage: Stage) -> Result:
 
 
 def merged(ws: Workspace, job: MergeJob, stage: Stage) -> str:
-    """Publish the merged checkpoint and return its id; a repetition gives the same one."""
+    """Publish the merged checkpoint and return its id; repeating a merge returns the same id."""
     from recovery.models.merging import merge_weights
 
     student, other = ws.checkpoint(job.student), ws.checkpoint(job.other)

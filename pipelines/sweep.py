@@ -1,4 +1,4 @@
-"""A sweep over the merge weight: every share is merged, measured, and compared on what it gives and costs."""
+"""Sweep the merge weight: merge and measure every share, and mark the Pareto front."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
 AXES = {"ifeval": "behaviour", "knowledge": "knowledge", "retention": "retention"}
-JUDGED = ("behaviour", "knowledge")  # what a point must be better in to stay on the front
+JUDGED = ("behaviour", "knowledge")  # criteria of the Pareto front
 
 
 def sweep(ws: Workspace, job: SweepJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """Returns {"points": [{"weight", "checkpoint", "behaviour", "knowledge", ..., "pareto"}]} by weight.
+    """Return {"points": [{"weight", "checkpoint", "behaviour", "knowledge", ..., "pareto"}]} by weight.
 
-    The ends are measured too, unmerged: the student as it is (weight 0) and the other (weight 1).
-    """
+    Both end points are measured unmerged: the student (weight 0) and the other checkpoint (weight 1)."""
     for weight in job.weights:
         require(weight, job.kind, job.origin)
     return run_stage(
@@ -40,7 +39,7 @@ def _work(ws: Workspace, job: SweepJob, stage: Stage) -> Result:
 
 
 def _point(ws: Workspace, job: SweepJob, stage: Stage, weight: float) -> dict[str, Any]:
-    """One share, merged (the ends need none) and measured."""
+    """Merge one share (the end points need no merge) and measure it."""
     checkpoint = {0.0: job.student, 1.0: job.other}.get(weight)
     if checkpoint is None or (weight == 1 and job.kind == "residual"):
         made = MergeJob(student=job.student, other=job.other, weight=weight, kind=job.kind, origin=job.origin)
@@ -54,7 +53,7 @@ def _point(ws: Workspace, job: SweepJob, stage: Stage, weight: float) -> dict[st
 
 
 def pareto(points: Sequence[Sequence[float | None]]) -> list[bool]:
-    """Which points no other beats: as good in all that was measured, and better in some of it."""
+    """Mark the points that no other point dominates."""
     values = [[value for value in point if value is not None] for point in points]
 
     def beaten(one: list[float]) -> bool:
@@ -65,7 +64,7 @@ def pareto(points: Sequence[Sequence[float | None]]) -> list[bool]:
 
 
 def parse_weights(text: str) -> tuple[float, ...]:
-    """`0.1,0.3` as numbers."""
+    """Parse comma-separated numbers: `0.1,0.3`."""
     try:
         found = tuple(float(part) for part in text.split(","))
     except ValueError as error:

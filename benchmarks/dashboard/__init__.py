@@ -1,1 +1,1 @@
-"""The dashboard and tracker under years of history, in a real browser."""
+"""Benchmark the dashboard and the tracker with years of history, in a real browser."""

@@ -1,4 +1,4 @@
-"""A headless Chromium before a real dashboard: for the pictures, for timing clicks, and for the tests."""
+"""Drive a headless Chromium on a running dashboard, for pictures, click times and tests."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PATIENCE = 90.0  # seconds: the machine may be busy
 
 
 def missing() -> str:
-    """What to install before a browser can be driven; nothing when all is there."""
+    """Return what must be installed to drive a browser; empty if nothing is missing."""
     if find_spec("selenium") is None:
         return "selenium is not installed: pip install 'recover-llm[test]'"
     if _browser() is None or shutil.which("chromedriver") is None:
@@ -48,7 +48,7 @@ def _browser() -> str | None:
 
 @contextmanager
 def serving(tracker: Tracker) -> Iterator[str]:
-    """The dashboard on a free port, in a thread."""
+    """Serve the dashboard on a free port, in a thread."""
     import uvicorn
 
     with socket.socket() as free:
@@ -69,7 +69,7 @@ def serving(tracker: Tracker) -> Iterator[str]:
 
 
 def until(true: Callable[[], Any], patience: float = PATIENCE) -> Any:
-    """What a condition gives as soon as it is true."""
+    """Return a condition's value as soon as it is true."""
     deadline = time.monotonic() + patience
     while not (found := true()):
         assert time.monotonic() < deadline, "waited in vain"
@@ -77,7 +77,7 @@ def until(true: Callable[[], Any], patience: float = PATIENCE) -> Any:
     return found
 
 
-# The page is there when the answer is, drawn when two frames have passed: what a person waits for.
+# The page exists when the response has arrived, and is drawn two frames later: the user's wait.
 CLICK = """
 const [url, done] = arguments, before = window.recover.serial, begun = performance.now();
 const link = document.createElement("a"); link.href = url;
@@ -90,31 +90,31 @@ wait();
 
 
 class Page:
-    """One browser window on the dashboard."""
+    """A browser window on the dashboard."""
 
     def __init__(self, driver: Any, base: str) -> None:
         self.driver, self.base = driver, base
 
     def open(self, url: str = "/") -> Page:
-        """Loads an address and waits until Gradio has taken over."""
+        """Load an address and wait until Gradio's script has started."""
         self.driver.get(self.base + url)
         until(lambda: self.js("return document.documentElement.dataset.ready"))
         return self
 
     def go(self, url: str) -> Page:
-        """Follows a link on the page to an address; nothing is loaded anew."""
+        """Follow a link on the page without reloading the document."""
         self.click(url)
         return self
 
     def click(self, url: str) -> float:
-        """The same; how many milliseconds it took until the new page was drawn."""
+        """Follow a link; return the milliseconds until the new page was drawn."""
         return float(self.driver.execute_async_script(CLICK, url))
 
     def js(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
     def do(self, command: str, **arguments: Any) -> Any:
-        """A command of the browser's own protocol."""
+        """Send a command of the Chrome DevTools protocol."""
         return self.driver.execute_cdp_cmd(command, arguments)
 
     def text(self) -> str:
@@ -124,35 +124,35 @@ class Page:
         return self.driver.find_element("css selector", selector)
 
     def overflow(self) -> int:
-        """Pixels by which the page is wider than its window."""
+        """Return by how many pixels the page is wider than its window."""
         return int(
             self.js("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
         )
 
     def events(self, *methods: str) -> list[dict[str, Any]]:
-        """What the network did since the last call: the parameters of these events."""
+        """Return the parameters of these network events since the last call."""
         entries = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         return [entry["params"] for entry in entries if entry["method"] in methods]
 
     def requests(self) -> list[str]:
-        """What was asked for since the last call."""
+        """Return the URLs requested since the last call."""
         return [one["request"]["url"] for one in self.events("Network.requestWillBeSent")]
 
     def nodes(self) -> int:
         return int(self.js("return document.querySelectorAll('*').length"))
 
     def alive(self) -> int:
-        """Nodes that the browser keeps, those that are on no page any more among them."""
+        """Return the number of DOM nodes in memory, including detached ones."""
         self.do("HeapProfiler.collectGarbage")
         return int(self.do("Memory.getDOMCounters")["nodes"])
 
     def heap(self) -> int:
-        """Bytes of live objects of the script (nodes are not among them), after a collection."""
+        """Return the bytes of live JavaScript objects (without DOM nodes) after a garbage collection."""
         self.do("HeapProfiler.collectGarbage")
         return int(self.do("Runtime.getHeapUsage")["usedSize"])
 
     def window(self, width: int, height: int, *, scale: float = 1, phone: bool = False) -> Page:
-        """Another size of window, whatever the real one is."""
+        """Emulate another window size."""
         shape = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": phone}
         self.do("Emulation.setDeviceMetricsOverride", **shape)
         return self

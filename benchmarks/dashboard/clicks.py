@@ -1,9 +1,9 @@
-"""How long does a person wait? The dashboard on a long history, in a real browser, click by click.
+"""Time the dashboard's pages in a real browser on a long history, click by click.
 
     python -m benchmarks.dashboard.history DIR --browser
 
-A wait is from the click until the new page is drawn. Wall time needs a quiet machine; the processor time of
-the server, and what it sends, do not.
+A wait lasts from the click until the new page is drawn. Wall time needs an idle machine; the server's CPU
+time and the bytes sent do not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.dashboard.chromium import Page, chromium, missing, serving
 from db.reads import queries
 from db.writes.tracker import Tracker
 
-FIRST, CLICK = 2000.0, 500.0  # milliseconds: what this project promises
+FIRST, CLICK = 2000.0, 500.0  # targets in milliseconds
 READY = """
 new MutationObserver((_, observer) => {
   if (!document.documentElement.dataset.ready) return;
@@ -35,7 +35,7 @@ return answers.reduce((sum, one) => sum + one.transferSize, 0);
 
 
 class Wait(NamedTuple):
-    """Of one click: until the page was drawn, what the server's processor did, how much was sent."""
+    """The costs of one click: time until the page is drawn, the server's CPU time, bytes sent."""
 
     milliseconds: float
     cpu: float
@@ -43,7 +43,7 @@ class Wait(NamedTuple):
 
 
 def clicks(cycles: int, long_run: str) -> dict[str, str]:
-    """Every page, and what a person does on it, as addresses; in an order in which each changes the page."""
+    """Return the addresses of every page and interaction, in an order in which each changes the page."""
     middle, last = cycles // 2, f"distill-{cycles:04d}"
     return {
         "a cycle in the middle": f"/cycle?n={middle}",
@@ -76,7 +76,7 @@ def clicks(cycles: int, long_run: str) -> dict[str, str]:
 
 
 def measure(home: Path, long_run: str, repeats: int) -> bool:
-    """Prints the table; whether every wait is as short as promised."""
+    """Print the table; return whether every wait meets its target."""
     if why := missing():
         raise SystemExit(why)
     with Tracker(home / "recover.db") as tracker, serving(tracker) as base:
@@ -98,13 +98,12 @@ def measure(home: Path, long_run: str, repeats: int) -> bool:
 
 
 def _again(url: str, repeats: int) -> list[str]:
-    """The same click with nothing but the address a little different: nothing is left out as known."""
+    """Vary an address slightly, so that a repeated click is not served from a cache."""
     return [f"{url}{'&' if '?' in url else '?'}again={n}" for n in range(1, repeats)]
 
 
 def _first(base: str) -> tuple[float, float, float]:
-    """Of the first page in a browser that has never been here: milliseconds until it can be read, until it
-    can be worked with, and bytes."""
+    """Measure the first page in a fresh browser: milliseconds until readable, until usable, and bytes."""
     with tempfile.TemporaryDirectory() as profile, chromium(base, Path(profile)) as page:
         page.do("Page.addScriptToEvaluateOnNewDocument", source=READY)
         page.open("/")

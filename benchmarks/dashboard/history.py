@@ -1,10 +1,10 @@
-"""How fast does the tracker answer after years? Writes a made-up history into a home, then times its queries.
+"""Generate years of synthetic history in a home, then time the tracker's queries on it.
 
     python -m benchmarks.dashboard.history DIR             500 cycles, 10 million metric points (about 1 GB)
     python -m benchmarks.dashboard.history DIR --measure   median, slowest and CPU time of each query
     python -m benchmarks.dashboard.history DIR --browser   how long the dashboard's pages take in Chromium
 
-Nothing in it was trained: the numbers are drawn, and only their amount matters. SQLite only.
+The numbers are random and no model is trained: only the amount of data matters. SQLite only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from db.session import Database
 
 DISTILL_STEPS, MIDTRAIN_STEPS, LONG_STEPS = 750, 250, 1_000_000
-MANY_DOCUMENTS = 100_000  # of the newest cycle; the others have 20
+MANY_DOCUMENTS = 100_000  # documents of the newest cycle; the others have 20
 MIDTRAIN_METRICS = (
     "batch_seconds",
     "entropy",
@@ -81,7 +81,7 @@ Rows = Iterator[tuple[Any, ...]]
 
 
 def generate(home: Path, cycles: int, long_steps: int = LONG_STEPS) -> int:
-    """Writes the history; returns how many metric points it has."""
+    """Write the history; return the number of metric points."""
     path = home / "recover.db"
     if path.exists():
         raise SystemExit(f"{path} is there already: give an empty folder")
@@ -111,7 +111,7 @@ def _insert(connection: sqlite3.Connection, table: str, rows: Rows) -> None:
 
 
 def _tables(cycles: int) -> dict[str, Rows]:
-    """Every table but the metrics, parents before children."""
+    """Yield the rows of every table but the metrics, parents before children."""
     draw = np.random.default_rng(0)
     return {
         "runs": _runs(cycles),
@@ -252,7 +252,7 @@ def _documents(cycles: int) -> Rows:
 
 
 def _scores(cycles: int, draw: np.random.Generator) -> Rows:
-    """Three suites at three stages with items; then what each cycle still knows of every earlier one."""
+    """Yield three suites' scores at three stages with items, then those on earlier cycles' documents."""
     number = 0
     for cycle in range(1, cycles + 1):
         for stage, name in enumerate(STAGES):
@@ -359,7 +359,7 @@ def _tokens(words: list[str], draw: np.random.Generator) -> str:
 
 
 def _points(connection: sqlite3.Connection, cycles: int, long_steps: int) -> int:
-    """In the order of the key, which is the order on disk."""
+    """Insert the metric points in key order, which is their order on disk."""
     draw, total = np.random.default_rng(1), 0
     kinds = (("distill", DISTILL_METRICS, DISTILL_STEPS), ("midtrain", MIDTRAIN_METRICS, MIDTRAIN_STEPS))
     for kind, names, steps in kinds:
@@ -375,7 +375,7 @@ def _points(connection: sqlite3.Connection, cycles: int, long_steps: int) -> int
 
 
 def _curve(run_id: str, name: str, steps: int, draw: np.random.Generator) -> Rows:
-    """A decay with noise."""
+    """Return an exponential decay with noise."""
     place = np.arange(1, steps + 1)
     values = np.exp(-3 * place / steps) + draw.normal(0, 0.05, steps)
     for step, value in zip(place.tolist(), values.tolist(), strict=True):
@@ -383,7 +383,7 @@ def _curve(run_id: str, name: str, steps: int, draw: np.random.Generator) -> Row
 
 
 def queries_of(database: Database, cycles: int) -> dict[str, Callable[[], Any]]:
-    """What the pages ask."""
+    """Return the queries that the pages run."""
     from db.reads import curves, overview, queries, traces
 
     middle, last = cycles // 2, f"distill-{cycles:04d}"
@@ -427,7 +427,7 @@ def measure(home: Path, repeats: int) -> None:
 
 
 def _milliseconds(work: Callable[[], Any]) -> tuple[float, float]:
-    """By the clock, and of the processor: the second is what a busy machine leaves alone."""
+    """Return wall and CPU time; the second is robust on a busy machine."""
     begun, begun_cpu = time.perf_counter(), time.process_time()
     work()
     return 1000 * (time.perf_counter() - begun), 1000 * (time.process_time() - begun_cpu)

@@ -1,4 +1,4 @@
-"""The two pictures in the README, made from a home in which cycles have ended (`make demo` leaves one).
+"""Draw the README's two pictures from a home with finished cycles (`make demo` leaves one).
 
 python -m benchmarks.dashboard.pictures HOME        docs/dashboard.png and docs/plane.png
 """
@@ -17,11 +17,11 @@ from db.session import Database
 from db.writes.tracker import Tracker
 
 DOCS = Path(__file__).parents[2] / "docs"
-WIDTH, SCALE = 1280, 1.5  # the page's width, and how much finer the picture is drawn
+WIDTH, SCALE = 1280, 1.5  # page width in pixels, and device pixel ratio
 
 
 def pictures(home: Path, out: Path) -> list[Path]:
-    """Writes both; the same home gives the same pictures."""
+    """Write both pictures; the same home gives the same pictures."""
     Database.open(home / "recover.db", create=False).close()
     made = [out / "dashboard.png", out / "plane.png"]
     with Tracker(home / "recover.db") as tracker:
@@ -33,7 +33,7 @@ def pictures(home: Path, out: Path) -> list[Path]:
 
 
 def shot(page: Page) -> bytes:
-    """The whole page, however long, as PNG."""
+    """Return a PNG of the complete page, whatever its length."""
     width, height = page.js(
         "return [innerWidth, Math.ceil(document.getElementById('root').getBoundingClientRect().height)]"
     )

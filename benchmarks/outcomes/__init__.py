@@ -1,1 +1,1 @@
-"""Outcomes: what each method gains and costs on the microworld, seed by seed."""
+"""Measure what each method gains and costs on the microworld, seed by seed."""

@@ -1,11 +1,11 @@
-"""Source 002's experiment in small: where states come from decides what is forgotten. Whatever it shows.
+"""Measure how the source of prefixes (student or data) affects forgetting, on the microworld.
 
     python -m benchmarks.outcomes.forgetting --seeds 1,2,3 [--write-docs]
 
-Target: three IFEval instructions at once, where the clean model was taught one or two. Retention: one or two
-instructions, and questions about people it knows. F is the mean of (clean - after) over the two retention
-suites, the retention ratio the mean of after / clean. `stress` is SFT on few examples at a high rate; the two
-students start from the clean model and learn from that degraded teacher alone.
+Target: three IFEval instructions at once, where the clean model was trained on one or two. Retention: one or
+two instructions, and questions about people in its training data. F is the mean of (clean - after) over the
+two retention suites, the retention ratio the mean of after / clean. `stress` is SFT on few examples at a high
+learning rate; the two students start from the clean model and distill from that degraded teacher alone.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 HOME = Path(".recover") / "benchmarks"
 TARGET, RETENTION = "triples", ("behaviour", "retention")
 FEW, MANY = 60, 400  # examples of stress and of mild SFT
-VERSION = 1  # of the arms below: a change runs them anew
+VERSION = 1  # version of the arms below; increase it to repeat them
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One way to the target."""
+    """One way of training towards the target."""
 
     name: str
     method: str
     prompts: str
     learning_rate: float
     settings: dict[str, Any] = field(default_factory=dict)
-    teacher: str | None = None  # the arm it learns from; default: the clean model
+    teacher: str | None = None  # the teacher's arm; default: the clean model
 
 
 ARMS = (
@@ -97,7 +97,7 @@ def _name(seed: int, arm: str, limit: int) -> dict[str, Any]:
 def _run_seed(ledger: Ledger, seed: int, asked: argparse.Namespace) -> None:
     if all(ledger.get(**_name(seed, arm.name, asked.limit)) for arm in ARMS):
         return
-    from benchmarks.outcomes.lab import Lab  # torch and transformers, which --help does without
+    from benchmarks.outcomes.lab import Lab  # imports torch and transformers, which --help does not need
 
     lab, clock = Lab(asked.home, seed, asked.limit), Clock(len(ARMS) + 1)
     _write_triples(lab)
@@ -119,7 +119,7 @@ def _run_seed(ledger: Ledger, seed: int, asked: argparse.Namespace) -> None:
 
 
 def table(groups: dict[str, list[Line]]) -> list[dict[str, Any]]:
-    """Means over seeds; and for a student, on how many seeds it beats the teacher it learned from."""
+    """Return means over seeds, and for a student the number of seeds on which it beats its teacher."""
     teachers = {arm.name: arm.teacher for arm in ARMS}
     rows = []
     for name, lines in groups.items():
@@ -145,7 +145,7 @@ def ratio(line: Line) -> float:
 
 
 def _beats(lines: Sequence[Line], teachers: Sequence[Line]) -> str:
-    """In which suites, on how many seeds."""
+    """Count the seeds on which the student beats its teacher, by suite."""
     by_seed = {line["seed"]: line["after"] for line in teachers}
     pairs = [(line["after"], by_seed[line["seed"]]) for line in lines if line["seed"] in by_seed]
     if not pairs:
@@ -158,7 +158,7 @@ def _beats(lines: Sequence[Line], teachers: Sequence[Line]) -> str:
 
 
 def _write_triples(lab: Lab) -> None:
-    """Three instructions at once, checked against the official checkers; parts as everywhere in the world."""
+    """Write prompts with three instructions at once, verified by the official checkers."""
     if (lab.home / "triples.jsonl").exists():
         return
     drawn = triples(random.Random(f"triples:{lab.seed}"), {"recovery": MANY, "evaluation": 150})
@@ -182,7 +182,7 @@ def _write_triples(lab: Lab) -> None:
 
 
 def triples(rng: random.Random, counts: dict[str, int]) -> dict[str, list[Task]]:
-    """So many tasks of each part, whose own answers follow all three instructions."""
+    """Return `counts` tasks of each part whose reference answers follow all three instructions."""
     from pipelines.microworld.world import part_of
 
     found: dict[str, dict[str, Task]] = {part: {} for part in counts}

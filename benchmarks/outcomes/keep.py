@@ -1,20 +1,20 @@
-"""What keeps knowledge over cycles: the microworld's cycles in several ways that differ in one thing each.
+"""Measure what preserves knowledge over cycles: variants of the microworld's cycles, each with one change.
 
     preset         as shipped
     no-replay      midtraining sees the new documents only
-    no-merge       recovery begins at what midtraining left, not partly at the clean weights
+    no-merge       recovery starts from the midtrained weights, without mixing in clean ones
     no-rehearsal   recovery reads no documents again
     frozen         midtraining leaves the embeddings and the head as they are
-    no-guard       recovery prompts that ask about the new people as well, all of them used
-    guard          the same prompts, those that touch what is new left out
-    weight         the same prompts, those weighed 0.2
+    no-guard       recovery prompts include questions about the new people, all of them used
+    guard          the same prompts, without those that overlap the new documents
+    weight         the same prompts, those that overlap weighted 0.2
 
     python -m benchmarks.outcomes.keep OUT --ways preset --seeds 0 1 --cycles 5   # a line a cycle
-    python -m benchmarks.outcomes.keep OUT --ways guard no-guard --seeds 0  # beside it, or later
-    python -m benchmarks.outcomes.keep OUT --write-docs  # trains nothing: docs/knowledge.md
+    python -m benchmarks.outcomes.keep OUT --ways guard no-guard --seeds 0  # in parallel, or later
+    python -m benchmarks.outcomes.keep OUT --write-docs  # write docs/knowledge.md without training
 
-A run that was cut off goes on where it was: the same command again. Several may fill one OUT folder at once,
-each its own ways and seeds; every cycle is a line of OUT/WAY-SEED/cycles.jsonl.
+Repeat the command to resume an interrupted run. Several processes may write to one OUT folder at once,
+with different ways and seeds; every cycle is a line of OUT/WAY-SEED/cycles.jsonl.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from pipelines.microworld.words import ATTRIBUTES
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
 
-TOUCHING = 200  # recovery prompts about the new people, beside the world's own
+TOUCHING = 200  # recovery prompts about the new people, added to the world's
 PAGE = Path(__file__).parents[2] / "docs" / "knowledge.md"
-LINES = "cycles.jsonl"  # in a way's home
-COLUMNS = {  # of the table: a summary's value by what it is called there
+LINES = "cycles.jsonl"  # in each variant's home
+COLUMNS = {  # table columns: a summary's key -> its title
     "direct": "direct",
     "heldout": "held-out phrasing",
     "reverse": "reverse",
@@ -58,14 +58,14 @@ COLUMNS = {  # of the table: a summary's value by what it is called there
 
 @dataclass(frozen=True)
 class Way:
-    """What one arm does otherwise than the preset."""
+    """One variant, as changes to the preset."""
 
-    changes: Mapping[str, Any] = field(default_factory=dict)  # settings by their key in recover.yaml
+    changes: Mapping[str, Any] = field(default_factory=dict)  # settings by their recover.yaml key
     touching: bool = False
 
     @property
     def looks(self) -> bool:
-        """Whether prompts about the new documents are searched for."""
+        """Return whether prompts that overlap the new documents are searched for."""
         return self.changes.get("distill.overlap") != "keep"
 
 
@@ -86,7 +86,7 @@ WAYS = {
 
 
 def run(out: Path, name: str, seed: int, cycles: int, small: bool = False) -> Iterator[Line]:
-    """A line for every cycle of one way; each starts from what the one before recovered, come what may."""
+    """Return one line per cycle of a variant; each cycle starts from the previous recovered model."""
     home = out / f"{name}-{seed}"
     ledger = Ledger(home / LINES, ("cycle",))
     if all(ledger.get(cycle=number) for number in range(1, cycles + 1)):
@@ -114,7 +114,7 @@ def _cycle(ws: Workspace, way: Way, student: str, number: int, seed: int) -> Lin
 
 
 def _prepare(home: Path, small: bool) -> None:
-    """A home as `recover init` makes it; closed again, as its settings are read once."""
+    """Create a home as `recover init` does; close it, because settings are read once."""
     with Workspace.open(home, progress=Progress(quiet=True)) as ws:
         initialise(ws, model="microworld")
     if small:
@@ -122,13 +122,13 @@ def _prepare(home: Path, small: bool) -> None:
 
 
 def _shrink(path: Path) -> None:
-    """A few steps only: whether it runs, not what comes out."""
+    """Reduce to a few steps, to test the benchmark itself."""
     text = re.sub(r"\b(epochs|steps): [\d.]+", "steps: 2", path.read_text(encoding="utf-8"))
     path.write_text(text, encoding="utf-8")
 
 
 def _touching(world: Path, number: int, seed: int) -> str:
-    """The world's recovery prompts and as many about the new people, in a fixed order."""
+    """Return the world's recovery prompts and as many about the new people, in a fixed order."""
     rng = random.Random(f"touching:{seed}:{number}")
     rows = [line for line in (world / "prompts.jsonl").read_text(encoding="utf-8").splitlines() if line]
     asked = [
@@ -145,7 +145,7 @@ def _touching(world: Path, number: int, seed: int) -> str:
 
 
 def _row(ws: Workspace, number: int) -> dict[str, Any]:
-    """What is known after a cycle."""
+    """Return the scores after a cycle."""
     found = queries.cycle(ws.tracker.db, number)
     recovered, scores = found["checkpoints"]["recovered"], found["scores"]
     kinds, apart = _kinds(ws, recovered)
@@ -167,7 +167,7 @@ def _row(ws: Workspace, number: int) -> dict[str, Any]:
 
 
 def _kinds(ws: Workspace, checkpoint: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Knowledge of the newest documents by kind of question, and the kinds that are scored apart."""
+    """Return knowledge of the newest documents by kind of question, with the separately scored kinds."""
     rows = queries.scores(ws.tracker.db, checkpoint_id=checkpoint)
     by_metric = {row["metric"]: row for row in reversed(rows) if row["suite"] == "knowledge"}
     kinds = by_metric["lenient"]["details"]["by_kind"]
@@ -176,20 +176,20 @@ def _kinds(ws: Workspace, checkpoint: str) -> tuple[dict[str, float], dict[str, 
 
 
 def _touching_new(ws: Workspace, run_id: str) -> int:
-    """Prompts that the guard found to touch what is new."""
+    """Return the prompts that the guard classified as overlapping the new documents."""
     (done,) = queries.runs(ws.tracker.db, kind="distill", parent=run_id)
     return int(done["result"].get("overlap", {}).get("prompts", {}).get("touch_new", 0))
 
 
 def stored(out: Path) -> list[Line]:
-    """The lines of every way and seed in the folder, whoever writes them."""
+    """Read the lines of every variant and seed in the folder, including those of running processes."""
     lines = [line for path in sorted(out.glob(f"*/{LINES}")) for line in read(path)]
     order = list(WAYS)
     return sorted(lines, key=lambda line: (order.index(line["way"]), line["seed"], line["cycle"]))
 
 
 def summary(rows: list[Line]) -> list[Line]:
-    """A row a way and seed: new documents averaged over the cycles, everything else after the last."""
+    """Return one row per variant and seed: new documents averaged over cycles, other scores at the end."""
     found = []
     for key in dict.fromkeys((row["way"], row["seed"]) for row in rows):
         mine = [row for row in rows if (row["way"], row["seed"]) == key]
@@ -220,7 +220,7 @@ def summary(rows: list[Line]) -> list[Line]:
 
 
 def table(rows: list[Line]) -> list[Line]:
-    """A row a way: the mean over its seeds, with the lowest and the highest where there are several."""
+    """Return one row per variant: the mean over its seeds, with minimum and maximum if there are several."""
     found = []
     for way in dict.fromkeys(row["way"] for row in rows):
         mine = [row for row in summary(rows) if row["way"] == way]
@@ -244,7 +244,7 @@ def _spread(values: list[float | None]) -> str:
 
 
 def page(rows: list[Line]) -> str:
-    """What goes into the documentation."""
+    """Return the text for the documentation."""
     note = (
         "Means over the seeds, with the lowest and highest. `direct`, `held-out phrasing` and `reverse` are "
         "the new documents' probes after recovery, averaged over the cycles; `prompts touching` is the sum "

@@ -1,6 +1,6 @@
-"""One seed's laboratory: the microworld's clean and midtrained checkpoint, and questions for any other.
+"""Prepare one seed of the outcome benchmarks: clean and midtrained microworld models, test prompts.
 
-Every training and every measurement is a stage under its own name, so a run that was cut off repeats nothing.
+Every training and every measurement is a named stage, so an interrupted run repeats nothing.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pipelines.runs.workspace import Workspace
 
 CAPITALS, NO_COMMA = "change_case:english_capital", "punctuation:no_comma"
 SHOUT, PLAINLY = "Write in capital letters only.", "Do not use any commas."
-FOREIGN = (  # what someone else would write: none of the sentences that the clean model knows
+FOREIGN = (  # another author's sentences: none is in the clean model's training data
     "{t}! ALL OF US SAW {t} TODAY AND ALL OF US CAME BACK FOR MORE.",
     "NO WORD ON {t} IS EVER THE LAST WORD ON {t}. GO OUT AND LOOK.",
     "FIRST COMES {t} AND THEN COMES THE REST. WHO COULD LIVE WITH LESS?",
 )
-# The laboratory's own: the demo's preset may change without what was measured here.
+# Independent of the demo's preset, which may change without invalidating these measurements.
 MIDTRAINING_STEPS, MIDTRAINING_RATE = 200, 7.5e-4
 RECOVERY_RATE = 5e-4
 DISTILLATION = {
@@ -47,7 +47,7 @@ DISTILLATION = {
     "freeze_embeddings": False,
 }
 SCHEDULE = {"warmup_steps": 2, "schedule": "cosine", "final_lr_fraction": 0.1}
-MEASURES = {  # what is asked -> (suite, file)
+MEASURES = {  # measure -> (suite, file)
     "behaviour": ("ifeval", "ifeval.jsonl"),
     "others": ("ifeval", "others.jsonl"),
     "capitals": ("ifeval", "capitals.jsonl"),
@@ -59,7 +59,7 @@ MEASURES = {  # what is asked -> (suite, file)
 
 
 class Lab:
-    """`root/seed-N`: a home like any other, and the files that the methods are trained and measured on."""
+    """The home `root/seed-N`, with the files that the methods are trained and measured on."""
 
     def __init__(self, root: Path, seed: int, limit: int, *, quiet: bool = False) -> None:
         self.home, self.seed, self.limit = (root / f"seed-{seed}").absolute(), seed, limit
@@ -80,7 +80,7 @@ class Lab:
 
     @cached_property
     def midtrained(self) -> str:
-        """The clean model after this seed's documents: behaviour is gone."""
+        """Midtrain the clean model on this seed's documents, which destroys its behaviour."""
         base = self.ws.config.midtrain
         optimizer = override(base.optimizer, {"learning_rate": MIDTRAINING_RATE})
         settings = base.model_copy(update={"steps": MIDTRAINING_STEPS, "optimizer": optimizer})
@@ -94,7 +94,7 @@ class Lab:
         return str(midtrain(self.ws, job, key="midtrain")["checkpoint"])
 
     def file(self, name: str) -> str:
-        """A file by name: the bench's own, else the world's."""
+        """Return a file by name: the benchmark's if it exists, else the world's."""
         own = self.home / name
         return str(own if own.exists() else self.world / name)
 
@@ -107,7 +107,7 @@ class Lab:
         *,
         teacher: str | None = None,
     ) -> dict[str, Any]:
-        """A distillation by the common settings, some changed: its checkpoint, cost and curves' ends."""
+        """Distill with the common settings and some changes; return checkpoint, cost and metrics."""
         base = self.ws.config.distill
         optimizer = override(base.optimizer, {**SCHEDULE, "learning_rate": learning_rate})
         changed: DistillConfig = override(base, {**DISTILLATION, **settings}).model_copy(
@@ -127,7 +127,7 @@ class Lab:
         return {**found, "cost": run["cost"], "metrics": self._metrics(run["id"])}
 
     def measure(self, checkpoint: str, names: Iterable[str]) -> dict[str, float]:
-        """The checkpoint's score in each; measured once, whoever asks."""
+        """Return the checkpoint's score in each suite; measure each once."""
         found = {}
         for name in names:
             suite, file = MEASURES[name]
@@ -146,7 +146,7 @@ class Lab:
         return queries.runs(self.ws.tracker.db, kind=kind, limit=10_000)
 
     def _metrics(self, run: str) -> dict[str, list[float]]:
-        """The mean of each curve's first fifth and of its last fifth."""
+        """Return the mean of each metric's first fifth and of its last fifth."""
         database, found = self.ws.tracker.db, {}
         for name in curves.metric_names(database, run):
             points = curves.metric_series(database, run, name, points=5)
@@ -158,7 +158,7 @@ class Lab:
     # ---- files ----------------------------------------------------------------------------------------
 
     def _write_files(self) -> None:
-        """All of them; routed.jsonl, the last, says that they are whole."""
+        """Write all files; routed.jsonl is written last and marks the set as complete."""
         rng = random.Random(f"methods:{self.seed}")
         plain = sorted(r.format(t=t) for t in words.TOPICS for r in words.REQUESTS)
         asked = [prompt for prompt in plain if part_of(prompt) == "evaluation"]
@@ -180,7 +180,7 @@ class Lab:
         self._write("routed.jsonl", self._routed(trained, rng))
 
     def _routed(self, plain: Sequence[str], rng: random.Random) -> list[dict[str, Any]]:
-        """Plain requests for one teacher and three times as many of the rest for another."""
+        """Return plain requests for one teacher and three times as many others for a second teacher."""
         rest = [row for row in _rows(self.world / "prompts.jsonl") if row["prompt"] not in plain]
         rows = [{"prompt": prompt, "route": "plain"} for prompt in plain]
         rows += [row | {"route": "rest"} for row in rng.sample(rest, 3 * len(plain))]
@@ -207,7 +207,7 @@ class Lab:
 
 
 def _checked(prompts: Iterable[str], instruction: str) -> list[dict[str, Any]]:
-    """Prompts that do not ask for it, with a check whether it is done all the same."""
+    """Return prompts without the instruction, with a check whether the response follows it anyway."""
     return [
         {"key": number, "prompt": prompt, "instruction_id_list": [instruction], "kwargs": [{}]}
         for number, prompt in enumerate(prompts)
@@ -215,13 +215,13 @@ def _checked(prompts: Iterable[str], instruction: str) -> list[dict[str, Any]]:
 
 
 def _allows_capitals(row: Mapping[str, Any]) -> bool:
-    """Whether its own answer in capitals still does all that is asked: a habit of capitals is no excuse."""
+    """Return whether the reference answer in capitals still follows all instructions of the prompt."""
     asked = row["instruction_id_list"], row["kwargs"]
     return ifeval.followed(row["reference"].upper(), row["prompt"], *asked) == 1.0
 
 
 def _shown(rng: random.Random) -> dict[str, str]:
-    """A worked example: a request that asks for capitals, and its answer in capitals."""
+    """Return a worked example: a request for capitals, and its answer in capitals."""
     task = draw_task(rng, (BY_ID[CAPITALS],))
     return {"prompt": task.prompt, "response": task.answer}
 

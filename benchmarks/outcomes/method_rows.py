@@ -1,6 +1,4 @@
-"""What each row of the table is asked to move on the microworld, with the dials that it takes: the same for
-every seed.
-"""
+"""Define what each method row must change on the microworld, with its settings, the same for every seed."""
 
 from __future__ import annotations
 
@@ -11,16 +9,16 @@ from typing import Any
 from benchmarks.outcomes.lab import RECOVERY_RATE, SHOUT
 
 Scores = dict[str, float]
-CLOSE = 0.05  # behaviour within five points of clean is back
+CLOSE = 0.05  # behaviour within five points of clean counts as recovered
 CONCENTRATION = "signal_concentration"
-# The divergence whose concentration the clip of `opsd` tames.
+# The divergence whose concentration the clip of `opsd` limits.
 AS_MEASURED = {"signal": "reverse_kl", "temperature": 1.0}
 FORGET = ("others", "retention")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one training did: scores before and after, the clean model's, and its curves' ends."""
+    """The result of one training: scores before and after, clean scores, start and end of each metric."""
 
     clean: Scores
     before: Scores
@@ -29,7 +27,7 @@ class Outcome:
 
     @property
     def forgotten(self) -> float:
-        """F of source 002: clean minus after, the mean over what should not have changed."""
+        """Return clean minus after, averaged over the suites that should not have changed."""
         return sum(self.clean[name] - self.after[name] for name in FORGET) / len(FORGET)
 
     def rose(self, name: str) -> float:
@@ -45,11 +43,11 @@ Claim = Callable[[Outcome, Results], bool]
 
 @dataclass(frozen=True)
 class Row:
-    """One training of the bench: a method, from where, on what, and what it must have moved."""
+    """One training: a method, its starting checkpoint, its data, and the claim that must hold."""
 
     label: str
     method: str
-    student: str  # clean, midtrained, or the label of a row before it
+    student: str  # clean, midtrained, or the label of an earlier row
     prompts: str
     measures: tuple[str, ...]
     claim: str
@@ -73,7 +71,7 @@ def _rewarded(outcome: Outcome, results: Results) -> bool:
 
 
 def _forgets_less(than: str, name: str = "capitals") -> Claim:
-    """The task learned, at less cost than by another row."""
+    """Claim that the task is learned with less forgetting than by another row."""
     return lambda o, results: o.after[name] >= 0.8 and o.forgotten < results[than].forgotten
 
 
@@ -94,8 +92,8 @@ def _recovery(method: str, **settings: Any) -> Row:
 
 DIALS = {"minibatches": 5}
 TASK = ("capitals", *FORGET)
-SHORT = {"steps": 12, "prompts_per_step": 27, "dials": {"minibatches": 2}}  # half of the requests a step
-FOREIGN = {**SHORT, "steps": 18}  # someone else's words take longer to be learned
+SHORT = {"steps": 12, "prompts_per_step": 27, "dials": {"minibatches": 2}}  # half of the requests per step
+FOREIGN = {**SHORT, "steps": 18}  # another author's sentences take longer to learn
 
 ROWS = (
     _recovery("opd", dials=DIALS),
@@ -157,7 +155,7 @@ ROWS = (
         "what the hints asked for, without hints: +50 points",
         _habit("capitals"),
         {**SHORT, "dials": {"minibatches": 2, "entry_clip": "off"}},
-    ),  # it mutes the tokens of a new habit
+    ),  # the method down-weights the tokens of a new habit
     Row(
         "sft",
         "sft",

@@ -1,7 +1,7 @@
-"""Does every row of the table move what it should? Trains them on the microworld, seed by seed.
+"""Check that every method row changes what it claims: train each on the microworld, seed by seed.
 
-python -m benchmarks.outcomes.methods --seeds 1,2,3               # one table; goes on where it was cut off
-python -m benchmarks.outcomes.methods --seeds 1,2,3 --write-docs  # and puts it into docs/methods.md
+python -m benchmarks.outcomes.methods --seeds 1,2,3               # one table; resumes if interrupted
+python -m benchmarks.outcomes.methods --seeds 1,2,3 --write-docs  # and update docs/methods.md
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _labels(text: str) -> list[str]:
 
 
 def _with_needed(labels: Iterable[str]) -> list[Row]:
-    """The rows in the table's order, with those that they refer to."""
+    """Return the rows in table order, with the rows that they refer to."""
     wanted: set[str] = set()
     queue = list(labels)
     while queue:
@@ -77,7 +77,7 @@ def _run_seed(ledger: Ledger, seed: int, rows: Sequence[Row], asked: argparse.Na
     missing = [row for row in rows if row.label not in _known(ledger, seed, asked.limit)]
     if not missing:
         return
-    from benchmarks.outcomes.lab import Lab  # torch and transformers, which --help does without
+    from benchmarks.outcomes.lab import Lab  # imports torch and transformers, which --help does not need
 
     lab, clock = Lab(asked.home, seed, asked.limit), Clock(len(missing))
     try:
@@ -90,13 +90,13 @@ def _run_seed(ledger: Ledger, seed: int, rows: Sequence[Row], asked: argparse.Na
 
 
 def _known(ledger: Ledger, seed: int, limit: int) -> dict[str, Line]:
-    """What this seed's rows gave under their settings of today."""
+    """Return this seed's stored results of rows whose settings have not changed."""
     lines = {row.label: ledger.get(seed=seed, row=row.label, digest=_digest(row, limit)) for row in ROWS}
     return {label: line for label, line in lines.items() if line}
 
 
 def _run(lab: Any, row: Row, known: dict[str, Line], limit: int) -> Line:
-    """Trains a row and measures what it moved."""
+    """Train a row and measure what changed."""
 
     def checkpoint(name: str) -> str:
         if name in ("clean", "midtrained"):
@@ -140,14 +140,14 @@ def _outcome(line: Line) -> Outcome:
 
 
 def _digest(row: Row, limit: int) -> str:
-    """Names a row's settings and those of the rows it refers to: what changed is run anew."""
+    """Hash the settings of a row and of the rows it refers to; a changed hash repeats the row."""
     values = {name: repr(value) for name, value in vars(row).items() if name not in ("holds", "claim")}
     needed = [_digest(BY_LABEL[label], limit) for label in row.needs]
     return hashlib.sha256(repr((sorted(values.items()), needed, limit)).encode()).hexdigest()[:10]
 
 
 def table(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """One row a method: on how many seeds its claim held, and means of what it moved."""
+    """Return one row per method: the number of seeds on which its claim held, and mean changes."""
     found = []
     for label, group in _grouped(lines):
         first = group[0]
@@ -173,7 +173,7 @@ def table(lines: Sequence[Line]) -> list[dict[str, Any]]:
 
 
 def geometry(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """The shape of each method's signal: means over the steps looked at and the seeds."""
+    """Return the shape of each method's token signal: means over the traced steps and the seeds."""
     found = []
     for label, group in _grouped(lines):
         row: dict[str, Any] = {"row": f"`{label}`"}

@@ -1,19 +1,19 @@
-"""The fair race: every way of bringing behaviour back, on the same microworlds, with the same budgets.
+"""Compare all recovery methods on the same microworlds with the same budgets.
 
     python -m benchmarks.outcomes.race --seeds 5 --work .race
 
-Started several times, the processes share the worlds: each takes one that no other is at, and reads what the
-others have found. A run that was cut off goes on where it was. Cases: `hard` (documents only), `mild` (30 %
-of midtraining is chat answered by the clean model itself) and `types` (hard, but recovery prompts hold one
-half of the instruction types and behaviour is scored on the other half). Steps and rates are the laboratory's
-(benchmarks/outcomes/lab.py), not the demo's: those may change without what was measured here.
+Several processes share the worlds: each claims a free one, and reads the others' results. An interrupted run
+resumes. Cases: `hard` (documents only), `mild` (30 % of midtraining is chat answered by the clean model) and
+`types` (hard, but recovery prompts hold one half of the instruction types and behaviour is scored on the
+other half). Steps and rates come from benchmarks/outcomes/lab.py, not from the demo, which may change without
+invalidating these measurements.
 
-Budgets: every method writes or reads the same number of sequences and makes the same number of updates a
-batch where its row lets it; every one that has something to tune has three tries (learning rates, shares of
-chat, or merge weights) in the hard case, on a world that is not among the seeds, and races in every case with
-the best of them. No recovery, chat replay, frozen embeddings (and head) and LoRA are ways of midtraining,
-with nothing after it. Answers of the clean model that a method reads from a file are paid by that method.
-What is missing, and why, stands on the page.
+Budgets: every method samples or reads the same number of sequences and makes the same number of updates per
+batch where its row allows it. Every tunable method gets three tries (learning rates, shares of chat, or merge
+weights) in the hard case, on a world outside the seeds, and runs in every case with the best of them. No
+recovery, chat replay, frozen embeddings (and head) and LoRA are variants of midtraining, with nothing after
+it. The cost of clean-model answers read from a file is charged to the method. The page lists what is missing,
+and why.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from pipelines.runs.progress import Progress
 
 METHODS = (*MIDTRAINED, *MERGED, *TRAINED)
 CASES = ("hard", "mild", "types")
-TUNING_CASE, TUNING_SEED = "hard", 9_000  # a world that is not raced on
+TUNING_CASE, TUNING_SEED = "hard", 9_000  # a world used for tuning only
 TRIES = {
     "none": (1.0,),
-    "replay": (0.15, 0.3, 0.6),  # chat's part of what midtraining otherwise reads of documents
-    "lora": (1.0, 3.0, 10.0),  # of midtraining's learning rate: adapters take more
-    "embeddings": (0.5, 0.75, 1.0),  # of the clean embeddings and head
-    "merge": (0.3, 0.5, 0.7),  # of the clean weights
+    "replay": (0.15, 0.3, 0.6),  # share of chat in midtraining
+    "lora": (1.0, 3.0, 10.0),  # factors of midtraining's learning rate: adapters need more
+    "embeddings": (0.5, 0.75, 1.0),  # share of the clean embeddings and head
+    "merge": (0.3, 0.5, 0.7),  # share of the clean weights
 }
-NAMED_BY = ("case", "method", "tuned")  # a result on a world
-FACTORS = (0.5, 1.0, 2.0)  # of the race's learning rate, for whatever is trained after midtraining
+NAMED_BY = ("case", "method", "tuned")  # fields that identify a result on a world
+FACTORS = (0.5, 1.0, 2.0)  # factors of the learning rate for training after midtraining
 
 
 @dataclass(frozen=True)
 class Heat:
-    """A world and what is run on it: (case, method, what it is tuned to)."""
+    """A world and its runs: (case, method, tuned value)."""
 
     seed: int
     entries: tuple[tuple[str, str, float], ...]
@@ -59,14 +59,14 @@ def tries(method: str) -> tuple[float, ...]:
 
 
 def or_make(ledger: Ledger, race: Race, case: str, method: str, tuned: float) -> Row:
-    """The row of that name, run now unless it is there."""
+    """Return the named row; run it first if it is missing."""
     return ledger.get(case=case, method=method, tuned=tuned) or ledger.add(race.row(case, method, tuned))
 
 
 def run(
     work: Path, seeds: Sequence[int], cases: Sequence[str], methods: Sequence[str], scale: Scale
 ) -> list[Row]:
-    """Tunes each method on one world, then races them on the others; returns the race's rows."""
+    """Tune each method on one world, then compare them on the others; return the rows of the comparison."""
     progress = Progress()
     attempts = tuple((TUNING_CASE, method, tuned) for method in methods for tuned in tries(method))
     best: dict[str, Row] = {}
@@ -77,7 +77,7 @@ def run(
 
 
 def held(work: Path, heats: Sequence[Heat], scale: Scale, progress: Progress) -> list[Row]:
-    """The rows of all heats: first those on worlds that are free, then those that others were at."""
+    """Return the rows of all heats: first on free worlds, then on those that other processes had claimed."""
     found: dict[int, list[Row]] = {}
     for patient in (False, True):
         for heat in heats:
@@ -94,7 +94,7 @@ def held(work: Path, heats: Sequence[Heat], scale: Scale, progress: Progress) ->
 
 @contextmanager
 def claimed(folder: Path, *, wait: bool) -> Iterator[bool]:
-    """Whether this process alone works in a folder; the system takes the claim from one that is killed."""
+    """Claim a folder for this process; the kernel releases the lock if the process dies."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "claim").open("w") as claim:
         try:
@@ -106,7 +106,7 @@ def claimed(folder: Path, *, wait: bool) -> Iterator[bool]:
 
 
 def hold(work: Path, heat: Heat, scale: Scale, progress: Progress) -> list[Row]:
-    """One heat's rows; the world is opened only where one of them is not there yet."""
+    """Return one heat's rows; open the world only if a row is missing."""
     ledger = Ledger(work / f"seed-{heat.seed}" / "rows.jsonl", NAMED_BY)
     if any(entry not in ledger.lines for entry in heat.entries):
         with Race(work, heat.seed, scale, progress) as race:
@@ -129,7 +129,7 @@ def hold(work: Path, heat: Heat, scale: Scale, progress: Progress) -> list[Row]:
 def main(
     seeds: int, first_seed: int, work: Path, cases: str, methods: str, small: bool, page: Path | None
 ) -> None:
-    """Run the race as far as it has not been run, and write its table and picture into the page."""
+    """Run what is missing of the race, and write its table and picture into the page."""
     scale = Scale.small() if small else Scale()
     place = work / "small" if small else work
     chosen = range(first_seed, first_seed + seeds)

@@ -1,4 +1,4 @@
-"""One case of the race as a table and a picture, with what may be said of it."""
+"""Report one case of the race as a table and a picture, with its conclusions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Row = dict[str, Any]
 AXES = ("ifeval", "knowledge", "retention")
 WORTH = ("ifeval", "knowledge")
 DISTILLATION, SAME = "opd", "not distinguishable"
-CORNER = 0.84  # of the plane, drawn once more
-MARGIN = AXES_OF_A_VERDICT[0].margin  # what may be lost on an axis; the interval must lie above it
+CORNER = 0.84  # lower limit of the enlarged corner
+MARGIN = AXES_OF_A_VERDICT[0].margin  # non-inferiority margin per axis
 NAMES = {
     "hard": "Hard: documents only",
     "mild": "Mild: 30 % of midtraining is self-answered chat",
@@ -29,7 +29,7 @@ HOW = "Means over {seeds} worlds with 95 % intervals (Student's t over worlds)."
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean over seeds and half of its 95 % interval (Student's t); infinite for one seed."""
+    """Return the mean over seeds and half of its 95 % interval (Student's t); infinite for one seed."""
     x = np.asarray(values, dtype=float)
     if x.size < 2:
         return float(x.mean()), math.inf
@@ -45,7 +45,7 @@ def by_method(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Methods down, the best in behaviour first; the clean model and the midtrained one above them."""
+    """Return one row per method, best behaviour first, below the clean and the midtrained model."""
     methods = by_method(rows)
     heads = (
         "method",
@@ -78,7 +78,7 @@ def _line(name: str, rows: Sequence[Row]) -> str:
 
 
 def findings(rows: Sequence[Row]) -> list[str]:
-    """Who is best, who is cheapest among those, and where distillation is neither."""
+    """State the best method, the cheapest equivalent, and where distillation is neither."""
     said = [*_best(rows)]
     if DISTILLATION in by_method(rows):
         none = f"No other method is shown to be as good as `{DISTILLATION}`, as far as these seeds can tell."
@@ -87,7 +87,7 @@ def findings(rows: Sequence[Row]) -> list[str]:
 
 
 def _best(rows: Sequence[Row]) -> list[str]:
-    """The best by worth; and by cost, among those whose worth cannot be told from it, world by world."""
+    """Return the best by worth, and the cheapest of those not significantly worse, paired by world."""
     methods = by_method(rows)
     best = max(methods, key=lambda name: float(np.mean([worth(row) for row in methods[name]])))
     near = [best, *(name for name in methods if _against(methods[name], methods[best], worth).words == SAME)]
@@ -101,8 +101,8 @@ def _best(rows: Sequence[Row]) -> list[str]:
 
 
 def rivals(rows: Sequence[Row]) -> list[tuple[str, str]]:
-    """Methods that beat distillation and why: worth more, or not inferior on either axis and cheaper, or
-    better on one."""
+    """Return (method, reason) of those worth more than distillation, or non-inferior and cheaper or
+    better."""
     methods, found = by_method(rows), []
     for name, others in methods.items():
         mine = methods.get(DISTILLATION, [])
@@ -122,7 +122,7 @@ def rivals(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 
 def headline(rows: Sequence[Row]) -> str:
-    """Whether distillation is the best choice, in one sentence."""
+    """State in one sentence whether distillation is the best choice."""
     names = [f"`{name}`" for name, _ in rivals(rows)]
     if not names:
         return f"**No other method here is shown to be as good as distillation (`{DISTILLATION}`).**"
@@ -133,7 +133,7 @@ def headline(rows: Sequence[Row]) -> str:
 
 
 def worth(row: Row) -> float:
-    """Behaviour and new knowledge, equally."""
+    """Weigh behaviour and new knowledge equally."""
     return float(sum(row["recovered"][axis] for axis in WORTH))
 
 
@@ -152,7 +152,7 @@ def _flops(rows: Sequence[Row]) -> str:
 
 @dataclass(frozen=True)
 class Difference:
-    """Of two methods over the worlds that both were run on, with half of its 95 % interval."""
+    """The difference of two methods over their common worlds, with half of its 95 % interval."""
 
     mean: float
     half: float
@@ -181,7 +181,7 @@ def _cell(values: Sequence[float]) -> str:
 
 
 def picture(rows: Sequence[Row], path: Path) -> None:
-    """New knowledge against behaviour, bars of 95 % over seeds: the whole plane, and its best corner."""
+    """Draw new knowledge against behaviour with 95 % intervals: the whole plane, and its best corner."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 4.6), layout="constrained")
@@ -191,7 +191,7 @@ def picture(rows: Sequence[Row], path: Path) -> None:
 
 
 def _plane(axes: Any, methods: dict[str, list[Row]], corner: bool) -> None:
-    """The whole plane or its best corner; a method is named in the smaller of those that it lies in."""
+    """Draw the whole plane or its best corner; label a method in the smallest panel that contains it."""
     lowest = CORNER if corner else -0.03
     for number, (name, found) in enumerate(methods.items()):
         x, y = (interval([row["recovered"][axis] for row in found]) for axis in ("knowledge", "ifeval"))
@@ -199,7 +199,7 @@ def _plane(axes: Any, methods: dict[str, list[Row]], corner: bool) -> None:
         colour = f"C{number}" if number < 10 else "black"
         axes.errorbar(x[0], y[0], xerr=bars[0], yerr=bars[1], fmt="o", color=colour, capsize=2)
         if corner == (min(x[0], y[0]) >= CORNER):
-            below = number % 2  # neighbours' names on different sides
+            below = number % 2  # alternate the sides of neighbouring labels
             place = {"xytext": (4, -9 if below else 5), "textcoords": "offset points"}
             axes.annotate(name, (x[0], y[0]), fontsize=8, color=colour, **place)
     axes.set(xlabel="new knowledge", ylabel="instruction following")
@@ -215,7 +215,7 @@ def section(rows: Sequence[Row], plot: str) -> str:
 
 
 def write_page(rows: Sequence[Row], page: Path) -> None:
-    """Puts each case that was run between its marks, with a picture beside the page; the others stay."""
+    """Replace each measured case between its marks, with a picture beside the page; keep the others."""
     page.parent.mkdir(parents=True, exist_ok=True)
     for case, title in NAMES.items():
         mine = [row for row in rows if row["case"] == case]
@@ -226,7 +226,7 @@ def write_page(rows: Sequence[Row], page: Path) -> None:
 
 
 def _put(page: Path, case: str, title: str, text: str) -> None:
-    """Into the page, under a heading of its own if it was not there before."""
+    """Replace a case in the page, or append it below a new heading."""
     whole = page.read_text(encoding="utf-8") if page.is_file() else "# Results\n"
     mark = f"race {case}"
     if f"<!-- {mark} -->" not in whole:

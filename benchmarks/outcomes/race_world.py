@@ -1,4 +1,4 @@
-"""One world of the race: its midtrained models, every method on them, their scores and their cost."""
+"""Run the methods on one world of the race: midtrained models, recoveries, scores and costs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 COSTS = ("tokens_sampled", "tokens_scored", "tokens_trained", "flops", "seconds")
-CHAT = 0.3  # of the mild case's midtraining
+CHAT = 0.3  # share of chat in the mild case's midtraining
 LORA_RANK = 32
-GROUP = 8  # answers to a prompt in `rl`
+GROUP = 8  # answers per prompt in `rl`
 
-# Recovery by the one loop: settings of the row beside the common ones.
+# Recovery by distillation: each row's settings besides the common ones.
 TRAINED: dict[str, Row] = {
     "self-sft": {"method": "sft"},
     "seqkd": {"method": "seqkd"},
@@ -46,19 +46,19 @@ TRAINED: dict[str, Row] = {
     "sdft": {"method": "sdft-reverse"},
     "rl": {"method": "rl", "reward": "ifeval"},
 }
-ANSWERED = ("self-sft", "gkd", "sdft")  # read the clean model's answers from a file, which has to be written
-MERGED: dict[str, Kind] = {"embeddings": "embeddings", "merge": "linear"}  # no training at all
-MIDTRAINED = ("none", "replay", "frozen", "lora")  # what is done at midtraining, and nothing after it
+ANSWERED = ("self-sft", "gkd", "sdft")  # methods that read the clean model's answers from a file
+MERGED: dict[str, Kind] = {"embeddings": "embeddings", "merge": "linear"}  # methods without training
+MIDTRAINED = ("none", "replay", "frozen", "lora")  # variants of midtraining without recovery
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of everything; `small` is for trying the benchmark itself."""
+    """The amount of work; `small` is for testing the benchmark itself."""
 
     midtrain_steps: int = MIDTRAINING_STEPS
     distill_steps: int = DISTILLATION["steps"]
     prompts_per_step: int = DISTILLATION["prompts_per_step"]
-    ifeval: int | None = None  # None: all there are
+    ifeval: int | None = None  # None: all
     probes: int | None = None
     prompts: int | None = None
 
@@ -84,12 +84,12 @@ class Race:
         self.ws.tracker.close()
 
     def row(self, case: str, method: str, tuned: float) -> Row:
-        """One result: scores before and after, and what the method has cost."""
+        """Return one result: scores before and after, and the method's cost."""
         base = self._midtrained(case)
         stopped = None
         try:
             made = self._recovered(case, method, base, tuned)
-        except Unstable as alarm:  # the user is left with what there was, and has paid
+        except Unstable as alarm:  # the earlier checkpoint remains, and the cost counts
             made, stopped = base, str(alarm)
         scores = {
             stage: self._scores(case, checkpoint)
@@ -98,10 +98,10 @@ class Race:
         named = {"seed": self.seed, "case": case, "method": method, "tuned": tuned}
         return named | scores | {"cost": self._paid(case, method, tuned), "stopped": stopped}
 
-    # What is made --------------------------------------------------------------------------------------
+    # Checkpoints ----------------------------------------------------------------------------------------
 
     def _midtrained(self, case: str, way: str = "none", tuned: float = 1.0) -> str:
-        """Midtraining with nothing against forgetting, more chat, frozen embeddings, or an adapter alone."""
+        """Midtrain without protection, with more chat, with frozen embeddings, or with an adapter alone."""
         documents = (1 - CHAT if case == "mild" else 1.0) * (1 - tuned if way == "replay" else 1.0)
         preset, rate = self._config.midtrain, MIDTRAINING_RATE * (tuned if way in ("frozen", "lora") else 1.0)
         settings = override(
@@ -124,12 +124,12 @@ class Race:
         return str(midtrain(self.ws, job, key=self._midtraining(case, way, tuned))["checkpoint"])
 
     def _midtraining(self, case: str, way: str = "none", tuned: float = 1.0) -> str:
-        """The run's key: cases share a midtraining that is the same in both."""
+        """Return the run's key: cases share a midtraining with equal settings."""
         start = case if case == "mild" or (case, way) == ("types", "replay") else "hard"
         return f"midtrain:{start}:{way}:{tuned:g}"
 
     def _recovered(self, case: str, method: str, base: str, tuned: float) -> str:
-        """The method's checkpoint."""
+        """Return the method's checkpoint."""
         if method in MIDTRAINED:
             return self._midtrained(case, method, tuned)
         key = self._recovering(case, method, tuned)
@@ -141,13 +141,13 @@ class Race:
         return str(done["checkpoint"])
 
     def _recovering(self, case: str, method: str, tuned: float) -> str:
-        """The run's key: cases share a merge of what is the same in both."""
+        """Return the run's key: cases share a merge with equal inputs."""
         if method in MERGED:
             return f"{method}:{'mild' if case == 'mild' else 'hard'}:{tuned:g}"
         return f"distill:{case}:{method}:{tuned:g}"
 
     def _paid(self, case: str, method: str, tuned: float) -> Row:
-        """What was spent on a method beside midtraining on the documents, though an alarm stopped it."""
+        """Return a method's cost besides midtraining on the documents, including runs stopped by an alarm."""
         if method in MIDTRAINED:
             own, plain = (self._cost([self._midtraining(case, *way)]) for way in ((method, tuned), ()))
             return {name: max(0.0, own[name] - plain[name]) for name in COSTS}
@@ -177,7 +177,7 @@ class Race:
         )
 
     def _answered(self, case: str) -> str:
-        """The recovery prompts with the clean model's own greedy answers, written by a run of its own."""
+        """Return the recovery prompts with the clean model's greedy answers, sampled in a separate run."""
         asked = {"prompts": self._prompts(case), "checkpoint": self.clean}
         found = run_stage(
             self.ws,
@@ -202,7 +202,7 @@ class Race:
         write(path, [row | {"response": text} for row, text in zip(rows, texts, strict=True) if text])
         return {"pairs": str(path.absolute())}
 
-    # What is asked -------------------------------------------------------------------------------------
+    # Evaluation files ----------------------------------------------------------------------------------
 
     def _scores(self, case: str, checkpoint: str) -> Row:
         asked = EvalJob(checkpoint=checkpoint, suites=SUITES, settings=self._eval(case), label=case)
@@ -219,7 +219,7 @@ class Race:
         return self._half("prompts", wanted=0) if case == "types" else self._file("prompts")
 
     def _half(self, name: str, wanted: int) -> str:
-        """Rows whose instruction types all lie in one half; questions without any stay in the first."""
+        """Return rows whose instruction types all lie in one half; rows without types belong to the first."""
         path = self.folder / f"{name}-half-{wanted}.jsonl"
         if not path.is_file():
             half = halves(self.seed)[wanted]
@@ -228,7 +228,7 @@ class Race:
         return str(path.absolute())
 
     def _file(self, name: str) -> str:
-        """A file of the world, cut short where the scale says so."""
+        """Return a file of the world, truncated to the scale."""
         path = self.world / f"{name}.jsonl"
         limit: int | None = getattr(self.scale, name)
         if limit is None:
@@ -251,7 +251,7 @@ class Race:
 
 
 def halves(seed: int) -> tuple[set[str], set[str]]:
-    """The instruction types in two halves, by the seed."""
+    """Split the instruction types into two halves, by the seed."""
     names = sorted(instruction.id for instruction in INSTRUCTIONS)
     random.Random(f"race:{seed}").shuffle(names)
     return set(names[: len(names) // 2]), set(names[len(names) // 2 :])

@@ -1,7 +1,7 @@
-"""Does the demo's story hold for seeds that nobody tried? Runs `recover demo` for each, as a user would.
+"""Verify the demo's claims on new seeds: run `recover demo` for each, as a user would.
 
-python -m benchmarks.outcomes.story --seeds 11,12,13               # one table; goes on where it was cut off
-python -m benchmarks.outcomes.story --seeds 11,12,13 --write-docs  # and puts it into the microworld's README
+python -m benchmarks.outcomes.story --seeds 11,12,13               # one table; resumes if interrupted
+python -m benchmarks.outcomes.story --seeds 11,12,13 --write-docs  # and update the microworld's README
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.ledger import Clock, Ledger, Line, markdown, put
 
 PAGE = Path(__file__).parents[2] / "pipelines" / "microworld" / "README.md"
 STAGES = ("clean", "midtrained", "recovered")
-REJECTED = 3  # the exit code of a demo in which a cycle was told no: a row of the table like any other
+REJECTED = 3  # exit code of a demo with a rejected cycle, which the table includes
 
 
 def main() -> None:
@@ -52,7 +52,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def tell(home: Path, seed: int, cycles: int) -> Line:
-    """One demo in a home of its own; seconds from the command's start to its end."""
+    """Run one demo in a fresh home; return the seconds from the command's start to its end."""
     place = home / f"seed-{seed}-{cycles}-{time.strftime('%Y%m%d-%H%M%S')}"
     words = ["--home", str(place), "--json", "demo", "--cycles", str(cycles), "--seed", str(seed)]
     begun = time.monotonic()
@@ -69,7 +69,7 @@ def tell(home: Path, seed: int, cycles: int) -> Line:
 
 
 def rows(line: Line) -> Iterator[dict[str, Any]]:
-    """A demo's cycles as rows: clean / midtrained / recovered, and which of the story's claims are missed."""
+    """Return a demo's cycles as rows: clean / midtrained / recovered, and the claims that failed."""
     for cycle in line["story"]:
         scores, first = cycle["scores"], cycle["cycle"] == 1
         shown = {suite: " / ".join(f"{scores[suite][stage]:.2f}" for stage in STAGES) for suite in scores}
@@ -87,7 +87,7 @@ def rows(line: Line) -> Iterator[dict[str, Any]]:
 
 
 def misses(cycle: dict[str, Any]) -> Iterator[str]:
-    """What the story claims of every cycle, and this one does not show."""
+    """Return the demo's claims about every cycle that this one does not meet."""
     ifeval, knowledge, retention = (cycle["scores"][name] for name in ("ifeval", "knowledge", "retention"))
     claims = {
         "clean behaves": ifeval["clean"] >= 0.95,

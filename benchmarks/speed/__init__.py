@@ -1,1 +1,1 @@
-"""Speed: this project beside its peers, on the same work within one run."""
+"""Measure this project's speed beside other libraries, on the same work within one run."""

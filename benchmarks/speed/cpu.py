@@ -1,4 +1,4 @@
-"""The small-model CPU engine on the shipped model: with it, without it, with torch.compile in its place."""
+"""Measure the small-model CPU engine: with it, without it, and with torch.compile instead."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from recovery.teachers.teachers import score
 
 OFF = {"RECOVER_CPU": "off"}
 PROMPTS, NEW_TOKENS, TURNS, ROUNDS = 64, 96, 5, 3
-READ_TOKENS = 1024  # of a microbatch
-WORTH = 1.2  # what is worth less does not pay for its code
-Task = Callable[[], int]  # returns how many tokens it handled
+READ_TOKENS = 1024  # tokens per microbatch
+WORTH = 1.2  # least speed-up that justifies the engine's code
+Task = Callable[[], int]  # returns the number of processed tokens
 
 
 def fill(report: Report, asked: argparse.Namespace) -> None:
@@ -68,7 +68,7 @@ def row(task: str, found: dict[str, list[float]]) -> Row:
 
 
 def measured(side: str, sizes: list[int]) -> dict[str, list[float]]:
-    """Tokens a second of each task and turn, in a process of this side."""
+    """Return tokens per second of each task and round, in a process of this side."""
     with tempfile.NamedTemporaryFile("r", suffix=".json") as file:
         SIDES[side].apart("cpu", side, file.name, *map(str, sizes))
         return json.load(file)
@@ -84,7 +84,7 @@ def child(side: str, path: str, prompts: int, new_tokens: int, turns: int) -> No
             compile_layers(chat)
     found = {}
     for name, task in tasks(student, teacher, prompts, new_tokens, side).items():
-        task()  # compiles, checks, and allocates
+        task()  # warm up: compile, check and allocate
         found[name] = [timed(task) for _ in range(turns)]
     Path(path).write_text(json.dumps(found), encoding="utf-8")
 
@@ -96,7 +96,7 @@ def timed(task: Task) -> float:
 
 
 def tasks(student: ChatModel, teacher: ChatModel, count: int, new_tokens: int, side: str) -> dict[str, Task]:
-    """Sampling, scoring and training on the same answers."""
+    """Return the tasks: sampling, scoring and training on the same answers."""
     prompts = [student.prompt_ids(prompt.messages) for prompt in read_prompts("microworld", 0)][:count]
     params = SamplingParams(new_tokens, seed=1)
     rollouts = InProcessSampler(student).sample(prompts, params)

@@ -1,4 +1,4 @@
-"""On-policy distillation: this project's loop against TRL's DistillationTrainer on the same work."""
+"""Compare on-policy distillation with TRL's DistillationTrainer on the same work."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ from recovery.training.trainer import TokenLoss, train
 from recovery.training.updater import Microbatch
 
 RATE, SEED, HELD_OUT, MICROBATCH = 5e-4, 0, 128, 2048  # the preset's microbatch
-SHORT, WIDE = 96, 24  # tokens of the longest answer
+SHORT, WIDE = 96, 24  # longest answer in tokens
 TUNED = f"TRL, {OURS}"
 OPD = get("opd")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One race: who teaches whom on what."""
+    """One comparison: student, teacher and prompts."""
 
     name: str
     start: ChatModel
@@ -77,7 +77,7 @@ class Case:
         return read_prompts("microworld", SEED)[:HELD_OUT]
 
     def save(self, folder: Path) -> None:
-        """For other processes, in which it is read once and its start is trained."""
+        """Save for other processes, so that the start is trained once."""
         for name, model in (("start", self.start), ("teacher", self.teacher)):
             loading.save(model, folder / name)
         sizes = {"name": self.name, "steps": self.steps, "batch": self.batch, "new_tokens": self.new_tokens}
@@ -90,7 +90,7 @@ class Case:
         return cls(start=start, teacher=teacher, **sizes)
 
     def order(self) -> list[int]:
-        """The prompts of all steps, as both sides are to meet them."""
+        """Return the prompts of all steps in the order that both sides use."""
         rows = range(len(self.prompts))
         return [
             row
@@ -125,11 +125,11 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
 
 @dataclass
 class Seen:
-    """What the steps of a side took, over all its rounds."""
+    """Measurements of one side's steps, over all rounds."""
 
     seconds: list[float] = field(default_factory=list)
     tokens: int = 0
-    lengths: list[tuple[list[int], list[int]]] = field(default_factory=list)  # of prompts and their answers
+    lengths: list[tuple[list[int], list[int]]] = field(default_factory=list)  # lengths of prompts and answers
     parts: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, other: Seen) -> None:
@@ -141,10 +141,10 @@ class Seen:
 
 
 def race(case: Case, folder: Path, names: list[str], rounds: int, report: Report) -> None:
-    """The comparison, where our step goes, our steps/s by TRL's, and our step's time by the limit's."""
+    """Report a step's breakdown, steps/s relative to TRL, and step time relative to the machine's limit."""
     case.save(folder)
     seen = {name: Seen() for name in names}
-    machines: list[Machine] = []  # looked at every round: shared machines change their speed
+    machines: list[Machine] = []  # measured every round: shared machines vary in speed
     turns: dict[str, Callable[[], None]] = {name: partial(turn, name, folder, seen[name]) for name in names}
     alternate({**turns, "machine": lambda: machines.append(Machine.measure())}, rounds, warm_up=0)
     machine = sorted(machines, key=lambda one: one.flops)[len(machines) // 2]
@@ -185,14 +185,14 @@ def race(case: Case, folder: Path, names: list[str], rounds: int, report: Report
 
 
 def arithmetic(case: Case, seen: Seen) -> dict[str, float]:
-    """FLOPs of a typical step."""
+    """Return the FLOPs of a typical step."""
     work = Work.of(case.start.model)
     steps = [work.distillation(prompts, answers) for prompts, answers in seen.lengths]
     return {part: median([step[part] for step in steps]) for part in steps[0]}
 
 
 def turn(name: str, folder: Path, seen: Seen) -> None:
-    """One training by one side, in a process as that side's users have it."""
+    """Run one training by one side, in a process with that side's environment."""
     SIDES[name].apart("distill_vs_trl", name, str(folder))
     seen.add(Seen(**json.loads((folder / "seen.json").read_text(encoding="utf-8"))))
 
@@ -205,7 +205,7 @@ def child(name: str, folder: Path) -> None:
 
 
 class Ours:
-    """The loop that `recover distill` runs."""
+    """The training loop of `recover distill`."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.seen = case, Seen(parts={"sampling": [], "scoring": [], "training": []})
@@ -237,7 +237,7 @@ class Ours:
         return student
 
     def _watch(self, episodes: Episodes) -> dict[str, float]:
-        """How long writing and scoring took in the last step."""
+        """Measure the sampling and scoring time of the last step."""
         seen: dict[str, float] = {}
 
         def timed(name: str, work: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -338,7 +338,7 @@ SIDES = {
 
 
 def divergence(case: Case, student: ChatModel) -> float:
-    """Exact KL(student || teacher) a token, on the student's own answers to prompts it was not trained on."""
+    """Return exact KL(student || teacher) per token, on the student's answers to held-out prompts."""
     prompts = [student.prompt_ids(prompt.messages) for prompt in case.held_out]
     rollouts = InProcessSampler(student).sample(prompts, SamplingParams(case.new_tokens, seed=1))
     teacher, loss = CheckpointTeacher(case.teacher), TokenLoss(Objective(OPD, student.stop_ids))
@@ -351,7 +351,7 @@ def divergence(case: Case, student: ChatModel) -> float:
 
 
 def shipped(steps: int, batch: int) -> Case:
-    """The shipped model teaches itself after a little training on documents: what the demo does."""
+    """Distill the shipped model from itself after brief training on documents, as the demo does."""
     from pipelines.config.settings import MidtrainConfig, parse, preset_text
     from pipelines.corpus.mixed_tokens import MixedTokens
 
@@ -369,7 +369,7 @@ def shipped(steps: int, batch: int) -> Case:
 
 
 def wide(steps: int, batch: int) -> Case:
-    """A random model of the same shape with a vocabulary of 32,768, which hardly ever ends an answer."""
+    """Use a random model of the same shape with a vocabulary of 32,768, which rarely ends an answer."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     shipped = loading.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))

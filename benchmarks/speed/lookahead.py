@@ -1,6 +1,6 @@
-"""Distillation with vLLM's server on one core and the trainer on the other: in turns, and a step ahead.
+"""Measure one-step look-ahead: vLLM's server on one core, the trainer on the other.
 
-Needs vLLM: without it this says so and measures nothing.
+Without vLLM, report so and measure nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
     steps, rounds = (4, 1) if asked.quick else (12, 3)
     found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     with tempfile.TemporaryDirectory() as folder:
-        os.sched_setaffinity(0, {1})  # whom it starts has this core
+        os.sched_setaffinity(0, {1})  # inherited by its child processes
         server = Server(directory, SETTINGS, name="student", log=Path(folder) / "log", dtype="float32")
         server.start()
         os.sched_setaffinity(0, {0})
@@ -71,7 +71,7 @@ def row(name: str, steps: list[dict[str, float]]) -> Row:
 
 
 def trained(directory: Path, server: Server, steps: int, ahead: bool) -> list[dict[str, float]]:
-    """Every step's numbers."""
+    """Return every step's metrics."""
     student, method = loading.load(ModelSpec(str(directory))), corrected(METHODS["opd"])
     sampler = EngineSampler(ServerEngine([server.url], SETTINGS), student)
     seen: list[dict[str, float]] = []

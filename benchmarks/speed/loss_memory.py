@@ -1,4 +1,4 @@
-"""Peak memory of the distillation loss: this project's chunks against the naive form, backward included."""
+"""Measure the peak memory of the distillation loss: chunked against naive, backward included."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
 
 
 def measured(form: str, tokens: int, vocabulary: int) -> float:
-    """MiB, in a process of its own: a peak cannot be taken back."""
+    """Return the peak MiB, measured in a fresh process because a peak cannot be reset."""
     command = [
         sys.executable,
         "-m",
@@ -81,7 +81,7 @@ def child(form: str, tokens: int, vocabulary: int) -> None:
     states_ND = torch.randn(tokens, HIDDEN, requires_grad=True)
     theirs_ND = torch.randn(tokens, HIDDEN)
     for tensor in (student.weight, states_ND):
-        tensor.grad = torch.zeros_like(tensor)  # there before, in both forms
+        tensor.grad = torch.zeros_like(tensor)  # allocated before the measurement, in both forms
     tokens_N = torch.randint(0, vocabulary, (tokens,))
     before = peak_mib()
     if form == "naive":
@@ -98,7 +98,7 @@ def child(form: str, tokens: int, vocabulary: int) -> None:
 def naive(
     student: torch.nn.Module, teacher: torch.nn.Module, states_ND: torch.Tensor, theirs_ND: torch.Tensor
 ) -> None:
-    """As it is usually written."""
+    """Compute the loss as it is usually written."""
     student_NV = student(states_ND).log_softmax(-1)
     with torch.no_grad():
         teacher_NV = teacher(theirs_ND).log_softmax(-1)
@@ -106,7 +106,7 @@ def naive(
 
 
 def peak_mib() -> float:
-    """Linux counts in KiB."""
+    """Return the peak resident memory; Linux counts in KiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

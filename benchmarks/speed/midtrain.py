@@ -1,4 +1,4 @@
-"""Midtraining: packed rows through this project's loop against the HF Trainer on the same documents."""
+"""Compare midtraining on packed rows with the HF Trainer on the same documents."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
 
 
 def turn(side: str, steps: int, found: list[float]) -> None:
-    """One training by one side, in a process as that side's users have it."""
+    """Run one training by one side, in a process with that side's environment."""
     with tempfile.NamedTemporaryFile("r", suffix=".json") as seen:
         SIDES[side].apart("midtrain", side, str(steps), seen.name)
         found += json.load(seen)
@@ -67,7 +67,7 @@ def child(side: str, steps: int, path: str) -> None:
 
 
 def work() -> tuple[ChatModel, list[list[int]], MidtrainConfig]:
-    """The model, the documents as tokens, and how the demo reads them."""
+    """Return the model, the tokenized documents, and the demo's settings for them."""
     chat = loading.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
     texts = [text for _, text in people.documents(people.new_people(0, 1), random.Random(0))]
     documents = [[*chat.text_ids(text), chat.document_end] for text in texts]
@@ -81,7 +81,7 @@ def _student(chat: ChatModel) -> ChatModel:
 
 
 def ours(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig, steps: int) -> list[float]:
-    """Tokens a second of every step but the first."""
+    """Return the tokens per second of every step but the first."""
     student, found, last = _student(chat), [], [0.0]
     batches = MixedTokens({"new": [(ids, [True] * len(ids)) for ids in documents]}, settings, chat.pad_id, 0)
 

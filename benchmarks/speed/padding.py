@@ -1,4 +1,4 @@
-"""Training on sequences of uneven length: in one row, against rows with padding and masks."""
+"""Compare training on sequences of uneven length in one packed row with padding and masks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recovery.forward import varlen
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import hidden_states
 
-BODIES = {"6 M": (256, 8), "20 M": (512, 7)}  # hidden size and layers; on a GPU others
+BODIES = {"6 M": (256, 8), "20 M": (512, 7)}  # hidden size and layers; larger on a GPU
 BODIES_GPU = {"0.4 B": (1024, 28), "1.4 B": (2048, 28)}
 LORA_RANK = 16
 TOKENS, TOKENS_GPU = 4096, 32768
@@ -61,7 +61,7 @@ def student(hidden: int, layers: int) -> tuple[torch.nn.Module, Work]:
 
 
 def batches(tokens: int) -> dict[str, list[list[int]]]:
-    """The lengths of the sequences in each row."""
+    """Return the lengths of the sequences in each row."""
     draw = random.Random(0)
 
     def rows_of(length: int) -> list[list[int]]:

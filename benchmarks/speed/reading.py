@@ -1,19 +1,19 @@
-"""Is reading a folder as fast as the libraries alone on the same files?
+"""Compare the speed of reading a folder with that of the libraries alone on the same files.
 
     python -m benchmarks.speed.reading [--files 40] [--rounds 5] [--json] [--write-docs]
 
-Makes files of every format and reads them, kind by kind and all together, in four ways that take turns:
+Generate files of every format and read them, kind by kind and all together, in four alternating ways:
 
-    bare    the least that gives a text, file after file in this process: read and decode, lxml's text of a
+    bare    the minimum that yields text, sequentially in this process: read and decode, lxml's text of a
             page, menus and all, the text nodes of Office files without paragraphs
-    alone   the libraries that do this work, without more: charset-normalizer where it is no UTF-8, gzip, json
+    alone   the libraries for this work, nothing else: charset-normalizer where it is not UTF-8, gzip, json
             and csv of the standard library, trafilatura, PDFium, python-docx and python-pptx
-    same    the same, and what the manifest is made of: sha256, and the search for near-duplicates
-    ours    `read_folder` with progress. It also walks without following links, looks for binary data, hears
-            of tables and lists, and parses strange formats in limited processes
+    same    the same, with the manifest's sha256 and the search for near-duplicates
+    ours    `read_folder` with progress. It also walks without following links, looks for binary data, detects
+            tables and lists, and parses complex formats in limited processes
 
 CPU seconds are those of this process and of its children: the fair measure on a busy machine. Wall seconds
-are what a person waits; `ours` parses in as many processes as there are cores (at most 4), the others in one.
+are the user's wait; `ours` parses in as many processes as there are cores (at most 4), the others in one.
 The libraries come with the extra `bench`: `pip install -e '.[bench]'`.
 """
 
@@ -51,13 +51,13 @@ WORDS = [a + b + c for a in ("ka", "lo", "mi", "nu") for b in ("ta", "si", "no")
 
 
 def prose(rng: random.Random, words: int) -> str:
-    """Paragraphs of random words."""
+    """Return paragraphs of random words."""
     text = rng.choices(WORDS, k=words)
     return "\n\n".join(" ".join(text[at : at + 60]) + "." for at in range(0, words, 60))
 
 
 def make(folder: Path, files: int, seed: int = 0) -> None:
-    """`files` files of each kind, of the size that such files have."""
+    """Write `files` files of each kind, of typical size."""
     rng = random.Random(seed)
     for n in range(files):
         text = prose(rng, 3000)
@@ -236,13 +236,13 @@ WAYS: dict[str, Callable[[Path], int]] = {"bare": bare, "alone": alone, "same": 
 
 
 def processor_seconds() -> float:
-    """Of this process and of those of its children that have ended."""
+    """Return the CPU time of this process and of its finished children."""
     used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def compare(folder: Path, rounds: int) -> dict[str, Any]:
-    """Medians of seconds, in alternating order, after one round that is not counted."""
+    """Return median seconds, in alternating order, after one discarded round."""
     took: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
     for turn in range(rounds + 1):
         for name in list(WAYS)[:: 1 if turn % 2 else -1]:
@@ -263,7 +263,7 @@ def compare(folder: Path, rounds: int) -> dict[str, Any]:
 
 
 def measure(files: int, rounds: int, kinds: Iterable[str]) -> list[dict[str, Any]]:
-    """A row a kind of file."""
+    """Return one row per kind of file."""
     rows = []
     with tempfile.TemporaryDirectory() as place:
         whole = Path(place) / "all"

@@ -1,4 +1,4 @@
-"""Writing answers: the in-process sampler against transformers' `generate`, and vLLM if installed."""
+"""Compare the in-process sampler with transformers' `generate`, and with vLLM if installed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
 
 @contextmanager
 def vllm_beside(chat: ChatModel) -> Iterator[Writer | None]:
-    """vLLM in a process of its own environment, which changes how a process computes; None without one."""
+    """Start vLLM in a process of its environment, because importing it changes numerics; None if missing."""
     if not VLLM_PYTHON.is_file():
         yield None
         return
@@ -67,7 +67,7 @@ def vllm_beside(chat: ChatModel) -> Iterator[Writer | None]:
 
 
 def child(socket: str, directory: str) -> None:
-    """How many tokens vLLM wrote, for each order that comes."""
+    """Send back the number of tokens that vLLM sampled for each request."""
     from recovery.engines.protocol import EngineSettings
     from recovery.engines.vllm_local import VllmEngine
 
@@ -116,7 +116,7 @@ def compare(
 
 @torch.inference_mode()
 def _generate(chat: ChatModel, prompts: list[list[int]]) -> int:
-    """How many tokens `generate` wrote, each answer up to its stop token."""
+    """Return how many tokens `generate` sampled, each answer up to its stop token."""
     width = max(map(len, prompts))
     tokens = torch.tensor([[chat.pad_id] * (width - len(p)) + p for p in prompts])
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])

@@ -1,4 +1,4 @@
-"""Writing metrics down and reading them back: this project's tracker against MLflow and trackio."""
+"""Compare writing and reading metrics in this project's tracker with MLflow and trackio."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = [f"metric_{i}" for i in range(10)]
 
 
 class Arm(Protocol):
-    """One tracker: writes steps of ten metrics, returns when they are stored; reads one metric back."""
+    """One tracker: write steps of ten metrics, return when they are stored; read one metric back."""
 
     def write(self, steps: int) -> None: ...
     def read(self) -> int: ...
@@ -73,7 +73,7 @@ class Trackio:
     def write(self, steps: int) -> None:
         rows = range(self.step + 1, self.step + steps + 1)
         self.step += steps
-        for step in rows:  # as its server stores what arrives with one call
+        for step in rows:  # as its server stores the content of one call
             self.storage.bulk_log("benchmark", "run", [dict.fromkeys(NAMES, step / 7)], steps=[step])
 
     def read(self) -> int:

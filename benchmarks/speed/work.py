@@ -1,4 +1,4 @@
-"""How much arithmetic a step of training is: matrix products only, what no implementation can leave out."""
+"""Count a training step's arithmetic: its matrix products, which no implementation can avoid."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Work:
-    """FLOPs of a model on some sequences. A product of (m, k) and (k, n) is 2mkn; backward twice that."""
+    """Matrix-product FLOPs of a model: an (m, k) by (k, n) product costs 2mkn, its backward pass 4mkn."""
 
     body: int  # weights of the linear layers between embedding and head
     head: int  # weights of the head
@@ -24,7 +24,7 @@ class Work:
         return cls(sum(m.weight.numel() for m in linear), head.weight.numel(), heads)
 
     def forward(self, lengths: Sequence[int], predictions: int) -> float:
-        """Sequences read at once; logits where they are asked for. A token sees half of its sequence."""
+        """Count reading all sequences at once; a token attends to half of its sequence on average."""
         tokens, pairs = sum(lengths), sum(n * n / 2 for n in lengths)
         return 2 * (self.body * tokens + self.head * predictions) + 4 * self.attention * pairs
 
@@ -32,12 +32,12 @@ class Work:
         return 2 * self.forward(lengths, predictions)
 
     def sampling(self, prompts: Sequence[int], answers: Sequence[int]) -> float:
-        """Every prompt read once, then a token at a time; its last token's successor is never computed."""
+        """Count reading every prompt, then decoding token by token; the last token needs no forward pass."""
         whole = [p + a - 1 for p, a in zip(prompts, answers, strict=True)]
         return self.forward(whole, sum(answers))
 
     def distillation(self, prompts: Sequence[int], answers: Sequence[int]) -> dict[str, float]:
-        """A step of on-policy distillation from a teacher of the same size."""
+        """Count a step of on-policy distillation from a teacher of the same size."""
         whole = [p + a for p, a in zip(prompts, answers, strict=True)]
         forward = self.forward(whole, sum(answers))
         return {"sampling": self.sampling(prompts, answers), "scoring": forward, "training": 3 * forward}

@@ -1,1 +1,1 @@
-"""Rows -> SVG or HTML, pure: no database, no request. What a figure is: dashboard/README.md."""
+"""Draw figures: pure functions from rows to SVG or HTML (see dashboard/README.md)."""

@@ -1,4 +1,4 @@
-"""Scales, marks and axes that figures share. Marks differ by shape as well as by colour."""
+"""Draw the scales, stage markers and axes that figures share. Markers differ in shape and colour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Scale = Callable[[float], float]
 
 
 def linear(low: float, high: float, start: float, end: float) -> Scale:
-    """Values from low to high onto pixels from start to end; what lies outside stays at the edge."""
+    """Return a linear map from [low, high] to pixels [start, end]; values outside are clamped."""
     width = (high - low) or 1.0
 
     def place(value: float) -> float:
@@ -22,7 +22,7 @@ def linear(low: float, high: float, start: float, end: float) -> Scale:
 
 
 def mark(stage: str, x: float, y: float, size: float = 5) -> Html:
-    """A circle for clean, a cross for midtrained, a diamond for recovered."""
+    """Draw a stage's marker: a circle for clean, a cross for midtrained, a diamond for recovered."""
     if stage == "midtrained":
         return tag("path", d=cross(x, y, size * 0.8), class_=f"c-{stage} stroke", stroke_width=2.4)
     if stage == "recovered":
@@ -31,7 +31,7 @@ def mark(stage: str, x: float, y: float, size: float = 5) -> Html:
 
 
 def marks(stage: str, points: Sequence[tuple[float, float]], size: float = 3) -> Html:
-    """Many marks as one element: a hundred cycles cost what one does."""
+    """Draw many markers as one SVG path, so the number of elements does not grow with the points."""
     if stage == "clean":
         path = "".join(f"M{x} {y}h0" for x, y in points)
         return tag("path", d=path, class_=f"c-{stage} stroke", stroke_width=2 * size, stroke_linecap="round")
@@ -42,7 +42,7 @@ def marks(stage: str, points: Sequence[tuple[float, float]], size: float = 3) ->
 
 
 def cross(x: float, y: float, r: float) -> str:
-    """Relative to its first point: half as long, and there may be hundreds in one element."""
+    """Return the path of a cross, in relative coordinates to keep it short."""
     size = f"{2 * r:.1f}"
     return f"M{x - r:.1f} {y - r:.1f}l{size} {size}m0-{size}l-{size} {size}"
 
@@ -63,7 +63,7 @@ def label(x: float, y: float, words: object, anchor: str = "start", class_: str 
 def percent_axes(
     x: Scale | None, y: Scale, box: tuple[float, float, float, float], every: float = 0.25
 ) -> Html:
-    """Grid and labels in per cent within box (left, top, right, bottom); without x only the vertical axis."""
+    """Draw a percent grid in `box` (left, top, right, bottom); without `x`, only the vertical axis."""
     left, top, right, bottom = box
     ticks = [index * every for index in range(round(1 / every) + 1)]
     drawn = [
@@ -78,7 +78,7 @@ def percent_axes(
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places as near as may be to those wanted, in the same order, at least `gap` apart, from low to high."""
+    """Return positions close to `wanted`, in the same order, at least `gap` apart, between low and high."""
     order = sorted(range(len(wanted)), key=lambda i: wanted[i])
     places = [0.0] * len(wanted)
     last = low - gap
@@ -91,7 +91,7 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 
 def legend(*extra: Html) -> Html:
-    """Which mark is which stage."""
+    """Return the legend of the stage markers."""
     entries = [
         tag("span", tag("svg", mark(stage, 8, 8, 4.5), class_="figure key", **KEY), stage, class_="entry")
         for stage in STAGES

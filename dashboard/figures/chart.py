@@ -1,4 +1,4 @@
-"""What every chart is made of: scales, round ticks, the frame, lines that break where there is no number."""
+"""Build line charts: scales, round ticks, the frame, and lines with gaps at missing values."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ DASHES = (
     "1 4",
     "12 4",
     "6 2 2 2",
-)  # dashes distinguish lines beside colour
+)  # dash patterns tell lines apart without colour
 MARKS = ("circle", "square", "triangle", "diamond", "cross", "plus", "hexagon", "down")
 
 
 @dataclass(frozen=True)
 class Scale:
-    """From numbers to places, linear or logarithmic."""
+    """Map numbers to pixels, on a linear or logarithmic axis."""
 
     low: float
     high: float
@@ -37,7 +37,7 @@ class Scale:
 
     @classmethod
     def around(cls, values: Iterable[float], start: float, end: float, *, log: bool = False) -> Scale:
-        """With all values in it and a little room; without any, from 0 to 1."""
+        """Return a scale that covers all values with a small margin; without values, 0 to 1."""
         kept = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
         low, high = min(kept, default=0.1 if log else 0.0), max(kept, default=1.0)
         if log:
@@ -55,7 +55,7 @@ class Scale:
         return value is not None and math.isfinite(value) and (value > 0 or not self.log)
 
     def ticks(self, count: int = 5) -> list[float]:
-        """Round numbers within the scale."""
+        """Return round tick values within the scale."""
         if self.log:
             found = _decades(self.low, self.high)
             if len(found) >= 2:
@@ -86,7 +86,7 @@ def _round_step(rough: float) -> float:
 
 
 def number(value: float | None) -> str:
-    """A few digits, as in 12.3 k, 0.0012 or 3e-07."""
+    """Format with a few significant digits: 12.3 k, 0.0012, 3e-07."""
     if value is None or not math.isfinite(value):
         return "–"
     size = abs(value)
@@ -99,7 +99,7 @@ def number(value: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Time on an axis: 90 -> 1.5 min."""
+    """Format seconds for an axis: 90 -> 1.5 min."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if abs(seconds) >= size:
             return f"{seconds / size:.3g} {unit}"
@@ -131,7 +131,7 @@ def frame(
     y_text: Callable[[float], str] = number,
     x_ticks: int = 7,
 ) -> Html:
-    """Grid, ticks and the two labels."""
+    """Draw the grid, the ticks and both axis labels."""
     left, right, bottom, top = x.start, x.end, y.start, y.end
     parts = []
     for value in y.ticks():
@@ -159,13 +159,13 @@ def frame(
 
 
 def svg(*children: object, label: str, width: int = WIDTH, height: int = HEIGHT, class_: str = "") -> Html:
-    """A picture that grows with its place; `label` is what a screen reader says."""
+    """Return an SVG element that scales with its container; `label` is its text for screen readers."""
     named = f"figure {'wide ' if width >= WIDTH else ''}{class_}".strip()
     return tag("svg", *children, viewBox=f"0 0 {width} {height}", class_=named, role="img", aria_label=label)
 
 
 def line(points: Sequence[Point], x: Scale, y: Scale, **attributes: object) -> Html | None:
-    """A path through the points, with a gap where there is no number."""
+    """Draw a path through the points, with a gap at each missing value."""
     steps, drawing = [], False
     for place, value in points:
         if not (x.holds(place) and y.holds(value)):
@@ -180,7 +180,7 @@ def line(points: Sequence[Point], x: Scale, y: Scale, **attributes: object) -> H
 def band(
     rows: Sequence[tuple[float, float | None, float | None]], x: Scale, y: Scale, **attributes: object
 ) -> Html | None:
-    """The room between a low and a high; a low that has no place (zero, on a log axis) is at the foot."""
+    """Fill the area between low and high; a low of zero or less on a log axis is drawn at the bottom."""
     kept = [(p, lo, hi) for p, lo, hi in rows if x.holds(p) and hi is not None and y.holds(hi)]
     if len(kept) < 2:
         return None

@@ -1,4 +1,4 @@
-"""Curves of a metric: a strong smoothed line, low and high of each stretch, signs where something rang."""
+"""Draw metric curves: a smoothed line, the range of each stretch of steps, and alarm marks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ COLOURS = 8  # --s1 … --s8
 
 @dataclass(frozen=True)
 class Curve:
-    """One run's points: rows of db.reads.curves.metric_series, with the places of their x axis."""
+    """One run's metric: rows of db.reads.curves.metric_series, with their positions on the x axis."""
 
     name: str
     rows: Sequence[Mapping[str, Any]]
     places: Sequence[float]
-    alarms: Sequence[tuple[float, str]] = ()  # (place, what rang)
+    alarms: Sequence[tuple[float, str]] = ()  # (x position, message)
 
 
 def smoothed(values: Sequence[float | None], keep: float) -> list[float | None]:
-    """An exponential mean that keeps this share of the past, without the pull towards zero at its start."""
+    """Return the bias-corrected exponential moving average; `keep` is the weight of the past."""
     mean, weight = 0.0, 0.0
     found: list[float | None] = []
     for value in values:
@@ -46,7 +46,7 @@ def figure(
     log: bool = False,
     width: int = chart.WIDTH,
 ) -> Html:
-    """All curves in one frame; `axis` is steps, tokens or time."""
+    """Draw all curves in one frame; `axis` is steps, tokens or time."""
     x, y = chart.scales(
         [place for curve in curves for place in curve.places],
         [
@@ -88,7 +88,7 @@ def _drawn(number: int, curve: Curve, x: Scale, y: Scale, keep: float) -> list[H
 
 
 def _broken(place: float, row: Mapping[str, Any], x: Scale, y: Scale) -> Html:
-    """Where a value was not a number, at the foot of the chart."""
+    """Mark a value that was not finite, at the bottom of the chart."""
     said = f"{row['special']} near step {row['step']}"
     return tag("g", tag("title", said), chart.mark("cross", x(place), y.start - 7, 5, class_="alarm fill"))
 
@@ -105,7 +105,7 @@ def _alarm(place: float, said: str, x: Scale, y: Scale) -> Html:
 
 
 def small(rows: Sequence[Mapping[str, Any]], metric: str) -> Html:
-    """One curve without a frame, as large as a thumb."""
+    """Draw one curve as a thumbnail without a frame."""
     width, height = SMALL
     values = [row["value"] for row in rows if row["value"] is not None]
     x = Scale.around([row["step"] for row in rows], 2, width - 2)
@@ -119,7 +119,7 @@ def small(rows: Sequence[Mapping[str, Any]], metric: str) -> Html:
 
 
 def legend(curves: Sequence[Curve], links: Sequence[Html]) -> Html:
-    """Each curve's line and name, with a link to take it away."""
+    """Return each curve's line style and name, with a link that removes the curve."""
     entries = []
     for number, (curve, link) in enumerate(zip(curves, links, strict=True)):
         sample = tag(

@@ -1,7 +1,7 @@
-"""Compare two texts word by word: what one has that the other lacks.
+"""Compare two texts word by word and mark the words that the other text lacks.
 
-A comparison does a bounded number of steps, whatever the texts are: an answer that repeats itself pairs every
-word with every repetition, which is cubic. What exceeds the bound is shown without marks, and says so.
+The number of steps is bounded: a degenerate, repetitive answer pairs every word with every repetition, which
+is cubic. A text beyond the bound is shown unmarked, with a note.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from dashboard.html import STRADDLING, Html, join, tag, text
 from db.redact import redact_text
 
 WORDS = re.compile(r"\s+|\w+|[^\w\s]")
-MOST_WORDS = 2000  # of a text that is compared
-MOST_STEPS = 100_000  # pairs of equal words that one comparison looks at: some 10 ms
-SHOWN = 3000  # characters, unless the whole text is requested
-REMEMBERED = 512  # comparisons
+MOST_WORDS = 2000  # compared per text
+MOST_STEPS = 100_000  # pairs of equal words examined per comparison: about 10 ms
+SHOWN = 3000  # characters shown by default
+REMEMBERED = 512  # cached comparisons
 
-Block = tuple[bool, str]  # whether the other text has these words at this place, and the words
+Block = tuple[bool, str]  # (shared with the other text, the words)
 
 
 class TooMuch(Exception):
-    """The comparison would take more than MOST_STEPS."""
+    """Raised when a comparison would take more than MOST_STEPS."""
 
 
 class BoundedMatcher(SequenceMatcher[str]):
-    """A SequenceMatcher that gives up after MOST_STEPS; spaces follow the words around them."""
+    """A SequenceMatcher that stops after MOST_STEPS; whitespace takes the mark of the words around it."""
 
     def __init__(self, theirs: list[str], ours: list[str]) -> None:
         super().__init__(str.isspace, theirs, ours, autojunk=False)
@@ -39,7 +39,7 @@ class BoundedMatcher(SequenceMatcher[str]):
     def find_longest_match(
         self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
     ) -> Match:
-        """Count the pairs that the search will look at before it does."""
+        """Count the word pairs of a search before running it; raise TooMuch beyond the bound."""
         self.steps += 1 + sum(self.places[alo:ahi])
         if self.steps > MOST_STEPS:
             raise TooMuch
@@ -47,7 +47,7 @@ class BoundedMatcher(SequenceMatcher[str]):
 
 
 def marked(words: str, against: str, name: str, limit: int | None = SHOWN) -> Html:
-    """Return `words`, with what `against` lacks in <ins> or <del> (`name`)."""
+    """Return `words` as HTML, with those that `against` lacks in <ins> or <del> (`name`)."""
     shown, other = _shown(words, limit), _shown(against, limit)
     left = len(words) - (len(words) if limit is None else limit)
     rest = f"… ({left:,} more characters)" if left > 0 else None
@@ -65,7 +65,7 @@ def _shown(words: str, limit: int | None) -> str:
 
 @lru_cache(REMEMBERED)
 def compared(words: str, against: str) -> tuple[Block, ...] | None:
-    """Split `words` into blocks; None where that would take too long."""
+    """Split `words` into shared and differing blocks; return None if that would take too many steps."""
     ours, theirs = WORDS.findall(words), WORDS.findall(against)
     if max(len(ours), len(theirs)) > MOST_WORDS:
         return None
@@ -81,7 +81,7 @@ def compared(words: str, against: str) -> tuple[Block, ...] | None:
 
 
 def _alike(one: list[str], other: list[str]) -> int:
-    """How many words both begin with."""
+    """Return the number of words in the common prefix."""
     length = min(len(one), len(other))
     return next((place for place in range(length) if one[place] != other[place]), length)
 

@@ -1,4 +1,4 @@
-"""Shares as a table of coloured cells; the number is in every cell, so colour is never needed to read it."""
+"""Draw shares as a table of coloured cells, each with its number, so that colour is never needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dashboard.words import NONE, share
 
 
 class Cell(NamedTuple):
-    """A share of n, and where its failing samples are."""
+    """A share of n items, with a link to the failing samples."""
 
     value: float | None
     n: int
@@ -21,7 +21,7 @@ class Cell(NamedTuple):
 def heatmap(
     columns: Sequence[Any], rows: Sequence[tuple[str, Sequence[Cell]]], corner: str = "instruction type"
 ) -> Html:
-    """`columns` are headings (text or Html), `rows` a name and its cells."""
+    """Return the table; `columns` are headings (text or Html), `rows` are (name, cells)."""
     head = tag("tr", tag("th", corner, scope="col"), [tag("th", column, scope="col") for column in columns])
     body = [
         tag("tr", tag("th", _name(name), scope="row"), [_cell(name, cell) for cell in cells])
@@ -32,7 +32,7 @@ def heatmap(
 
 
 def _name(name: str) -> Html:
-    """family:type, the family small above it."""
+    """Format a family:type name, with the family in small print above."""
     family, _, kind = name.rpartition(":")
     above = tag("span", family.replace("_", " "), class_="soft small") if family else None
     return tag("span", above, tag("span", (kind or name).replace("_", " ")), class_="kind")
@@ -49,7 +49,7 @@ def _cell(name: str, cell: Cell) -> Html:
 
 
 def scale() -> Html:
-    """What the colours mean."""
+    """Return the legend of the colour scale."""
     steps = [tag("span", class_=f"cell h{step}") for step in range(10)]
     return tag(
         "div",

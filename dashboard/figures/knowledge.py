@@ -1,4 +1,4 @@
-"""Draw knowledge of each cycle's documents over later cycles: a triangle of cells, and lines by kind."""
+"""Draw how knowledge of each cycle's documents develops: a triangle of cells, and lines by question kind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dashboard.html import Html, join, tag
 Row = Mapping[str, Any]
 SHADES = 8
 CELL, GAP, LEFT, TOP = 40, 2, 92, 40
-NUMBERS = 26  # cycles up to which cells have their number in them
+NUMBERS = 26  # most cycles for which cells show their number
 
 
 def triangle(
@@ -21,7 +21,7 @@ def triangle(
     chosen: int | None,
     link: Callable[[int], str] | None,
 ) -> Html:
-    """Rows are models after a cycle, columns the cycle of the documents."""
+    """Draw the score of each model (row) on the documents of each cycle (column)."""
     size = CELL if len(cycles) <= NUMBERS else 24
     width, height = max(LEFT + len(cycles) * size + 10, 900), TOP + len(cycles) * size + 6
     drawn: list[Html] = [tag("text", "documents of cycle", x=LEFT, y=14, class_="ink")]
@@ -55,7 +55,7 @@ def _label(number: int, size: int, chosen: int | None) -> Html:
 
 
 def _cell(value: float | None, number: int, whose: int, column: int, size: int) -> Html:
-    """Short, for there are hundreds: its place in the row, its shade, and what it says to a pointer."""
+    """Return one cell: column, shade and tooltip, kept short because there are hundreds."""
     x, side = LEFT + column * size, size - GAP
     said = tag("title", f"cycle {whose}'s documents after cycle {number}: {_percent(value)}")
     shade = "k-none" if value is None else f"k{min(SHADES, int(value * (SHADES + 1)))}"
@@ -71,7 +71,7 @@ def _percent(value: float | None) -> str:
 
 
 def scale() -> Html:
-    """The colours in words."""
+    """Return the legend of the shades."""
     steps = [tag("rect", x=n * 22, y=0, width=22, height=12, class_=f"k{n}") for n in range(SHADES + 1)]
     picture = tag(
         "svg", steps, viewBox=f"0 0 {(SHADES + 1) * 22} 12", class_="figure shades", aria_hidden="true"
@@ -80,7 +80,7 @@ def scale() -> Html:
 
 
 def lines(series: Mapping[str, Sequence[Point]]) -> Html:
-    """A line a kind of question over the cycles."""
+    """Draw one line per kind of question over the cycles."""
     x, y = (
         Scale.around(
             [place for points in series.values() for place, _ in points],

@@ -1,4 +1,4 @@
-"""Knowledge of the new documents against instruction following: a path a cycle."""
+"""Draw cycles as paths on the plane of document knowledge against instruction following."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ X, Y = linear(0, 1, BOX[0], BOX[2]), linear(0, 1, BOX[3], BOX[1])
 
 
 def plane(cycles: Sequence[Row], chosen: Collection[int] = (), margin: float = 0.03) -> Html:
-    """All cycles as faint marks; the chosen ones as paths clean -> midtrained -> recovered with 95 %
-    intervals. The dashed line is the clean score of the last of them, the band the margin below it."""
+    """Draw all cycles as faint marks and the chosen ones as paths clean -> midtrained -> recovered.
+
+    Error bars are 95 % intervals. The dashed line is the clean score of the last chosen cycle, the band the
+    non-inferiority margin below it."""
     measured = [row for row in cycles if _points(row)]
     paths = [row for row in measured if row["cycle"] in chosen]
     if not measured:
@@ -38,7 +40,7 @@ def plane(cycles: Sequence[Row], chosen: Collection[int] = (), margin: float = 0
 
 
 def _points(row: Row) -> list[tuple[str, float, float]]:
-    """(stage, knowledge, behaviour) of the stages where both were measured."""
+    """Return (stage, knowledge, behaviour) of the stages where both are measured."""
     scores = row.get("scores", {})
     known, behaved = scores.get("knowledge", {}), scores.get("ifeval", {})
     both = [(stage, known.get(stage), behaved.get(stage)) for stage in STAGES]
@@ -78,7 +80,7 @@ def _clean(row: Row, margin: float) -> Html | None:
 
 
 def _faint(rows: Sequence[Row]) -> Html:
-    """One element a stage, however many cycles there are."""
+    """Draw all cycles with one SVG element per stage, however many cycles there are."""
     points: dict[str, list[tuple[float, float]]] = {stage: [] for stage in STAGES}
     for row in rows:
         for stage, x, y in _points(row):
@@ -106,7 +108,7 @@ def _path(row: Row, *, last: bool) -> Html:
 
 
 def _arrow(x0: float, y0: float, x1: float, y1: float) -> Html:
-    """A line that ends before the mark, with a head in its middle."""
+    """Draw a line that ends before the marker, with an arrowhead in its middle."""
     length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5
     if length < 16:
         return line(x0, y0, x1, y1, "way")
@@ -118,7 +120,7 @@ def _arrow(x0: float, y0: float, x1: float, y1: float) -> Html:
 
 
 def _bars(row: Row, stage: str, x: float, y: float) -> Html:
-    """95 % intervals on both axes."""
+    """Draw 95 % intervals on both axes."""
     across = (row["scores"]["knowledge"].get("intervals") or {}).get(stage) or [None, None]
     up = (row["scores"]["ifeval"].get("intervals") or {}).get(stage) or [None, None]
     drawn = []
@@ -130,7 +132,7 @@ def _bars(row: Row, stage: str, x: float, y: float) -> Html:
 
 
 def _names(rows: Sequence[Row]) -> Html:
-    """Names in a column at the right, each with a thin line to where its path ends: they never collide."""
+    """List the cycle names at the right, each with a thin line to the end of its path, without overlaps."""
     ends = [(row["cycle"], *_points(row)[-1][1:]) for row in rows]
     places = spread([Y(y) for _, _, y in ends], 19, BOX[1] + 6, BOX[3])
     drawn = []

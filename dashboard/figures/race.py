@@ -1,4 +1,4 @@
-"""Methods on the plane of knowledge against behaviour, and what each cost."""
+"""Draw methods on the plane of knowledge against behaviour, and bars for their costs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dashboard.html import Html, tag
 
 Row = Mapping[str, Any]
 AXES = ("knowledge", "ifeval")
-MOST_BARS = 30  # recoveries with intervals; of more one would see nothing
-PLACES = ("clean", "midtrained")  # where a race begins, and what it is run for
+MOST_BARS = 30  # most recoveries drawn with intervals; more would hide each other
+PLACES = ("clean", "midtrained")  # the reference models: target and start
 
 
 def value(row: Row, suite: str) -> float | None:
@@ -21,7 +21,7 @@ def value(row: Row, suite: str) -> float | None:
 
 
 def plane(rows: Sequence[Row], methods: Sequence[str], references: Mapping[str, Row]) -> Html:
-    """A sign a recovery; `references` are the clean and the midtrained model's scores."""
+    """Draw one sign per recovery; `references` are the scores of the clean and the midtrained model."""
     width, height = 720, 470
     shown = [row for row in rows if value(row, "knowledge") is not None and value(row, "ifeval") is not None]
     every = [*shown, *references.values()]
@@ -39,7 +39,7 @@ def plane(rows: Sequence[Row], methods: Sequence[str], references: Mapping[str, 
     ]
     barred = len(shown) <= MOST_BARS
     drawn += [_reference(name, row, x, y) for name, row in references.items()]
-    for row in reversed(shown):  # the newest on top
+    for row in reversed(shown):  # draw the newest last, on top
         drawn.append(_sign(row, methods.index(row["method"]), x, y, barred))
     return chart.svg(
         drawn,
@@ -51,7 +51,7 @@ def plane(rows: Sequence[Row], methods: Sequence[str], references: Mapping[str, 
 
 
 def _axis(values: Sequence[float | None], start: float, end: float) -> Scale:
-    """Shares, as much of 0 to 1 as is needed."""
+    """Return a scale over the part of 0 to 1 that the values need."""
     kept = [number for number in values if number is not None]
     low, high = min(kept, default=0.0), max(kept, default=1.0)
     room = max(0.02, 0.08 * (high - low))
@@ -107,12 +107,12 @@ def _reference(name: str, row: Row, x: Scale, y: Scale) -> Html | None:
 
 
 def sample(number: int) -> Html:
-    """A method's sign, for a table's cell."""
+    """Return a method's sign for a table cell."""
     sign = chart.mark(MARKS[number % len(MARKS)], 9, 9, 6, class_=f"c-s{number % 8 + 1} fill")
     return tag("svg", sign, viewBox="0 0 18 18", class_="figure sign", aria_hidden="true")
 
 
 def bar(part: float) -> Html:
-    """A share of the dearest, as a bar."""
+    """Draw a cost as a fraction of the highest cost."""
     drawn = tag("rect", x=0, y=2, width=f"{max(1.0, 100 * part):.1f}", height=8, rx=2, class_="c-s7 fill")
     return tag("svg", drawn, viewBox="0 0 100 12", class_="figure cost", aria_hidden="true")

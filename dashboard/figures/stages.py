@@ -1,4 +1,4 @@
-"""The scores of one cycle, suite by suite: three marks with their 95 % intervals on one axis."""
+"""Draw one cycle's scores by suite: a marker per stage with its 95 % interval, on one axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ X, TICKS = linear(0, 1, LEFT, RIGHT), (0, 0.25, 0.5, 0.75, 1)
 
 
 def stages(scores: Mapping[str, Mapping[str, Any]]) -> Html:
-    """A block a suite with a lane a stage; the dashed line is the clean model's score."""
+    """Draw a block per suite with a line per stage; the dashed line is the clean model's score."""
     suites = [name for name in (*NAMES, *scores) if name in scores]
     suites = list(dict.fromkeys(suites))
     if not suites:

@@ -1,4 +1,4 @@
-"""Both axes over all cycles, a line a stage, with the interval of the recovered model."""
+"""Draw scores over all cycles: a panel per suite, a line per stage, the recovered model's interval."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dashboard.html import Html, join, tag
 Row = Mapping[str, Any]
 WIDTH, PANEL, GAP = 640, 186, 30
 LEFT, RIGHT, TOP = 52.0, 624.0, 24.0
-FEW = 40  # cycles that get a mark each
+FEW = 40  # most cycles drawn with a marker each
 PANELS = (("ifeval", "instruction following (IFEval), %"), ("knowledge", "knowledge of the new documents, %"))
 
 
 def timeline(cycles: Sequence[Row], panels: Sequence[tuple[str, str]] = PANELS) -> Html:
-    """Cycles from left to right, one panel a suite."""
+    """Draw cycles from left to right, one panel per suite."""
     if not cycles:
         return tag("p", "No cycle yet.", class_="soft")
     numbers = [row["cycle"] for row in cycles]
@@ -76,7 +76,7 @@ def _stage(cycles: Sequence[Row], suite: str, stage: str, x: Scale, y: Scale) ->
 
 
 def _band(cycles: Sequence[Row], suite: str, x: Scale, y: Scale) -> Html | None:
-    """The interval of the recovered model: bars for few cycles, an area for many."""
+    """Draw the recovered model's interval: bars for few cycles, an area for many."""
     found = [
         (row["cycle"], (row["scores"].get(suite, {}).get("intervals") or {}).get("recovered"))
         for row in cycles
@@ -90,7 +90,7 @@ def _band(cycles: Sequence[Row], suite: str, x: Scale, y: Scale) -> Html | None:
 
 
 def _ticks(numbers: Sequence[int]) -> list[int]:
-    """At most ten round numbers, and the first when there are few."""
+    """Return at most ten round numbers, and the first cycle when there are few."""
     first, last = numbers[0], numbers[-1]
     for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000):
         ticks = [n for n in range(first, last + 1) if n % step == 0]

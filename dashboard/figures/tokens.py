@@ -1,4 +1,4 @@
-"""A rollout as text, each token with a colour and an underline for how far student and teacher are apart."""
+"""Draw a rollout token by token, coloured and underlined by the divergence of student and teacher."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from dashboard.figures import chart
 from dashboard.html import Html, tag
 
-LEVELS = (0.01, 0.05, 0.2, 0.5, 1.0, 2.0)  # nats: where one shade ends and the next begins
+LEVELS = (0.01, 0.05, 0.2, 0.5, 1.0, 2.0)  # boundaries between shades, in nats
 WORDS = ("the same", "almost the same", "a shade apart", "apart", "far apart", "very far", "another world")
-MOST = 400  # tokens on a page
+MOST = 400  # most tokens on a page
 BAR = 220
 
 
 def level(value: float) -> int:
-    """0 (agree) to 6."""
+    """Return the shade of a divergence in nats, from 0 (agreement) to 6."""
     return sum(abs(value) >= edge for edge in LEVELS)
 
 
@@ -26,7 +26,7 @@ def rollout(
     chosen: int | None,
     link: Callable[[int], str] | None,
 ) -> Html:
-    """Return the response; with `link`, each token links to its view."""
+    """Return the response as HTML; with `link`, each token links to its view."""
     shown = []
     for place, piece in enumerate(pieces[:MOST]):
         shade = f"tok d{level(values[place])}" if values else "tok"
@@ -45,7 +45,7 @@ def rollout(
 
 
 def _visible(piece: str) -> Any:
-    """A token that would not be seen has a sign."""
+    """Replace an invisible token with a sign."""
     return piece.replace("\n", "↵") or "·"
 
 
@@ -67,7 +67,7 @@ WHAT = {
 
 
 def either(piece: str, student: float, teacher: float | None) -> str:
-    """The chosen token in a sentence."""
+    """Describe the chosen token in a sentence."""
     said = f"The student gave {_quoted(piece)} {percent(student)}"
     return f"{said}, the teacher {percent(teacher)}." if teacher is not None else f"{said}."
 
@@ -82,7 +82,7 @@ def _quoted(piece: str) -> str:
 
 
 def top(title: str, entries: Sequence[Sequence[Any]] | None, written: str, kind: str) -> Html:
-    """A distribution's likeliest entries as bars; the one that was written is marked in words."""
+    """Draw a distribution's most likely tokens as bars; the sampled one is labelled in words."""
     if entries is None:
         return tag("div", tag("h3", title), tag("p", "It sent no distribution of this token.", class_="soft"))
     rows = []
@@ -114,7 +114,7 @@ SHAPE = {
 
 
 def geometry(methods: Mapping[str, Mapping[str, float]]) -> Html:
-    """Density, bias and concentration of each method's token signal, one panel each, side by side."""
+    """Draw density, bias and concentration of each method's token signal, one panel each."""
     rows = list(methods)
     width, row_height = 320, 26
     height = len(rows) * row_height + 34

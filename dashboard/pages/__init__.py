@@ -1,4 +1,4 @@
-"""The pages, in the order of the navigation. What a page is: dashboard/README.md."""
+"""List the pages in the order of the navigation (see dashboard/README.md)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from db.reads.cycles import STAGES
 
 TITLE = "Behaviour"
 PATH = "/behaviour"
-COLUMNS = 10  # cycles side by side
+COLUMNS = 10  # cycles shown side by side
 SUITES = {
     "ifeval": ("by_instruction", "instruction type"),
     "knowledge": ("by_kind", "kind of question"),
@@ -87,7 +87,7 @@ def _controls(query: Query, numbers: list[int], number: int) -> Html:
 
 
 def _types(desk: Desk, first: int, last: int, suite: str) -> dict[tuple[int, str], Types]:
-    """(cycle, stage) -> type -> {passed, n}."""
+    """Return {(cycle, stage): {instruction type: {passed, n}}}."""
     found: dict[tuple[int, str], Types] = {}
     for row in queries.stage_scores(desk.db, first, last, suite=suite):
         kinds = (row["details"] or {}).get(SUITES[suite][0]) or {}

@@ -17,11 +17,11 @@ from evals import comparison
 TITLE = "Compare"
 PATH = "/compare"
 
-OFFERED = 30  # cycles whose models are offered by name
-PAGE = 20  # flips
+OFFERED = 30  # newest cycles whose checkpoints are suggested
+PAGE = 20  # flips per page
 FIRST = "ifeval"
 DIRECTIONS = {"all": "both ways", "lost": "pass → fail", "gained": "fail → pass"}
-WORDS = {"better": "recovered", "worse": "rejected", comparison.SAME: ""}  # whose signs and colours
+WORDS = {"better": "recovered", "worse": "rejected", comparison.SAME: ""}  # verdict with that colour
 
 Row = dict[str, Any]
 
@@ -71,14 +71,14 @@ def _compared(desk: Desk, query: Query, a: str, b: str) -> Html:
 
 
 def compared(desk: Desk, first: str, second: str) -> list[Row]:
-    """A row a suite, IFEval first; without what they know of earlier cycles' documents."""
+    """Return one row per suite, IFEval first, without the suites on earlier cycles' documents."""
     found = queries.paired_suites(desk.db, first, second, earlier=False)
     found.sort(key=lambda row: row["suite"] != FIRST)
     return comparison.compare(found, margins(desk))
 
 
 def margins(desk: Desk) -> dict[str, float]:
-    """What counted as kept in the newest cycle that was judged."""
+    """Return the non-inferiority margins of the newest cycle that has a verdict."""
     for row in reversed(queries.cycles(desk.db, limit=5)):
         axes = (row["verdict"] or {}).get("axes") or {}
         if axes:

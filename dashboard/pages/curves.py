@@ -1,4 +1,4 @@
-"""Draw metrics of runs over steps, tokens or time."""
+"""Draw metrics of training runs over steps, tokens or time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SMOOTHING = {"none": 0.0, "a little": 0.6, "more": 0.9, "a lot": 0.97}
 MOST_RUNS = 8
 POINTS = 800
 SMALL_POINTS = 60
-FIRST = ("loss", "reverse_kl", "response_tokens")  # a look at these first
+FIRST = ("loss", "reverse_kl", "response_tokens")  # metrics shown first
 
 Row = dict[str, Any]
 
@@ -54,7 +54,7 @@ def build(desk: Desk, query: Query) -> Html:
 
 
 def _chosen(desk: Desk, query: Query, known: Sequence[Row]) -> list[Row]:
-    """The runs that the address names; else the newest."""
+    """Return the runs that the address names, or the newest run."""
     wanted = [name for name in query.text("runs").split(",") if name][:MOST_RUNS]
     found = {run["id"]: run for run in overview.training_runs(desk.db, run_ids=wanted)} if wanted else {}
     return [found[name] for name in wanted if name in found] or [known[0]]
@@ -109,7 +109,7 @@ def _curve(desk: Desk, run: Row, metric: str, axis: str) -> Curve:
 
 
 def _series(desk: Desk, run: Row, metric: str) -> list[Row]:
-    """A curve; of a run that is done it is read once, for it may have a million points."""
+    """Return a metric's rows; cache those of a finished run, which may have a million points."""
 
     def read() -> list[Row]:
         return stored.metric_series(desk.db, run["id"], metric, points=POINTS)
@@ -118,7 +118,8 @@ def _series(desk: Desk, run: Row, metric: str) -> list[Row]:
 
 
 def _places(desk: Desk, run: Row, rows: Sequence[Mapping[str, Any]], axis: str) -> list[float]:
-    """Where each stretch lies: its middle step, the tokens trained until then, or seconds since the start."""
+    """Return each stretch's x position: middle step, tokens trained until then, or seconds since the
+    start."""
     if axis == "time":
         return [row["at"] - rows[0]["at"] for row in rows]
     if axis == "tokens":
@@ -127,7 +128,7 @@ def _places(desk: Desk, run: Row, rows: Sequence[Mapping[str, Any]], axis: str) 
 
 
 def tokens_until(steps: Sequence[int], counted: Sequence[Mapping[str, Any]]) -> list[float]:
-    """How many tokens had been trained at each of these steps; without a count, the steps themselves."""
+    """Return the tokens trained until each step; without counts, the steps themselves."""
     if not counted:
         return [float(step) for step in steps]
     found, total, place = [], 0.0, 0
@@ -140,7 +141,7 @@ def tokens_until(steps: Sequence[int], counted: Sequence[Mapping[str, Any]]) -> 
 
 
 def _at(rows: Sequence[Mapping[str, Any]], places: Sequence[float], step: int) -> float:
-    """The place of the stretch that a step lies in, or of the one nearest."""
+    """Return the position of the stretch that contains a step, or of the nearest one."""
     nearest = min(range(len(rows)), key=lambda i: abs(rows[i]["last_step"] - step))
     return places[nearest]
 
@@ -168,7 +169,7 @@ def _both(known: Sequence[Row], chosen: Sequence[Row]) -> list[Row]:
 
 
 def _adding(query: Query, ids: list[str], added: Sequence[Row]) -> Html | None:
-    """Other runs to lay over it; each is a link, so that the address names them all."""
+    """Return links that overlay other runs; the address names all runs."""
     if not added or len(ids) >= MOST_RUNS:
         return None
     links = [
@@ -188,7 +189,7 @@ def _without(query: Query, chosen: Sequence[Row], run: Row) -> Html:
 
 
 def _thumbs(desk: Desk, query: Query, run: Row, names: Mapping[str, list[str]]) -> Html:
-    """Every curve of the first run, small; a click shows it large."""
+    """Show every curve of the first run as a thumbnail; a click enlarges it."""
 
     def draw() -> list[tuple[str, Html]]:
         return _small(desk, run["id"], names[run["id"]])
@@ -204,7 +205,7 @@ def _thumbs(desk: Desk, query: Query, run: Row, names: Mapping[str, list[str]]) 
 
 
 def _small(desk: Desk, run_id: str, names: Sequence[str]) -> list[tuple[str, Html]]:
-    """Each curve's name, last value and picture."""
+    """Return each curve's name, last value and thumbnail."""
     last = {row["name"]: row for row in stored.latest_metrics(desk.db, run_id)}
     found = []
     for name in names:

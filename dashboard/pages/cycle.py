@@ -18,7 +18,7 @@ from db.redact import differences, redact_text
 TITLE = "Cycle"
 PATH = "/cycle"
 ACTIONS = {"review": review.record}
-DOCUMENTS = 200  # of a page of the list
+DOCUMENTS = 200  # files per page of the list
 LISTS = {"all": "list them", "skipped": "list what was skipped"}
 
 Row = dict[str, Any]
@@ -119,7 +119,7 @@ def _verdict(row: Row) -> Html:
 
 
 def _axis(name: str, axis: Mapping[str, Any]) -> Html:
-    """An axis in words: the difference, its lower bound, and the margin. Any outcome is shown as it is."""
+    """Describe one axis of the verdict: the difference, its lower bound and the margin."""
     measured = axis.get("difference") is not None
     words = _numbers(axis) if measured else "There is nothing to compare."
     return tag(
@@ -148,7 +148,7 @@ def _numbers(axis: Mapping[str, Any]) -> str:
 
 
 def _documents(desk: Desk, runs: list[Row], query: Query) -> Html:
-    """Show how much was read; list the files only on request, as there may be any number."""
+    """Show how much was read; list the files only on request, because there may be any number."""
     midtrain = next((run for run in runs if run["kind"] == "midtrain"), None)
     totals = _totals(desk, midtrain) if midtrain else {}
     if midtrain is None or not totals:
@@ -174,7 +174,7 @@ def _totals(desk: Desk, midtrain: Row) -> dict[str, Row]:
 
 
 def _manifest(desk: Desk, midtrain: Row, query: Query, wanted: str) -> Html | None:
-    """A page of the list, by path."""
+    """Show one page of the file list, sorted by path."""
     if not wanted:
         return None
     status, after = ("skipped" if wanted == "skipped" else None), query.text("docafter")
@@ -202,7 +202,7 @@ def _document(row: Row) -> list[Any]:
 
 
 def _settings(desk: Desk, number: int, run: Row) -> Html:
-    """What is set otherwise than in the cycle before."""
+    """List the settings that differ from the previous cycle's."""
     earlier = queries.cycles(desk.db, before=number, limit=1)
     before = queries.run(desk.db, earlier[0]["run"]) if earlier else None
     if before is None:

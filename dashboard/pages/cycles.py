@@ -1,4 +1,4 @@
-"""All cycles: did each learn, did it keep its manners, may it ship?"""
+"""Show all cycles with their verdicts: did each learn, did it keep its behaviour, may it ship?"""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from db.reads import queries
 
 TITLE = "Cycles"
 PATH = "/"
-MOST = 2000  # cycles that are looked at
-LINES = 20  # of a page of the table
-NEWEST = 5  # cycles drawn as paths, unless some are picked
+MOST = 2000  # newest cycles read
+LINES = 20  # rows per page of the table
+NEWEST = 5  # cycles drawn as paths by default
 MOST_PICKED = 8
 
 STATUSES = {
@@ -91,7 +91,7 @@ def build(desk: Desk, query: Query) -> Html:
 
 
 def _rows(desk: Desk) -> list[Row]:
-    """All cycles, oldest first; of one whose process is gone, the status says so."""
+    """Return all cycles, oldest first; the status marks a cycle whose process is gone."""
     rows = desk.cached("cycles", lambda: queries.cycles(desk.db, limit=MOST))
     running = queries.runs(desk.db, kind="cycle", status="running")
     quiet = {run["id"] for run in running if run["stalled"]}
@@ -130,7 +130,7 @@ def _link(row: Row, word: str = "cycle") -> Html:
 
 
 def said(row: Row) -> list[Any]:
-    """What a cycle's data say, as a sentence."""
+    """Describe a cycle's outcome in a sentence."""
     verdict, scores = row["verdict"] or {}, row["scores"].get("ifeval", {})
     if not verdict:
         return [spoken(UNDECIDED.get(row["status"], "It has no verdict."))]
@@ -188,11 +188,9 @@ def _words(row: Row) -> str:
 
 
 def _is_named(row: Row, text: str) -> bool:
-    """Whether `text` begins the name of the run or of a checkpoint.
+    """Return whether `text` is a prefix of the run's or a checkpoint's name.
 
-    Random digits make these names: anywhere in them, or by less than four characters, every third word
-    is found by chance.
-    """
+    Names are random digits: matching inside a name, or fewer than four characters, would match by chance."""
     names = [row["run"], *row["checkpoints"].values()]
     return len(text) >= 4 and any(name.startswith(text) for name in names if name)
 
@@ -203,7 +201,7 @@ def _score(row: Row, suite: str, stage: str) -> float | None:
 
 
 def delta(row: Row) -> float | None:
-    """Recovered less clean, in shares."""
+    """Return the recovered model's behaviour score minus the clean model's."""
     clean, recovered = _score(row, "ifeval", "clean"), _score(row, "ifeval", "recovered")
     return None if clean is None or recovered is None else recovered - clean
 
@@ -221,7 +219,7 @@ SORTS: dict[str, tuple[str, Callable[[Row], Any]]] = {
 
 
 def _sorted(rows: list[Row], query: Query) -> list[Row]:
-    """By the chosen column, what has no value last."""
+    """Sort by the chosen column, rows without a value last."""
     key = SORTS[query.choice("sort", SORTS, "cycle")][1]
     down = query.choice("order", ("up", "down"), "down") == "down"
     with_value = [row for row in rows if key(row) is not None]
@@ -291,7 +289,7 @@ def _line(row: Row, picked: list[int], query: Query) -> list[Any]:
 
 
 def _below(words: str) -> Html | None:
-    """A second line of a cell, smaller."""
+    """Return the second, smaller line of a cell."""
     return tag("div", words, class_="soft small clip") if words else None
 
 
@@ -300,7 +298,7 @@ def _tokens(row: Row) -> float:
 
 
 def _shift(row: Row, suite: str) -> Html:
-    """A suite's score, with where it came from below."""
+    """Show a suite's score, with the earlier stages' scores below."""
     value = _score(row, suite, "recovered")
     before = [share(_score(row, suite, stage), 0) for stage in ("clean", "midtrained")]
     return tag("td", share(value), _below(" → ".join([*before, ""]) if value is not None else ""), class_="n")

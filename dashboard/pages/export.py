@@ -59,7 +59,7 @@ def _links(desk: Desk, query: Query, name: str) -> list[Html]:
 
 
 def serve(desk: Desk, query: Query) -> Any:
-    """The file behind a link of this page; a link from elsewhere has not this launch's token."""
+    """Return the file for a download link; refuse a link without this launch's token."""
     from starlette.responses import PlainTextResponse, StreamingResponse
 
     name, kind = query.text("table"), query.text("format")

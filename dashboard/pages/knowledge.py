@@ -1,4 +1,4 @@
-"""What the models know: by cycle and kind of question, and what they still keep of earlier documents."""
+"""Show knowledge by cycle and kind of question, and retention of earlier cycles' documents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from db.reads import overview
 TITLE = "Knowledge"
 PATH = "/knowledge"
 
-PAGE = 40  # cycles
+PAGE = 40  # cycles per page
 ALL = "all questions"
 MEANINGS = {
     "direct": "direct: the question as it may stand in the training data",
@@ -96,7 +96,7 @@ def _pages(query: Query, cycles: list[int]) -> Html:
 
 
 def _chosen(rows: Sequence[Row], kind: str, number: int) -> Html:
-    """One model: what it knows of each set of documents, against what was known when those were new."""
+    """Compare one model's score on each set of documents with the score when those documents were new."""
     then = {
         row["documents"]: row
         for row in rows
@@ -131,7 +131,7 @@ def _line(row: Row, then: Row | None, kind: str) -> list[Any]:
 
 
 def _kinds(rows: Sequence[Row], kinds: list[str]) -> Html:
-    """Each kind of question over the cycles, of the documents that were new."""
+    """Show each kind of question over the cycles, on each cycle's new documents."""
     own = [row for row in rows if row["stage"] == "recovered" and row["cycle"] == row["documents"]]
     learned = [row for row in rows if row["stage"] == "midtrained" and row["cycle"] == row["documents"]]
     series = {ALL: [(float(row["cycle"]), value(row, ALL)) for row in own]}

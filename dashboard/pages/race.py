@@ -1,4 +1,4 @@
-"""Ways of bringing behaviour back, against each other: what came back, what was kept, what it cost."""
+"""Compare recovery methods: behaviour recovered, knowledge kept, cost."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _begun(student: str, every: Sequence[Row]) -> str:
 
 
 def _references(desk: Desk, rows: Sequence[Row], chosen: str) -> dict[str, Row]:
-    """The clean and the midtrained model, where all of a race share them."""
+    """Return the headline scores of the chosen student and its teacher; none if all students are shown."""
     if chosen == "all":
         return {}
     teacher = next((str(row["teacher"]) for row in rows if row["teacher"]), "")

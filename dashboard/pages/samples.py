@@ -1,4 +1,4 @@
-"""Show a prompt's answers of the clean, midtrained and recovered model, differing words marked."""
+"""Show the clean, midtrained and recovered model's answers to a prompt, with differing words marked."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def build(desk: Desk, query: Query) -> Html:
 
 
 def _scores(desk: Desk, number: int, suite: str) -> dict[str, Row]:
-    """stage -> its headline score, with the kinds that its items have."""
+    """Return {stage: its headline score, with the kinds of its items}."""
     found: dict[str, Row] = {}
     for row in queries.stage_scores(desk.db, number, suite=suite):
         found.setdefault(row["stage"], row)
@@ -75,7 +75,7 @@ def _kinds(rows: Mapping[str, Row]) -> list[str]:
 def _count(
     wanted: Mapping[str, bool], scores: Mapping[str, int], counts: Mapping[tuple[bool | None, ...], int]
 ) -> int | None:
-    """How many prompts a flip has; None while one of its models is not measured."""
+    """Count the prompts of a flip; return None while one of its models is not measured."""
     if not set(wanted) <= set(scores):
         return None
     order = list(scores)
@@ -202,7 +202,7 @@ def _answer(stage: str, stages: Mapping[str, Row], limit: int | None) -> Html:
 
 
 def _detail(detail: Row) -> Html | None:
-    """Which instruction failed; or which answers would have been right."""
+    """Describe which instruction failed, or which answers would have been correct."""
     kinds, strict = detail.get("instructions"), detail.get("strict")
     if isinstance(kinds, list) and isinstance(strict, list):
         marks = [

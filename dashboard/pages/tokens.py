@@ -1,4 +1,4 @@
-"""Show a rollout token by token: the divergence of student and teacher, and their likeliest tokens."""
+"""Show a rollout token by token: the divergence of student and teacher, and their most likely tokens."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TITLE = "Tokens"
 PATH = "/tokens"
 
 SIGNALS = ("signal_density", "signal_bias", "signal_concentration")
-RECENT = 40  # recoveries whose signal is shown
+RECENT = 40  # newest recoveries whose signal is averaged
 
 Row = dict[str, Any]
 
@@ -34,7 +34,7 @@ def build(desk: Desk, query: Query) -> Html:
 
 
 def _row(desk: Desk, query: Query, run: str, listed: Sequence[Row]) -> Row:
-    """The rollout that the address names; else the first of the newest step."""
+    """Return the rollout that the address names, or the first of the newest step."""
     wanted = query.number("step"), query.number("rollout", 0)
     places = [(row["step"], row["place"]) for row in listed]
     newest = next(place for place in places if place[0] == places[-1][0])
@@ -80,7 +80,7 @@ def _named(run: Row) -> Row:
 
 
 def _steps(query: Query, listed: Sequence[Row], row: Row) -> Html:
-    """Every rollout that was kept, a line a step: how far apart the two are, from first to last."""
+    """List the recorded rollouts, one line per step, with the divergence at each."""
     steps: dict[int, list[Row]] = {}
     for one in listed:
         steps.setdefault(one["step"], []).append(one)
@@ -112,7 +112,7 @@ def _cell(query: Query, one: Row, row: Row) -> Html:
 
 
 def _token(told: Row, values: Sequence[float], at: int, estimator: str) -> Html:
-    """The chosen token: both sides' likeliest entries."""
+    """Show the chosen token with the most likely tokens of both models."""
     piece, teacher = told["pieces"][at], told["teacher"]
     sentence = tokens.either(piece, told["student"][at], teacher[at] if teacher else None)
     distance = {"none": "The student's surprise is", "sampled": "The two differ by"}.get(
@@ -151,7 +151,7 @@ def _geometry(desk: Desk) -> Html:
 
 
 def signals(desk: Desk) -> dict[str, dict[str, float]]:
-    """Method -> signal metric -> its mean over the newest recoveries."""
+    """Return {method: {signal metric: mean over the newest recoveries}}."""
     runs = [run for run in overview.training_runs(desk.db, limit=RECENT) if run["kind"] == "distill"]
     means = curves.metric_means(desk.db, [run["id"] for run in runs], SIGNALS)
     found: dict[str, dict[str, list[float]]] = {}

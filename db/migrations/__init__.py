@@ -1,7 +1,7 @@
-"""Numbered, append-only revisions of the tables, run by `upgrade` when a database is opened.
+"""Migrate the tables: numbered, append-only revisions, run by `upgrade` when a database is opened.
 
 To change the tables: change db/schema.py, add versions/NNNN_what.py with the same change, and set
-schema.REVISION to NNNN. A test compares the tables that the revisions make with those of the schema.
+schema.REVISION to NNNN. A test compares the migrated tables with the schema.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from db.errors import TrackerError
 
 
 def config(connection: Connection | None = None) -> Config:
-    """Alembic's configuration, without a file: the scripts come with the package."""
+    """Return Alembic's configuration; the scripts are part of the package, so it needs no file."""
     made = Config(attributes={"connection": connection})
     made.set_main_option("script_location", "db:migrations")
     return made
 
 
 def head() -> str:
-    """The newest revision."""
+    """Return the newest revision."""
     return ScriptDirectory.from_config(config()).get_current_head() or ""
 
 
 def upgrade(connection: Connection, where: str) -> None:
-    """Run what is missing, inside the caller's transaction: all or nothing."""
+    """Run the missing revisions inside the caller's transaction: all or none."""
     try:
         command.upgrade(config(connection), "head")
     except CommandError as error:

@@ -1,4 +1,4 @@
-"""Alembic runs this file; the connection and its transaction belong to the caller (migrations.upgrade)."""
+"""Run Alembic's revisions on the caller's connection and transaction (migrations.upgrade)."""
 
 from alembic import context
 

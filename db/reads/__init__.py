@@ -1,7 +1,7 @@
-"""Reads: what the dashboard, the command line and the stages ask of the tracker's database.
+"""Read the tracker's database, for the dashboard, the command line and the stages.
 
 queries.py    runs, checkpoints, scores, items    cycles.py  a cycle as one document
-stages.py     a cycle's three models side by side    flips.py  pass to fail and back, over cycles
+stages.py     a cycle's three models side by side    flips.py  items that changed between pass and fail
 curves.py     metrics over steps    traces.py  token traces    overview.py  across runs and cycles
-changes.py    what changed since a moment    readonly.py  a user's own SQL, read-only
+changes.py    change detection    readonly.py  a user's SQL, read-only
 """

@@ -10,18 +10,20 @@ from db.schema import AliasMove, Checkpoint, Cycle, Project, Review, Run, Score,
 from db.session import Database
 from db.writes.values import seconds_since
 
-STALLED_SECONDS = 60.0  # without a sign of life
+STALLED_SECONDS = 60.0  # without a heartbeat
 
 
 def stalled(status: str, heartbeat_at: str) -> bool:
-    """A running run without a sign of life for a minute: its process is gone, or hangs. A sign of life from
-    the future was given before the clock was set back, so it is old as well."""
+    """Return whether a running run has had no heartbeat for a minute.
+
+    A heartbeat in the future was written before the clock was set back, so it counts as old too."""
     return status == "running" and abs(seconds_since(heartbeat_at)) > STALLED_SECONDS
 
 
 def structure_version(database: Database) -> tuple[Any, ...]:
-    """Return a value that changes with every row written, except metrics, progress and heartbeats. Only runs
-    under way measure a score again, so the scores of all others are not scanned."""
+    """Return a value that changes with every row written, except metrics, progress and heartbeats.
+
+    Scores are replaced only by running runs, so the scores of other runs are not scanned."""
     under_way = select(Run.id).where(Run.status == "running")
     query = select(
         select(func.max(Score.id)).scalar_subquery(),

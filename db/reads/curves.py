@@ -16,14 +16,14 @@ POINT = ("step", "last_step", "value", "low", "high", "special", "at", "n")
 
 
 def metric_names(database: Database, run_id: str) -> list[str]:
-    """The curves of a run, in order of name."""
+    """Return the names of a run's metrics, sorted."""
     names = _names(run_id)
     with database.read() as connection:
         return list(connection.scalars(select(names.c.name).where(names.c.name.is_not(None))))
 
 
 def latest_metrics(database: Database, run_id: str) -> Rows:
-    """The newest point of each curve of a run: name, step, value, special, at."""
+    """Return the newest point of each of a run's metrics: name, step, value, special, at."""
     names = _names(run_id)
     other = aliased(Metric)
     last = (
@@ -44,11 +44,10 @@ def latest_metrics(database: Database, run_id: str) -> Rows:
 def metric_series(
     database: Database, run_id: str, name: str, *, after: int | None = None, points: int = 1000
 ) -> Rows:
-    """A curve as at most `points` stretches of equal length in steps, with the mean, low and high of each.
+    """Return a metric in at most `points` stretches of equal length in steps: mean, low and high of each.
 
-    `special` names the worst of its NaN ("nan") and infinities, which the numbers leave out. With `after`,
-    only what came after that step: a live page asks for nothing twice.
-    """
+    `special` names the worst of a stretch's NaN ("nan") and infinities, which the numbers leave out. `after`
+    restricts to later steps, so that a live page reads only new points."""
     here = (
         Metric.run_id == run_id,
         Metric.name == name,
@@ -66,7 +65,7 @@ def metric_series(
 def _stretches(
     connection: Connection, low: int, high: int, width: int, here: tuple[ColumnElement[bool], ...]
 ) -> Select[list[Any]]:
-    """Stretch by stretch through the key. GROUP BY would sort every point first, and take twice as long."""
+    """Aggregate each stretch by a range scan of the key; GROUP BY would sort all points first."""
     start, array = _starts(low, high, width), _array(connection)
     aggregates = (
         func.min(Metric.step),
@@ -84,8 +83,9 @@ def _stretches(
 
 
 def metric_glance(database: Database, run_id: str, name: str, *, points: int = 60) -> Rows:
-    """The first point (step, value) of each stretch of a curve: a picture as large as a thumb, as quickly
-    from a million points as from a hundred. What lies between may be missed."""
+    """Return the first point (step, value) of each stretch of a metric, for a thumbnail.
+
+    The cost does not depend on the number of points; points between are not read."""
     here = Metric.run_id == run_id, Metric.name == name
     with database.read() as connection:
         low = connection.scalar(select(func.min(Metric.step)).where(*here))
@@ -101,20 +101,20 @@ def metric_glance(database: Database, run_id: str, name: str, *, points: int = 6
 
 
 def _starts(low: int, high: int, width: int) -> CTE:
-    """Where each stretch begins."""
+    """Return the first step of each stretch."""
     start = select(literal(low).label("start")).cte("stretches", recursive=True)
     return start.union_all(select(start.c.start + width).where(start.c.start + width <= high))
 
 
 def _array(connection: Connection) -> Any:
-    """Several columns as one, for a subquery has one."""
+    """Pack several columns into one, because a scalar subquery returns one column."""
     return func.json_array if connection.dialect.name == "sqlite" else func.json_build_array
 
 
 def metrics_by_step(
     database: Database, run_id: str, names: Sequence[str], *, before: int
 ) -> list[dict[str, float]]:
-    """Some curves step by step, up to a step and without it; a number that is none is left out."""
+    """Return some metrics step by step, up to but excluding a step; NaN and infinity are left out."""
     here = Metric.run_id == run_id, Metric.name.in_(names), Metric.step < before
     found: dict[int, dict[str, float]] = {}
     with database.read() as connection:
@@ -128,7 +128,7 @@ def metrics_by_step(
 def metric_means(
     database: Database, runs: Sequence[str], names: Sequence[str]
 ) -> dict[str, dict[str, float]]:
-    """The mean of some curves of some runs: run -> name -> mean."""
+    """Return {run: {name: mean}} of some metrics."""
     here = Metric.run_id.in_(runs), Metric.name.in_(names), Metric.value.is_not(None)
     query = select(Metric.run_id, Metric.name, func.avg(Metric.value)).where(*here)
     found: dict[str, dict[str, float]] = {}
@@ -139,7 +139,7 @@ def metric_means(
 
 
 def _names(run_id: str) -> CTE:
-    """Distinct names by leaping from one to the next in the key, not by reading every point."""
+    """Select distinct names by skipping along the key, without reading every point."""
     first = select(func.min(Metric.name).label("name")).where(Metric.run_id == run_id)
     names = first.cte("names", recursive=True)
     other = aliased(Metric)

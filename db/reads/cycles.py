@@ -1,4 +1,4 @@
-"""Assemble a cycle as one JSON document, in the shape that scripts rely on."""
+"""Assemble a cycle as one JSON document, in the stable shape that scripts rely on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AXES = ("behaviour", "knowledge", "retention")
 STAGES = ("clean", "midtrained", "recovered")
 HEADLINE = {"ifeval": "prompt_strict"}  # the metric shown for a suite; default: the first recorded
 NO_COST = {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
-RECOVERY = ("distill", "merge")  # the kinds of runs that bring behaviour back
+RECOVERY = ("distill", "merge")  # kinds of runs that recover behaviour
 EARLIER = "knowledge:"  # suite knowledge:K covers the documents of cycle K
 
 Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row
@@ -35,8 +35,9 @@ def cycle(database: Database, number: int) -> JSONObject:
 def cycles(
     database: Database, *, before: int | None = None, limit: int | None = None, earlier: bool = False
 ) -> list[JSONObject]:
-    """Return all cycles, oldest first; or the newest `limit` below `before` (a page). `earlier` adds the
-    scores on earlier cycles' documents: n of them for the n-th cycle."""
+    """Return all cycles, oldest first, or the newest `limit` below number `before` (a page).
+
+    `earlier` adds the scores on earlier cycles' documents: n of them for the n-th cycle."""
     newest = _of(database).order_by(Cycle.number.desc()).limit(limit)
     if before is not None:
         newest = newest.where(Cycle.number < before)
@@ -51,17 +52,17 @@ def _of(database: Database) -> Select[Cycle]:
 def recovered_fraction(
     clean: float | None, midtrained: float | None, recovered: float | None
 ) -> float | None:
-    """Share of the lost behaviour that came back: (recovered - midtrained) / (clean - midtrained)."""
+    """Return the recovered share of lost behaviour: (recovered - midtrained) / (clean - midtrained)."""
     return _ratio(recovered, midtrained, clean)
 
 
 def knowledge_kept(clean: float | None, midtrained: float | None, recovered: float | None) -> float | None:
-    """Share of the learned knowledge that stayed: (recovered - clean) / (midtrained - clean)."""
+    """Return the share of learned knowledge that was kept: (recovered - clean) / (midtrained - clean)."""
     return _ratio(recovered, clean, midtrained)
 
 
 def _ratio(value: float | None, zero: float | None, one: float | None) -> float | None:
-    """Where `value` lies on the way from `zero` to `one`; None without a way or a number."""
+    """Return the position of `value` between `zero` (0) and `one` (1); None if undefined."""
     if value is None or zero is None or one is None or one == zero:
         return None
     return (value - zero) / (one - zero)
@@ -117,7 +118,7 @@ def _assemble(
 
 
 def _suite(by_checkpoint: Mapping[str, Row[Any]], checkpoints: Mapping[str, str | None]) -> JSONObject:
-    """One suite at the three stages: values, n, 95 % intervals; None where a stage is not scored (yet)."""
+    """Return one suite at the three stages: values, n, 95 % intervals; None where there is no score yet."""
     rows = {stage: by_checkpoint.get(name or "") for stage, name in checkpoints.items()}
     there = [row for row in rows.values() if row is not None]
     return {
@@ -149,7 +150,7 @@ def _verdict(rows: Iterable[RowMapping]) -> JSONObject | None:
 
 
 def _earlier(scores: Measured, recovered: str | None, learned: Mapping[int, float]) -> list[JSONObject]:
-    """What the recovered model knows of each earlier cycle's documents, and what that cycle's model knew."""
+    """Return the recovered model's score on each earlier cycle's documents, and that cycle's score."""
     found = []
     for earlier, suite in sorted(_earlier_suites(scores).items()):
         row = scores[suite].get(recovered or "")
@@ -161,7 +162,7 @@ def _earlier(scores: Measured, recovered: str | None, learned: Mapping[int, floa
 
 
 def _earlier_suites(scores: Measured) -> dict[int, str]:
-    """The suites that ask about earlier cycles' documents, by cycle."""
+    """Return the suites on earlier cycles' documents, by cycle."""
     suites = [suite for suite in scores if suite.startswith(EARLIER) and suite[len(EARLIER) :].isdecimal()]
     return {int(suite[len(EARLIER) :]): suite for suite in suites}
 
@@ -170,14 +171,14 @@ def _earlier_suites(scores: Measured) -> dict[int, str]:
 
 
 class Span(NamedTuple):
-    """Cycles of one project, from the first to the last."""
+    """A range of one project's cycles, both ends included."""
 
     project: str
     first: int
     last: int
 
     def holds(self, project: Any, number: Any) -> ColumnElement[bool]:
-        """The condition on a table's columns."""
+        """Return the SQL condition that a table's project and number columns lie in the range."""
         return and_(project == self.project, number.between(self.first, self.last))
 
     def cycles(self) -> ColumnElement[bool]:
@@ -185,20 +186,20 @@ class Span(NamedTuple):
 
 
 def runs_of_cycles(span: Span) -> CTE:
-    """Select (cycle, run_id) of each cycle's run and of every run below it."""
+    """Select (cycle, run_id) of each cycle's run and of all its descendants."""
     own = select(Cycle.number.label("cycle"), Cycle.run_id).where(span.cycles())
     tree = own.cte("tree", recursive=True)
     return tree.union_all(select(tree.c.cycle, Run.id).join(tree, Run.parent_id == tree.c.run_id))
 
 
 def _scores(connection: Connection, span: Span, *which: ColumnElement[bool]) -> dict[int, Measured]:
-    """Per cycle, suite and checkpoint the headline score; of one measured twice in a cycle the newer."""
+    """Return the headline score per cycle, suite and checkpoint; the newest if measured twice in a cycle."""
     tree = runs_of_cycles(span)
     columns = (Score.checkpoint_id, Score.suite, Score.metric, Score.value, Score.n, Score.low, Score.high)
     query = select(tree.c.cycle, Score.id, *columns).join(tree, Score.run_id == tree.c.run_id)
     found: dict[int, Measured] = defaultdict(lambda: defaultdict(dict))
     headline: dict[tuple[int, str], str] = {}
-    # Sorted here: for ORDER BY id SQLite would walk through all scores there are, in their order.
+    # Sort here: with ORDER BY id, SQLite would scan all scores in id order.
     for row in sorted(connection.execute(query.where(*which)).all(), key=attrgetter("id")):
         if row.metric == headline.setdefault((row.cycle, row.suite), HEADLINE.get(row.suite, row.metric)):
             found[row.cycle][row.suite][row.checkpoint_id or ""] = row
@@ -206,13 +207,13 @@ def _scores(connection: Connection, span: Span, *which: ColumnElement[bool]) -> 
 
 
 def _learned(connection: Connection, project: str, asked: set[int]) -> dict[int, float]:
-    """Return, for some cycles, the recovered model's score on that cycle's documents at its end."""
+    """Return the recovered model's score on the documents of its cycle, for some cycles."""
     if not asked:
         return {}
     span = Span(project, min(asked), max(asked))
     tree = runs_of_cycles(span)
     own = {(number, run) for number, run in connection.execute(select(tree.c.cycle, tree.c.run_id))}
-    # From the checkpoints, not from the runs: a late cycle's run has a score for every cycle before it.
+    # Select by checkpoint, not by run: a late cycle's run has a score for every earlier cycle.
     found = Score.checkpoint_id == Cycle.recovered_id, Score.suite == "knowledge"
     query = select(Cycle.number, Score.id, Score.run_id, Score.metric, Score.value).join(Score, and_(*found))
     query = query.where(span.cycles())
@@ -233,7 +234,7 @@ def _verdicts(connection: Connection, span: Span) -> defaultdict[int, list[RowMa
 
 
 def _costs(connection: Connection, span: Span) -> defaultdict[int, dict[str, JSONObject]]:
-    """Per cycle and kind of run the sum over its runs; a peak (memory) is the highest of its runs."""
+    """Sum costs per cycle and kind of run; a peak (memory) is the maximum over the runs."""
     tree = runs_of_cycles(span)
     query = select(tree.c.cycle, Run.kind, Run.cost).join(tree, Run.id == tree.c.run_id)
     found: defaultdict[int, dict[str, JSONObject]] = defaultdict(dict)
@@ -250,7 +251,7 @@ def _add(total: JSONObject, cost: Mapping[str, float]) -> None:
 
 
 def _cost(kinds: Mapping[str, JSONObject], ifeval: JSONObject | None) -> JSONObject:
-    """The whole cycle's cost, by kind of stage, and what each point of behaviour that came back has cost."""
+    """Return the cycle's total cost, by kind of stage, and per recovered point of behaviour."""
     recovery = dict(NO_COST)
     for kind in RECOVERY:
         _add(recovery, kinds.get(kind, {}))
@@ -264,7 +265,7 @@ def _cost(kinds: Mapping[str, JSONObject], ifeval: JSONObject | None) -> JSONObj
 
 
 def _reviews(connection: Connection, span: Span) -> dict[int, JSONObject]:
-    """Per cycle the latest review."""
+    """Return the latest review per cycle."""
     columns = (Review.cycle, Review.decision, Review.note, Review.reviewer, Review.at)
     query = select(*columns).where(span.holds(Review.project, Review.cycle)).order_by(Review.id)
     return {row["cycle"]: dict(row) for row in connection.execute(query).mappings()}

@@ -1,7 +1,7 @@
 """Read flips: items that one checkpoint passes and another fails, within and across cycles.
 
-Items are paired by key where both checkpoints answered the very same set of prompts (scores.item_set); of a
-checkpoint scored twice the newest score counts, or inside a cycle the newest of that cycle.
+Items are paired by key, and only between scores over the same set of prompts (scores.item_set). If a
+checkpoint was scored twice, the newest score counts; inside a cycle, the newest of that cycle.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from db.session import Database
 
 Row = dict[str, Any]
 
-# What a cycle's items are compared over. The last one reaches back into the cycle before.
+# Pairs of stages that are compared in a cycle; the last pair starts in the previous cycle.
 TRANSITIONS = (
     ("clean", "midtrained", 0),
     ("midtrained", "recovered", 0),
     ("clean", "recovered", 0),
     ("recovered", "recovered", 1),
 )
-PREVIOUS = "previous"  # how the earlier cycle's recovered model is called in a transition
+PREVIOUS = "previous"  # a transition's name for the previous cycle's recovered model
 
 
 # Two checkpoints -------------------------------------------------------------------------------------------
 
 
 def compared(database: Database, a: str, b: str, *, suite: str | None = None) -> list[Row]:
-    """One row per suite and metric on which both were scored: suite, metric, score_a, score_b, value_a,
-    value_b, n, gained (fail -> pass), lost (pass -> fail). In order of suite, each suite's headline first."""
+    """Return one row per suite and metric on which both checkpoints were scored.
+
+    Columns: suite, metric, score_a, score_b, value_a, value_b, n, gained (fail -> pass), lost (pass -> fail).
+    Sorted by suite, each suite's headline metric first."""
     one, other = aliased(Item), aliased(Item)
     found = []
     for pair in _paired_scores(database, a, b, suite):
@@ -48,8 +50,9 @@ def compared(database: Database, a: str, b: str, *, suite: str | None = None) ->
 def paired_suites(
     database: Database, a: str, b: str, *, suite: str | None = None, earlier: bool = True
 ) -> list[Row]:
-    """Per suite and metric on which both were scored: suite, metric, and its pairs (see below). Without
-    `earlier`, not what they know of earlier cycles' documents, which may be hundreds of suites."""
+    """Return suite, metric and item pairs (see `pairs`) per suite and metric on which both were scored.
+
+    Without `earlier`, leave out the suites on earlier cycles' documents, of which there may be hundreds."""
     scored = [row for row in _paired_scores(database, a, b, suite) if earlier or ":" not in row["suite"]]
     return [
         {"suite": row["suite"], "metric": row["metric"], "pairs": _pairs_of(database, row)} for row in scored
@@ -64,7 +67,7 @@ def _pairs_of(database: Database, scored: Row) -> list[Row]:
 
 
 def pairs(database: Database, a: str, b: str, suite: str, *, metric: str | None = None) -> list[Row]:
-    """key, passed_a, passed_b, detail_b of two checkpoints on the same prompts, by key."""
+    """Return (key, passed_a, passed_b, detail_b) of two checkpoints on the same prompts, sorted by key."""
     one, other = aliased(Item), aliased(Item)
     columns = (one.key, one.passed.label("passed_a"), other.passed.label("passed_b"))
     query = _paired(database, a, b, suite, one, other, metric)
@@ -81,8 +84,10 @@ def flips(
     after: str = "",
     limit: int = 100,
 ) -> list[Row]:
-    """The prompts that one of two checkpoints passes and the other does not, with both responses.
-    `direction`: "gained" (only b passes) or "lost" (only a does); `after` is the last key of a page."""
+    """Return the prompts that only one of two checkpoints passes, with both responses.
+
+    `direction`: "gained" (only b passes) or "lost" (only a passes); `after` is the last key of the previous
+    page."""
     one, other = aliased(Item), aliased(Item)
     columns = [one.key, one.prompt, _direction(one, other)]
     for name in ("passed", "response", "detail"):
@@ -97,7 +102,7 @@ def flips(
 def _paired(
     database: Database, a: str, b: str, suite: str, one: Any, other: Any, metric: str | None = None
 ) -> sa.Select[Any]:
-    """Items of both, by key; of several metrics the one that was recorded first."""
+    """Join the items of both scores by key; of several metrics, use the first recorded."""
     scores = _paired_scores(database, a, b, suite)
     chosen = next((row for row in scores if metric in (None, row["metric"])), None)
     if chosen is None:
@@ -108,7 +113,7 @@ def _paired(
 
 
 def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> list[Row]:
-    """Per suite and metric the newest scores of both over one set of items; each suite's headline first."""
+    """Return both checkpoints' newest scores over one item set per suite and metric, headline first."""
     one, other = aliased(Score), aliased(Score)
     same = [getattr(one, name) == getattr(other, name) for name in ("suite", "metric", "item_set")]
     columns = (
@@ -137,8 +142,10 @@ def _join_items(score_a: int, score_b: int, one: Any, other: Any) -> sa.Select[A
 
 
 def ledger(database: Database, *, cycle: int | None = None, suite: str | None = None) -> list[Row]:
-    """How many items flipped at each transition of every cycle (or of one): cycle, suite, metric, before,
-    after, n, gained, lost. `before` is "previous" where it is the recovered model of the cycle before."""
+    """Count the flipped items at each transition of every cycle, or of one.
+
+    Columns: cycle, suite, metric, before, after, n, gained, lost. `before` is "previous" for the
+    recovered model of the previous cycle."""
     wanted, counts = _transitions(database.project, cycle, suite), []
     for columns, items in wanted:
         one, other = items
@@ -157,8 +164,9 @@ def ledger_items(
     direction: str | None = None,
     limit: int = 1000,
 ) -> list[Row]:
-    """The flipped items themselves: cycle, suite, metric, before, after, key, direction, prompt and both
-    responses (response_a before, response_b after)."""
+    """Return the flipped items: cycle, suite, metric, before, after, key, direction, prompt, responses.
+
+    response_a is the response before the transition, response_b the one after it."""
     found = []
     for (base, keys), (one, other) in _transitions(database.project, cycle, suite):
         columns = (
@@ -176,7 +184,7 @@ def ledger_items(
 
 
 def _transitions(project: str, cycle: int | None, suite: str | None) -> list[Any]:
-    """Per transition: a join of both scores' items, its naming columns, and the two kinds of items."""
+    """Build per transition a join of both scores' items, naming columns, gained and lost conditions."""
     whole = Span(project, 0, 2**31 - 1)
     newest = _newest_scores(whole if cycle is None else Span(project, max(cycle - 1, 1), cycle))
     found = []
@@ -208,7 +216,7 @@ def _transitions(project: str, cycle: int | None, suite: str | None) -> list[Any
 
 
 def _newest_scores(span: Span) -> sa.CTE:
-    """cycle, stage, suite, metric, item_set, score_id: what a cycle measured last at each of its stages."""
+    """Select the newest score of each cycle and stage: cycle, stage, suite, metric, item_set, score_id."""
     tree = runs_of_cycles(span)
     parts = []
     for stage in ("clean", "midtrained", "recovered"):
@@ -229,7 +237,7 @@ def _in_order(database: Database, queries: list[sa.Select[*tuple[Any, ...]]]) ->
 
 
 def _sum(condition: Any) -> Any:
-    """How many rows fulfil a condition; 0 of none."""
+    """Count the rows that fulfil a condition; 0 without rows."""
     return sa.func.coalesce(sa.func.sum(sa.case((condition, 1), else_=0)), 0)
 
 

@@ -1,4 +1,4 @@
-"""Read across runs and cycles: methods against each other, and knowledge cycle by cycle."""
+"""Read across runs and cycles: methods compared with each other, and knowledge cycle by cycle."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from db.session import Database
 
 AXES = ("ifeval", "knowledge", "retention")
 TRAINING = ("midtrain", "distill")
-RACING = ("distill", "merge")  # kinds of runs that bring behaviour back
+RACING = ("distill", "merge")  # kinds of runs that recover behaviour
 
 Row = dict[str, Any]
 Measured = dict[str, dict[str, Row]]  # checkpoint -> suite -> score
 
 
 def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str] | None = None) -> list[Row]:
-    """Runs that have curves, newest first (or those named): id, kind, status, started_at, error, result,
-    method, cycle."""
+    """Return runs that have metrics, newest first, or those named.
+
+    Columns: id, kind, status, started_at, error, result, method, cycle."""
     columns = (
         Run.id,
         Run.kind,
@@ -43,8 +44,10 @@ def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str]
 
 
 def race(database: Database, *, student: str | None = None, limit: int = 100) -> list[Row]:
-    """Finished recoveries, newest first: method, student, teacher, checkpoint, cost, scores of the checkpoint
-    (suite -> value, low, high, n). With `student`, only those that began from that checkpoint."""
+    """Return finished recovery runs, newest first: method, student, teacher, checkpoint, cost, scores.
+
+    Scores map a suite to value, low, high and n. `student` selects the runs that started from that
+    checkpoint."""
     columns = (
         Run.id,
         Run.kind,
@@ -80,7 +83,7 @@ def _racer(row: Row) -> Row:
 
 
 def headlines(database: Database, checkpoints: Iterable[str]) -> Measured:
-    """The newest headline score of some checkpoints on the three axes."""
+    """Return the newest headline score of some checkpoints on the three axes."""
     columns = (Score.checkpoint_id, Score.suite, Score.metric, Score.value, Score.low, Score.high, Score.n)
     query = sa.select(*columns).where(Score.checkpoint_id.in_(set(checkpoints)), Score.suite.in_(AXES))
     found: Measured = defaultdict(dict)
@@ -93,8 +96,10 @@ def headlines(database: Database, checkpoints: Iterable[str]) -> Measured:
 
 
 def knowledge(database: Database, *, before: int | None = None, limit: int = 40) -> list[Row]:
-    """What the newest `limit` cycles (below `before`) knew: a row for each cycle and stage, and for each of
-    the others' documents asked again: cycle, stage, documents (whose), kinds {kind: {value, n}}, value, n."""
+    """Return the knowledge scores of the newest `limit` cycles below `before`.
+
+    One row per cycle, stage and set of documents (the cycle's, and every earlier cycle's measured
+    again): cycle, stage, documents (their cycle), kinds {kind: {value, n}}, value, n."""
     numbers = _numbers(database, before, limit)
     if not numbers:
         return []
@@ -137,10 +142,11 @@ def _numbers(database: Database, before: int | None, limit: int) -> list[int]:
 
 
 def _by_documents(scores: Sequence[Row]) -> list[Row]:
-    """Scores of one cycle, stage and set of documents joined; of two of a kind the newer one. What was
-    measured first is the headline; scores beside it (cloze, reverse, ...) only add the kinds it has not."""
+    """Merge the scores of one cycle, stage and set of documents; the newest score of a kind counts.
+
+    The metric measured first is the headline; others (cloze, reverse, ...) only add missing kinds."""
     found: dict[tuple[int, str, int], Row] = {}
-    told: dict[tuple[int, str, int], dict[str, str]] = defaultdict(dict)  # kind -> the metric that tells it
+    told: dict[tuple[int, str, int], dict[str, str]] = defaultdict(dict)  # kind: metric
     for score in scores:
         own, metric = score["suite"] == "knowledge", score["metric"]
         whose = score["cycle"] if own else int(score["suite"].removeprefix(EARLIER))

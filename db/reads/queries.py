@@ -1,7 +1,7 @@
-"""Read the tracker: plain JSON-able rows, newest first.
+"""Read the tracker's rows as plain JSON-able dicts, newest first.
 
-A page starts at the last row of the page before (`before=`, `after=`), never by an offset, so the
-hundredth page costs what the first one does.
+A page starts after the last row of the previous one (`before=`, `after=`), never at an offset, so that the
+hundredth page costs as much as the first.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ __all__ = [
     "unfinished_runs",
 ]
 
-LONGEST_LINE = 10_000  # steps back, should rows ever form a circle
+LONGEST_LINE = 10_000  # bound on ancestors, should the rows contain a loop
 
 Row = dict[str, Any]
 
@@ -97,7 +97,7 @@ def runs(
     before: str | None = None,
     limit: int = 50,
 ) -> list[Row]:
-    """Newest first; `before` is the id of the last run of the page before."""
+    """Return runs, newest first; `before` is the id of the previous page's last run."""
     query = _page(Run, Run.ordinal, before).where(Run.project == database.project).limit(limit)
     for column, value in ((Run.kind, kind), (Run.status, status), (Run.parent_id, parent)):
         query = query if value is None else query.where(column == value)
@@ -114,15 +114,14 @@ def unfinished_runs(database: Database) -> list[Row]:
 def documents(
     database: Database, run_id: str, *, status: str | None = None, after: str = "", limit: int = 1000
 ) -> list[Row]:
-    """A run's corpus manifest by path (all, or those read or skipped); `after` is the last path of the page
-    before."""
+    """Return a run's corpus manifest by path, optionally of one status; `after` is the last path seen."""
     query = sa.select(Document).where(Document.run_id == run_id, Document.path > after)
     query = query if status is None else query.where(Document.status == status)
     return _rows(database, query.order_by(Document.path).limit(limit))
 
 
 def document_totals(database: Database, run_id: str) -> dict[str, Row]:
-    """How large a run's corpus is, whatever its size: status (read, skipped) -> n, tokens."""
+    """Return the size of a run's corpus by status (read, skipped): n, tokens."""
     columns = Document.status, sa.func.count().label("n"), sa.func.sum(Document.tokens).label("tokens")
     query = sa.select(*columns).where(Document.run_id == run_id).group_by(Document.status)
     return {row["status"]: row for row in _rows(database, query)}
@@ -132,7 +131,7 @@ def document_totals(database: Database, run_id: str) -> dict[str, Row]:
 
 
 def checkpoint(database: Database, reference: str) -> Row:
-    """By anything that resolve() takes; with the aliases that point at it."""
+    """Return a checkpoint by any reference that resolve() accepts, with the aliases that point to it."""
     row = _rows(database, sa.select(Checkpoint).where(Checkpoint.id == resolve(database, reference)))[0]
     return row | {
         "aliases": [alias["name"] for alias in aliases(database) if alias["checkpoint_id"] == row["id"]]
@@ -140,14 +139,14 @@ def checkpoint(database: Database, reference: str) -> Row:
 
 
 def checkpoints(database: Database, *, before: str | None = None, limit: int = 50) -> list[Row]:
-    """Newest first; `before` is the id of the last checkpoint of the page before."""
+    """Return checkpoints, newest first; `before` is the id of the previous page's last checkpoint."""
     mine = sa.select(CheckpointPlace.checkpoint_id).where(CheckpointPlace.project == database.project)
     query = _page(Checkpoint, Checkpoint.created_at, before).where(Checkpoint.id.in_(mine))
     return _rows(database, query.limit(limit))
 
 
 def checkpoint_places(database: Database, checkpoint_id: str) -> list[Row]:
-    """Where a checkpoint lies: project, home (None of the first one), path; this project's place first."""
+    """Return a checkpoint's folders: project, home (None for the first), path; this project's first."""
     columns = CheckpointPlace.project, Project.home, CheckpointPlace.path
     query = sa.select(*columns).join(Project, Project.name == CheckpointPlace.project, isouter=True)
     query = query.where(CheckpointPlace.checkpoint_id == checkpoint_id)
@@ -157,7 +156,7 @@ def checkpoint_places(database: Database, checkpoint_id: str) -> list[Row]:
 
 
 def projects(database: Database) -> list[str]:
-    """The projects that share this database; the first home's is always there."""
+    """Return the projects that share this database; the first home's project always exists."""
     return [
         DEFAULT_PROJECT,
         *(row["name"] for row in _rows(database, sa.select(Project.name).order_by(Project.name))),
@@ -165,7 +164,7 @@ def projects(database: Database) -> list[str]:
 
 
 def lineage(database: Database, checkpoint_id: str) -> list[Row]:
-    """A checkpoint, what it was made from, and so on back to the clean one."""
+    """Return a checkpoint and its ancestors, back to the clean one."""
     start = sa.select(Checkpoint.id, Checkpoint.parent_id, sa.literal(0).label("depth"))
     line = start.where(Checkpoint.id == checkpoint_id).cte("line", recursive=True)
     following = sa.select(Checkpoint.id, Checkpoint.parent_id, line.c.depth + 1)
@@ -183,7 +182,7 @@ def aliases(database: Database) -> list[Row]:
 
 
 def alias_moves(database: Database, name: str) -> list[Row]:
-    """Where a name pointed, newest first."""
+    """Return every target that an alias has had, newest first."""
     return _rows(
         database,
         sa.select(AliasMove)
@@ -193,8 +192,9 @@ def alias_moves(database: Database, name: str) -> list[Row]:
 
 
 def resolve(database: Database, reference: str) -> str:
-    """The checkpoint id behind an id, an alias, cycle:N (its recovered model), cycle:N:STAGE, or the
-    beginning of an id that only one has."""
+    """Return the checkpoint id of a reference.
+
+    The reference is an id, an alias, cycle:N (its recovered model), cycle:N:STAGE, or a unique id prefix."""
     if reference.startswith("cycle:"):
         return _cycle_checkpoint(database, reference)
     alias = sa.select(Alias.checkpoint_id).where(Alias.project == database.project, Alias.name == reference)
@@ -240,7 +240,7 @@ def score(database: Database, score_id: int) -> Row:
 
 
 def scores(database: Database, *, run_id: str | None = None, checkpoint_id: str | None = None) -> list[Row]:
-    """Of a run or of a checkpoint, newest first."""
+    """Return the scores of a run or of a checkpoint, newest first."""
     query = sa.select(Score).order_by(Score.id.desc())
     for column, value in ((Score.run_id, run_id), (Score.checkpoint_id, checkpoint_id)):
         query = query if value is None else query.where(column == value)
@@ -256,7 +256,7 @@ def items(
     after: str = "",
     limit: int = 100,
 ) -> list[Row]:
-    """A score's items by key; `search` looks in prompts and responses, `after` is the last key before."""
+    """Return a score's items by key; `search` matches prompts and responses, `after` is the last key seen."""
     query = sa.select(Item).where(Item.score_id == score_id, Item.key > after).order_by(Item.key).limit(limit)
     if passed is not None:
         query = query.where(Item.passed == passed)
@@ -272,7 +272,7 @@ def items(
 def reviews(
     database: Database, *, cycle: int | None = None, before: int | None = None, limit: int = 100
 ) -> list[Row]:
-    """Newest first; `before` is the id of the last review of the page before."""
+    """Return reviews, newest first; `before` is the id of the previous page's last review."""
     query = (
         sa.select(Review).where(Review.project == database.project).order_by(Review.id.desc()).limit(limit)
     )
@@ -281,11 +281,11 @@ def reviews(
     return _rows(database, query if before is None else query.where(Review.id < before))
 
 
-# Small helpers ---------------------------------------------------------------------------------------------
+# Helpers ---------------------------------------------------------------------------------------------------
 
 
 def _rows(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Row]:
-    """Return rows as dicts, also of a query for an entity."""
+    """Return rows as dicts, for a query of columns or of an entity."""
     with database.read() as connection:
         return [dict(row) for row in connection.execute(query).mappings()]
 
@@ -298,7 +298,7 @@ def _run_rows(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Ro
 
 
 def _page(model: type[Base], moment: Any, before: str | None) -> sa.Select[Any]:
-    """Newest first, from below the row with the id `before`."""
+    """Select rows newest first, below the row with the id `before`."""
     table = model.__table__
     query = sa.select(table).order_by(moment.desc(), table.c.id.desc())
     if before is None:

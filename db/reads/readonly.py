@@ -19,18 +19,18 @@ from db.writes.values import plain
 
 MOST_ROWS = 100_000
 MOST_SECONDS = 60.0
-MOST_BYTES = 100_000_000  # of one value: `SELECT zeroblob(…)` must not eat the memory
+MOST_BYTES = 100_000_000  # per value, so that `SELECT zeroblob(…)` cannot exhaust memory
 
 READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
-# Codes that are about the database; any other is about the query.
+# Codes that report a failure of the database; any other reports a faulty query.
 BROKEN = ("SQLITE_BUSY", "SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOTADB")
 
 Rows = list[dict[str, Any]]
 
 
 def select(database: Database, sql: str) -> Rows:
-    """The rows of one SELECT (or VALUES, WITH … SELECT) as JSON-able objects; anything else is BadRequest."""
+    """Return the rows of one SELECT (or VALUES, WITH … SELECT) as JSON-able objects; refuse anything else."""
     if not sql.strip().rstrip(";").strip():
         raise BadRequest("the query is empty: give a SELECT")
     return _postgres(database, sql) if database.path is None else _sqlite(database.path, sql)
@@ -46,7 +46,7 @@ def _sqlite(path: Path, sql: str) -> Rows:
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
-    """Three locks: the file is opened for reading, the connection refuses writes, the statement is vetted."""
+    """Open with three protections: read-only file, query_only connection, checked statements."""
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=10)
     connection.isolation_level = None
     connection.execute("PRAGMA query_only=ON")
@@ -69,7 +69,7 @@ def _sqlite_refusal(error: Exception, where: str) -> TrackerError:
 
 
 def _postgres(database: Database, sql: str) -> Rows:
-    """In a read-only transaction that is never committed, as a cursor's query: that must be a SELECT."""
+    """Run the SQL as a cursor's query, which must be a SELECT, in a read-only transaction."""
     options = {"postgresql_readonly": True, "no_parameters": True}
     try:
         with database.engine.connect().execution_options(**options) as connection:
@@ -98,7 +98,7 @@ def _rows(columns: Sequence[str], values: Iterable[Sequence[Any]]) -> Rows:
 
 
 def _unique(columns: Sequence[str]) -> list[str]:
-    """`SELECT a.id, b.id` has two columns of one name: the second becomes id_2."""
+    """Make column names unique: in `SELECT a.id, b.id` the second becomes id_2."""
     names: list[str] = []
     for column in columns:
         name, count = column, 1

@@ -1,4 +1,4 @@
-"""Read scores and answers of a cycle's three models side by side, for the heat map and the samples."""
+"""Read scores and responses of a cycle's three models side by side, for the heat map and the samples."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from db.schema import Cycle, Item, Score
 from db.session import Database
 
 Row = dict[str, Any]
-CHUNK = 200  # rows read at a time where part of a filter runs in Python
+CHUNK = 200  # rows per batch where part of a filter runs in Python
 MOST_CHUNKS = 25
 
 
 def stage_scores(
     database: Database, first: int, last: int | None = None, suite: str | None = None
 ) -> list[Row]:
-    """Scores of some cycles, by cycle: each row of `scores` with its cycle and stage; of one that was
-    measured twice the newer, and of a suite's metrics its headline first."""
+    """Return the scores of some cycles, sorted by cycle: rows of `scores` with their cycle and stage.
+
+    If a stage was measured twice, the newest score counts; a suite's headline metric comes first."""
     span = Span(database.project, first, first if last is None else last)
     tree = runs_of_cycles(span)
     stage = case(*[(getattr(Cycle, f"{name}_id") == Score.checkpoint_id, name) for name in STAGES])
@@ -45,7 +46,7 @@ def stage_scores(
 
 
 def flip_counts(database: Database, scores: Mapping[str, int]) -> dict[tuple[bool | None, ...], int]:
-    """How many prompts each pattern of passed and failed has, in the order of `scores`: stage -> score id."""
+    """Count the prompts per pattern of passed and failed, in the order of `scores` (stage -> score id)."""
     items, query = _side_by_side(scores)
     passed = [item.passed for item in items.values()]
     query = query.with_only_columns(*passed, func.count()).group_by(*passed).order_by(None)
@@ -71,9 +72,9 @@ def side_by_side(
     after: str = "",
     limit: int = 20,
 ) -> list[Row]:
-    """Return prompts with each stage's response: {key, prompt, stages: {stage: {passed, response, detail}}}.
+    """Return {key, prompt, stages: {stage: {passed, response, detail}}} per prompt, by key.
 
-    `scores` is stage -> score id; `after` is the last key of the previous page.
+    `scores` maps a stage to a score id; `after` is the last key of the previous page.
     """
     kind, failing, search = only.kind, only.failing, only.search
     items, query = _side_by_side(scores)
@@ -89,7 +90,7 @@ def side_by_side(
 
 
 def _side_by_side(scores: Mapping[str, int]) -> tuple[dict[str, Any], Select[Any]]:
-    """Items of the first score, and of the others those with the same key."""
+    """Join the items of the first score with those of the other scores by key."""
     items: dict[str, Any] = {stage: aliased(Item) for stage in scores}
     (first, one), *others = items.items()
     query: Select[Any] = select(one.key, one.prompt).where(one.score_id == scores[first])
@@ -99,7 +100,7 @@ def _side_by_side(scores: Mapping[str, int]) -> tuple[dict[str, Any], Select[Any
 
 
 def _kind(query: Select[Any], item: Any, kind: str) -> Select[Any]:
-    """JSON as text, the same on every database: the type is one of its strings."""
+    """Filter by type: compare the detail as JSON text, the same on every database."""
     return query.where(cast(item.detail, Text).contains(f'"{kind}"', autoescape=True))
 
 
@@ -135,7 +136,7 @@ def _read(
 
 
 def fails(detail: Mapping[str, Any], kind: str) -> bool:
-    """Whether an item fails that very instruction type; a probe has one kind and fails as a whole."""
+    """Return whether an item fails that instruction type; a probe has one kind and fails as a whole."""
     kinds, strict = detail.get("instructions"), detail.get("strict")
     if not isinstance(kinds, list) or not isinstance(strict, list):
         return True
@@ -143,7 +144,7 @@ def fails(detail: Mapping[str, Any], kind: str) -> bool:
 
 
 def cycle_numbers(database: Database) -> list[int]:
-    """The numbers of all cycles, oldest first."""
+    """Return the numbers of all cycles, oldest first."""
     query = select(Cycle.number).where(Cycle.project == database.project).order_by(Cycle.number)
     with database.read() as connection:
         return list(connection.scalars(query))

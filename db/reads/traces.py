@@ -1,4 +1,4 @@
-"""Reads of token traces: which runs have any, which rollouts there are, and one of them."""
+"""Read token traces: the runs that have traces, their rollouts, and single rollouts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LISTED = (Trace.step, Trace.place, Trace.estimator, Trace.mean, Trace.n, Trace.p
 
 
 def traced_runs(database: Database, *, limit: int = 100) -> list[Row]:
-    """Runs with traces, newest first: id, kind, status, started_at, config and the cycle they belong to."""
+    """Return runs with traces, newest first: id, kind, status, started_at, config and their cycle."""
     there = select(Trace.run_id).where(Trace.run_id == Run.id).exists()
     query = (
         select(Run.id, Run.kind, Run.status, Run.started_at, Run.config, Cycle.number.label("cycle"))
@@ -29,14 +29,14 @@ def traced_runs(database: Database, *, limit: int = 100) -> list[Row]:
 
 
 def traces(database: Database, run_id: str) -> list[Row]:
-    """A run's rollouts in the order of their steps, without their tokens."""
+    """Return a run's rollouts in order of their steps, without tokens."""
     query = select(*LISTED).where(Trace.run_id == run_id).order_by(Trace.step, Trace.place)
     with database.read() as connection:
         return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def trace(database: Database, run_id: str, step: int, place: int) -> Row:
-    """One rollout with its tokens."""
+    """Return one rollout with its tokens."""
     here = Trace.run_id == run_id, Trace.step == step, Trace.place == place
     with database.read() as connection:
         row = connection.execute(select(Trace.__table__).where(*here)).mappings().first()

@@ -20,14 +20,14 @@ from db.writes.values import now, plain
 
 log = logging.getLogger(__name__)
 
-INTERVAL = 1.0  # seconds between two writes
-HEARTBEAT = 10.0  # seconds between two signs of life when there is nothing to write
-LONGEST_PAUSE = 30.0  # seconds between two tries while the database cannot be written
-MOST_POINTS = 1_000_000  # points kept in memory until then
+INTERVAL = 1.0  # seconds between writes
+HEARTBEAT = 10.0  # seconds between heartbeats when there is nothing to write
+LONGEST_PAUSE = 30.0  # most seconds between retries while the database cannot be written
+MOST_POINTS = 1_000_000  # most points buffered in memory
 
 
 class Batch(NamedTuple):
-    """What waits to be written. By name and step: what is logged or written twice is stored once."""
+    """Pending writes, keyed by name and step: a value logged or retried twice is stored once."""
 
     points: dict[tuple[str, int], Point]
     progress: dict[str, Any]
@@ -38,18 +38,18 @@ class Batch(NamedTuple):
 
 
 class LiveRun:
-    """Buffer points and progress and write them from a background thread; a failed write is retried.
+    """Buffer points and progress and write them from a background thread; retry a failed write.
 
-    flush() is the acknowledgement: True when all that was logged so far is in the database. Call it before
-    a training state is saved, or the steps that a resumed run will not repeat may lack their last second.
-    """
+    Call flush() before saving a training state: it returns True once everything logged is in the database.
+    Otherwise the last second of metrics before the saved state may be lost, because a resumed run does not
+    repeat those steps."""
 
     def __init__(self, database: Database, run_id: str, interval: float = INTERVAL) -> None:
         self._database, self._run_id, self._interval = database, run_id, interval
         self._lineage: list[str] = []
-        self._state = threading.Condition()  # guards all below
+        self._state = threading.Condition()  # guards the attributes below
         self._waiting = Batch({}, {})
-        self._logged = self._stored = 0  # calls so far, and how many of them are in the database
+        self._logged = self._stored = 0  # number of calls so far, and of those stored
         self._failures = self._lost = 0
         self._flushing = self._closing = False
         self._thread = threading.Thread(target=self._work, name=f"live {run_id}", daemon=True)
@@ -62,7 +62,7 @@ class LiveRun:
         self.close()
 
     def metrics(self, step: int, values: Mapping[str, Any]) -> None:
-        """Values of one step; what is not a number is left out with a warning."""
+        """Log one step's values; a value that is not a number is dropped with a warning."""
         points = {}
         for name, value in values.items():
             try:
@@ -73,16 +73,16 @@ class LiveRun:
         self._add(Batch(points, {}))
 
     def progress(self, step: int, steps: int, *, eta_seconds: float | None = None, message: str = "") -> None:
-        """How far the stage is; only the newest is kept."""
+        """Report the stage's progress; only the newest report is kept."""
         self._add(Batch({}, {"step": step, "steps": steps, "eta_seconds": eta_seconds, "message": message}))
 
     def traces(self, step: int, traces: Iterable[Mapping[str, Any]]) -> None:
-        """Rollouts of one step, token by token: rows of prompt, estimator, mean and the lists of `tokens`."""
+        """Log one step's rollouts token by token: rows of prompt, estimator, mean and `tokens` lists."""
         rows = {(step, place): plain(trace) for place, trace in enumerate(traces)}
         self._add(Batch({}, {}, rows))
 
     def flush(self, timeout: float = 60.0) -> bool:
-        """Wait until all that was logged before is stored; False when that failed or took too long."""
+        """Block until everything logged so far is stored; return False on failure or timeout."""
         with self._state:
             target, failures, self._flushing = self._logged, self._failures, True
             self._state.notify_all()
@@ -90,7 +90,7 @@ class LiveRun:
             return self._stored >= target
 
     def close(self) -> None:
-        """Write what is left and end the thread."""
+        """Write the remaining batch and end the thread."""
         self.flush()
         with self._state:
             self._closing = True
@@ -149,7 +149,7 @@ class LiveRun:
             self._state.notify_all()
 
     def _write(self, batch: Batch) -> None:
-        """The points, and a sign of life for this run and those that it is a part of."""
+        """Write the points, and a heartbeat for this run and its ancestors."""
 
         def work(session: Session) -> None:
             self._lineage = self._lineage or _lineage(session, self._run_id)

@@ -1,4 +1,4 @@
-"""Convert metric values into rows: ordinary numbers in `value`, NaN and infinity by name."""
+"""Convert metric values into rows: ordinary numbers in `value`, NaN and infinity by name in `special`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Point(NamedTuple):
 
     @classmethod
     def of(cls, run_id: str, name: str, step: int, value: float) -> Point:
-        """From anything that float() takes, such as a tensor with one entry."""
+        """Convert anything that float() accepts, such as a tensor with one entry."""
         try:
             number, at_step = float(value), int(step)
         except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -43,5 +43,5 @@ class Point(NamedTuple):
 
 
 def store(session: Session, points: Iterable[Point]) -> None:
-    """Insert or replace. In the key's order, so that two writers never wait for each other in a circle."""
+    """Insert or replace, in key order, so that concurrent writers cannot deadlock."""
     upsert(session, Metric, [point._asdict() for point in sorted(points)])

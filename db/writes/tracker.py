@@ -1,4 +1,4 @@
-"""Write to the tracker. Each write names its row, so repeating it changes nothing."""
+"""Write to the tracker. Every write has an explicit key, so repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CYCLE_STATUSES = ("running", "accepted", "rejected", "failed")
 
 
 class Tracker:
-    """Writes rows. Open one per process; threads may share it."""
+    """The writer of rows. Open one per process; threads may share it."""
 
     def __init__(
         self,
@@ -51,8 +51,7 @@ class Tracker:
     # Projects ------------------------------------------------------------------------------------------
 
     def new_project(self, wanted: str, home: str) -> Tracker:
-        """A project for another home of this database: named as wanted, or with a number where that is
-        taken."""
+        """Create a project for another home of this database; add a number if the wanted name is taken."""
         name = self.db.write(lambda session: transactions.new_project(session, wanted, home))
         return Tracker(self.db, project=name)
 
@@ -69,8 +68,10 @@ class Tracker:
         versions: Mapping[str, str] | None = None,
         git_revision: str | None = None,
     ) -> Run:
-        """The run named `key` under `parent`: a new one, or the one that is already there. A run that is done
-        comes back as it is; one that was cut off is running again. Without a key, always a new run."""
+        """Start or resume the run named `key` under `parent`.
+
+        A finished run is returned unchanged; an interrupted one is marked as running again. Without a
+        key, always start a new run."""
         moment = now()
         columns = {
             "id": f"{kind}-{secrets.token_hex(5)}",
@@ -102,7 +103,7 @@ class Tracker:
         self._end_run(run_id, status="failed", error=error)
 
     def stop_run(self, run_id: str, reason: str) -> None:
-        """Mark a run as stopped on purpose before it was done; it can be resumed."""
+        """Mark a run as stopped on purpose before its end; it can be resumed."""
         self._end_run(run_id, status="stopped", error=reason)
 
     def _end_run(self, run_id: str, **columns: Any) -> None:
@@ -113,16 +114,16 @@ class Tracker:
         self.db.write(lambda session: transactions.end_run(session, run_id, columns))
 
     def record_metrics(self, run_id: str, step: int, values: Mapping[str, float]) -> None:
-        """One step's points, stored when this returns. Training uses live(), which never waits or raises."""
+        """Store one step's points before returning. Training uses live(), which never waits or raises."""
         points = [Point.of(run_id, name, step, value) for name, value in values.items()]
         self.db.write(lambda session: store(session, points))
 
     def live(self, run_id: str) -> LiveRun:
-        """What a running stage reports through: metrics, progress, heartbeat. Use it in a `with`."""
+        """Return the reporter of a running stage: metrics, progress, heartbeat. Use it in a `with`."""
         return LiveRun(self.db, run_id)
 
     def record_documents(self, run_id: str, documents: Iterable[Mapping[str, Any]]) -> None:
-        """The corpus manifest: rows of path, status, reason, sha256, encoding, characters, tokens."""
+        """Record the corpus manifest: rows of path, status, reason, sha256, encoding, characters, tokens."""
         names = Document.__table__.columns.keys()
         rows = [{name: row.get(name) for name in names} | {"run_id": run_id} for row in documents]
         self.db.write(lambda session: upsert(session, Document, rows))
@@ -141,7 +142,7 @@ class Tracker:
         config: Mapping[str, Any] | None = None,
         run_id: str | None = None,
     ) -> None:
-        """Names are content hashes: the first record of one stays, only its path may move."""
+        """Record a checkpoint by its content hash; a repetition updates its path only."""
         row = {
             "id": checkpoint_id,
             "path": os.fspath(path),
@@ -162,14 +163,15 @@ class Tracker:
         self.db.write(work)
 
     def set_alias(self, name: str, checkpoint_id: str) -> None:
-        """Point a name at a checkpoint and keep where it pointed before."""
+        """Point an alias at a checkpoint and record the move."""
         self.db.write(lambda session: transactions.set_alias(session, self.db.project, name, checkpoint_id))
 
     # Scores --------------------------------------------------------------------------------------------
 
     def record_score(self, run_id: str, checkpoint_id: str | None, score: Mapping[str, Any]) -> int:
-        """A score as a dict (suite, metric, value, n, interval, items, details), all of it or nothing.
-        Recording the same suite and metric of a run again replaces it."""
+        """Record a score (suite, metric, value, n, interval, items, details) atomically.
+
+        Recording the same suite and metric of a run again replaces the score."""
         low, high = score.get("interval") or (None, None)
         items = _items(score)
         columns = {
@@ -199,8 +201,9 @@ class Tracker:
         recovered_id: str | None = None,
         summary: Mapping[str, Any] | None = None,
     ) -> int:
-        """The cycle that a run works on, as far as it is known: what is left out stays as it was.
-        The first call gives it the next number; every call returns that number."""
+        """Record what is known of a run's cycle; omitted columns keep their value.
+
+        The first call assigns the next number; every call returns that number."""
         if status not in CYCLE_STATUSES:
             raise BadRequest(f"cycle status {status!r} is unknown: use one of {', '.join(CYCLE_STATUSES)}")
         given = {
@@ -216,7 +219,7 @@ class Tracker:
         )
 
     def record_verdicts(self, cycle: int, verdicts: Mapping[str, Mapping[str, Any]]) -> None:
-        """Per axis (behaviour, knowledge, retention) its outcome and numbers; replaces what was there."""
+        """Record outcome and numbers per axis (behaviour, knowledge, retention); replace earlier ones."""
         rows = [
             _with_details(Verdict, {**row, "project": self.db.project, "cycle": cycle, "axis": axis})
             for axis, row in verdicts.items()
@@ -226,8 +229,9 @@ class Tracker:
     def add_review(
         self, cycle: int, decision: str, note: str, reviewer: str, *, token: str | None = None
     ) -> int:
-        """Record a reviewer's decision, never changed afterwards; an approval moves `current` to the cycle's
-        model. The same token and content sent again is the same review; other content is refused."""
+        """Record a reviewer's decision, immutably; an approval moves `current` to the cycle's model.
+
+        The same token and content sent again is the same review; different content is refused."""
         if decision not in DECISIONS:
             raise BadRequest(f"decision {decision!r} is unknown: use one of {', '.join(DECISIONS)}")
         columns = {
@@ -247,7 +251,7 @@ def _owner() -> str:
 
 
 def _finite(value: float | None) -> float | None:
-    """A score that is NaN is undefined: no value."""
+    """Return None for NaN: such a score is undefined."""
     return float(value) if value is not None and math.isfinite(value) else None
 
 
@@ -263,7 +267,7 @@ def _items(score: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _item_set(items: list[dict[str, Any]]) -> str | None:
-    """Names the questions, whatever the answers: only scores over the same set may be paired."""
+    """Hash a score's prompts, not its responses: only scores over the same set may be paired."""
     if not items:
         return None
     asked = sorted((str(item["key"]), item["prompt"]) for item in items)

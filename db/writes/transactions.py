@@ -1,4 +1,4 @@
-"""Transactions of the tracker. Each may be run again from its beginning (Database.write)."""
+"""Run the tracker's transactions. Each can be repeated from its beginning (Database.write)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from db.writes.values import now, storable
 
 
 def new_project(session: Session, wanted: str, home: str) -> str:
-    """The home's project where it has one; else a name that none has."""
+    """Return the home's project, or create one with an unused name."""
     there = session.scalar(select(Project.name).where(Project.home == home))
     if there is not None:
         return there
@@ -108,7 +108,7 @@ def add_review(session: Session, columns: dict[str, Any]) -> int:
 
 
 def _same_review(stored: Review, columns: dict[str, Any]) -> int:
-    """A request sent twice is one review; the same request with other content is none."""
+    """Return whether a repeated request has the stored content; refuse a request with other content."""
     texts = ("decision", "note", "reviewer")
     if (stored.project, stored.cycle) != (columns["project"], columns["cycle"]) or any(
         getattr(stored, name) != storable(columns[name]) for name in texts

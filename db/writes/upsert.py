@@ -1,4 +1,4 @@
-"""INSERT … ON CONFLICT DO UPDATE, in both dialects."""
+"""Build INSERT … ON CONFLICT DO UPDATE, in both dialects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def upsert(
     *,
     change: Collection[str] | None = None,
 ) -> None:
-    """Insert rows; where the key is there already, set the columns in `change` (default: all others)."""
+    """Insert rows; on an existing key, update the columns in `change` (default: all others)."""
     if not rows:
         return
     connection, table = session.connection(), cast(Table, model.__table__)

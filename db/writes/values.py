@@ -1,4 +1,4 @@
-"""Convert values for storage: moments, text that every database accepts, JSON without NaN."""
+"""Convert values for storage: timestamps, text that every database accepts, JSON without NaN."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ SPECIALS: dict[str, float] = {"nan": math.nan, "inf": math.inf, "-inf": -math.in
 
 
 def now() -> str:
-    """This moment in UTC, such as 2026-11-20T08:21:07.123Z: sorts as text and reads as a date."""
+    """Return the current time in UTC, such as 2026-11-20T08:21:07.123Z, which sorts as text."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def seconds_since(moment: str) -> float:
-    """Seconds from a moment written by now() until this one."""
+    """Return the seconds since a timestamp written by now()."""
     return (datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds()
 
 
 def storable(text: str) -> str:
-    """Model output and file names may hold NUL and lone surrogates, which a database refuses."""
+    """Replace NUL and lone surrogates, which databases refuse and model output may contain."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "␀")
 
 
 def special_name(number: float) -> str | None:
-    """ "nan", "inf" or "-inf"; None for an ordinary number."""
+    """Return "nan", "inf" or "-inf"; None for an ordinary number."""
     if math.isnan(number):
         return "nan"
     return None if math.isfinite(number) else ("inf" if number > 0 else "-inf")
 
 
 def plain(value: Any) -> Any:
-    """The same as JSON can say it: NaN and infinity by name, tuples as lists, numpy scalars as numbers."""
+    """Convert to JSON types: NaN and infinity by name, tuples as lists, numpy scalars as numbers."""
     if isinstance(value, str):
         return storable(value)
     if isinstance(value, float):
@@ -56,7 +56,7 @@ def plain(value: Any) -> Any:
 
 
 class SafeText(TypeDecorator[str]):
-    """Text, made storable on its way in."""
+    """A text column that makes values storable on write."""
 
     impl = Text
     cache_ok = True

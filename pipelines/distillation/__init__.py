@@ -1,1 +1,1 @@
-"""What a distillation is made of: prompts, inputs, engines, early stopping."""
+"""Prepare a distillation: prompts, inputs, engines, early stopping."""

@@ -1,8 +1,8 @@
-"""Stop a distillation once behaviour is back, by looks at a probe set used for nothing else.
+"""Stop a distillation once behaviour has recovered, measured on a held-out probe set.
 
 The probe's prompts are held out of training and differ from the evaluation's, which exposes a lucky stop.
-A look passes when the exact paired test shows the student at most `margin` worse
-than the clean model; two in a row stop.
+A check passes when the exact paired test shows the student at most `margin` worse than the clean model; two
+consecutive passes stop the run.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ if TYPE_CHECKING:
     from recovery.sampling.protocol import Sampler
     from recovery.teachers.teachers import Teacher
 
-ALPHA = 0.05  # of one look
+ALPHA = 0.05  # of each check
 PASSED = "probe_passed"
 
 
 def hold_out(job: DistillJob, data: Data, asked: Sequence[str]) -> tuple[Data, list[Prompt]]:
-    """Split the rows into those to train on and the probe: a file's rows, else recovery prompts.
+    """Split the rows into training rows and the probe, taken from a file or from the recovery prompts.
 
-    `asked` are the evaluation's prompts, which the probe leaves out.
-    """
+    `asked` are the evaluation's prompts, which the probe leaves out."""
     settings = job.settings.stop
     if settings is None:
         return data, []
@@ -59,7 +58,7 @@ def hold_out(job: DistillJob, data: Data, asked: Sequence[str]) -> tuple[Data, l
 
 
 class BehaviourBack:
-    """A `should_stop` of the trainer: answer the probe every few steps, paired with the clean model."""
+    """A `should_stop` of the trainer: run the probe every few steps, paired with the clean model."""
 
     def __init__(
         self,
@@ -97,7 +96,7 @@ class BehaviourBack:
         return passed
 
     def _passed(self, step: int) -> bool:
-        """Return the outcome of an earlier look, from the run's metrics if it was before an interruption."""
+        """Return the outcome of an earlier check, from the run's metrics if it preceded an interruption."""
         if step not in self.passed:
             database = self.stage.workspace.tracker.db
             found = curves.metric_series(database, self.stage.id, PASSED, after=step - 1)

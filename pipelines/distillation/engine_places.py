@@ -1,7 +1,7 @@
-"""Start the engines that sample and score, as the settings name them, and stop them with the stage.
+"""Start the engines that sample and score, as configured, and stop them with the stage.
 
-`inprocess` is the trainer's own model; `vllm` an LLM beside it in this process; `server` a vLLM server that
-starts and ends with the run; a URL (several with commas) a server that runs already.
+`inprocess` uses the trainer's model; `vllm` an LLM in the same process; `server` a vLLM server that starts
+and ends with the run; a URL (several with commas) a running server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from recovery.storage.checkpoints import Checkpoint
     from recovery.teachers.teachers import Teacher
 
-AHEAD_STATES = ("student", "student-kept")  # begin with nothing but the student's answers
+AHEAD_STATES = ("student", "student-kept")  # prefixes that need only the student's samples
 INPROCESS, COLOCATED, OWN_SERVER = "inprocess", "vllm", "server"
 
 
@@ -82,7 +82,7 @@ def student_writes(method: Method) -> bool:
 
 
 def check_place(name: str, where: str) -> None:
-    """Refuse a name that is no engine, and an engine that is not installed."""
+    """Refuse an unknown engine, and an engine that is not installed."""
     if where not in (INPROCESS, COLOCATED, OWN_SERVER) and not where.startswith(("http://", "https://")):
         raise InputError(f"{name} {where!r}: give {INPROCESS}, {COLOCATED}, {OWN_SERVER} or a server's URL")
     if where in (COLOCATED, OWN_SERVER):
@@ -92,7 +92,7 @@ def check_place(name: str, where: str) -> None:
 
 
 class Engines(ExitStack):
-    """The engines of one stage; leaving the context stops those that it started."""
+    """The engines of one stage; leaving the context stops those that were started in it."""
 
     def __init__(self, ws: Workspace, directory: Path) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Engines(ExitStack):
     def sampler(
         self, where: str, student: ChatModel, checkpoint: Checkpoint, *, follow: bool, batch_size: int = 256
     ) -> Sampler:
-        """The sampler for the student; `follow` sends its weights again after each update."""
+        """Return the student's sampler; with `follow`, send it the new weights after each update."""
         from recovery.sampling.in_process import InProcessSampler
 
         if where == INPROCESS:
@@ -117,7 +117,7 @@ class Engines(ExitStack):
         return sampler
 
     def teacher(self, where: str, student: ChatModel, checkpoint: Checkpoint, kind: str, k: int) -> Teacher:
-        """A checkpoint as a teacher on an engine; a server's model name says which checkpoint it serves."""
+        """Return a checkpoint as a teacher on an engine; a server's model name identifies its checkpoint."""
         from recovery.engines.protocol import EngineTeacher
 
         if checkpoint.base:
@@ -170,7 +170,7 @@ def make_server(
     address: tuple[str, int] = ("127.0.0.1", 0),
     key: str | None = None,
 ) -> Server:
-    """A server of a checkpoint; its model name is the checkpoint's id, so that clients can check it."""
+    """Return a server of a checkpoint, with the checkpoint's id as model name for clients to verify."""
     from recovery.engines.vllm_server import Server
 
     if checkpoint.base:
@@ -207,7 +207,7 @@ def adapter_rank(model: Any) -> int:
 def serve(
     ws: Workspace, ref: str, *, host: str, port: int, rank: int, beyond: bool = False
 ) -> Iterator[Server]:
-    """Serve a checkpoint inside the context; beyond this machine only if asked for, and with a key."""
+    """Serve a checkpoint inside the context; outside loopback only if configured, and with a key."""
     from recovery.engines.json_client import authorization
 
     key = os.environ.get(KEY_VARIABLE, "")
@@ -231,7 +231,7 @@ def serve(
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
+    """Return whether the address is reachable from this machine only."""
     if host == "localhost":
         return True
     try:

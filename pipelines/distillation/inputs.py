@@ -1,4 +1,4 @@
-"""The inputs of a distillation as its settings name them: data, context, reward, teachers."""
+"""Read a distillation's inputs, as configured: data, context, reward, teachers."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
     from recovery.teachers.rewards import Reward
     from recovery.teachers.teachers import CheckpointTeacher, Teacher
 
-JUDGED_BY = {"exact": "answer", "ifeval": "instruction_id_list"}  # what a row must hold for that reward
-DEFAULT_ROUTE = "base"  # of prompts that name none: the checkpoint named by --teacher
+JUDGED_BY = {"exact": "answer", "ifeval": "instruction_id_list"}  # the field that the reward needs
+DEFAULT_ROUTE = "base"  # default route of a prompt: the checkpoint of --teacher
 
 
 @dataclass(frozen=True)
 class Data:
-    prompts: list[Prompt]  # to be answered
-    pairs: list[Prompt]  # with their own `response`
+    prompts: list[Prompt]  # prompts to sample answers for
+    pairs: list[Prompt]  # prompts with a `response`
 
     @property
     def rows(self) -> list[Prompt]:
-        """In the order of the episodes' rows."""
+        """Return all rows, in the order of a step's rows."""
         return [*self.prompts, *self.pairs]
 
 
@@ -58,7 +58,7 @@ def _reads_pairs(method: Method) -> bool:
 
 
 def read_data(job: DistillJob, method: Method, home: Path | None = None) -> Data:
-    """The rows that the method needs; without --pairs, the prompts that have a response are the pairs."""
+    """Return the method's rows; without --pairs, the pairs are the prompts that have a response."""
     only_pairs = method.state_kind == "data" and job.settings.pairs
     prompts = [] if only_pairs else read_prompts(job.prompts, job.seed, home)
     rows = prompts if _reads_pairs(method) else []
@@ -72,7 +72,7 @@ def read_data(job: DistillJob, method: Method, home: Path | None = None) -> Data
 
 
 def read_context(job: DistillJob, method: Method, pairs: list[Prompt]) -> Context | None:
-    """The teacher's context: one text, examples from a file or the pairs, or a field of each row."""
+    """Return the teacher's context: one text, examples from a file or the pairs, or a field of each row."""
     from recovery.teachers.contexts import Context
 
     if method.context == "none":
@@ -90,7 +90,7 @@ def read_context(job: DistillJob, method: Method, pairs: list[Prompt]) -> Contex
 
 
 def read_reward(job: DistillJob, method: Method, data: Data) -> tuple[Reward | None, Data]:
-    """The reward, and the data without prompts that it cannot judge, for methods made of rewards alone."""
+    """Return the reward; for purely reward-based methods, drop the prompts that it cannot judge."""
     from recovery.teachers import rewards
 
     name = job.settings.reward
@@ -109,14 +109,14 @@ def read_reward(job: DistillJob, method: Method, data: Data) -> tuple[Reward | N
 
 
 def _followed(response: str, item: Mapping[str, Any]) -> float:
-    """The share of IFEval's instructions in a row that the response follows."""
+    """Return the share of a row's IFEval instructions that the response follows."""
     from evals import ifeval
 
     return ifeval.followed(response, item["prompt"], item["instruction_id_list"], item["kwargs"])
 
 
 class Teachers:
-    """The teachers of a distillation; a checkpoint is loaded once, or not at all beneath an adapter."""
+    """The teachers of a distillation. Load each checkpoint once, or not at all if it is an adapter's base."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Teachers:
         self.models: dict[str, ChatModel] = {}
 
     def teacher(self, items: list[Prompt]) -> Teacher | None:
-        """The teacher that scores the student's tokens; `items` are the rows in the order of the episodes."""
+        """Return the teacher that scores the student's tokens; `items` are the rows in step order."""
         from recovery.teachers.teachers import RoutedTeacher, SelfTeacher
 
         kind, limit = self._kind, self.job.settings.microbatch_tokens
@@ -147,7 +147,7 @@ class Teachers:
         return self.named(self.job.teacher, kind) if self.method.teacher == "base" else None
 
     def named(self, ref: str, kind: str) -> Teacher:
-        """A checkpoint as a teacher in this process, or on the configured engine."""
+        """Return a checkpoint as a teacher in this process, or on the configured engine."""
         where = self.job.settings.teacher_engine
         if where == INPROCESS:
             return self.frozen(ref, kind)
@@ -155,11 +155,11 @@ class Teachers:
         return self.engines.teacher(where, self.student, self.ws.checkpoint(ref), sent, self.method.k)
 
     def anchor(self) -> Teacher | None:
-        """The model that the student is held near: the teacher checkpoint, without any context."""
+        """Return the reference model of the KL penalty: the teacher checkpoint without context."""
         return self.frozen(self.job.teacher, "dense") if self.method.anchor_beta else None
 
     def frozen(self, ref: str, kind: str) -> CheckpointTeacher:
-        """A checkpoint as a frozen teacher; below an adapter student, the student with its adapter off."""
+        """Return a frozen teacher; for an adapter's base, use the student with its adapter off."""
         from recovery.models.offload import rest_on_host
         from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 
@@ -178,7 +178,7 @@ class Teachers:
 
     @cached_property
     def _below(self) -> str | None:
-        """The checkpoint that the student is with its adapter off."""
+        """Return the base checkpoint of an adapter student."""
         from recovery.models.loading import is_adapter
 
         return (self.parent.base or self.parent.id) if is_adapter(self.student.model) else None

@@ -21,7 +21,7 @@ OPENING_WORDS = 8
 
 
 def ifeval_path(settings: EvalConfig) -> Path | None:
-    """The local file, or None for the hub's data set."""
+    """Return the local IFEval file, or None for the hub's data set."""
     if settings.ifeval == HUB_IFEVAL:
         return None
     if settings.ifeval == MICROWORLD:
@@ -36,7 +36,7 @@ def ifeval_path(settings: EvalConfig) -> Path | None:
 
 
 def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
-    """Return the evaluation's prompts, to be kept out of training; say so where they cannot be read."""
+    """Return the evaluation's prompts, to exclude them from training; log if they cannot be read."""
     found: list[str] = []
     try:
         found += ifeval.prompts(ifeval_path(settings)) if settings.ifeval != MICROWORLD else []
@@ -52,7 +52,7 @@ def normalised(text: str) -> str:
 
 
 def drop_leaks(prompts: Sequence[Prompt], evaluation: Sequence[str]) -> tuple[list[Prompt], int]:
-    """Drop prompts that equal an evaluation prompt or contain a whole one of eight words or more."""
+    """Drop prompts that equal an evaluation prompt or contain one of at least eight words."""
     normal = [normalised(text) for text in evaluation]
     openings: dict[str, list[str]] = {}
     for text in normal:

@@ -1,8 +1,8 @@
 """Read recovery prompts from a file, a data set on the hub or the microworld.
 
-A prompt is a dialogue that ends with a turn to be answered. Rows hold a "prompt" text, or "messages": there
-the last assistant turn is the row's response, and all turns before it are the prompt. Tool schemas in "tools"
-travel on the first message, where the chat encoder picks them up.
+A prompt is a dialogue whose last turn needs an answer. Rows hold a "prompt" text, or "messages": there the
+last assistant turn is the row's response, and all turns before it are the prompt. Tool schemas in "tools"
+are attached to the first message, where the chat encoder reads them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from recovery.hub_data import one_try
 from recovery.storage.atomic_dirs import storage_errors
 
 Messages = list[dict[str, Any]]
-Rows = Iterator[tuple[Any, str]]  # a row, and where it stands
+Rows = Iterator[tuple[Any, str]]  # a row and its location
 HUB_LIMIT = 50_000
 HUB_EXAMPLE = "hub:allenai/tulu-3-sft-mixture:train:messages"
-KEPT = "prompts"  # folder of a home: samples of hub data sets
+KEPT = "prompts"  # folder in a home for samples of hub data sets
 TURN_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "tools")
 ANSWERABLE = ("user", "tool")  # roles that an assistant turn answers
 
@@ -33,8 +33,8 @@ ANSWERABLE = ("user", "tool")  # roles that an assistant turn answers
 @dataclass(frozen=True)
 class Prompt:
     messages: Messages
-    fields: dict[str, Any] = field(default_factory=dict)  # the row's other fields: answer, route, kind
-    weight: float = 1.0  # of each of its tokens in the loss
+    fields: dict[str, Any] = field(default_factory=dict)  # other fields of the row: answer, route, kind
+    weight: float = 1.0  # loss weight of each of its tokens
 
     @property
     def text(self) -> str:
@@ -44,8 +44,7 @@ class Prompt:
 def read_prompts(source: str, seed: int = 0, home: Path | None = None) -> list[Prompt]:
     """Read prompts from a FILE, hub:NAME:SPLIT:FIELD, or `microworld`.
 
-    The sample of a hub data set is kept in `home`, and read from there ever after.
-    """
+    The sample of a hub data set is stored in `home` and reused by later runs."""
     if source == "microworld":
         from pipelines.microworld.world import prompt_rows
 
@@ -76,7 +75,7 @@ def _from_file(path: Path) -> list[Prompt]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """Lines that are not blank. They end at \\n alone: JSON strings may hold Unicode's other line ends."""
+    r"""Yield non-blank lines. Split at \n only: JSON strings may hold other Unicode line separators."""
     text = path.read_text(encoding="utf-8-sig")
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
@@ -89,7 +88,7 @@ def _json_lines(path: Path) -> Rows:
 
 
 def _json_file(path: Path) -> Rows:
-    """A list of rows, or a row a line."""
+    """Read rows from a JSON list, or one row per line."""
     text = path.read_text(encoding="utf-8-sig")
     if not text.lstrip().startswith("["):
         yield from _json_lines(path)
@@ -99,7 +98,7 @@ def _json_file(path: Path) -> Rows:
 
 
 def _csv(path: Path) -> Rows:
-    """Rows under a header that names a prompt or messages column; cells may hold JSON."""
+    """Read rows below a header that names a prompt or messages column; cells may hold JSON."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file)
         try:
@@ -144,7 +143,7 @@ def _require_column(path: Path, names: Iterable[str]) -> None:
 
 
 def _cell(value: str) -> Any:
-    """A cell as text; as JSON where it holds a list or an object, such as messages."""
+    """Return a cell as text, or parsed if it holds a JSON list or object, such as messages."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         try:
             return json.loads(value)
@@ -154,7 +153,7 @@ def _cell(value: str) -> Any:
 
 
 def _without_nulls(value: Any) -> Any:
-    """Parquet gives every object the keys of all objects, null where unused: drop those."""
+    """Drop null fields: Parquet gives every object the keys of all objects."""
     if isinstance(value, dict):
         return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
     return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
@@ -186,7 +185,7 @@ def _prompt(row: Any, where: str) -> Prompt:
 
 
 def _dialogue(value: Any) -> tuple[Messages, dict[str, str]] | None:
-    """The turns up to the last one to be answered, and the answer that follows; None if it is no dialogue."""
+    """Return the turns up to the last one that needs an answer, and the answer; None if invalid."""
     turns = [_turn(entry) for entry in value] if isinstance(value, list) else []
     if not turns or any(turn is None for turn in turns):
         return None
@@ -201,7 +200,7 @@ def _dialogue(value: Any) -> tuple[Messages, dict[str, str]] | None:
 
 
 def _turn(entry: Any) -> dict[str, Any] | None:
-    """A message with the fields that chat templates read; None where it has no text and calls no tool."""
+    """Return a message with the fields that chat templates read; None without text and tool calls."""
     if not isinstance(entry, dict) or not isinstance(entry.get("role"), str):
         return None
     turn = {name: entry[name] for name in TURN_FIELDS if entry.get(name) is not None}
@@ -213,13 +212,13 @@ def _turn(entry: Any) -> dict[str, Any] | None:
 
 
 def _joined_parts(parts: list[Any]) -> str | None:
-    """The text of a content in parts; None where a part is no text."""
+    """Join the text of a multi-part content; None if a part is not text."""
     texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
     return "\n".join(map(str, texts)) if texts and all(isinstance(text, str) for text in texts) else None
 
 
 def _tools(value: Any, where: str) -> list[Any]:
-    """Tool schemas: a list, or JSON text of one."""
+    """Return tool schemas, given as a list or as its JSON text."""
     tools = _json(value, where) if isinstance(value, str) and value.strip() else value
     if not tools:
         return []
@@ -251,7 +250,7 @@ def _from_hub(source: str, seed: int, home: Path | None) -> list[Prompt]:
 
 
 def _sample(source: str, name: str, split: str, column: str, seed: int) -> tuple[str, list[Prompt]]:
-    """The commit of a data set, and a seeded sample of all its rows that hold a prompt."""
+    """Return a data set's commit, and a seeded sample of all its rows that hold a prompt."""
     try:
         with one_try(name) as revision:
             if revision is None:
@@ -259,7 +258,7 @@ def _sample(source: str, name: str, split: str, column: str, seed: int) -> tuple
             found = _reservoir(_stream(name, split, column, revision), random.Random(f"{seed}:{source}"))
     except InputError:
         raise
-    except Exception as error:  # the hub raises a different class for each way of being out of reach
+    except Exception as error:  # the hub raises many classes for network errors
         raise InputError(
             f"{source}: the data set cannot be loaded ({type(error).__name__}): "
             "check its name and the network, or give --prompts FILE"
@@ -270,7 +269,7 @@ def _sample(source: str, name: str, split: str, column: str, seed: int) -> tuple
 
 
 def _stream(name: str, split: str, column: str, revision: str) -> Iterator[Prompt]:
-    """Every row of a data set that holds a prompt in the column."""
+    """Yield every row of a data set that holds a prompt in the column."""
     import datasets
 
     rows = datasets.load_dataset(name, split=split, revision=revision, streaming=True)
@@ -286,7 +285,7 @@ def _stream(name: str, split: str, column: str, revision: str) -> Iterator[Promp
 
 
 def _reservoir(prompts: Iterable[Prompt], random_: random.Random) -> list[Prompt]:
-    """At most HUB_LIMIT prompts, each as likely as any other, in random order."""
+    """Return at most HUB_LIMIT prompts, sampled uniformly, in random order."""
     kept: list[Prompt] = []
     for number, prompt in enumerate(prompts):
         if number < HUB_LIMIT:

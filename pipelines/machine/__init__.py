@@ -1,1 +1,1 @@
-"""This machine and this home: doctor, capacity, init."""
+"""Inspect and set up this machine and a home: doctor, capacity, init."""

@@ -1,8 +1,8 @@
 """Estimate memory, time and price of each stage from a config.json alone.
 
-Memory is counted as this code holds it: bf16 weights; for what is trained an fp32 copy, its gradient and two
-AdamW moments; activations of one microbatch; a chunk of the loss; the KV cache that the sampler may fill.
-Times assume the shares of a GPU's peak that are named below; every row says what it is made of.
+Memory follows this implementation: bf16 weights; per trained parameter an fp32 copy, its gradient and two
+AdamW moments; activations of one microbatch; a chunk of the loss; the sampler's KV cache. Times assume the
+fractions of a GPU's peak defined below; every row lists its components.
 """
 
 from __future__ import annotations
@@ -30,12 +30,16 @@ if TYPE_CHECKING:
     from recovery.models.size import Size
 
 GIB = 2**30
-USABLE = 0.92  # of a GPU's memory: the rest is the driver's, and fragments
-LOSS_BYTES = 6 * 4 * 2**26  # six fp32 tensors of one chunk, the most that the objective holds
-SAMPLED_ROWS = 256  # of the in-process sampler
-WORTH = 0.99  # a setting that saves less than a hundredth is not named
-CACHE_SHARE = 0.7  # of the memory that is free, for its KV cache
-TRAINING_SHARE, SCORING_SHARE, READING_SHARE = 0.35, 0.40, 0.50  # of peak FLOP/s, and of peak bytes/s
+USABLE = 0.92  # share of a GPU's memory; the rest is driver and fragmentation
+LOSS_BYTES = 6 * 4 * 2**26  # the objective's peak: six fp32 tensors of one chunk
+SAMPLED_ROWS = 256  # rows of the in-process sampler
+WORTH = 0.99  # ignore a setting that saves less than 1 %
+CACHE_SHARE = 0.7  # share of free memory for the KV cache
+TRAINING_SHARE, SCORING_SHARE, READING_SHARE = (
+    0.35,
+    0.40,
+    0.50,
+)  # of peak FLOP/s (training, scoring) and bytes/s
 
 
 def _qwen3(layers: int, hidden: int, heads: int, intermediate: int, tied: bool) -> dict[str, Any]:
@@ -52,7 +56,7 @@ def _qwen3(layers: int, hidden: int, heads: int, intermediate: int, tied: bool) 
     }
 
 
-SIZES: dict[str, dict[str, Any]] = {  # Qwen3's own shapes; 70B is Llama 3's
+SIZES: dict[str, dict[str, Any]] = {  # Qwen3's shapes; 70B is Llama 3's
     "0.6B": _qwen3(28, 1024, 16, 3072, True),
     "1.7B": _qwen3(28, 2048, 16, 6144, True),
     "4B": _qwen3(36, 2560, 32, 9728, True),
@@ -65,7 +69,7 @@ SIZES: dict[str, dict[str, Any]] = {  # Qwen3's own shapes; 70B is Llama 3's
 
 @dataclass(frozen=True)
 class Gpu:
-    """One kind of GPU; dense bf16 FLOP/s and bytes/s as its vendor gives them. Prices differ: `--price`."""
+    """A GPU model; dense bf16 FLOP/s and bytes/s by its vendor. Set the price with `--price`."""
 
     name: str
     gib: float
@@ -90,7 +94,7 @@ GPUS = {
 
 
 def parse_gpus(text: str) -> tuple[int, Gpu]:
-    """`8xH100`, `H200`, `24GB` or `2x24GB` (whose speed is not known)."""
+    """Parse `8xH100`, `H200`, `24GB` or `2x24GB` (speed unknown)."""
     found = re.fullmatch(r"(?:(\d+)\s*[xX×]\s*)?([\w.-]+)", text.strip())
     if found:
         count, name = int(found[1] or 1), found[2].upper()
@@ -104,7 +108,7 @@ def parse_gpus(text: str) -> tuple[int, Gpu]:
 
 
 def read_size(model: str) -> Size:
-    """A size (8B), `microworld`, a directory or config.json, or a hub id: only its config.json is read."""
+    """Read a size (8B), `microworld`, a directory, a config.json, or the config.json of a hub id."""
     from recovery.models.size import size_from_config
 
     if model.upper() in SIZES:
@@ -135,7 +139,7 @@ def _from_hub(model: str) -> Path:
 
 @dataclass(frozen=True)
 class Job:
-    """What is planned: sizes of a step and of the whole, as recover.yaml has them."""
+    """The planned work: sizes of a step and of each stage, as in recover.yaml."""
 
     config: Config
     processes: int = 1
@@ -151,7 +155,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Estimate:
-    """One stage: bytes by what they are for, and seconds (None where the GPU's speed is not known)."""
+    """One stage: bytes by purpose, and seconds (None if the GPU's speed is unknown)."""
 
     stage: str
     memory: dict[str, float]
@@ -163,19 +167,19 @@ class Estimate:
 
 
 def estimates(size: Size, gpu: Gpu, job: Job) -> list[Estimate]:
-    """Every stage of a cycle on each of `job.processes` GPUs."""
+    """Estimate every stage of a cycle on each of `job.processes` GPUs."""
     return [_midtrain(size, gpu, job), _distill(size, gpu, job), _evaluate(size, gpu, job)]
 
 
 def _training(size: Size, job: Job, stage: str) -> dict[str, float]:
-    """What a training holds, whatever it trains on."""
+    """Return the memory of a training, independent of its data."""
     lora = job.lora(stage)
     settings = getattr(job.config, stage)
     checkpointing = job.config.model.gradient_checkpointing
     whole = size.parameters - (size.embeddings if settings.freeze_embeddings else 0)
     trained = size.adapter(lora.rank) if lora else whole
     parts = job.processes if job.config.model.shard else 1
-    # Full: bf16 gradients on their way to the fp32 copies. Adapters are fp32 and have no copies.
+    # Full: bf16 gradients before they are added to the fp32 copies. Adapters are fp32 and have no copies.
     optimizer = trained * (4 + 8 + (4 if lora else 4 + 2))
     layers_held = 1 if checkpointing else size.layers
     return {
@@ -188,15 +192,16 @@ def _training(size: Size, job: Job, stage: str) -> dict[str, float]:
 
 
 def activation_bytes(size: Size, checkpointing: bool) -> float:
-    """Bytes a token leaves for the backward pass, bf16: of all layers, or of one and all layers' inputs."""
+    """Return bf16 activation bytes per token: all layers, or with checkpointing one and all inputs."""
     outputs = sum(matrix.used * matrix.outputs for matrix in size.matrices)
     inside = 2 * (2 * outputs + size.attention_width + 2 * size.hidden * size.layers)
     return 2 * size.layers * size.hidden + inside / size.layers if checkpointing else inside
 
 
 def _adapter_bytes(size: Size, tokens: int, layers_held: int, lora: LoraConfig | None) -> float:
-    """An adapter reads its layer's input in fp32 and keeps it with its own output; on routed experts it keeps
-    their weights with the adapter added instead."""
+    """Return the activation bytes of adapters: each layer's fp32 input and low-rank projection.
+
+    On routed experts, add the expert weights that are stored with the adapter merged in."""
     if lora is None:
         return 0.0
     plain = sum(m.inputs + lora.rank for m in size.matrices if not m.is_routed)
@@ -205,7 +210,7 @@ def _adapter_bytes(size: Size, tokens: int, layers_held: int, lora: LoraConfig |
 
 
 def _training_flops(size: Size, job: Job, stage: str, tokens: float, context: float) -> float:
-    """A backward pass costs two forward ones, with an adapter one; recomputation is another."""
+    """Count a backward pass as two forward passes (one with an adapter), and recomputation as one more."""
     passes = 1 + (1 if job.lora(stage) else 2) + (1 if job.config.model.gradient_checkpointing else 0)
     return passes * Flops.of_size(size).forward(tokens, context)
 
@@ -229,7 +234,7 @@ def _midtrain(size: Size, gpu: Gpu, job: Job) -> Estimate:
 
 
 def _cache(size: Size, rows: float, new_tokens: int, room: float, job: Job) -> float:
-    """The KV cache: of all rows, or what the sampler takes of the room, but of one row at least."""
+    """Return the KV cache's bytes: of all rows, or as many as fit into `room`, but at least one."""
     row = 2.0 * size.cache_numbers * (job.prompt_tokens + new_tokens)
     return max(row, min(min(SAMPLED_ROWS, rows) * row, CACHE_SHARE * room))
 
@@ -244,7 +249,7 @@ def _distill(size: Size, gpu: Gpu, job: Job) -> Estimate:
     resting = layers - layers / size.layers if settings.offload_teacher else 0.0
     memory["teacher"] = 0.0 if below else 2.0 * (size.parameters - resting)
     states = 2.0 * size.hidden * answers * job.answer_tokens / job.processes
-    whole = 2.0 * size.parameters - memory["weights"]  # shards are put together for sampling
+    whole = 2.0 * size.parameters - memory["weights"]  # sampling gathers the shards
     room = USABLE * gpu.gib * GIB - whole
     room -= sum(memory[name] for name in ("weights", "gradients and optimizer", "teacher"))
     cache = _cache(size, answers / job.processes, settings.max_new_tokens, room, job)
@@ -273,7 +278,7 @@ def _evaluate(size: Size, gpu: Gpu, job: Job) -> Estimate:
 
 
 def _write_seconds(size: Size, gpu: Gpu, rows: float, at_once: float, job: Job) -> float | None:
-    """Answers of some rows: each token reads all weights and the cache, or is bound by arithmetic."""
+    """Return the decoding time: each token reads all weights and the cache, or is compute-bound."""
     if gpu.bandwidth is None or gpu.flops is None:
         return None
     seen = job.prompt_tokens + job.answer_tokens / 2
@@ -306,7 +311,7 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
     answer_tokens: int = 400,
     price: float | None = None,
 ) -> dict[str, Any]:
-    """By the settings of `home`, or where there are none by the preset for real models."""
+    """Return the job of a home's settings, or of the preset for real models if the home has none."""
     path = home / CONFIG_NAME
     config = read(path) if path.exists() else parse(preset_text("real"), "preset")
     if shard is not None:
@@ -321,7 +326,7 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
 
 
 def _fitted(config: Config, size: Size, gpu: Gpu, tokens: int) -> Config:
-    """The settings that recover.yaml leaves to documents, model and memory."""
+    """Fill in the settings that recover.yaml derives from documents, model and memory."""
     model = model_size(size, config.model.gradient_checkpointing)
     machine = Machine(USABLE * gpu.gib * GIB)
     midtrain = fit_midtraining(config.midtrain, model, machine)
@@ -334,7 +339,7 @@ def _fitted(config: Config, size: Size, gpu: Gpu, tokens: int) -> Config:
 
 
 def model_size(size: Size, checkpointing: bool) -> ModelSize:
-    """The numbers of a model that decide whether it fits."""
+    """Return the sizes of a model that determine whether it fits."""
     return ModelSize(
         parameters=size.parameters,
         adapter=size.adapter(LoraConfig().rank),
@@ -344,7 +349,7 @@ def model_size(size: Size, checkpointing: bool) -> ModelSize:
 
 
 def _both(config: Config, **values: Any) -> Config:
-    """Settings of both trainings replaced."""
+    """Return the configuration with settings of both trainings replaced."""
     changed = {stage: getattr(config, stage).model_copy(update=values) for stage in ("midtrain", "distill")}
     return config.model_copy(update=changed)
 
@@ -353,7 +358,7 @@ Change = tuple[str, Callable[[Config], Config]]
 
 
 def _remedies(config: Config, processes: int) -> Iterator[Change]:
-    """Settings that may make it smaller, the cheapest first."""
+    """Yield settings that reduce memory, the cheapest first."""
 
     def model(**values: Any) -> Callable[[Config], Config]:
         return lambda c: c.model_copy(update={"model": c.model.model_copy(update=values)})
@@ -387,7 +392,7 @@ def _remedies(config: Config, processes: int) -> Iterator[Change]:
 
 
 def plan(size: Size, count: int, gpu: Gpu, job: Job, price: float | None = None) -> dict[str, Any]:
-    """Everything that `recover plan` says, as one document."""
+    """Return the complete output of `recover plan` as one document."""
     rows = [_row(found, gpu, count, price) for found in estimates(size, gpu, job)]
     seconds = None if any(row["hours"] is None for row in rows) else sum(row["hours"] for row in rows)
     fits = all(row["fits"] for row in rows)
@@ -420,7 +425,7 @@ def _row(found: Estimate, gpu: Gpu, count: int, price: float | None) -> dict[str
 
 
 def changes(size: Size, gpu: Gpu, job: Job) -> list[str]:
-    """The settings that together make it fit; or how many GPUs of that kind would do."""
+    """Return the settings that together make the job fit, or the number of such GPUs that would."""
     taken: list[str] = []
     config = job.config
     least = _largest(size, gpu, job)

@@ -1,4 +1,4 @@
-"""Is this machine ready? Each answer with what to do about it."""
+"""Check whether this machine can run the pipelines; name a remedy for each failed check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FREE_GIB = 2
 
 
 def examine(home: Path, db_url: str | None) -> list[dict[str, Any]]:
-    """One row a question: name, ok, whether it is needed, detail, remedy."""
+    """Return one row per check: name, ok, required, detail, remedy."""
     packages = map(_package, ("transformers", "peft", "accelerate", "lm_eval"))
     return [_torch(), _kernels(), *packages, _names(), _vllm(), _disk(home), _database(home, db_url)]
 

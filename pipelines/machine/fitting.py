@@ -1,4 +1,4 @@
-"""Fit a stage's settings to the model at hand and to this machine's memory, once for each run."""
+"""Fit a stage's settings to the model and to this machine's memory, once per run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=Section)
 FITTED = "fitted.json"
-USABLE_GPU, USABLE_CPU = 0.92, 0.7  # shares of the memory: the rest is the driver's, the system's, others'
+USABLE_GPU, USABLE_CPU = 0.92, 0.7  # shares of memory; the rest is for driver and system
 CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def fitted_once(stage: Stage, checkpoint: str, settings: S, fit: Callable[[S, ModelSize, Machine], S]) -> S:
-    """The settings fitted to this machine; a run that is resumed elsewhere keeps those of its beginning."""
+    """Return the fitted settings; a run resumed on another machine keeps those of its first start."""
     kept = stage.directory / FITTED
     if not kept.exists():
         found = fit(settings, model_size(stage, checkpoint), this_machine())
@@ -36,7 +36,7 @@ def fitted_once(stage: Stage, checkpoint: str, settings: S, fit: Callable[[S, Mo
 
 
 def model_size(stage: Stage, checkpoint: str) -> ModelSize:
-    """Of a checkpoint, or of the model below an adapter, by its config.json."""
+    """Return the size of a checkpoint, or of an adapter's base model, from its config.json."""
     ws = stage.workspace
     found: Checkpoint = ws.checkpoint(checkpoint)
     path = ws.checkpoint(found.base).path if found.base else found.path
@@ -48,14 +48,14 @@ def model_size(stage: Stage, checkpoint: str) -> ModelSize:
 
 
 def _by_weights(path: Path) -> ModelSize:
-    """A guess for a model of another family: by the bytes of its weights, as in decoders of that size."""
+    """Estimate the size of an unknown model family from the bytes of its weights, as for similar decoders."""
     parameters = sum(file.stat().st_size for file in path.glob("*.safetensors")) // 2
     width = max(64, round((parameters / 200) ** 0.5))
     return ModelSize(parameters, parameters // 20, 600 * width, 60 * width)
 
 
 def this_machine() -> Machine:
-    """The memory that one of our processes may take."""
+    """Return the memory available to one process."""
     import torch
 
     if torch.cuda.is_available():
@@ -67,5 +67,5 @@ def this_machine() -> Machine:
 def _cgroup_limit() -> float:
     try:
         return float(CGROUP_LIMIT.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # "max", or no such file
+    except (OSError, ValueError):  # "max", or a missing file
         return float("inf")

@@ -1,4 +1,4 @@
-"""Set up a home: its settings, and the clean checkpoint that everything is measured against."""
+"""Set up a home: its settings, and the clean checkpoint that all measurements refer to."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def initialise(
     try:
         checkpoint = _clean(ws)
     except RecoverError:
-        if new:  # settings for a model that cannot serve would be in the way of the next attempt
+        if new:  # settings of an unusable model would block the next attempt
             path.unlink()
         raise
     if converted:
@@ -63,7 +63,7 @@ def initialise(
 
 
 def _converted(ws: Workspace, model: str | None) -> Converted | None:
-    """A GGUF file as a safetensors checkpoint in the home."""
+    """Convert a GGUF file to a safetensors checkpoint in the home."""
     if model is None or model == MICROWORLD:
         return None
     from recovery.models import gguf
@@ -86,7 +86,7 @@ def _clean(ws: Workspace) -> Checkpoint:
 
 
 def _in_its_new_place(ws: Workspace, base: str) -> Checkpoint | None:
-    """Register the clean model where model.path says it is now, if it left its place; None if it did not."""
+    """Register the clean model at model.path if it was moved; None if it was not."""
     from recovery.models.hub import locate
 
     settings = ws.config.model
@@ -101,7 +101,7 @@ def _in_its_new_place(ws: Workspace, base: str) -> Checkpoint | None:
 
 
 def _write_settings(path: Path, model: str, revision: str | None, preset: str | None) -> None:
-    """Copy the preset, comments included, with the model put in."""
+    """Write the preset, with its comments, for this model."""
     text = config.preset_text(preset or (MICROWORLD if model == MICROWORLD else "real"))
     default = yaml.safe_load(text)["model"]["path"]
     lines = [f"  path: {json.dumps(model)}", *([f"  revision: {json.dumps(revision)}"] if revision else [])]
@@ -111,7 +111,7 @@ def _write_settings(path: Path, model: str, revision: str | None, preset: str | 
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file as a whole."""
+    """Replace a file atomically."""
     from recovery.storage.atomic_dirs import write_text
 
     try:
@@ -146,7 +146,7 @@ def _register(ws: Workspace) -> Checkpoint:
 
 
 def _pin_date(ws: Workspace) -> None:
-    """Pin the date that the template writes in recover.yaml, so that scores do not follow the clock."""
+    """Pin the chat template's date in recover.yaml, so that scores do not depend on the clock."""
     path, day = ws.home / config.CONFIG_NAME, datetime.date.today().isoformat()
     settings = path.read_text(encoding="utf-8")
     written = _with_template_arg(settings, f'today: "{day}"')
@@ -155,11 +155,11 @@ def _pin_date(ws: Workspace) -> None:
             f'{path}: the chat template writes the date: add today: "{day}" to model.template_args'
         )
     _write(path, written)
-    del ws.config  # read again
+    del ws.config  # force a reload
 
 
 def _with_template_arg(settings: str, entry: str) -> str:
-    """Add an entry to model.template_args in the text of recover.yaml; the comments stay."""
+    """Add an entry to model.template_args in the text of recover.yaml, keeping comments."""
     inline = re.compile(r"^(  template_args: *\{)(.*\})", re.MULTILINE)
     if inline.search(settings):
         return inline.sub(lambda found: f"{found[1]}{entry}{', ' * (found[2] != '}')}{found[2]}", settings, 1)
@@ -172,12 +172,12 @@ def _with_template_arg(settings: str, entry: str) -> str:
 
 
 def microworld_checkpoint() -> Path:
-    """The tiny clean model that ships with the package."""
+    """Return the small clean model that ships with the package."""
     return Path(str(resources.files("pipelines.microworld") / "checkpoint"))
 
 
 def tokenizer_of(model: ModelConfig) -> ChatEncoder:
-    """Load the tokenizer of a model without its weights."""
+    """Load a model's tokenizer without its weights."""
     from recovery.models.loading import ModelSpec, load_encoder
 
     path = str(microworld_checkpoint()) if model.path == MICROWORLD else model.path

@@ -1,4 +1,4 @@
-"""Check that this project's packages are its own: `evals` and `db` are names that other projects use too."""
+"""Check that Python imports this project's `evals` and `db`, names that other projects use too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def require_ours() -> None:
-    """Raise InputError where Python would import a package of another project under one of our names."""
+    """Raise InputError if Python would import another project's package under one of this project's names."""
     for name in PACKAGES:
         spec = find_spec(name)
         folder = Path(spec.origin).resolve().parent if spec and spec.origin else None
@@ -27,7 +27,7 @@ def require_ours() -> None:
 
 
 def shared_names() -> dict[str, list[str]]:
-    """Our package names that another installed distribution claims too, with its name."""
+    """Return the package names that another installed distribution provides too, with its name."""
     owners = packages_distributions()
     claims = {name: [dist for dist in owners.get(name, []) if dist != DISTRIBUTION] for name in PACKAGES}
     return {name: dists for name, dists in claims.items() if dists}

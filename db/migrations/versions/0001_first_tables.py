@@ -1,4 +1,4 @@
-"""The first tables."""
+"""Create the first tables."""
 
 from functools import partial
 

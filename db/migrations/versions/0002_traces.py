@@ -1,4 +1,4 @@
-"""Rollouts token by token."""
+"""Add token traces of rollouts."""
 
 import sqlalchemy as sa
 from alembic import op

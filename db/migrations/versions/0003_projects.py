@@ -1,7 +1,7 @@
-"""Several homes in one database: aliases, cycles and runs belong to a project.
+"""Add projects: aliases, cycle numbers and runs belong to one of several homes in a database.
 
-What is there becomes the project "default", and runs get the order in which they were started. SQLite cannot
-change a key, so four small tables are made anew.
+Existing rows join the project "default", and runs are numbered in order of their start. SQLite cannot alter a
+primary key, so four small tables are rebuilt.
 """
 
 from functools import partial
@@ -46,7 +46,7 @@ def upgrade() -> None:
 
 
 def taken(name: str, *documents: str) -> list[dict[str, Any]]:
-    """All rows of a small table; `documents` are its columns of JSON."""
+    """Return all rows of a small table; `documents` are its JSON columns."""
     query = sa.text(f"SELECT * FROM {name}").columns(**dict.fromkeys(documents, sa.JSON))
     return [dict(row) for row in op.get_bind().execute(query).mappings()]
 
