@@ -107,12 +107,17 @@ class Home:
     def evaluate(
         self, checkpoint: str | None = None, *, suites: str | None = None, settings: Settings = NONE
     ) -> Found:
-        """Score a checkpoint (default: current) on suites ("ifeval,knowledge"; default: all with questions)."""
+        """Score a checkpoint (default: current) on suites, as in "ifeval,knowledge" (default: all that have
+        questions)."""
+        from evals import task_names
+
+        ws, changes = self.workspace, _changes(settings)
+        task_names.require_listed(suites, changes.get("eval.tasks") or ws.config.eval.tasks)
         from pipelines.evaluate import evaluate
         from pipelines.job_from_options import eval_job
 
-        ws = self.workspace
-        return evaluate(ws, eval_job(ws, checkpoint, suites, changes=_changes(settings)), key=ws.new_key())
+        job = eval_job(ws, checkpoint, suites, changes=changes)
+        return evaluate(ws, job, key=ws.new_key())
 
     def cycle(
         self,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from db.session import Database
 from db.reads import queries
+from db.session import Database
 from recovery.errors import InputError
 
 RUN_KINDS = ("demo", "cycle", "midtrain", "distill", "merge", "sweep", "eval", "init", "drift", "choose")

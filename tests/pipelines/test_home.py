@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import pipelines
+from db.reads import queries
 from pipelines import Home
 from pipelines.cli import main
 from pipelines.cli.options import finite
@@ -77,15 +78,8 @@ def test_results_are_those_that_the_commands_print(
     by_command = printed("eval", "base", "--suite", "ifeval", "--limit", "4", "--ifeval", "ifeval.jsonl")
     assert by_call.keys() == by_command.keys()
     assert by_call["scores"] == by_command["scores"]
-    (newest, *_) = runs = [home.show(name) for name in newest_runs(home)]
-    assert {run["config"]["settings"]["ifeval"] for run in runs} == {newest["config"]["settings"]["ifeval"]}
-
-
-def newest_runs(home: Home) -> list[str]:
-    """The two newest evaluations."""
-    from db.reads import queries
-
-    return [row["id"] for row in queries.runs(home.workspace.tracker.db, kind="eval", limit=2)]
+    newest = queries.runs(home.workspace.tracker.db, kind="eval", limit=2)
+    assert newest[0]["config"] == newest[1]["config"]
 
 
 @pytest.mark.parametrize("key", ["distil.steps", "distill.step", "steps", "distill.steps.more", "seed.steps"])
@@ -103,6 +97,7 @@ def test_an_adapter_is_given_as_in_recover_yaml(home: Home, docs: Path, lora: ob
 def test_unknown_tasks_are_refused_as_by_the_command(home: Home) -> None:
     with pytest.raises(InputError, match="mmlo"):
         home.evaluate(suites="mmlo")
+    assert queries.runs(home.workspace.tracker.db, kind="eval") == []
 
 
 def test_a_home_is_opened_only_where_one_is(tmp_path: Path) -> None:
@@ -121,7 +116,9 @@ def test_init_makes_a_home_once(tmp_path: Path) -> None:
 
 
 def test_the_package_names_home_and_loads_no_heavy_package() -> None:
-    done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", LAZY], capture_output=True, text=True, check=True, timeout=60
+    )
     assert {"torch", "transformers", "sqlalchemy"}.isdisjoint(done.stdout.split())
     with pytest.raises(AttributeError, match="no attribute 'House'"):
         pipelines.House  # noqa: B018
