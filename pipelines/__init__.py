@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipelines.home import Home
-
-__all__ = ["Home"]
+    from pipelines.home import Home as Home
 
 
 def __getattr__(name: str) -> Any:
