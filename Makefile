@@ -46,7 +46,7 @@ format: $(READY) ## format, sort imports, and mend what the linter can
 	@$(BIN)/ruff format .
 
 docs: $(READY) ## the public Python surface as HTML pages, in build/docs
-	@$(BIN)/pdoc --output-directory build/docs recovery pipelines evals db
+	@$(BIN)/pdoc --output-directory build/docs recovery pipelines evals db '!db.migrations'
 
 setup: $(READY) ## only the environment
 

@@ -27,6 +27,12 @@ _INCLUDE = re.compile(rb"""^['"]?include['"]?[ \t]*:[ \t]*['"]?([^\s'"#]+)""", r
 _NAME = re.compile(rb"[^\s'\"\[\]{},:#]+")
 
 
+def require_listed(suites: str | None, folder: str | Path | None = None) -> None:
+    """Refuse a list with an unknown name, as in "ifeval,mmlu"; None stands for the default suites."""
+    if suites:
+        require([name.strip() for name in suites.split(",")], folder)
+
+
 def require(names: Sequence[str], folder: str | Path | None = None) -> None:
     """Refuse the first name that is no suite, no task of lm-eval and no task of the folder."""
     if IFBENCH in names:

@@ -19,7 +19,7 @@ from pipelines.config.jobs import (
     MidtrainJob,
     SweepJob,
 )
-from pipelines.config.settings import Config, changed
+from pipelines.config.settings import Config, LoraConfig, changed
 from pipelines.corpus import documents
 from pipelines.cycle import distillation
 from pipelines.distill import check_inputs
@@ -143,7 +143,7 @@ def midtrain_job(
     settings = resolved(ws, docs, changes)
     documents.require(docs)
     chosen = ws.checkpoint(student)
-    _require_rank(chosen, changes, "midtrain.lora")
+    _require_rank(chosen, settings.midtrain.lora, typed="midtrain.lora" in changes)
     return MidtrainJob(
         docs=str(docs.absolute()),
         student=chosen.id,
@@ -155,13 +155,12 @@ def midtrain_job(
     )
 
 
-def _require_rank(student: Checkpoint, changes: Changes, key: str) -> None:
+def _require_rank(student: Checkpoint, lora: LoraConfig | str | None, *, typed: bool) -> None:
     """Refuse a rank that was typed and is not that of the student's adapter."""
-    if key in changes:
+    if typed and not isinstance(lora, str):
         from recovery.models.adapters import require_rank
 
-        lora = changes[key] or {"rank": 0}
-        require_rank(student.path, lora["rank"])
+        require_rank(student.path, lora.rank if lora else 0)
 
 
 def distill_job(
@@ -174,9 +173,9 @@ def distill_job(
 ) -> DistillJob:
     """Without a student, the newest midtrained checkpoint."""
     checkpoint = ws.checkpoint(student or newest_midtrained(ws))
-    _require_rank(checkpoint, changes, "distill.lora")
     chosen = checkpoint.id
     settings = resolved(ws, taught_folder(ws, chosen), changes)
+    _require_rank(checkpoint, settings.distill.lora, typed="distill.lora" in changes)
     routes = {name: ws.checkpoint(place).id for name, place in settings.distill.routes.items()}
     distill = settings.distill.model_copy(update={"routes": routes})
     method = with_dials(distill.method, distill.dials)

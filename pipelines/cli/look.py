@@ -20,8 +20,6 @@ LISTS = {
     "runs": ["id", "kind", "key", "status", "started_at", "ended_at"],
 }
 
-RUN_KINDS = ("demo", "cycle", "midtrain", "distill", "merge", "sweep", "eval", "init", "drift", "choose")
-
 
 @click.command("ls")
 @click.argument("what", default="cycles", type=click.Choice(list(LISTS)))
@@ -51,25 +49,15 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 @click.pass_obj
 def show_command(session: Session, reference: str) -> None:
     """Everything about cycle:N, a run or a checkpoint."""
-    from db.reads import queries
     from pipelines.cli.cycles import cycle_text
+    from pipelines.runs.recorded import is_cycle, recorded
 
     with session.workspace() as ws:
-        db = ws.tracker.db
-        if reference.startswith("cycle:") and reference.count(":") == 1:
-            row = queries.cycle(db, _number(reference))
+        row = recorded(ws.tracker.db, reference)
+        if is_cycle(reference):
             session.show(row, lambda: cycle_text(row))
-            return
-        is_run = reference.startswith(tuple(f"{kind}-" for kind in RUN_KINDS))
-        row = queries.run(db, reference) if is_run else queries.checkpoint(db, reference)
-        session.show(row, lambda: json.dumps(finite(row), indent=2, ensure_ascii=False, default=str))
-
-
-def _number(reference: str) -> int:
-    digits = reference.removeprefix("cycle:")
-    if not (digits.isascii() and digits.isdigit()):
-        raise click.UsageError(f"{reference}: write cycle:N, as in cycle:1")
-    return int(digits)
+        else:
+            session.show(row, lambda: json.dumps(finite(row), indent=2, ensure_ascii=False, default=str))
 
 
 @click.command("export")
@@ -117,8 +105,9 @@ def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
 def report_command(session: Session, reference: str, out: Path | None) -> None:
     """Write a cycle as one self-contained HTML file, without scripts."""
     from dashboard.report import report
+    from pipelines.runs.recorded import cycle_number
 
-    number = _number(reference)
+    number = cycle_number(reference)
     target = out or Path(f"cycle-{number}.html")
     with session.workspace() as ws:
         write_whole(target, [report(ws.tracker.db, number).encode()])

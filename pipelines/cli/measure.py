@@ -41,21 +41,16 @@ def eval_command(
         session.show({"scores": scores}, lambda: score_table(scores))
         return
     with session.workspace() as ws:
-        require_suites(suites, changes.get("eval.tasks") or ws.config.eval.tasks)
+        from evals import task_names
+
+        # Before anything heavy is imported, or a large checkpoint verified.
+        task_names.require_listed(suites, changes.get("eval.tasks") or ws.config.eval.tasks)
         from pipelines.evaluate import evaluate
         from pipelines.job_from_options import eval_job
 
         job = eval_job(ws, checkpoint, suites, output=output, changes=changes)
         found = evaluate(ws, job, key=ws.new_key())
         session.show(found, lambda: score_table(found["scores"]))
-
-
-def require_suites(suites: str | None, folder: str | None) -> None:
-    """Before anything heavy is loaded, or a large checkpoint verified."""
-    if suites:
-        from evals import task_names
-
-        task_names.require([name.strip() for name in suites.split(",")], folder)
 
 
 def score_table(scores: dict[str, Any]) -> str:

@@ -446,6 +446,15 @@ def _anchored(value: str, folder: Path) -> str:
     return str(folder / value) if exists or FILE_NAME.fullmatch(value) else value
 
 
+def anchored_changes(changes: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Changes to settings with relative paths made absolute, as seen from `folder`."""
+    texts = {key: str(value) if isinstance(value, Path) else value for key, value in changes.items()}
+    return {
+        key: _anchored(value, folder) if key in FILES and isinstance(value, str) else value
+        for key, value in texts.items()
+    }
+
+
 def override(section: Section, changes: dict[str, Any]) -> Any:
     """Replace settings of a section (None: keep) and validate it again."""
     data = section.model_dump()
@@ -485,7 +494,10 @@ def _forget_superseded(data: dict[str, Any], changes: Mapping[str, Any]) -> None
 def _put(data: dict[str, Any], key: str, value: Any) -> None:
     *path, name = key.split(".")
     for part in path:
-        data = data[part]
+        section = data.get(part)
+        if not isinstance(section, dict):
+            raise InputError(f"{key}: there is no such setting: remove it or correct its name")
+        data = section
     before = data.get(name)
     if isinstance(before, dict) and isinstance(value, dict):
         value = {**before, **value}

@@ -1,0 +1,166 @@
+"""Run the stages from Python: a home, and the methods that the commands of the same names call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.runs.workspace import Workspace
+
+Settings = Mapping[str, Any]  # by their key in recover.yaml: {"distill.steps": 20}
+Found = dict[str, Any]  # what the command of the same name prints with --json
+NONE: Settings = {}
+
+
+class Home:
+    """A home: its settings, database, checkpoints and runs.
+
+    Every method takes `settings` that replace those of recover.yaml for one call; relative paths in them
+    start from the current folder. Errors are those of recovery.errors, with what to do in the message.
+    """
+
+    def __init__(self, workspace: Workspace) -> None:
+        self.workspace = workspace
+
+    @classmethod
+    def init(
+        cls,
+        path: str | Path,
+        model: str | Path | None = None,
+        *,
+        revision: str | None = None,
+        preset: str | None = None,
+        db: str | None = None,
+        quiet: bool = False,
+    ) -> Home:
+        """Make a home and register its clean checkpoint; without a model, the shipped tiny one.
+
+        A home that exists is opened as it is, and refused if it was made for another model.
+        """
+        from pipelines.machine.init_home import initialise
+
+        home = cls._at(path, db, quiet=quiet, create=True)
+        try:
+            initialise(home.workspace, model=str(model) if model else None, revision=revision, preset=preset)
+        except BaseException:
+            home.close()
+            raise
+        return home
+
+    @classmethod
+    def open(cls, path: str | Path, *, db: str | None = None, quiet: bool = False) -> Home:
+        """Open a home that was set up by `init` or by the command line."""
+        return cls._at(path, db, quiet=quiet, create=False)
+
+    @classmethod
+    def _at(cls, path: str | Path, db: str | None, *, quiet: bool, create: bool) -> Home:
+        from pipelines.runs.progress import Progress
+        from pipelines.runs.workspace import Workspace
+
+        progress = Progress(quiet=quiet)
+        return cls(Workspace.open(Path(path).expanduser(), db, progress, create=create))
+
+    def close(self) -> None:
+        """Close the database; a home is also a context manager."""
+        self.workspace.tracker.close()
+
+    def __enter__(self) -> Home:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def midtrain(
+        self,
+        docs: str | Path,
+        *,
+        student: str = "current",
+        augment: str | Path | None = None,
+        settings: Settings = NONE,
+    ) -> Found:
+        """Teach the student a folder of documents; return the new checkpoint's id and how it was made."""
+        from pipelines.job_from_options import midtrain_job
+        from pipelines.midtrain import midtrain
+
+        ws, retold = self.workspace, Path(augment) if augment else None
+        job = midtrain_job(ws, Path(docs), student, augment=retold, changes=_changes(settings))
+        return midtrain(ws, job, key=ws.new_key())
+
+    def distill(
+        self,
+        teacher: str = "base",
+        *,
+        student: str | None = None,
+        docs: str | Path | None = None,
+        settings: Settings = NONE,
+    ) -> Found:
+        """Bring the student's behaviour back from the teacher; without a student, the newest midtrained."""
+        from pipelines.distill import distill_alone
+        from pipelines.job_from_options import distill_job
+
+        ws, taught = self.workspace, Path(docs) if docs else None
+        job = distill_job(ws, teacher, student, docs=taught, changes=_changes(settings))
+        return distill_alone(ws, job, key=ws.new_key())
+
+    def evaluate(
+        self, checkpoint: str | None = None, *, suites: str | None = None, settings: Settings = NONE
+    ) -> Found:
+        """Score a checkpoint (default: current) on suites, as in "ifeval,knowledge" (default: all that have
+        questions)."""
+        from evals import task_names
+
+        ws, changes = self.workspace, _changes(settings)
+        task_names.require_listed(suites, changes.get("eval.tasks") or ws.config.eval.tasks)
+        from pipelines.evaluate import evaluate
+        from pipelines.job_from_options import eval_job
+
+        job = eval_job(ws, checkpoint, suites, changes=changes)
+        return evaluate(ws, job, key=ws.new_key())
+
+    def cycle(
+        self,
+        docs: str | Path,
+        *,
+        student: str = "current",
+        suites: str | None = None,
+        augment: str | Path | None = None,
+        recover_with: str | None = None,
+        settings: Settings = NONE,
+    ) -> Found:
+        """Midtrain, evaluate, recover, evaluate, decide; return the cycle's scores and verdict."""
+        from pipelines.cycle import cycle
+        from pipelines.job_from_options import cycle_job
+
+        ws = self.workspace
+        job = cycle_job(
+            ws,
+            Path(docs),
+            student=student,
+            suites=suites,
+            augment=Path(augment) if augment else None,
+            recover_with=recover_with,
+            changes=_changes(settings),
+        )
+        done = cycle(ws, job, key=ws.new_key())
+        return self.show(f"cycle:{done['cycle']}")
+
+    def resume(self, run: str | None = None) -> Found:
+        """Resume an interrupted run: the newest, or the one named."""
+        from pipelines.resume import resume
+
+        return resume(self.workspace, run)
+
+    def show(self, reference: str) -> Found:
+        """Return everything recorded about cycle:N, a run or a checkpoint."""
+        from pipelines.runs.recorded import recorded
+
+        return recorded(self.workspace.tracker.db, reference)
+
+
+def _changes(settings: Settings) -> dict[str, Any]:
+    """Resolve file names as the command line does: as seen from the current folder."""
+    from pipelines.config.settings import anchored_changes
+
+    return anchored_changes(settings, Path.cwd())

@@ -1,0 +1,30 @@
+"""Read what is recorded about a cycle, a run or a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from db.reads import queries
+from db.session import Database
+from recovery.errors import InputError
+
+RUN_KINDS = ("demo", "cycle", "midtrain", "distill", "merge", "sweep", "eval", "init", "drift", "choose")
+
+
+def recorded(db: Database, reference: str) -> dict[str, Any]:
+    """Return everything about cycle:N, a run by its id, or a checkpoint by its id or alias."""
+    if is_cycle(reference):
+        return queries.cycle(db, cycle_number(reference))
+    is_run = reference.startswith(tuple(f"{kind}-" for kind in RUN_KINDS))
+    return queries.run(db, reference) if is_run else queries.checkpoint(db, reference)
+
+
+def is_cycle(reference: str) -> bool:
+    return reference.startswith("cycle:") and reference.count(":") == 1
+
+
+def cycle_number(reference: str) -> int:
+    digits = reference.removeprefix("cycle:")
+    if not (digits.isascii() and digits.isdigit()):
+        raise InputError(f"{reference}: write cycle:N, as in cycle:1")
+    return int(digits)

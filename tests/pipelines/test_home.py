@@ -1,0 +1,149 @@
+"""The Python surface: the same calls, settings and results as the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipelines
+from db.reads import queries
+from pipelines import Home
+from pipelines.cli import main
+from pipelines.cli.options import finite
+from recovery.errors import InputError
+from tests.support.small_cycles import make_docs, make_home, settle
+
+PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+AS_IT_IS = {"distill.merge": 0.0, "distill.rehearsal": 0.0}
+LAZY = "import sys, pipelines; pipelines.Home; print(*sys.modules)"
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    return make_docs(tmp_path)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """A home of a tiny model, with settings for the shortest of runs."""
+    with make_home(tmp_path) as workspace:
+        settle(workspace, margin=0.4, learning_rate=1e-4)
+    with Home.open(tmp_path / "home", quiet=True) as opened:
+        yield opened
+
+
+def recorded_settings(home: Home, result: dict[str, Any]) -> dict[str, Any]:
+    """The settings that a stage ran with."""
+    made_by = home.show(result["checkpoint"])["run_id"]
+    settings: dict[str, Any] = home.show(made_by)["config"]["settings"]
+    return settings
+
+
+def test_stages_run_with_the_settings_of_the_call(home: Home, docs: Path) -> None:
+    taught = home.midtrain(str(docs), settings={"midtrain.steps": 2})
+    back = home.distill(settings={**AS_IT_IS, "distill.steps": 3, "distill.optimizer.weight_decay": 0.5})
+    scores = home.evaluate(suites="knowledge", settings={"eval.limit": 5})
+    assert recorded_settings(home, taught)["steps"] == 2
+    assert recorded_settings(home, back)["steps"] == 3
+    assert recorded_settings(home, back)["optimizer"]["weight_decay"] == 0.5
+    assert home.show(back["checkpoint"])["parent_id"] == taught["checkpoint"]
+    assert home.show("current")["id"] == back["checkpoint"] == scores["checkpoint"]
+    assert {suite: row["n"] for suite, row in scores["scores"].items()} == {"knowledge": 5}
+
+
+def test_results_are_those_that_the_commands_print(
+    home: Home, docs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def printed(*words: str) -> Any:
+        place = str(home.workspace.home)
+        monkeypatch.setattr(sys, "argv", ["recover", "--home", place, "--json", "-q", *words])
+        main()
+        return json.loads(capsys.readouterr().out)
+
+    def as_json(result: dict[str, Any]) -> Any:
+        return json.loads(json.dumps(finite(result), default=str))
+
+    assert as_json(home.cycle(docs, suites="ifeval", settings=AS_IT_IS)) == printed("show", "cycle:1")
+    monkeypatch.chdir(docs.parent)
+    files = {"eval.limit": 4, "eval.ifeval": Path("ifeval.jsonl")}
+    by_call = as_json(home.evaluate("base", suites="ifeval", settings=files))
+    by_command = printed("eval", "base", "--suite", "ifeval", "--limit", "4", "--ifeval", "ifeval.jsonl")
+    assert by_call.keys() == by_command.keys()
+    assert by_call["scores"] == by_command["scores"]
+    newest = queries.runs(home.workspace.tracker.db, kind="eval", limit=2)
+    assert newest[0]["config"] == newest[1]["config"]
+
+
+@pytest.mark.parametrize("key", ["distil.steps", "distill.step", "steps", "distill.steps.more", "seed.steps"])
+def test_an_unknown_setting_is_refused_before_anything_runs(home: Home, docs: Path, key: str) -> None:
+    with pytest.raises(InputError, match="there is no such setting"):
+        home.cycle(docs, settings={key: 1})
+
+
+@pytest.mark.parametrize("lora", ["auto", {}, None])
+def test_an_adapter_is_given_as_in_recover_yaml(home: Home, docs: Path, lora: object) -> None:
+    taught = home.midtrain(docs, settings={"midtrain.lora": lora, "midtrain.steps": 1})
+    assert (home.show(taught["checkpoint"])["kind"] == "adapter") == (lora == {})
+
+
+def test_unknown_tasks_are_refused_as_by_the_command(home: Home) -> None:
+    with pytest.raises(InputError, match="mmlo"):
+        home.evaluate(suites="mmlo")
+    assert queries.runs(home.workspace.tracker.db, kind="eval") == []
+
+
+def test_a_home_is_opened_only_where_one_is(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is not set up"):
+        Home.open(tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_init_makes_a_home_once(tmp_path: Path) -> None:
+    with Home.init(tmp_path / "home", quiet=True) as first:
+        base = first.show("base")["id"]
+    with Home.init(tmp_path / "home", quiet=True) as again:
+        assert again.show("base")["id"] == base
+    with pytest.raises(InputError, match="already names the model"):
+        Home.init(tmp_path / "home", "Qwen/Qwen3-0.6B")
+
+
+def test_the_package_names_home_and_loads_no_heavy_package() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LAZY], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert {"torch", "transformers", "sqlalchemy"}.isdisjoint(done.stdout.split())
+    with pytest.raises(AttributeError, match="no attribute 'House'"):
+        pipelines.House  # noqa: B018
+
+
+def run_example(source: str, folder: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", source], cwd=folder, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_ten_line_example_of_the_page_runs(tmp_path: Path) -> None:
+    printed = run_example(EXAMPLES[0], tmp_path)
+    assert [line.split()[0] for line in printed.splitlines()] == [
+        "ifeval",
+        "knowledge",
+        "retention",
+        "rejected",
+    ]
+
+
+def test_the_example_of_the_core_alone_runs(tmp_path: Path) -> None:
+    steps, tokens = run_example(EXAMPLES[1], tmp_path).split()
+    assert steps == "2"
+    assert int(tokens) > 0
