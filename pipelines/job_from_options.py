@@ -75,6 +75,8 @@ def cycle_job(
     if recover_with and not chosen_later:
         changes = {**changes, "distill.method": recover_with}
     settings = resolved(ws, docs, changes)
+    if not chosen_later:
+        with_dials(settings.distill.method, settings.distill.dials)
     documents.require(docs)
     taught = with_augmented(settings.midtrain, augment)
     settings = settings.model_copy(update={"midtrain": taught})
