@@ -1,3 +1,5 @@
+"""Train a model: methods, objective, sampling, teachers, engines, the one loop; no database, no command line."""
+
 import os
 
 # Large tensors on the CPU in huge pages. Without it glibc before 2.38 can't reuse what they leave behind: a
