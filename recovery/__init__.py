@@ -1,4 +1,4 @@
-"""Train a model: methods, objective, sampling, teachers, engines, the one loop; no database, no command line."""
+"""Train a model: methods, objective, sampling, teachers, engines, one loop; no database, no commands."""
 
 import os
 

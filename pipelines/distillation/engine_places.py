@@ -215,7 +215,7 @@ def serve(
     if not _is_loopback(host):
         if not beyond:
             raise InputError(
-                f"--host {host}: every client that reaches the server can change its model: add --beyond-this-machine"
+                f"--host {host}: any client that reaches it can change the model: add --beyond-this-machine"
             )
         if not key:
             raise InputError(f"--host {host}: set {KEY_VARIABLE} to a long random key, on both sides")
