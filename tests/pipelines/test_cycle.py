@@ -45,17 +45,17 @@ def test_without_probes_no_cycle_is_accepted_but_by_request(ws: Workspace, docs:
     row = turned(ws, docs)
     assert row["status"] == "rejected"
     assert row["verdict"]["behaviour"] == "recovered"
-    assert (row["verdict"]["knowledge"], row["verdict"]["retention"]) == ("not measured", "not measured")
+    assert (row["verdict"]["knowledge"], row["verdict"]["retention"]) == ("not measured", "kept")
     asked = turned(ws, docs, suites="ifeval")
     assert (asked["status"], asked["verdict"]["knowledge"]) == ("accepted", "not measured")
 
 
 def test_probes_of_one_suite_measure_that_suite(ws: Workspace, docs: Path) -> None:
-    """As `recover probes` writes them: knowledge alone."""
+    """As `recover probes` writes them: knowledge alone; the general questions measure retention."""
     keep_probes(docs, "knowledge")
     row = turned(ws, docs)
-    assert set(row["scores"]) == {"ifeval", "knowledge"}
-    assert (row["status"], row["verdict"]["retention"]) == ("accepted", "not measured")
+    assert set(row["scores"]) == {"ifeval", "knowledge", "retention"}
+    assert (row["status"], row["scores"]["retention"]["n"]) == ("accepted", 200)
 
 
 def test_retention_alone_says_nothing_of_what_was_learned(ws: Workspace, docs: Path) -> None:
