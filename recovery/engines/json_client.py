@@ -52,9 +52,16 @@ class JsonClient:
 
     def post(self, url: str, body: Any, seconds: float, key: str | None = None) -> Any:
         """Send a POST request and return the response's JSON value; None for an empty body."""
+        return json_of(url, self._post(url, body, seconds, key))
+
+    def command(self, url: str, body: Any, seconds: float, key: str | None = None) -> None:
+        """POST, and ignore the body of the answer: vLLM confirms some commands in plain text."""
+        self._post(url, body, seconds, key)
+
+    def _post(self, url: str, body: Any, seconds: float, key: str | None) -> httpx.Response:
         content = json.dumps(body).encode()
         headers = {**authorization(key), "Content-Type": "application/json"}
-        return json_of(url, self._send("POST", url, content, seconds, headers))
+        return self._send("POST", url, content, seconds, headers)
 
     def close(self) -> None:
         self._client.close()

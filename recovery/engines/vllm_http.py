@@ -161,12 +161,12 @@ class ServerEngine:
             self._order(url, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder})
             if self.models[place] == before:
                 with suppress(NotThere):  # a restarted server no longer has it
-                    self._post(url, "/v1/unload_lora_adapter", {"lora_name": before})
+                    self._command(url, "/v1/unload_lora_adapter", {"lora_name": before})
             self.models[place] = name
 
-    def _order(self, url: str, path: str, body: dict[str, Any]) -> Any:
+    def _order(self, url: str, path: str, body: dict[str, Any]) -> None:
         try:
-            return self._post(url, path, body)
+            self._command(url, path, body)
         except NotThere as error:
             raise InputError(
                 f"{url}: this server takes no weights ({path} is not there): start it with "
@@ -208,6 +208,9 @@ class ServerEngine:
 
     def _post(self, url: str, path: str, body: dict[str, Any]) -> Any:
         return self.client.post(url + path, body, self.settings.timeout_seconds, self._key(url))
+
+    def _command(self, url: str, path: str, body: dict[str, Any]) -> None:
+        self.client.command(url + path, body, self.settings.timeout_seconds, self._key(url))
 
 
 def _choice(answer: Any) -> dict[str, Any]:

@@ -81,6 +81,13 @@ def cuts(handler: BaseHTTPRequestHandler) -> None:
     handler.wfile.write(b'{"choices": [')
 
 
+def test_a_command_may_be_confirmed_in_plain_text() -> None:
+    with server(says(200, b"Success: it was added.")) as url:
+        JsonClient(1).command(url, {}, 10.0)
+    with server(says(400, b"no")) as url, pytest.raises(Refused):
+        JsonClient(1).command(url, {}, 10.0)
+
+
 def ask(answer: Answer, seconds: float = 10.0, key: str | None = None) -> Any:
     with server(answer) as url:
         return JsonClient(4, most_bytes=2**20).post(url, {}, seconds, key)
