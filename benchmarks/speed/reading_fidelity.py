@@ -1,6 +1,6 @@
 """Compare the readers with libraries on files made elsewhere: fidelity, speed, and what hostile files do.
 
-    python -m benchmarks.reading_fidelity FOLDER [--write-docs]
+    python -m benchmarks.speed.reading_fidelity FOLDER [--write-docs]
 
 FOLDER holds anything; these files in it, at any depth, are compared with a reference:
 
@@ -42,7 +42,7 @@ from pipelines.corpus.reading.office import read_docx, read_pptx
 from pipelines.corpus.reading.plain import Facts, Source
 from tests.support import papers
 
-PAGE = Path(__file__).parent.parent / "docs" / "documents.md"
+PAGE = Path(__file__).parents[2] / "docs" / "documents.md"
 Reader = Callable[[Path], str]
 Row = dict[str, Any]
 WORD = re.compile(r"\w+")
