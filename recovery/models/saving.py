@@ -24,13 +24,14 @@ def save(chat: ChatModel, directory: Path | str) -> None:
     """Write weights as safetensors (of an adapter: the adapter alone), tokenizer, template and generation
     config; raise RecoverError unless every tensor is on disk as it is in memory."""
     target = Path(directory)
+    weights = None if chat.weights is None else dict(chat.weights)  # transformers empties what it writes
     with quiet():
         if is_adapter(chat.model):
-            chat.model.save_pretrained(str(target), save_embedding_layers=False, state_dict=chat.weights)
+            chat.model.save_pretrained(str(target), save_embedding_layers=False, state_dict=weights)
             _settle_adapter_files(target)
             unwrap(chat.model).generation_config.save_pretrained(target)
         else:
-            unwrap(chat.model).save_pretrained(target, state_dict=chat.weights)
+            unwrap(chat.model).save_pretrained(target, state_dict=weights)
         chat.tokenizer.save_pretrained(target)
         require_saved(chat, target)
 
