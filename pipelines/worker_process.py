@@ -19,6 +19,7 @@ def follow() -> None:
     unset: Call | None = None  # the value comes from the first process
     while (order := distributed.share(unset)) is not None:
         _take_part(order)
+    distributed.stop()
 
 
 def _take_part(order: Call) -> None:

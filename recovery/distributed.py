@@ -66,6 +66,16 @@ def _init_from_file() -> None:
         )
 
 
+def stop() -> None:
+    """Leave the process group, so that its threads end before the interpreter does.
+
+    A gloo thread that is still alive at the interpreter's end aborts the process after its work is done.
+    """
+    if _started():
+        dist.destroy_process_group()
+        _gloo_group.cache_clear()
+
+
 @cache
 def _gloo_group() -> Any:
     """Return the gloo group that carries Python objects, whatever backend carries tensors."""

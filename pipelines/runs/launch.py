@@ -76,6 +76,7 @@ def dismiss() -> None:
 
         distributed.start()
         distributed.share(None)
+        distributed.stop()
 
 
 def launch(count: int) -> int:
