@@ -3,9 +3,9 @@
     python -m benchmarks.outcomes.pareto --seeds 1,2,3,4,5 [--write-docs]
 
 Both start from the same midtrained model. Each has one dial with equally many settings (opd: its learning
-rate; opd-near: its KL budget), and each setting is trained for several lengths. Knowledge is what the model
-still writes when it continues the documents' sentences (cloze), which no loss of chat behaviour can hide. A
-method's loss at a level is the least that any of its settings lost that won at least so much of the
+rate; opd-near: its KL budget), and each setting is trained for several lengths. Knowledge is the
+probability of the answers that complete the documents' sentences, which moves before any greedy answer does.
+A method's loss at a level is the least that any of its settings lost that won at least so much of the
 behaviour that midtraining took; the difference is paired by seed. One line per training; a rerun resumes.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ NAMED_BY = ("seed", "method", "dial", "steps", "limit", "version")
 VERSION = 1  # of the settings below; increase it to repeat every line
 LEVELS = (0.5, 0.75, 0.9)  # of the behaviour that midtraining took
 STEPS = (5, 10, 20)
-MEASURED = ("behaviour", "knowledge", "cloze")
+MEASURED = ("behaviour", "knowledge", "retention", "recall")
 
 
 @dataclass(frozen=True)
@@ -145,31 +146,22 @@ def _name(seed: int, method: str, dial: float, steps: int, limit: int) -> dict[s
 
 
 def scores(lab: Lab, checkpoint: str) -> dict[str, float]:
-    """Return behaviour, knowledge asked in chat, and knowledge in the documents' own sentences."""
-    from pipelines.config.jobs import EvalJob
-    from pipelines.config.settings import override
-    from pipelines.evaluate import evaluate
-
-    settings = override(lab.ws.config.eval, {"probes": str(_sentences(lab))})
-    job = EvalJob(checkpoint=checkpoint, suites=("knowledge",), settings=settings, label="sentences")
-    found = evaluate(lab.ws, job, key=f"sentences:{checkpoint}:{lab.limit}")["scores"]["knowledge"]
-    asked = {"knowledge": float(found["score"]), "cloze": float(found["apart"]["cloze"]["score"])}
-    return lab.measure(checkpoint, ("behaviour",)) | asked
+    """Return behaviour, what is known in chat, and the probability of the documents' answers."""
+    return lab.measure(checkpoint, ("behaviour", "knowledge", "retention")) | {
+        "recall": recall(lab, checkpoint)
+    }
 
 
-def _sentences(lab: Lab) -> Path:
-    """Write the new facts' questions in chat and their sentences to complete, up to the limit of each."""
-    path = lab.home / f"sentences-{lab.limit}.jsonl"
-    if not path.exists():
-        text = (lab.world / "probes.jsonl").read_text(encoding="utf-8")
-        rows = [row for row in map(json.loads, text.splitlines()) if row["suite"] == "knowledge"]
-        chosen = [
-            row
-            for kind in ("direct", "cloze")
-            for row in [row for row in rows if row["kind"] == kind][: lab.limit]
-        ]
-        path.write_text("".join(json.dumps(row) + "\n" for row in chosen), encoding="utf-8")
-    return path
+def recall(lab: Lab, checkpoint: str) -> float:
+    """Return the mean probability of the answers that complete the documents' sentences."""
+    from recovery.teachers.likelihood import continuation_logprobs, reader, split_ids
+
+    model = lab.ws.load(lab.ws.checkpoint(checkpoint))
+    text = (lab.world / "probes.jsonl").read_text(encoding="utf-8")
+    rows = [row for row in map(json.loads, text.splitlines()) if row["kind"] == "cloze"][: lab.limit]
+    pairs = [split_ids(model, row["prompt"], f" {row['answer']}") for row in rows]
+    found = continuation_logprobs(reader(model), pairs, model.pad_id)
+    return sum(map(math.exp, found)) / len(found)
 
 
 # Results ---------------------------------------------------------------------------------------------------
@@ -198,7 +190,7 @@ def measured(lines: Sequence[Line]) -> list[Point]:
         gap = clean["behaviour"] - start["behaviour"]
         if gap <= 0:
             continue  # midtraining took nothing in this world
-        won, lost = (line["behaviour"] - start["behaviour"]) / gap, start["cloze"] - line["cloze"]
+        won, lost = (line["behaviour"] - start["behaviour"]) / gap, start["recall"] - line["recall"]
         found.append(Point(line["seed"], line["method"], line["dial"], line["steps"], won, lost))
     return found
 
@@ -269,7 +261,10 @@ def picture(lines: Sequence[Line], path: Path) -> None:
         (drawn,) = axes.plot(won, lost, "o", label=f"{arm.label} ({arm.dial})", alpha=0.6)
         front = _front(list(zip(won, lost, strict=True)))
         axes.step([x for x, _ in front], [y for _, y in front], where="pre", color=drawn.get_color())
-    axes.set(xlabel="share of lost behaviour won back", ylabel="knowledge lost (sentences completed)")
+    axes.set(
+        xlabel="share of lost behaviour won back",
+        ylabel="knowledge lost (probability of the documents' answers)",
+    )
     axes.legend()
     figure.savefig(path, dpi=110)
 

@@ -12,9 +12,9 @@ from benchmarks.outcomes import pareto
 from recovery.methods.table import with_dials
 
 
-def line(seed: int, method: str, behaviour: float, cloze: float, dial: float = 0.0, steps: int = 0) -> Any:
+def line(seed: int, method: str, behaviour: float, recall: float, dial: float = 0.0, steps: int = 0) -> Any:
     named = pareto._name(seed, method, dial, steps, 10)
-    return {**named, "behaviour": behaviour, "knowledge": 0.5, "cloze": cloze}
+    return {**named, "behaviour": behaviour, "knowledge": 0.5, "retention": 0.9, "recall": recall}
 
 
 def world(seed: int, *, near_lost: float) -> list[Any]:
