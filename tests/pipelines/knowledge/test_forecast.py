@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -11,7 +13,7 @@ from pipelines.knowledge.forecast import EXPECTED, METRIC, Forecast, Law, fixed_
 from tests.support import tiny
 
 
-def test_the_law_goes_through_the_origin():
+def test_the_law_goes_through_the_origin() -> None:
     assert Law().expected(0.3) is None
     assert Law(((0.5, 0.25),)).expected(0.2) == pytest.approx(0.1)
     # least squares by hand: (1 * 0.4 + 2 * 1.0) / (1 + 4) = 0.48
@@ -21,7 +23,7 @@ def test_the_law_goes_through_the_origin():
     assert "the first cycle will tell" in Law().words(1.0)
 
 
-def test_it_looks_at_the_same_rows_and_draws_nothing():
+def test_it_looks_at_the_same_rows_and_draws_nothing() -> None:
     student, clean = tiny.chat_model(), tiny.chat_model()
     texts = [student.text_ids(f"Document {n} says so.") for n in range(20)]
     documents = Tokens.of([(ids, [True] * len(ids)) for ids in texts])
@@ -51,7 +53,7 @@ def test_it_looks_at_the_same_rows_and_draws_nothing():
     assert "forward KL" in said[-1]
 
 
-def test_the_slope_is_this_homes_own(tmp_path):
+def test_the_slope_is_this_homes_own(tmp_path: Path) -> None:
     with Tracker(tmp_path / "t.db") as tracker:
         assert learned_law(tracker.db) == Law()
         clean, mid = "c" * 12, "d" * 12

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from recovery.batches.length_groups import PASS, length_groups
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, RecoverError
+from recovery.models.chat_model import ChatModel
 from recovery.sampling import decode_batch
 from recovery.sampling.draw import draw_tokens
 from recovery.sampling.in_process import InProcessSampler
@@ -25,7 +26,7 @@ from tests.support.samples import STOPS, generated, prompts_of, teacher_forced
 pytestmark = pytest.mark.usefixtures("with_and_without_cpu_engine")
 
 
-def with_stops(*stops: int, **overrides):
+def with_stops(*stops: int, **overrides: Any) -> ChatModel:
     """A tiny model that stops often: with 259 tokens, these are what makes its responses differ in length."""
     made = tiny.chat_model(**overrides)
     made.stop_ids = stops
@@ -35,7 +36,7 @@ def with_stops(*stops: int, **overrides):
 HOST_ERROR = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"
 
 
-CONFIGS = {
+CONFIGS: dict[str, dict[str, Any]] = {
     "grouped": {},
     "one kv head a query head": {"num_key_value_heads": 2},
     "sliding windows": {

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from recovery.batches.rollouts import Rollouts
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.errors import InputError
+from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, add_lora
 from recovery.teachers.teachers import (
     AdapterOffTeacher,
@@ -35,7 +37,9 @@ def rollouts(seed: int = 0) -> Rollouts:
 
 
 @torch.no_grad()
-def one_by_one(model, rows: Rollouts, prompts: list[list[int]] | None = None) -> torch.Tensor:
+def one_by_one(
+    model: PreTrainedModel, rows: Rollouts, prompts: list[list[int]] | None = None
+) -> torch.Tensor:
     """logprobs_NV of each counted token, every row read alone, unpadded."""
     found = []
     for prompt, response in zip(prompts or rows.prompts(), rows.responses(), strict=True):
@@ -98,7 +102,7 @@ def test_a_checkpoint_teacher_is_frozen() -> None:
         CheckpointTeacher(chat_model, "logits")
 
 
-def adapted():
+def adapted() -> ChatModel:
     student = add_lora(tiny.chat_model(), LoraSpec(rank=4, dropout=0.5))
     for name, parameter in student.model.named_parameters():
         if "lora_B" in name:
@@ -127,7 +131,7 @@ def test_adapter_off_needs_an_adapter_that_leaves_the_head_alone() -> None:
         AdapterOffTeacher(student)
 
 
-def shift(model, by: float) -> None:
+def shift(model: PreTrainedModel, by: float) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:

@@ -5,7 +5,7 @@ NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, NonFiniteLoss
@@ -200,11 +201,11 @@ def test_the_gradient_is_that_of_the_mean_over_all_tokens() -> None:
     assert seen[0]["loss"] == pytest.approx(mean.item(), rel=1e-5)
 
 
-def bad_at(step: int, value: float):
+def bad_at(step: int, value: float) -> Callable[..., Loss]:
     """A loss function that turns non-finite at the `step`-th call."""
     calls = iter(range(1, 1000))
 
-    def loss(model, microbatch: Microbatch) -> Loss:
+    def loss(model: PreTrainedModel, microbatch: Microbatch) -> Loss:
         good = LABELS(model, microbatch)
         return replace(good, value=good.value * value) if next(calls) == step else good
 
