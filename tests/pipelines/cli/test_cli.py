@@ -29,6 +29,7 @@ from tests.support.commands import (
     make_world,
     run_quietly,
 )
+from tests.support.present import present
 
 LAZY = """import sys
 from pipelines.cli.main import cli
@@ -99,9 +100,13 @@ def test_help_lists_every_command(recover: Recover) -> None:
     assert all(re.search(rf"^  {name} ", said.out, re.MULTILINE) for name in COMMANDS)
 
 
+def command_of(name: str) -> click.Command:
+    return present(cli.get_command(click.Context(cli), name))
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_and_every_option_says_what_it_is(name: str) -> None:
-    command = cli.get_command(None, name)
+    command = command_of(name)
     assert command.help
     options = [option for option in command.params if isinstance(option, click.Option)]
     assert not [option.opts for option in options if not option.help]
@@ -109,7 +114,7 @@ def test_every_command_and_every_option_says_what_it_is(name: str) -> None:
 
 def test_every_setting_option_names_a_setting() -> None:
     data = settings.parse(settings.preset_text("real"), "preset").model_dump()
-    options = [option for name in COMMANDS for option in cli.get_command(None, name).params]
+    options = [option for name in COMMANDS for option in command_of(name).params]
     keys = {option.key for option in options if isinstance(option, SettingOption)}
     assert len(keys) > 20
     for key in keys:

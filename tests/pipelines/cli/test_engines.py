@@ -98,22 +98,25 @@ def test_a_teacher_elsewhere_scores_for_the_methods_that_can_use_it(recover: Rec
 
 
 def test_an_engine_that_forgets_stops_the_run_which_then_goes_on(
-    recover: Recover, home: Path, server: FakeServer
+    recover: Recover, home: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine = server.engine
-    load, given = engine.load, []
+    load = engine.load
+    given: list[dict[str, Any]] = []
 
     def forgets_later(tensors: dict[str, Any]) -> None:
         given.append(tensors)
         engine.fault = "forgets" if len(given) > 2 else ""  # after preflight and the first step
         load(tensors)
 
-    engine.load, engine.forever = forgets_later, True
+    monkeypatch.setattr(engine, "load", forgets_later)
+    engine.forever = True
     stopped = recover("-q", "--home", home, "distill", "--seed", "5", "--sampler", server.url)
     assert stopped.code == 1
     last = stopped.err.splitlines()[-1]
     assert "lost twice" in last and "recover resume" in last
-    engine.load, engine.fault = load, ""
+    monkeypatch.setattr(engine, "load", load)
+    engine.fault = ""
     done = recover("-q", "--json", "--home", home, "resume")
     assert done.code == 0, done.err
 

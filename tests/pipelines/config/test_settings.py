@@ -161,7 +161,7 @@ def test_of_steps_and_epochs_the_one_given_replaces_the_other() -> None:
 def test_settings_cannot_be_changed_in_place() -> None:
     found = settings.parse(TEXT, "recover.yaml")
     with pytest.raises(ValueError, match="frozen"):
-        found.seed = 3  # type: ignore[misc]
+        found.seed = 3
 
 
 def test_no_torch_is_needed_to_read_settings() -> None:

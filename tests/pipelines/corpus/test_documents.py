@@ -6,12 +6,14 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.corpus import documents
+from pipelines.corpus.reading.formats import Limits
 from pipelines.runs.workspace import companions
 from recovery.errors import InputError, RecoverError
 
@@ -83,7 +85,7 @@ def test_a_large_file_is_skipped_unread(tmp_path: Path) -> None:
     docs = folder(tmp_path, {"a.md": b"four", "b.md": b"", "c.html": b""})
     os.truncate(docs / "b.md", 2**20 + 1)
     os.truncate(docs / "c.html", 2**20 + 1)
-    corpus = documents.read_corpus(docs, documents.Limits(largest_text_mib=1, largest_file_mib=1))
+    corpus = documents.read_corpus(docs, Limits(largest_text_mib=1, largest_file_mib=1))
     assert corpus.texts == ("four",)
     assert {rows(corpus)[name].reason for name in ("b.md", "c.html")} == {"larger than 1 MiB"}
 
@@ -155,8 +157,14 @@ def test_a_first_look_ends_at_the_first_readable_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder(tmp_path, {"a.md": b"", "b.md": b"text", "c.md": b"text"})
-    read, seen = documents._file, []
-    monkeypatch.setattr(documents, "_file", lambda job, *a: seen.append(job.entry.path) or read(job, *a))
+    read = documents._file
+    seen: list[str] = []
+
+    def look(job: Any, *rest: Any) -> Any:
+        seen.append(job.entry.path)
+        return read(job, *rest)
+
+    monkeypatch.setattr(documents, "_file", look)
     documents.require(tmp_path)
     assert seen == ["a.md", "b.md"]
 

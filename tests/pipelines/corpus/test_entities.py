@@ -58,10 +58,10 @@ def test_other_scripts(texts: list[str], prompt: str, other: str) -> None:
 
 @pytest.mark.parametrize("seed", [3, 41])
 def test_every_new_person_of_a_microworld_and_no_task_about_a_topic(seed: int) -> None:
-    prompts = world.prompt_rows(seed, 1)
-    found = entities([text for _, text in world.document_texts(seed, 1)], [row["prompt"] for row in prompts])
+    prompts = [(str(row["prompt"]), row["kind"]) for row in world.prompt_rows(seed, 1)]
+    found = entities([text for _, text in world.document_texts(seed, 1)], [text for text, _ in prompts])
     assert {tuple(who.name.lower().split()) for who in people.new_people(seed, 1)} <= set(found.weights)
-    tasks = [row["prompt"] for row in prompts if row["kind"] == "instruction"]
+    tasks = [text for text, kind in prompts if kind == "instruction"]
     assert sum(bool(found.within(task)) for task in tasks) <= 0.01 * len(tasks)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
 from pipelines.corpus.reading import plain, tables
-from pipelines.corpus.reading.formats import format_of
+from pipelines.corpus.reading.formats import Limits, format_of
 from pipelines.corpus.reading.plain import Piece, pieces
 from pipelines.corpus.reading.similar import SIMILAR, Signature, Similar, shingles
 from tests.support import papers
@@ -327,8 +327,8 @@ def test_near_duplicates_are_named_and_may_be_skipped(tmp_path: Path) -> None:
     root = papers.write(tmp_path, {"a.md": text, "b.txt": f"{text} {more}", "c.md": other})
     corpus = documents.read_corpus(root)
     assert [row.near_duplicate_of for row in corpus.manifest] == [None, "a.md", None]
-    assert documents.manifest_rows(corpus.manifest)[1]["reason"].startswith("near-duplicate of a.md (0.")
-    fewer = documents.read_corpus(root, documents.Limits(keep_near_duplicates=False))
+    assert str(documents.manifest_rows(corpus.manifest)[1]["reason"]).startswith("near-duplicate of a.md (0.")
+    fewer = documents.read_corpus(root, Limits(keep_near_duplicates=False))
     assert [row.status for row in fewer.manifest] == ["read", "skipped", "read"]
     assert len(fewer.texts) == 2
 
@@ -337,7 +337,7 @@ def test_keeping_drops_what_a_skipped_file_gave(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(plain, "PIECE", 16)
     monkeypatch.setattr(plain, "KEPT", 0)
     torn = gzip.compress(b"words and words " * 4000)[:-20]
-    files = {"a.txt": "first", "b.txt.gz": torn, "c.txt": "one two three four five"}
+    files: dict[str, bytes | str] = {"a.txt": "first", "b.txt.gz": torn, "c.txt": "one two three four five"}
     root = papers.write(tmp_path / "docs", files)
     manifest = documents.keep(root, tmp_path / "run" / "documents.jsonl")
     assert [row.status for row in manifest] == ["read", "skipped", "read"]

@@ -13,13 +13,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.corpus import documents
-from pipelines.corpus.documents import Corpus, Limits
+from pipelines.corpus.documents import Corpus
 from pipelines.corpus.reading import pool
-from pipelines.corpus.reading.formats import BY_SUFFIX
+from pipelines.corpus.reading.formats import BY_SUFFIX, Limits
 from pipelines.corpus.reading.pool import ROOT, Pool, import_places
 from pipelines.corpus.reading.tree import OPEN_FOLDERS, shown
 from recovery.errors import InputError
@@ -85,7 +86,10 @@ FILES: dict[str, bytes | str] = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     root = tmp_path_factory.mktemp("hostile")
-    secrets = {"secret.txt": CANARY, "secret.docx": papers.docx(papers.paragraph(CANARY))}
+    secrets: dict[str, bytes | str] = {
+        "secret.txt": CANARY,
+        "secret.docx": papers.docx(papers.paragraph(CANARY)),
+    }
     outside = papers.write(root / "outside", secrets)
     docs = papers.write(root / "docs", FILES)
     (docs / os.fsdecode(b"names/inv\xe4lid.txt")).write_text("latin name")
@@ -202,7 +206,11 @@ def test_no_code_of_the_current_folder_runs(tmp_path: Path) -> None:
     """Modules of every name that reading needs lie among the documents, and the command runs from inside."""
     docs, seen = tmp_path / "docs", tmp_path / "seen"
     hooks = {f"{name}.py": HOOK.format(seen=str(seen), name=name) for name in (*SHADOWED, *SITE)}
-    pages = {"a.html": "<p>a page</p>", "b.jsonl": '"a row"', "c.pdf": papers.pdf("paper")}
+    pages: dict[str, bytes | str] = {
+        "a.html": "<p>a page</p>",
+        "b.jsonl": '"a row"',
+        "c.pdf": papers.pdf("paper"),
+    }
     papers.write(docs, {**hooks, **pages, "d.txt": "Größe".encode("latin-1")})
     command = [sys.executable, "-P", "-m", "pipelines.cli", "-q", "--home", str(tmp_path / "home")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -324,7 +332,7 @@ def test_a_file_that_becomes_a_link_between_look_and_opening_is_not_followed(
     docs = papers.write(tmp_path / "docs", {"a.md": "a", "b.md": "b"})
     stat = os.stat
 
-    def swapped(name: str | int, **options: int | bool) -> os.stat_result:
+    def swapped(name: str | int, **options: Any) -> os.stat_result:
         info = stat(name, **options)
         if name == "b.md" and not (docs / "b.md").is_symlink():
             (docs / "b.md").unlink()

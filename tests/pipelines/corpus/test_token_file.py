@@ -22,6 +22,7 @@ from pipelines.corpus.token_file import IDS, Tokens, TokenStream, read_tokens, w
 from recovery.batches.rollouts import Rollouts
 from recovery.models.loading import logits_of, states_at
 from tests.support import tiny
+from tests.support.present import present
 
 END = 258
 texts_of = st.lists(st.text("abc \n", min_size=0, max_size=30), min_size=1, max_size=12)
@@ -129,6 +130,10 @@ def mixed(
     return MixedTokens({"new": tokens, "earlier": [], "chat": chat}, made, END, seed, packs)
 
 
+def tensors(parts: list[Rollouts]) -> list[torch.Tensor]:
+    return [tensor for part in parts for tensor in (part.tokens_BT, part.mask_BT, present(part.positions_BT))]
+
+
 def test_a_step_gives_the_same_rows_wherever_a_run_was_cut_off(tmp_path: Path) -> None:
     texts = ["".join(random.Random(i).choices("abcdef \n", k=5 + 7 * i)) for i in range(20)]
     chat = [([1, 2, 3, 4, 5, 6], [False, False, True, True, True, True])]
@@ -136,14 +141,13 @@ def test_a_step_gives_the_same_rows_wherever_a_run_was_cut_off(tmp_path: Path) -
     def rows(step: int) -> list[torch.Tensor]:  # as after a restart: everything is opened anew
         tokens = write_tokens(tmp_path / "new", map(Piece, texts), encode, END, "key")
         parts = [part.rollouts for batch in mixed(tokens, chat).updates(step) for part in batch]
-        return [tensor for part in parts for tensor in (part.tokens_BT, part.mask_BT, part.positions_BT)]
+        return tensors(parts)
 
     tokens = write_tokens(tmp_path / "new", map(Piece, texts), encode, END, "key")
     whole = mixed(tokens, chat)
     for step in range(1, 10):
         parts = [part.rollouts for batch in whole.updates(step) for part in batch]
-        straight = [tensor for part in parts for tensor in (part.tokens_BT, part.mask_BT, part.positions_BT)]
-        assert all(map(torch.equal, straight, rows(step)))
+        assert all(map(torch.equal, tensors(parts), rows(step)))
 
 
 def test_shares_are_kept_to_the_token_over_many_steps(tmp_path: Path) -> None:
@@ -237,10 +241,15 @@ def test_tokens_of_a_run_are_written_once_and_joined_without_encoding_again(
 def test_a_pass_of_each_source_is_ordered_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ordered: list[str] = []
     permutation = TokenStream._permutation
+
+    def counted(self: TokenStream, epoch: int) -> Any:
+        ordered.append(self.seed)
+        return permutation(self, epoch)
+
     monkeypatch.setattr(
         TokenStream,
         "_permutation",
-        lambda self, epoch: (ordered.append(self.seed), permutation(self, epoch))[1],
+        counted,
     )
     sequences = [([1] * 10, [True] * 10)] * 20
     streams = [TokenStream(sequences, 10, str(n)) for n in range(4)]

@@ -203,9 +203,17 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """A hub with one data set of 9 rows at commit `abc`; yields what was asked of it."""
     asked: list[Any] = []
     rows = Rows({"text": text, "n": 1} for text in ("a", "", "c", "d", "e", "f", "g", "h", "i"))
-    info = lambda *a, **k: asked.append((a[1:], k)) or SimpleNamespace(sha="abcdef0123456789")  # noqa: E731
+
+    def info(_: object, *args: object, **options: object) -> SimpleNamespace:
+        asked.append((args, options))
+        return SimpleNamespace(sha="abcdef0123456789")
+
+    def load(*args: object, **options: object) -> Rows:
+        asked.append((args, options))
+        return rows
+
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", info)
-    monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: asked.append((a, k)) or rows)
+    monkeypatch.setattr(datasets, "load_dataset", load)
     return asked
 
 

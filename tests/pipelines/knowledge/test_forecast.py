@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,9 @@ def test_it_looks_at_the_same_rows_and_draws_nothing() -> None:
     student, clean = tiny.chat_model(), tiny.chat_model()
     texts = [student.text_ids(f"Document {n} says so.") for n in range(20)]
     documents = Tokens.of([(ids, [True] * len(ids)) for ids in texts])
-    rows, told, said = fixed_rows(documents, student.pad_id), [], []
+    rows = fixed_rows(documents, student.pad_id)
+    told: list[tuple[int, Mapping[str, float]]] = []
+    said: list[str] = []
     look = Forecast(
         student,
         rows,
@@ -35,7 +38,7 @@ def test_it_looks_at_the_same_rows_and_draws_nothing() -> None:
         Law(((1.0, 0.5),)),
         every=2,
         steps=5,
-        report=lambda *seen: told.append(seen),
+        report=lambda step, metrics: told.append((step, metrics)),
         say=said.append,
     )
     before = torch.random.get_rng_state()
@@ -69,4 +72,5 @@ def test_the_slope_is_this_homes_own(tmp_path: Path) -> None:
             evaluation = tracker.start_run("eval", parent=run.id, key=f"eval:{name}")
             score = {"suite": "ifeval", "metric": "prompt_strict", "value": value, "n": 10}
             tracker.record_score(evaluation.id, name, score)
-        assert learned_law(tracker.db).points == ((0.5, pytest.approx(0.6)),)
+        (point,) = learned_law(tracker.db).points
+        assert point == pytest.approx((0.5, 0.6))

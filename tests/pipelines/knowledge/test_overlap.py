@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -112,11 +113,12 @@ def test_a_technical_handbook_claims_every_question_about_it_and_hardly_an_ordin
 
 def test_removed_documents_are_reported_and_damaged_ones_are_an_error(tmp_path: Path) -> None:
     said: list[str] = []
-    workspace = SimpleNamespace(
+    workspace: Any = SimpleNamespace(
         midtraining_runs=lambda student: [{"id": "one"}, {"id": "two"}],
         run_directory=lambda run: tmp_path / run,
     )
-    job, stage = SimpleNamespace(docs=None, student="student"), SimpleNamespace(say=said.append)
+    job: Any = SimpleNamespace(docs=None, student="student")
+    stage: Any = SimpleNamespace(say=said.append)
     for run in ("one", "two"):
         (tmp_path / run).mkdir()
     assert texts_of(workspace, job, stage, "overlap") == []
@@ -139,10 +141,12 @@ def learn(student: ChatModel, text: str, steps: int) -> None:
 
 
 def test_a_distillation_leaves_out_what_would_wipe_and_says_so() -> None:
-    teacher, student, said = tiny.chat_model(), tiny.chat_model(), []
+    teacher, student = tiny.chat_model(), tiny.chat_model()
+    said: list[str] = []
     learn(student, TEXTS[0], 25)
-    known, stage = Taught(TEXTS[:1], student, reader(teacher)), SimpleNamespace(say=said.append)
-    job = SimpleNamespace(settings=SimpleNamespace(overlap="drop", overlap_weight=0.2))
+    known = Taught(TEXTS[:1], student, reader(teacher))
+    stage: Any = SimpleNamespace(say=said.append)
+    job: Any = SimpleNamespace(settings=SimpleNamespace(overlap="drop", overlap_weight=0.2))
     data, told = guard(job, Data(PROMPTS, []), known, stage)
     assert [prompt.text for prompt in data.prompts] == [PROMPTS[0].text, PROMPTS[2].text, PROMPTS[3].text]
     assert told["overlap"]["prompts"]["touch_new"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ def encode(text: str) -> Dialogue:
     return list(map(ord, text)), [True] * len(text)
 
 
-def settings(**changes: object) -> Settings:
+def settings(**changes: Any) -> Settings:
     optimizer = OptimizerConfig(learning_rate=1)
     return Settings(steps=4, tokens_per_step=40, row_tokens=8, optimizer=optimizer, **changes)
 

@@ -167,11 +167,19 @@ def test_passages_hold_every_word_and_no_twin() -> None:
 # An endpoint on this machine ------------------------------------------------------------------------------
 
 
-class Endpoint(BaseHTTPRequestHandler):
-    """Fails as often as its server says, then answers with what it got."""
+class Endpoint(HTTPServer):
+    """A chat server that first answers with the given codes, then with what it was sent."""
 
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.codes: list[int] = []
+        self.seen: list[tuple[str, str | None, dict[str, Any]]] = []
+
+
+class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        server: Any = self.server
+        server = self.server
+        assert isinstance(server, Endpoint)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server.seen.append((self.path, self.headers.get("Authorization"), body))
         code = server.codes.pop(0) if server.codes else 200
@@ -188,9 +196,8 @@ class Endpoint(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def endpoint() -> Iterator[HTTPServer]:
-    with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
-        server.seen, server.codes = [], []  # type: ignore[attr-defined]
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
@@ -200,15 +207,16 @@ def writer(server: HTTPServer, pauses: list[float]) -> EndpointWriter:
     return EndpointWriter(f"http://127.0.0.1:{server.server_port}/v1", "m", tries=3, pause=pauses.append)
 
 
-def test_an_endpoint_s_thinking_is_not_kept(endpoint: HTTPServer) -> None:
+def test_an_endpoint_s_thinking_is_not_kept(endpoint: Endpoint) -> None:
     assert writer(endpoint, []).write(["</think>\nhello"]) == ["hello"]
 
 
 def test_an_endpoint_is_asked_again_while_it_is_busy(
-    endpoint: HTTPServer, monkeypatch: pytest.MonkeyPatch
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(KEY_VARIABLE, "sk-secret")
-    endpoint.codes, pauses = [429, 500], []
+    endpoint.codes = [429, 500]
+    pauses: list[float] = []
     assert writer(endpoint, pauses).write(["hello"]) == ["you said hello"]
     assert pauses == [7.0, 7.0]
     path, key, body = endpoint.seen[-1]
@@ -217,7 +225,7 @@ def test_an_endpoint_is_asked_again_while_it_is_busy(
 
 @pytest.mark.parametrize(("codes", "tries"), [([401], 1), ([302], 1), ([500, 502, 503], 3)])
 def test_an_endpoint_that_will_not_answer_is_one_line_without_the_key(
-    endpoint: HTTPServer, monkeypatch: pytest.MonkeyPatch, codes: list[int], tries: int
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, codes: list[int], tries: int
 ) -> None:
     monkeypatch.setenv(KEY_VARIABLE, "sk-secret")
     endpoint.codes = list(codes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,7 @@ def test_what_is_said_of_one_entity_only_is_asked_backwards() -> None:
 class Fake:
     name, at_once = "fake", 8
 
-    def write(self, requests: list[str]) -> list[str]:
+    def write(self, requests: Sequence[str]) -> list[str]:
         return [
             "In which place is Ada Horn at home?"
             if "other words" in request.split("\n")[0]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,12 +29,13 @@ from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
 from recovery.training import preflight
 from tests.support import tiny
+from tests.support.present import present
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vLLM is not installed: see docs/engines.md"
 )
 # Its CPU attention knows heads of 32 and more.
-SHAPE = {"head_dim": 32, "max_position_embeddings": 512}
+SHAPE: dict[str, Any] = {"head_dim": 32, "max_position_embeddings": 512}
 SETTINGS = EngineSettings(timeout_seconds=300, start_seconds=1500, cpu_cache_gib=0.25, eager=True)
 EXACT = 1e-4  # fp32, two implementations of the same sums
 MESSAGES = [[{"role": "user", "content": f"Say {'very ' * n}much about {n}."}] for n in range(12)]
@@ -163,11 +165,11 @@ def test_a_teacher_scores_tokens_and_their_likeliest_rivals(
     engine.take(teacher)
     exact = CheckpointTeacher(teacher, "topk", k=5).score(rollouts)
     found = EngineTeacher(engine, student, "topk", k=5).score(rollouts)
-    assert torch.allclose(found.sampled_logprobs_N, exact.sampled_logprobs_N, atol=EXACT)
-    assert torch.allclose(found.logprobs_NK, exact.logprobs_NK, atol=EXACT)
-    assert float((found.ids_NK == exact.ids_NK).float().mean()) > 0.99
+    assert torch.allclose(present(found.sampled_logprobs_N), present(exact.sampled_logprobs_N), atol=EXACT)
+    assert torch.allclose(present(found.logprobs_NK), present(exact.logprobs_NK), atol=EXACT)
+    assert float((present(found.ids_NK) == present(exact.ids_NK)).float().mean()) > 0.99
     sampled = EngineTeacher(engine, student, "sampled").score(rollouts)
-    assert torch.allclose(sampled.sampled_logprobs_N, exact.sampled_logprobs_N, atol=EXACT)
+    assert torch.allclose(present(sampled.sampled_logprobs_N), present(exact.sampled_logprobs_N), atol=EXACT)
 
 
 def test_a_teacher_may_see_another_prompt(engine: VllmEngine | ServerEngine, directory: Path) -> None:
@@ -177,7 +179,7 @@ def test_a_teacher_may_see_another_prompt(engine: VllmEngine | ServerEngine, dir
     engine.take(teacher)
     exact = CheckpointTeacher(teacher, "sampled").score(rollouts, contexts)
     found = EngineTeacher(engine, student, "sampled").score(rollouts, contexts)
-    assert torch.allclose(found.sampled_logprobs_N, exact.sampled_logprobs_N, atol=EXACT)
+    assert torch.allclose(present(found.sampled_logprobs_N), present(exact.sampled_logprobs_N), atol=EXACT)
 
 
 def step(student: ChatModel, size: float = 1e-3) -> None:
@@ -263,7 +265,8 @@ def test_only_the_adapter_travels(
     where: str, directory: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     student = add_lora(student_of(directory), LoraSpec(rank=4))
-    rank = {"dtype": "float32", "rank": 4}
+    rank: dict[str, Any] = {"dtype": "float32", "rank": 4}
+    engine: VllmEngine | ServerEngine
     if where == "local":
         request.getfixturevalue("local").close()  # one engine in a process at a time
         engine = VllmEngine(directory, SETTINGS, **rank)
