@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from evals.knowledge import matches, normalise
 from evals.statistics import clustered_interval, wilson_interval
 from recovery.errors import InputError, RecoverError
 
-PROBES = [
+PROBES: list[dict[str, Any]] = [
     {
         "id": "k1",
         "kind": "direct",

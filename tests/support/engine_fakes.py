@@ -26,6 +26,7 @@ from recovery.models.loading import unwrap
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
+from tests.support.present import present
 
 
 class TinyEngine:
@@ -65,7 +66,8 @@ class TinyEngine:
         scores = CheckpointTeacher(self.chat_model, "topk", max(k, 1)).score(rollouts)
         found: list[list[TokenScore]] = [[] for _ in sequences]
         columns = (scores.sampled_logprobs_N, scores.ids_NK, scores.logprobs_NK)
-        for row, own, ids, top in zip(rollouts.rows_N.tolist(), *[c.tolist() for c in columns], strict=True):
+        lists = [present(column).tolist() for column in columns]
+        for row, own, ids, top in zip(rollouts.rows_N.tolist(), *lists, strict=True):
             found[row].append(TokenScore(own, ids[:k], top[:k]))
         return found
 
