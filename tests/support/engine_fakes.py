@@ -94,7 +94,7 @@ class TinyEngine:
 
 
 class FakeServer(ThreadingHTTPServer):
-    """vLLM's paths over a TinyEngine. `fault`: hangs, fails, retokenises, takes no weights."""
+    """vLLM's paths over a TinyEngine. `fault`: hangs, fails, retokenises, takes no weights, stops in the middle."""
 
     daemon_threads = True
     request_queue_size = 256  # of five, the default, a busy machine refuses some of many who ask at once
@@ -102,6 +102,7 @@ class FakeServer(ThreadingHTTPServer):
     def __init__(self, engine: TinyEngine, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.engine, self.fault, self.lock = engine, "", threading.Lock()
+        self.pause = 0.0  # seconds before each part of a streamed answer
         self.served: list[dict[str, Any]] = []
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -136,7 +137,8 @@ class FakeServer(ThreadingHTTPServer):
         params = SamplingParams(body["max_tokens"], body["temperature"], body["seed"])
         (written,) = self.engine.write([prompt], params, body["stop_token_ids"])
         logprobs = {"token_logprobs": written.logprobs}
-        return {"prompt_token_ids": echo, "token_ids": written.tokens, "logprobs": logprobs}
+        answer = {"token_ids": written.tokens, "logprobs": logprobs, "finish_reason": "stop"}
+        return {"prompt_token_ids": echo, **answer}
 
 
 def _entries(heard: Heard, token: int) -> dict[str, Any]:
@@ -150,6 +152,8 @@ def _entries(heard: Heard, token: int) -> dict[str, Any]:
 class _Handler(BaseHTTPRequestHandler):
     server: FakeServer
 
+    protocol_version = "HTTP/1.1"
+
     def do_POST(self) -> None:
         self.reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
@@ -158,14 +162,46 @@ class _Handler(BaseHTTPRequestHandler):
 
     def reply(self, body: dict[str, Any]) -> None:
         code, answer = self.server.answer(self.path, body)
+        if code == 200 and body.get("stream"):
+            return self.stream(answer["choices"][0])
         raw = json.dumps(answer).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
         self.wfile.write(raw)
 
+    def stream(self, choice: dict[str, Any]) -> None:
+        """Send an answer three tokens at a time, with the pauses and the end that the fault asks for."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        parts = list(_parts(choice))
+        if self.server.fault == "stops in the middle":
+            parts = parts[:1]
+        for part in parts:
+            time.sleep(self.server.pause)
+            self.wfile.write(f"data: {json.dumps({'choices': [part]})}\n\n".encode())
+            self.wfile.flush()
+        if self.server.fault != "stops in the middle":
+            self.wfile.write(b"data: [DONE]\n\n")
+
     def log_message(self, *args: Any) -> None:
         pass
+
+
+def _parts(choice: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """As vLLM sends them: the prompt's ids with the first part, the reason to end with the last."""
+    tokens, logprobs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
+    starts = range(0, len(tokens), 3)
+    for start in starts:
+        end = start + 3
+        yield {
+            "prompt_token_ids": None if start else choice["prompt_token_ids"],
+            "token_ids": tokens[start:end],
+            "logprobs": {"token_logprobs": logprobs[start:end]},
+            "finish_reason": choice["finish_reason"] if start == starts[-1] else None,
+        }
 
 
 @contextmanager

@@ -176,6 +176,9 @@ class Endpoint(BaseHTTPRequestHandler):
         said = {"choices": [{"message": {"content": f"you said {body['messages'][0]['content']}"}}]}
         data = json.dumps(said if code == 200 else {"error": "no"}).encode()
         self.send_response(code)
+        if server.events:
+            data = server.events.encode()
+            self.send_header("Content-Type", "text/event-stream")
         self.send_header("Retry-After", "7")
         self.send_header("Location", f"http://127.0.0.1:{server.server_port}/elsewhere")
         self.send_header("Content-Length", str(len(data)))
@@ -188,7 +191,7 @@ class Endpoint(BaseHTTPRequestHandler):
 @pytest.fixture
 def endpoint() -> Iterator[HTTPServer]:
     with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
-        server.seen, server.codes = [], []  # type: ignore[attr-defined]
+        server.seen, server.codes, server.events = [], [], ""  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
@@ -200,6 +203,20 @@ def writer(server: HTTPServer, pauses: list[float]) -> EndpointWriter:
 
 def test_an_endpoint_s_thinking_is_not_kept(endpoint):
     assert writer(endpoint, []).write(["</think>\nhello"]) == ["hello"]
+
+
+def test_a_streamed_answer_is_joined_from_its_parts(endpoint: HTTPServer) -> None:
+    """A part that names the role, one of thinking, the text, a count of the tokens."""
+    deltas: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None},
+        {"reasoning_content": "hm"},
+        {"content": "you "},
+        {"content": "said hello"},
+    ]
+    events = [json.dumps({"choices": [{"delta": delta}]}) for delta in deltas]
+    events += [json.dumps({"choices": [], "usage": {}}), "[DONE]"]
+    endpoint.events = "".join(f"data: {event}\n\n" for event in events)  # type: ignore[attr-defined]
+    assert writer(endpoint, []).write(["hello"]) == ["you said hello"]
 
 
 def test_an_endpoint_is_asked_again_while_it_is_busy(endpoint, monkeypatch):
