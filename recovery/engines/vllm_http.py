@@ -12,12 +12,13 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from recovery.distributed import world
 from recovery.engines.json_client import JsonClient, NotThere, one_line, parsed
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.engines.protocol import EngineSettings, Heard, OnProgress, Written
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from recovery.sampling.protocol import SamplingParams
 
 COMPLETIONS = "/v1/completions"
-AT_ONCE = 256  # requests in flight to one server
+AT_ONCE = 256  # requests in flight to one server, of all processes
 REVIVE_SECONDS = 60.0  # longest wait for an external server to come back
 
 
@@ -45,14 +46,22 @@ class Entry(NamedTuple):
 class ServerEngine:
     """One or several vLLM servers with the same model, which share the rows evenly.
 
-    `own` lists the servers that were started for this engine; each has a separate key.
+    `own` lists the servers that this process started for the engine; `keys` are those of servers
+    that have one of their own, by URL.
     """
 
-    def __init__(self, urls: Sequence[str], settings: EngineSettings, own: Sequence[Server] = ()) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        settings: EngineSettings,
+        own: Sequence[Server] = (),
+        keys: Mapping[str, str] | None = None,
+    ) -> None:
         self.urls = [url.rstrip("/").removesuffix("/v1") for url in urls]
         self.settings, self.own, self.name = settings, list(own), f"vLLM at {', '.join(self.urls)}"
-        self.keys = {server.url: server.key for server in own}
-        self.client = JsonClient(AT_ONCE * len(self.urls))
+        self.keys = dict(keys or {})
+        self.at_once = max(1, AT_ONCE // world()) * len(self.urls)
+        self.client = JsonClient(self.at_once)
         self.models = [self._model(url) for url in self.urls]
         self.state, self.closed = 0, False
         self._token = secrets.token_hex(3)  # makes this run's adapter names unique on a shared server
@@ -114,7 +123,7 @@ class ServerEngine:
     def _complete(self, bodies: list[dict[str, Any]], on_progress: OnProgress | None) -> list[Any]:
         """Send one request per row, each with its seed, spread evenly over the servers."""
         choices: list[Any] = [None] * len(bodies)
-        with ThreadPoolExecutor(min(len(bodies), AT_ONCE * len(self.urls))) as pool:
+        with ThreadPoolExecutor(min(len(bodies), self.at_once)) as pool:
             asked = {pool.submit(self._one, row, body): row for row, body in enumerate(bodies)}
             try:
                 for done, future in enumerate(as_completed(asked), 1):
@@ -133,9 +142,7 @@ class ServerEngine:
         url, body = self.urls[place], {**body, "model": self.models[place]}
         choice = self._streamed(url, body) if "stream" in body else _choice(self._post(url, body))
         if choice.get("prompt_token_ids") != body["prompt"]:
-            raise RecoverError(
-                f"{url}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer"
-            )
+            raise RecoverError(f"{url}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer")
         return choice
 
     def _streamed(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -160,7 +167,8 @@ class ServerEngine:
                 self._take_adapter(str(folder))
                 return
             with quiet():
-                unwrap(student.model).save_pretrained(folder)
+                weights = None if student.weights is None else dict(student.weights)
+                unwrap(student.model).save_pretrained(folder, state_dict=weights)
             for url in self.urls:
                 request = {"method": "take_weights", "kwargs": {"directory": str(folder)}}
                 self._order(url, "/collective_rpc", request)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from recovery.batches.rollouts import Rollouts
-from recovery.engines.protocol import Heard, OnProgress, Written
+from recovery.engines.protocol import CANARY_TOKENS, Heard, OnProgress, Written
 from recovery.engines.vllm_local import _tensors_in
 from recovery.errors import EngineLost
 from recovery.models.chat_model import ChatModel
@@ -94,7 +94,10 @@ class TinyEngine:
 
 
 class FakeServer(ThreadingHTTPServer):
-    """vLLM's paths over a TinyEngine. `fault`: hangs, fails, retokenises, takes no weights, stops in the middle."""
+    """vLLM's paths over a TinyEngine.
+
+    `fault`: hangs, fails, loses a row, retokenises, takes no weights, stops in the middle.
+    """
 
     daemon_threads = True
     request_queue_size = 256  # of five, the default, a busy machine refuses some of many who ask at once
@@ -104,6 +107,7 @@ class FakeServer(ThreadingHTTPServer):
         self.engine, self.fault, self.lock = engine, "", threading.Lock()
         self.pause = 0.0  # seconds before each part of a streamed answer
         self.served: list[dict[str, Any]] = []
+        self.updates: list[str] = []  # the folders from which it took weights
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Whoever asked has stopped waiting."""
@@ -119,13 +123,22 @@ class FakeServer(ThreadingHTTPServer):
             return 500, {"error": "EngineCore encountered an issue"}
         if path == "/v1/models":
             return 200, {"data": [{"id": "tiny"}]}
+        if path == "/v1/completions" and self.fault == "loses a row" and not _of_canary(body):
+            self.fault = ""
+            return 500, {"error": "once"}
         if path == "/v1/completions":
             with self.lock:
                 return 200, {"choices": [self.complete(body)]}
         if path == "/collective_rpc" and self.fault != "takes no weights":
-            self.engine.load(dict(_tensors_in(Path(body["kwargs"]["directory"]))))
+            self.updates.append(body["kwargs"]["directory"])
+            self.engine.load(dict(_tensors_in(Path(self.updates[-1]))))
             return 200, {"results": [None]}
         return (200, {}) if path in ("/health", "/reset_prefix_cache") else (404, {"detail": "Not Found"})
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the requests for answers, without those of the canary."""
+        return [body for body in self.served if not _of_canary(body)]
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         self.served.append(body)
@@ -139,6 +152,10 @@ class FakeServer(ThreadingHTTPServer):
         logprobs = {"token_logprobs": written.logprobs}
         answer = {"token_ids": written.tokens, "logprobs": logprobs, "finish_reason": "stop"}
         return {"prompt_token_ids": echo, **answer}
+
+
+def _of_canary(body: dict[str, Any]) -> bool:
+    return body["max_tokens"] in (1, CANARY_TOKENS)
 
 
 def _entries(heard: Heard, token: int) -> dict[str, Any]:
@@ -163,7 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
     def reply(self, body: dict[str, Any]) -> None:
         code, answer = self.server.answer(self.path, body)
         if code == 200 and body.get("stream"):
-            return self.stream(answer["choices"][0])
+            self.stream(answer["choices"][0])
+            return
         raw = json.dumps(answer).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(raw)))
