@@ -217,30 +217,30 @@ def test_what_asking_again_cannot_mend_is_said_at_once(student: ChatModel) -> No
 
 
 def test_a_lane_hears_of_death_and_of_silence_but_lets_slow_work_live() -> None:
-    lane = EngineThread()
-    assert lane.call(lambda: 7, 5) == 7
+    thread = EngineThread()
+    assert thread.call(lambda: 7, 5) == 7
     with pytest.raises(EngineLost, match="ValueError: out of memory"):
-        lane.call(lambda: (_ for _ in ()).throw(ValueError("out of\nmemory")), 5)
+        thread.call(lambda: (_ for _ in ()).throw(ValueError("out of\nmemory")), 5)
 
     def slow() -> int:
         for _ in range(6):
             time.sleep(0.1)
-            lane.beat()
+            thread.beat()
         return 8
 
-    assert lane.call(slow, 0.4) == 8
+    assert thread.call(slow, 0.4) == 8
     started = time.monotonic()
     with pytest.raises(EngineLost, match=r"no sign of life for 0\.2 s"):
-        lane.call(lambda: time.sleep(5), 0.2)
+        thread.call(lambda: time.sleep(5), 0.2)
     assert time.monotonic() - started < 3
     with pytest.raises(EngineLost, match="still hangs"):
-        lane.call(lambda: 9, 5)
+        thread.call(lambda: 9, 5)
 
 
-def test_a_hung_lane_does_not_keep_the_process_alive() -> None:
+def test_a_hung_call_does_not_keep_the_process_alive() -> None:
     code = (
-        "import time\nfrom recovery.engines.watchdog import Lane\nfrom recovery.errors import EngineLost\n"
-        "try: Lane().call(lambda: time.sleep(600), 0.2)\nexcept EngineLost: print('told')"
+        "import time\nfrom recovery.engines.watchdog import EngineThread\nfrom recovery.errors import EngineLost\n"
+        "try: EngineThread().call(lambda: time.sleep(600), 0.2)\nexcept EngineLost: print('told')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "told" and done.returncode == 0
