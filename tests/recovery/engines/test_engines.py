@@ -239,7 +239,8 @@ def test_a_lane_hears_of_death_and_of_silence_but_lets_slow_work_live() -> None:
 
 def test_a_hung_call_does_not_keep_the_process_alive() -> None:
     code = (
-        "import time\nfrom recovery.engines.watchdog import EngineThread\nfrom recovery.errors import EngineLost\n"
+        "import time\nfrom recovery.engines.watchdog import EngineThread\n"
+        "from recovery.errors import EngineLost\n"
         "try: EngineThread().call(lambda: time.sleep(600), 0.2)\nexcept EngineLost: print('told')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
