@@ -56,7 +56,7 @@ def probes(tmp_path: Path) -> Path:
     return write(tmp_path, [{"suite": "knowledge"} | probe for probe in PROBES])
 
 
-def write(folder: Path, rows: list[dict]) -> Path:
+def write(folder: Path, rows: list[dict[str, Any]]) -> Path:
     path = folder / "probes.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
     return path
@@ -177,7 +177,7 @@ def test_a_generator_that_drops_an_answer_is_caught(probes: Path) -> None:
         ({"cycle": "one"}, "cycle"),
     ],
 )
-def test_bad_probes_name_file_and_line(tmp_path: Path, change: dict, message: str) -> None:
+def test_bad_probes_name_file_and_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         knowledge.load_probes(write(tmp_path, [PROBES[0], PROBES[1] | change]))
     assert "probes.jsonl" in str(caught.value)

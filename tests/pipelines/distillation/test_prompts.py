@@ -189,7 +189,7 @@ def test_a_hub_source_needs_all_its_parts(source: str) -> None:
         read_prompts(source)
 
 
-class Rows(list):
+class Rows(list[dict[str, Any]]):
     """A streamed data set."""
 
     column_names = ["text", "tools", "n"]

@@ -21,7 +21,7 @@ SEEDS = random.Random("any seed").sample(range(2**31), 3)  # results must hold f
 seeds = st.integers(0, 2**31)
 
 
-def rows(path: Path) -> list[dict]:
+def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 

@@ -201,7 +201,7 @@ class Stale:
     ("sampler", "expected"),
     [(Truncated, ["whole distribution"]), (Stale, ["sampler log-probs", "whole distribution"])],
 )
-def test_samplers_that_are_not_the_student(sampler: Callable, expected: list[str]) -> None:
+def test_samplers_that_are_not_the_student(sampler: Callable[[ChatModel], Any], expected: list[str]) -> None:
     student = tiny.chat_model()
     assert failures(student, tiny.chat_model(seed=1), sampler=sampler(student)) == expected
 

@@ -449,6 +449,6 @@ def test_step_seeds_differ() -> None:
         {"clip_norm": -1},
     ],
 )
-def test_bad_settings(bad: dict) -> None:
+def test_bad_settings(bad: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"training: {next(iter(bad))} is "):
         TrainConfig(**{"steps": 1, "learning_rate": 1e-3, **bad})
