@@ -18,6 +18,7 @@ from pipelines.config.jobs import (
     LocateJob,
     MergeJob,
     MidtrainJob,
+    RetrievalJob,
     SweepJob,
 )
 from pipelines.config.settings import Config, LoraConfig, changed
@@ -238,6 +239,25 @@ def locate_job(
         suites=_named_suites(",".join(measured.suites)),
         settings=measured.settings,
         groups=groups,
+    )
+
+
+def retrieval_job(
+    ws: Workspace, checkpoint: str, docs: Path | None, passages: int, changes: Changes = NONE
+) -> RetrievalJob:
+    """The clean model itself counts as nothing trained yet."""
+    chosen, clean = ws.checkpoint(checkpoint).id, ws.clean().id
+    settings = resolved(ws, docs or taught_folder(ws, chosen), changes).eval
+    if settings.probes is None:
+        raise InputError(
+            "no questions lie beside the documents: write some with `recover probes`, or --probes"
+        )
+    return RetrievalJob(
+        clean=clean,
+        trained=None if chosen == clean else chosen,
+        settings=settings,
+        docs=placed_docs(docs),
+        passages=passages,
     )
 
 

@@ -41,6 +41,7 @@ COMMANDS = {
     "flips": "measure",
     "drift": "measure",
     "locate": "diagnose",
+    "retrieval": "diagnose",
     "ls": "look",
     "show": "look",
     "export": "look",

@@ -20,6 +20,7 @@ RUN_KINDS = (
     "drift",
     "choose",
     "locate",
+    "retrieval",
 )
 
 
