@@ -18,12 +18,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dashboard import plots, shell
-from dashboard.desk import Desk
-from dashboard.html import tag
+from dashboard import page_frame, plots
+from dashboard.address import Address
+from dashboard.markup import tag
+from dashboard.page_context import PageContext
 from dashboard.pages import PAGES
-from dashboard.query import Query
-from dashboard.security import LOOPBACK, SHORTEST_PASSWORD, Guard, is_loopback, is_weak, policy
+from dashboard.request_guard import LOOPBACK, SHORTEST_PASSWORD, Guard, is_loopback, is_weak, policy
 from db.errors import BadRequest
 from db.reads import queries
 from db.writes.tracker import Tracker
@@ -39,21 +39,23 @@ def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str |
     import gradio as gr
     from fastapi import FastAPI
 
-    from dashboard.events import blocks
+    from dashboard.gradio_page import blocks
 
-    desk = Desk(tracker, token=secrets.token_urlsafe(24), reviewer=_login())
+    context = PageContext(tracker, token=secrets.token_urlsafe(24), reviewer=_login())
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    served = _routes(outer, desk)
+    served = _routes(outer, context)
     app = gr.mount_gradio_app(
         outer,
-        blocks(desk),
+        blocks(context),
         path="/",
         footer_links=[],
         run_history=False,
         enable_monitoring=False,
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
     )
-    return Guard(Documents(app, desk), pages=(*shell.BY_PATH, *served), hosts=hosts, password=password)
+    return Guard(
+        Documents(app, context), pages=(*page_frame.BY_PATH, *served), hosts=hosts, password=password
+    )
 
 
 def _keep_files_private() -> None:
@@ -63,7 +65,7 @@ def _keep_files_private() -> None:
     os.environ["GRADIO_TEMP_DIR"] = folder
 
 
-def _routes(app: Any, desk: Desk) -> list[str]:
+def _routes(app: Any, context: PageContext) -> list[str]:
     """Add the routes beside Gradio's: style sheet, script, page versions, downloads; return the downloads."""
     from fastapi.responses import FileResponse, JSONResponse
     from starlette.requests import Request
@@ -73,17 +75,17 @@ def _routes(app: Any, desk: Desk) -> list[str]:
 
     def live(url: str = "/") -> JSONResponse:
         return JSONResponse(
-            {"version": shell.version(desk, url[:4000])}, headers={"cache-control": "no-store"}
+            {"version": page_frame.version(context, url[:4000])}, headers={"cache-control": "no-store"}
         )
 
-    static("shell.css", "text/css")
-    static("shell.js", "text/javascript")
+    static("style.css", "text/css")
+    static("page.js", "text/javascript")
     app.add_api_route("/live", live)
     served = {path: work for page in PAGES for path, work in getattr(page, "ROUTES", {}).items()}
     for path, work in served.items():
 
         def serve(request: Request, work: Any = work) -> Any:
-            return work(desk, Query.of(str(request.url)))
+            return work(context, Address.of(str(request.url)))
 
         app.add_route(path, serve)
     return list(served)
@@ -92,11 +94,11 @@ def _routes(app: Any, desk: Desk) -> list[str]:
 class Documents:
     """Middleware that answers page addresses with Gradio's document, the rendered page and a script nonce."""
 
-    def __init__(self, app: Any, desk: Desk) -> None:
-        self.app, self.desk = app, desk
+    def __init__(self, app: Any, context: PageContext) -> None:
+        self.app, self.desk = app, context
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] not in shell.BY_PATH:
+        if scope["type"] != "http" or scope["path"] not in page_frame.BY_PATH:
             await self.app(scope, receive, send)
             return
         from starlette.concurrency import run_in_threadpool
@@ -104,7 +106,7 @@ class Documents:
 
         found = await self._gradios(scope, receive)
         url = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
-        page = await run_in_threadpool(shell.render, self.desk, url)
+        page = await run_in_threadpool(page_frame.render, self.desk, url)
         nonce = secrets.token_urlsafe(16)
         headers = {"content-security-policy": policy(nonce).decode(), "cache-control": "no-store"}
         await HTMLResponse(document(found, page, nonce), headers=headers)(scope, receive, send)
@@ -125,7 +127,7 @@ def document(gradios: str, page: str, nonce: str) -> str:
     """Remove links to other hosts from Gradio's document; insert the style sheet, the script and the page."""
     made = FOREIGN.sub("", gradios).replace("<script", f'<script nonce="{nonce}"')
     made = made.replace(
-        "<head>", f'<head><meta name="color-scheme" content="light dark">{shell.document_head(nonce)}', 1
+        "<head>", f'<head><meta name="color-scheme" content="light dark">{page_frame.document_head(nonce)}', 1
     )
     begin = made.index("<gradio-app")
     return f"{made[:begin]}{tag('div', page, id='first')}{made[begin:]}"

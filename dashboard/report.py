@@ -14,19 +14,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboard import runs as naming
-from dashboard.figures import chart, curves, knowledge, tokens
-from dashboard.figures.curves import Curve
-from dashboard.figures.plane import plane
-from dashboard.html import Html, join, tag, text
-from dashboard.words import NONE, chip, count, duration, moment, points, right, share, table
+from dashboard import run_names
+from dashboard.figures import chart, knowledge_grid, metric_curves, token_divergence
+from dashboard.figures.cycle_plane import plane
+from dashboard.figures.metric_curves import Curve
+from dashboard.markup import Html, join, tag, text
+from dashboard.page_parts import NONE, chip, count, duration, moment, points, right, share, table
 from db.errors import NotFound
 from db.reads import curves as stored
 from db.reads import queries, traces
 from db.redact import redact
 from db.session import Database
 
-STYLE = Path(__file__).parent / "static" / "shell.css"
+STYLE = Path(__file__).parent / "static" / "style.css"
 STAGES = ("clean", "midtrained", "recovered")
 SHOWN = (("midtrain", "loss"), ("distill", "reverse_kl"), ("distill", "loss"))
 HALF = 560  # width of a figure in a pair
@@ -78,7 +78,7 @@ def page(title: str, body: Html) -> str:
 
 
 def style() -> str:
-    """Return the dashboard's style sheet, with the colour theme selected by a media query."""
+    """Return the dashboard's style sheet, with the colour theme selected by a media address."""
     css = STYLE.read_text(encoding="utf-8")
     dark = re.compile(r':root\[data-theme="dark"\] (\{[^}]*\})')
     return dark.sub(r"@media (prefers-color-scheme: dark) { :root \1 }", css)
@@ -185,8 +185,8 @@ def _earlier(cycle: Row) -> Html | None:
     series = {"known now": now, "known when it was new": then}
     return _card(
         "What is still known of earlier cycles' documents",
-        knowledge.lines(series),
-        knowledge.legend(list(series)),
+        knowledge_grid.lines(series),
+        knowledge_grid.legend(list(series)),
     )
 
 
@@ -202,14 +202,14 @@ def _curves(database: Database, runs: Sequence[Row]) -> Html:
                     tag(
                         "div",
                         title,
-                        curves.figure([Curve(kind, rows, places)], metric, "steps", width=HALF),
+                        metric_curves.figure([Curve(kind, rows, places)], metric, "steps", width=HALF),
                         class_="half",
                     )
                 )
     alarms = [
         tag("p", chip("stalled", "alarm"), f" {run['kind']}, step {step}: {said}")
         for run in runs
-        for step, said in naming.alarms(run)
+        for step, said in run_names.alarms(run)
     ]
     return _card(
         "Training", alarms, tag("div", drawn, class_="grid") if drawn else tag("p", "No curve is stored.")
@@ -267,7 +267,7 @@ def _trace(database: Database, runs: Sequence[Row]) -> Html | None:
             return _card(
                 "Where student and teacher parted, token by token",
                 [_rollout(row) for row in rows],
-                tokens.legend(rows[-1]["estimator"]),
+                token_divergence.legend(rows[-1]["estimator"]),
             )
     return None
 
@@ -280,7 +280,7 @@ def _rollout(row: Row) -> Html:
         "div",
         tag("h3", f"Step {row['step']}{mean}"),
         tag("div", row["prompt"], class_="said quiet"),
-        tokens.rollout(told["pieces"], values, None, None),
+        token_divergence.rollout(told["pieces"], values, None, None),
     )
 
 

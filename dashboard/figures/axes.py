@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dashboard.html import Html, join, tag
+from dashboard.markup import Html, join, tag
 
 STAGES = ("clean", "midtrained", "recovered")
 KEY = {"viewBox": "0 0 16 16", "width": "16", "height": "16", "aria-hidden": "true"}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from dashboard.html import Html, join, tag
+from dashboard.markup import Html, join, tag
 
 Point = tuple[float, float | None]
 

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from dashboard import app, plots
-from dashboard.security import Guard
+from dashboard.request_guard import Guard
 from db.errors import BadRequest
 from db.writes.tracker import Tracker
 

@@ -28,7 +28,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Desk:
+class PageContext:
     """The context of a page: `db` for reads (through db.reads.queries), `tracker` for recording reviews."""
 
     tracker: Tracker
@@ -46,8 +46,8 @@ class Desk:
         """Return whether a request carries this launch's token; `token` is untrusted text."""
         return secrets.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
 
-    def for_one_drawing(self) -> Desk:
-        """Return a desk that checks for changed rows once, for all queries of one page."""
+    def for_one_drawing(self) -> PageContext:
+        """Return a context that checks for changed rows once, for all queries of one page."""
         return replace(self, _rows=queries.structure_version(self.db))
 
     def version(self) -> str:

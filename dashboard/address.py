@@ -11,14 +11,14 @@ MOST = 30  # parameters
 
 
 @dataclass(frozen=True)
-class Query:
+class Address:
     """A path and its parameters; invalid parameters count as missing."""
 
     path: str = "/"
     given: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, url: str) -> Query:
+    def of(cls, url: str) -> Address:
         """Parse an address such as /cycle?n=3."""
         try:
             parts = urlsplit(url)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dashboard.controls import choose
-from dashboard.desk import Desk
-from dashboard.figures import race
-from dashboard.html import Html, tag
-from dashboard.query import Query
-from dashboard.words import count, duration, empty, right, share, table
+from dashboard.address import Address
+from dashboard.figures import method_plane
+from dashboard.form_controls import choose
+from dashboard.markup import Html, tag
+from dashboard.page_context import PageContext
+from dashboard.page_parts import count, duration, empty, right, share, table
 from db.reads import overview
 
-TITLE = "Race"
-PATH = "/race"
+TITLE = "Methods"
+PATH = "/methods"
 
 SORTS = {
     "newest": "newest first",
@@ -27,19 +27,19 @@ SORTS = {
 Row = dict[str, Any]
 
 
-def build(desk: Desk, query: Query) -> Html:
-    every = desk.cached("race", lambda: overview.race(desk.db))
+def build(context: PageContext, address: Address) -> Html:
+    every = context.cached("methods", lambda: overview.race(context.db))
     if not every:
         return empty("No recovery has been run yet", "recover distill --teacher base --method opd")
     students = list(dict.fromkeys(str(row["student"]) for row in every))
     most = max(students, key=lambda name: sum(row["student"] == name for row in every))
-    chosen = query.choice("student", ["all", *students], most if len(students) > 1 else "all")
+    chosen = address.choice("student", ["all", *students], most if len(students) > 1 else "all")
     rows = [_labelled(row) for row in every if chosen in ("all", row["student"])]
     methods = sorted({row["method"] for row in rows})
-    shown = _sorted(rows, query.choice("sort", SORTS, "newest"))
+    shown = _sorted(rows, address.choice("sort", SORTS, "newest"))
     return tag(
         "div",
-        _plane(desk, query, every, students, chosen, rows, methods),
+        _plane(context, address, every, students, chosen, rows, methods),
         _table(shown, methods),
         class_="stack",
     )
@@ -51,8 +51,8 @@ def _labelled(row: Row) -> Row:
 
 
 def _plane(
-    desk: Desk,
-    query: Query,
+    context: PageContext,
+    address: Address,
     every: Sequence[Row],
     students: list[str],
     chosen: str,
@@ -62,20 +62,20 @@ def _plane(
     named = [(name, f"from {_begun(name, every)}") for name in students]
     controls = tag(
         "div",
-        choose("races", "student", [("all", "every recovery"), *named], chosen),
-        choose("sort by", "sort", list(SORTS.items()), query.text("sort", "newest")),
+        choose("recovered from", "student", [("all", "every recovery"), *named], chosen),
+        choose("sort by", "sort", list(SORTS.items()), address.text("sort", "newest")),
         class_="controls",
     )
-    signs = [tag("span", race.sample(n), f" {method}") for n, method in enumerate(methods)]
-    note = ("Bars are 95 % intervals. " if len(rows) <= race.MOST_BARS else "") + (
+    signs = [tag("span", method_plane.sample(n), f" {method}") for n, method in enumerate(methods)]
+    note = ("Bars are 95 % intervals. " if len(rows) <= method_plane.MOST_BARS else "") + (
         "These recoveries began from different models: choose one to compare like with like."
         if chosen == "all" and len(students) > 1
         else "All began from the same midtrained model, to come back to the clean one's manners."
     )
     return tag(
         "section",
-        tag("div", tag("h1", "Race"), controls, class_="head"),
-        race.plane(rows, methods, _references(desk, rows, chosen)),
+        tag("div", tag("h1", "Methods"), controls, class_="head"),
+        method_plane.plane(rows, methods, _references(context, rows, chosen)),
         tag("p", signs, class_="legend"),
         tag("p", note, class_="soft small"),
         class_="card",
@@ -88,12 +88,12 @@ def _begun(student: str, every: Sequence[Row]) -> str:
     return f"{whose} ({len(rows)})"
 
 
-def _references(desk: Desk, rows: Sequence[Row], chosen: str) -> dict[str, Row]:
+def _references(context: PageContext, rows: Sequence[Row], chosen: str) -> dict[str, Row]:
     """Return the headline scores of the chosen student and its teacher; none if all students are shown."""
     if chosen == "all":
         return {}
     teacher = next((str(row["teacher"]) for row in rows if row["teacher"]), "")
-    scores = overview.headlines(desk.db, [chosen, teacher])
+    scores = overview.headlines(context.db, [chosen, teacher])
     found = {"clean": {"scores": scores[teacher]}, "midtrained": {"scores": scores[chosen]}}
     return {name: row for name, row in found.items() if row["scores"]}
 
@@ -103,7 +103,7 @@ def _sorted(rows: Sequence[Row], by: str) -> list[Row]:
         return sorted(rows, key=lambda row: _cost(row, by))
     if by in ("behaviour", "knowledge"):
         suite = "ifeval" if by == "behaviour" else by
-        return sorted(rows, key=lambda row: -(race.value(row, suite) or -1.0))
+        return sorted(rows, key=lambda row: -(method_plane.value(row, suite) or -1.0))
     return list(rows)
 
 
@@ -136,18 +136,19 @@ def _table(rows: Sequence[Row], methods: list[str]) -> Html:
 
 def _line(row: Row, methods: list[str], dearest: dict[str, float]) -> list[Any]:
     scores = [
-        tag("td", share(race.value(row, suite)), class_="n") for suite in ("ifeval", "knowledge", "retention")
+        tag("td", share(method_plane.value(row, suite)), class_="n")
+        for suite in ("ifeval", "knowledge", "retention")
     ]
     tokens, seconds = _cost(row, "tokens"), _cost(row, "time")
     where = (
         tag("a", row["label"], href=f"/cycle?n={row['cycle']}") if row["cycle"] is not None else row["label"]
     )
     return [
-        tag("span", race.sample(methods.index(row["method"])), f" {row['method']}", class_="nowrap"),
+        tag("span", method_plane.sample(methods.index(row["method"])), f" {row['method']}", class_="nowrap"),
         where,
         *scores,
         tag("td", count(tokens), class_="n"),
-        race.bar(tokens / dearest["tokens"]),
+        method_plane.bar(tokens / dearest["tokens"]),
         tag("td", duration(seconds), class_="n"),
-        race.bar(seconds / dearest["time"]),
+        method_plane.bar(seconds / dearest["time"]),
     ]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dashboard.figures.diff import compared, marked
+from dashboard.word_difference import compared, marked
 from db.redact import HIDDEN
 
 

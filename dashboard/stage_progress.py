@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard.html import Html, join, tag
-from dashboard.words import NONE, ago, chip, count, duration, table
+from dashboard.markup import Html, join, tag
+from dashboard.page_parts import NONE, ago, chip, count, duration, table
 
 Row = Mapping[str, Any]
 PLAN = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.html import Html, join, tag
-from dashboard.query import Query
+from dashboard.address import Address
+from dashboard.markup import Html, join, tag
 from db.writes.values import seconds_since
 
 NONE = "–"
@@ -131,10 +131,10 @@ def _cell(name: str, cell: Any, **attributes: str) -> Html:
     return cell if there else tag(name, cell, **attributes)
 
 
-def sortable(name: str, words: str, query: Query, default: str, *, numeric: bool = False) -> Html:
+def sortable(name: str, words: str, address: Address, default: str, *, numeric: bool = False) -> Html:
     """Return a header that sorts by its column, or reverses the order if it already does."""
-    now, down = query.text("sort", default), query.text("order", "down") == "down"
-    link = query.link(sort=name, order="up" if now == name and down else None, page=None)
+    now, down = address.text("sort", default), address.text("order", "down") == "down"
+    link = address.link(sort=name, order="up" if now == name and down else None, page=None)
     arrow = tag("span", " ↓" if down else " ↑", aria_hidden="true") if now == name else None
     order = ("descending" if down else "ascending") if now == name else None
     return tag(
@@ -142,8 +142,8 @@ def sortable(name: str, words: str, query: Query, default: str, *, numeric: bool
     )
 
 
-def options(name: str, choices: Mapping[str, str], query: Query, reset: str = "page after") -> Html:
+def options(name: str, choices: Mapping[str, str], address: Address, reset: str = "page after") -> Html:
     """Return a select whose choice becomes the parameter `name` of the address."""
-    now = query.choice(name, choices, next(iter(choices)))
+    now = address.choice(name, choices, next(iter(choices)))
     entries = [tag("option", words, value=value, selected=value == now) for value, words in choices.items()]
     return tag("select", entries, data_param=name, data_reset=reset)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.figures import chart
 from dashboard.figures.chart import MARKS, Scale
-from dashboard.html import Html, tag
+from dashboard.markup import Html, tag
 
 Row = Mapping[str, Any]
 AXES = ("knowledge", "ifeval")
@@ -46,7 +46,7 @@ def plane(rows: Sequence[Row], methods: Sequence[str], references: Mapping[str, 
         label="methods: knowledge against instruction following",
         width=width,
         height=height,
-        class_="race",
+        class_="methods",
     )
 
 

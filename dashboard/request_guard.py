@@ -24,8 +24,8 @@ GET = (
     "/theme.css",
     "/manifest.json",
     "/favicon.ico",
-    "/shell.css",
-    "/shell.js",
+    "/style.css",
+    "/page.js",
     "/live",
     "/gradio_api/startup-events",
 )

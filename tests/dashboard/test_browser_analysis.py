@@ -12,7 +12,7 @@ from tests.support.browser import Page, chromium, require, serving, until
 
 pytestmark = pytest.mark.slow  # a browser takes its time on a busy machine
 
-PATHS = ("/tokens", "/curves", "/compare", "/race", "/knowledge", "/export")
+PATHS = ("/tokens", "/curves", "/compare", "/methods", "/knowledge", "/export")
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +91,8 @@ def test_two_models_are_chosen_by_name(page: Page) -> None:
     until(lambda: "None." in page.text())
 
 
-def test_races_and_cycles_are_chosen(page: Page) -> None:
-    page.open("/race")
+def test_methods_and_cycles_are_chosen(page: Page) -> None:
+    page.open("/methods")
     choose(page, "student", "all")
     until(lambda: "opd-sampled" in page.text() and "sft" in page.text())
     page.go("/knowledge")

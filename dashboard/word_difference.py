@@ -11,7 +11,7 @@ from collections import Counter
 from difflib import Match, SequenceMatcher
 from functools import lru_cache
 
-from dashboard.html import STRADDLING, Html, join, tag, text
+from dashboard.markup import STRADDLING, Html, join, tag, text
 from db.redact import redact_text
 
 WORDS = re.compile(r"\s+|\w+|[^\w\s]")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from dashboard.html import Html, tag
-from dashboard.words import NONE, share
+from dashboard.markup import Html, tag
+from dashboard.page_parts import NONE, share
 
 
 class Cell(NamedTuple):

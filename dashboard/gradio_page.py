@@ -6,26 +6,26 @@ from typing import Any
 
 import gradio as gr
 
-from dashboard import shell
-from dashboard.desk import Desk
+from dashboard import page_frame
+from dashboard.page_context import PageContext
 
 START = "window.recover.start(trigger, watch, element)"
 
 
-def blocks(desk: Desk) -> Any:
+def blocks(context: PageContext) -> Any:
     """Build the page component, the event that requests a page and the event that submits a form."""
 
     def look(event: gr.EventData) -> str:
-        return shell.render(desk, _said(event, "url"))
+        return page_frame.render(context, _said(event, "url"))
 
     def act(event: gr.EventData) -> str:
-        if not desk.knows(_said(event, "token")):
-            return shell.render(
-                desk, _said(event, "url"), "Refused: the dashboard was started anew. Try again."
+        if not context.knows(_said(event, "token")):
+            return page_frame.render(
+                context, _said(event, "url"), "Refused: the dashboard was started anew. Try again."
             )
         fields = event._data.get("fields")
         given = {str(key): str(value) for key, value in fields.items()} if isinstance(fields, dict) else {}
-        return shell.act(desk, _said(event, "url"), _said(event, "action"), given)
+        return page_frame.act(context, _said(event, "url"), _said(event, "action"), given)
 
     quick = {
         "queue": False,

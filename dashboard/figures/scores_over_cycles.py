@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboard.figures.axes import STAGES, Scale, label, line, linear, mark, marks, percent_axes
-from dashboard.html import Html, join, tag
+from dashboard.markup import Html, join, tag
 
 Row = Mapping[str, Any]
 WIDTH, PANEL, GAP = 640, 186, 30

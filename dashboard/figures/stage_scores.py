@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dashboard.figures.axes import STAGES, label, line, linear, mark
-from dashboard.html import Html, join, tag
-from dashboard.words import share
+from dashboard.markup import Html, join, tag
+from dashboard.page_parts import share
 
 NAMES = {"ifeval": "instruction following", "knowledge": "new knowledge", "retention": "old knowledge"}
 WIDTH, LANE, NAME, PAD = 640, 22, 24, 14

@@ -72,8 +72,8 @@
     const value = control.type === "checkbox" ? (control.checked ? "1" : "") : control.value;
     if (value) given.set(control.dataset.param, value); else given.delete(control.dataset.param);
     for (const name of (control.dataset.reset || "").split(" ")) given.delete(name);
-    const query = given.toString();
-    go(location.pathname + (query ? "?" + query : ""), control.tagName === "SELECT");
+    const address = given.toString();
+    go(location.pathname + (address ? "?" + address : ""), control.tagName === "SELECT");
   }
   let typing = 0;
   document.addEventListener("input", (event) => {

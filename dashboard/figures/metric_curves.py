@@ -8,7 +8,7 @@ from typing import Any
 
 from dashboard.figures import chart
 from dashboard.figures.chart import DASHES, Point, Scale
-from dashboard.html import Html, tag
+from dashboard.markup import Html, tag
 
 SMALL = (220, 84)
 COLOURS = 8  # --s1 … --s8

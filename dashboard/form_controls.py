@@ -1,10 +1,10 @@
-"""Build form controls whose value is a query parameter of the page's address."""
+"""Build form controls whose value is a address parameter of the page's address."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboard.html import Html, tag
+from dashboard.markup import Html, tag
 
 
 def choose(

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from dashboard.figures.axes import STAGES, label, line, linear, mark, marks, percent_axes, spread
-from dashboard.html import Html, join, tag
-from dashboard.words import share
+from dashboard.markup import Html, join, tag
+from dashboard.page_parts import share
 
 Row = Mapping[str, Any]
 WIDTH, HEIGHT = 640, 460

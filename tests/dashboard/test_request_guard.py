@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from dashboard import app, login_attempts
-from dashboard.security import EVENT, LOOPBACK, Guard
+from dashboard.request_guard import EVENT, LOOPBACK, Guard
 from db.errors import BadRequest
 from db.reads import queries
 from db.writes.tracker import Tracker
@@ -122,8 +122,8 @@ ALLOWED = {
     "/behaviour",
     "/samples",
     "/live",
-    "/shell.css",
-    "/shell.js",
+    "/style.css",
+    "/page.js",
     "/theme.css",
     "/manifest.json",
     "/favicon.ico",
@@ -182,7 +182,7 @@ TRAVERSALS = [
     "/recover.db",
     "/recover.yaml",
     "/.env",
-    "/shell.js/../app.py",
+    "/page.js/../app.py",
     "/gradio_api/deep_link",
     "/cycle/../app.py",
     "/gradio_api/vibe-code/",
@@ -211,7 +211,7 @@ def test_websockets_are_closed(served: tuple[Guard, Tracker]) -> None:
 
 
 def test_every_answer_forbids_framing_sniffing_and_foreign_content(client: TestClient) -> None:
-    for path in ("/", "/live", "/shell.css", "/nowhere", "/theme.css"):
+    for path in ("/", "/live", "/style.css", "/nowhere", "/theme.css"):
         headers = client.get(path).headers
         policy = headers["content-security-policy"]
         assert (
@@ -285,7 +285,7 @@ def test_with_a_password_nothing_is_seen_without_it(
         {"authorization": "Basic ???"},
         {"authorization": f"Bearer {PASSWORD}"},
     ):
-        for path in ("/", "/live", "/shell.js", "/gradio_api/startup-events"):
+        for path in ("/", "/live", "/page.js", "/gradio_api/startup-events"):
             assert away.get(path, headers=headers).status_code == 401
     assert ask(guard, "GET", "/live", {"authorization": "Basic \xe9\xe9", "host": "lab.example"})[0] == 401
     assert away.get("/", headers=basic(f"ann:{PASSWORD}")).status_code == 200

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dashboard.figures import chart
-from dashboard.html import Html, tag
+from dashboard.markup import Html, tag
 
 LEVELS = (0.01, 0.05, 0.2, 0.5, 1.0, 2.0)  # boundaries between shades, in nats
 WORDS = ("the same", "almost the same", "a shade apart", "apart", "far apart", "very far", "another world")

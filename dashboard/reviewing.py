@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard.desk import Desk
-from dashboard.html import Html, join, tag
-from dashboard.query import Query
-from dashboard.words import chip, moment
+from dashboard.address import Address
+from dashboard.markup import Html, join, tag
+from dashboard.page_context import PageContext
+from dashboard.page_parts import chip, moment
 from db.errors import BadRequest
 from db.writes.tracker import DECISIONS
 
@@ -87,9 +87,9 @@ def _history(reviews: Sequence[Row]) -> Html:
     return tag("ol", entries, class_="history")
 
 
-def record(desk: Desk, query: Query, fields: Mapping[str, str]) -> str:
+def record(context: PageContext, address: Address, fields: Mapping[str, str]) -> str:
     """Record a review and return the confirmation. Concurrent reviews are all kept."""
-    number, decision = query.number("n"), fields.get("decision", "")
+    number, decision = address.number("n"), fields.get("decision", "")
     reviewer, note = fields.get("reviewer", "").strip(), fields.get("note", "").strip()
     if number is None:
         raise BadRequest("which cycle? open one from the list")
@@ -99,5 +99,5 @@ def record(desk: Desk, query: Query, fields: Mapping[str, str]) -> str:
         raise BadRequest("give your name, so that others know whom to ask")
     if len(reviewer) > MOST_NAME or len(note) > MOST_NOTE:
         raise BadRequest(f"a name has at most {MOST_NAME} characters and a note {MOST_NOTE}: say it shorter")
-    desk.tracker.add_review(number, decision, note, reviewer, token=fields.get("click") or None)
+    context.tracker.add_review(number, decision, note, reviewer, token=fields.get("click") or None)
     return f"Recorded: cycle {number} {SAID[decision]}."

@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.figures import chart
 from dashboard.figures.chart import DASHES, MARKS, Point, Scale
-from dashboard.html import Html, join, tag
+from dashboard.markup import Html, join, tag
 
 Row = Mapping[str, Any]
 SHADES = 8
