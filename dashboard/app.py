@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import getpass
 import os
-import re
 import secrets
 import shutil
 import socket
@@ -20,16 +19,16 @@ from typing import Any
 
 from dashboard import page_frame, plots
 from dashboard.address import Address
-from dashboard.markup import tag
+from dashboard.authentication import SHORTEST_PASSWORD, is_weak
 from dashboard.page_context import PageContext
+from dashboard.page_document import PageDocuments
 from dashboard.pages import PAGES
-from dashboard.request_guard import LOOPBACK, SHORTEST_PASSWORD, Guard, is_loopback, is_weak, policy
+from dashboard.request_guard import LOOPBACK, RequestGuard, is_loopback
 from db.errors import BadRequest
 from db.reads import queries
 from db.writes.tracker import Tracker
 
 STATIC = Path(__file__).parent / "static"
-FOREIGN = re.compile(r'\s*<meta\s+(?:property|name)="(?:og|twitter):[^>]*>')
 PAGE = 200  # most cycles drawn in the picture
 
 
@@ -53,8 +52,8 @@ def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str |
         enable_monitoring=False,
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
     )
-    return Guard(
-        Documents(app, context), pages=(*page_frame.BY_PATH, *served), hosts=hosts, password=password
+    return RequestGuard(
+        PageDocuments(app, context), pages=(*page_frame.BY_PATH, *served), hosts=hosts, password=password
     )
 
 
@@ -89,48 +88,6 @@ def _routes(app: Any, context: PageContext) -> list[str]:
 
         app.add_route(path, serve)
     return list(served)
-
-
-class Documents:
-    """Middleware that answers page addresses with Gradio's document, the rendered page and a script nonce."""
-
-    def __init__(self, app: Any, context: PageContext) -> None:
-        self.app, self.desk = app, context
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] not in page_frame.BY_PATH:
-            await self.app(scope, receive, send)
-            return
-        from starlette.concurrency import run_in_threadpool
-        from starlette.responses import HTMLResponse
-
-        found = await self._gradios(scope, receive)
-        url = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
-        page = await run_in_threadpool(page_frame.render, self.desk, url)
-        nonce = secrets.token_urlsafe(16)
-        headers = {"content-security-policy": policy(nonce).decode(), "cache-control": "no-store"}
-        await HTMLResponse(document(found, page, nonce), headers=headers)(scope, receive, send)
-
-    async def _gradios(self, scope: Any, receive: Any) -> str:
-        parts: list[bytes] = []
-
-        async def collect(message: Any) -> None:
-            parts.append(message.get("body", b""))
-
-        headers = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
-        own = {"method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": headers}
-        await self.app({**scope, **own}, receive, collect)
-        return b"".join(parts).decode()
-
-
-def document(gradios: str, page: str, nonce: str) -> str:
-    """Remove links to other hosts from Gradio's document; insert the style sheet, the script and the page."""
-    made = FOREIGN.sub("", gradios).replace("<script", f'<script nonce="{nonce}"')
-    made = made.replace(
-        "<head>", f'<head><meta name="color-scheme" content="light dark">{page_frame.document_head(nonce)}', 1
-    )
-    begin = made.index("<gradio-app")
-    return f"{made[:begin]}{tag('div', page, id='first')}{made[begin:]}"
 
 
 def serve(

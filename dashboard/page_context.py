@@ -15,11 +15,11 @@ from db.session import Database
 from db.writes.tracker import Tracker
 
 T = TypeVar("T")
-KEPT = 256  # most cached values
+MOST_CACHED = 256  # most cached values
 
 
 @dataclass
-class Answer:
+class CachedValue:
     """A cached value, computed once under its lock."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -34,7 +34,7 @@ class PageContext:
     tracker: Tracker
     token: str  # random per launch; form submissions without it are refused
     reviewer: str = ""  # default name in the review form
-    _kept: OrderedDict[Any, Answer] = field(default_factory=OrderedDict)
+    _cached: OrderedDict[Any, CachedValue] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _rows: tuple[Any, ...] | None = None  # row version pinned for one drawing
 
@@ -60,10 +60,10 @@ class PageContext:
         `name` is the hashable cache key. Don't cache what changes while a stage runs (progress, metrics)."""
         key = (name, self._structure())
         with self._lock:
-            answer = self._kept.setdefault(key, Answer())
-            self._kept.move_to_end(key)
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+            answer = self._cached.setdefault(key, CachedValue())
+            self._cached.move_to_end(key)
+            while len(self._cached) > MOST_CACHED:
+                self._cached.popitem(last=False)
         with answer.lock:  # concurrent requests compute the value once
             if not answer.made:
                 answer.value, answer.made = make(), True

@@ -8,9 +8,9 @@ from types import ModuleType
 from typing import Any
 
 from dashboard.address import Address
-from dashboard.markup import Html, join, tag, text
+from dashboard.markup import Html, tag, text
 from dashboard.page_context import PageContext
-from dashboard.page_parts import problem, sentence, spoken
+from dashboard.page_parts import problem, sentence, with_code
 from dashboard.pages import PAGES
 from db.errors import TrackerError
 from db.reads import queries
@@ -26,7 +26,7 @@ def render(context: PageContext, url: str, notice: str = "", *, done: bool = Fal
     version = _version(context, page, address)
     body = _body(context, page, address)
     title = page.TITLE if page else "Not found"
-    said = tag("p", spoken(notice), class_="notice") if notice else None
+    said = tag("p", with_code(notice), class_="notice") if notice else None
     if page and address.number("n") is not None:
         title += f" {address.number('n')}" if page.TITLE == "Cycle" else f" · cycle {address.number('n')}"
     # The id depends on the page, so the browser replaces the whole element, including old input.
@@ -119,12 +119,3 @@ def _project(context: PageContext) -> Html | None:
     except TrackerError:  # the page reports it
         return None
     return tag("span", f"project {context.db.project}", class_="soft small") if several else None
-
-
-def document_head(nonce: str) -> str:
-    """Return the head elements of the frame; the script runs before Gradio's."""
-    return join(
-        tag("link", rel="stylesheet", href="/style.css"),
-        tag("link", rel="icon", href="/favicon.ico"),
-        tag("script", src="/page.js", nonce=nonce),
-    )

@@ -18,8 +18,10 @@ from dashboard import run_names
 from dashboard.figures import chart, knowledge_grid, metric_curves, token_divergence
 from dashboard.figures.cycle_plane import plane
 from dashboard.figures.metric_curves import Curve
-from dashboard.markup import Html, join, tag, text
-from dashboard.page_parts import NONE, chip, count, duration, moment, points, right, share, table
+from dashboard.markup import Html, document, join, tag, text
+from dashboard.number_format import NONE, count, duration, moment, points, share
+from dashboard.page_parts import number_headers, table
+from dashboard.status_chips import chip
 from db.errors import NotFound
 from db.reads import curves as stored
 from db.reads import queries, traces
@@ -64,17 +66,7 @@ def page(title: str, body: Html) -> str:
     css = style()
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    head = join(
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name_="color-scheme", content="light dark"),
-        tag("meta", name_="referrer", content="no-referrer"),
-        tag("title", f"{title} · recover"),
-        Html(f"<style>{css}</style>"),
-    )
-    shown = tag("body", tag("div", tag("main", body), id="root"))
-    return f"<!doctype html>\n{tag('html', tag('head', head), shown, lang='en')}\n"
+    return document("report.html", title=title, policy=policy, css=Html(css), body=body)
 
 
 def style() -> str:
@@ -121,7 +113,9 @@ def _scores(cycle: Row) -> Html:
         [suite, *(_score(found, stage) for stage in STAGES), tag("td", found["n"], class_="n")]
         for suite, found in cycle["scores"].items()
     ]
-    return _card("Scores, % with 95 % intervals", table(["suite", *right(*STAGES, "prompts")], lines))
+    return _card(
+        "Scores, % with 95 % intervals", table(["suite", *number_headers(*STAGES, "prompts")], lines)
+    )
 
 
 def _score(found: Row, stage: str) -> Html:
@@ -139,7 +133,7 @@ def _verdicts(cycle: Row) -> Html:
     headers = [
         "axis",
         "verdict",
-        *right("difference, points", "lower bound", "margin", "gained", "lost", "of"),
+        *number_headers("difference, points", "lower bound", "margin", "gained", "lost", "of"),
     ]
     return _card(
         "Verdict",
@@ -178,7 +172,7 @@ def _earlier(cycle: Row) -> Html | None:
             ]
             for row in known
         ]
-        listed = table(["documents of", *right("known now, %", "known when new, %")], lines)
+        listed = table(["documents of", *number_headers("known now, %", "known when new, %")], lines)
         return _card("What is still known of earlier cycles' documents", listed)
     now = [(float(row["cycle"]), row["score"]) for row in known]
     then = [(float(row["cycle"]), row["then"]) for row in known]
@@ -294,7 +288,7 @@ def _documents(database: Database, runs: Sequence[Row]) -> Html | None:
         for row in rows[:MOST_DOCUMENTS]
     ]
     more = f", the first {MOST_DOCUMENTS}" if len(rows) > MOST_DOCUMENTS else ""
-    listed = table(["file", "", "", *right("tokens")], lines)
+    listed = table(["file", "", "", *number_headers("tokens")], lines)
     return _card("Documents", tag("details", tag("summary", f"{len(lines)} files{more}"), listed))
 
 

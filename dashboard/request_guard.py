@@ -6,14 +6,12 @@ list decides, whatever a later version adds.
 
 from __future__ import annotations
 
-import base64
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from dashboard.login_attempts import Attempts
+from dashboard.authentication import Login
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
@@ -33,7 +31,6 @@ BELOW = re.compile(
     r"/(assets|static)/[A-Za-z0-9_@.-]+(/[A-Za-z0-9_@.-]+)*|/gradio_api/heartbeat/[A-Za-z0-9]{1,40}"
 )
 LONGEST_BODY = 200_000
-SHORTEST_PASSWORD = 8  # visible characters
 HEADERS = (
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
@@ -59,12 +56,7 @@ def is_loopback(host: str) -> bool:
     return host in LOOPBACK
 
 
-def is_weak(password: str) -> bool:
-    """Return whether a password is too short, not counting spaces and invisible characters."""
-    return len([one for one in password if one.isprintable() and not one.isspace()]) < SHORTEST_PASSWORD
-
-
-class Guard:
+class RequestGuard:
     """Refuse an unknown Host (DNS rebinding), cross-site requests, and any route that is not listed."""
 
     def __init__(
@@ -74,15 +66,17 @@ class Guard:
         hosts: tuple[str, ...] = LOOPBACK,
         password: str | None = None,
     ) -> None:
-        self.app, self.pages, self.hosts, self.password = app, frozenset(pages), hosts, password
-        self.attempts = Attempts()
+        self.app, self.pages, self.hosts = app, frozenset(pages), hosts
+        self.login = None if password is None else Login(password)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
             return
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        refusal = self._refusal(scope, headers) or self._login(scope, headers)
+        refusal = self._refusal(scope, headers)
+        if refusal is None and self.login is not None:
+            refusal = self.login.refusal(scope, headers)
         if refusal is not None:
             await _refuse(scope, send, *refusal)
             return
@@ -96,21 +90,6 @@ class Guard:
             await send(message)
 
         await self.app(scope, receive, with_headers)
-
-    def _login(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
-        if self.password is None:
-            return None
-        asking = 401, "a name and the dashboard's password, please"
-        if "authorization" not in headers:
-            return asking
-        address = (scope.get("client") or ("",))[0]
-        if not self.attempts.allowed(address):
-            return 429, "too many wrong passwords: wait a minute"
-        if _knows(self.password, headers):
-            self.attempts.succeeded(address)
-            return None
-        self.attempts.failed(address)
-        return asking
 
     def _refusal(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
         if scope["type"] != "http":
@@ -170,18 +149,6 @@ def _name(url: str) -> str | None:
         return urlsplit(url).hostname
     except ValueError:
         return None
-
-
-def _knows(password: str, headers: MutableMapping[str, str]) -> bool:
-    """Check HTTP Basic credentials: any name, and the password."""
-    scheme, _, given = headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "basic":
-        return False
-    try:
-        _, _, said = base64.b64decode(given, validate=True).partition(b":")
-    except ValueError:  # includes invalid base64
-        return False
-    return secrets.compare_digest(said, password.encode())
 
 
 async def _refuse(scope: Scope, send: Any, status: int, why: str) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 from dashboard.address import Address
 from dashboard.markup import Html, join, tag
+from dashboard.number_format import moment
 from dashboard.page_context import PageContext
-from dashboard.page_parts import chip, moment
+from dashboard.status_chips import chip
 from db.errors import BadRequest
 from db.writes.tracker import DECISIONS
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.page_parts import moment
+from dashboard.number_format import moment
 
 STEP = re.compile(r"\bstep (\d{1,15})\b:? ?(.*)", re.DOTALL)
 

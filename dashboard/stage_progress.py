@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboard.markup import Html, join, tag
-from dashboard.page_parts import NONE, ago, chip, count, duration, table
+from dashboard.number_format import NONE, ago, count, duration
+from dashboard.page_parts import table
+from dashboard.status_chips import chip
 
 Row = Mapping[str, Any]
 PLAN = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from dashboard.figures.axes import STAGES, label, line, linear, mark, marks, percent_axes, spread
 from dashboard.markup import Html, join, tag
-from dashboard.page_parts import share
+from dashboard.number_format import share
 
 Row = Mapping[str, Any]
 WIDTH, HEIGHT = 640, 460

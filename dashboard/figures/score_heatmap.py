@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from dashboard.markup import Html, tag
-from dashboard.page_parts import NONE, share
+from dashboard.number_format import NONE, share
 
 
 class Cell(NamedTuple):

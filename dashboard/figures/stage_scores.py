@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard.figures.axes import STAGES, label, line, linear, mark
 from dashboard.markup import Html, join, tag
-from dashboard.page_parts import share
+from dashboard.number_format import share
 
 NAMES = {"ifeval": "instruction following", "knowledge": "new knowledge", "retention": "old knowledge"}
 WIDTH, LANE, NAME, PAD = 640, 22, 24, 14

@@ -6,9 +6,10 @@ from typing import Any
 
 from dashboard.address import Address
 from dashboard.figures.score_heatmap import Cell, heatmap, scale
+from dashboard.form_controls import choose, choose_cycle
 from dashboard.markup import Html, tag
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty, options
+from dashboard.page_parts import empty
 from db.reads import queries
 from db.reads.cycles import STAGES
 
@@ -74,16 +75,12 @@ def build(context: PageContext, address: Address) -> Html:
 
 
 def _controls(address: Address, numbers: list[int], number: int) -> Html:
-    near = [n for n in numbers if abs(n - number) <= 25] + [numbers[-1]]
-    cycles = {str(n): f"cycle {n}" for n in sorted({*near, number}, reverse=True)}
     return tag(
         "div",
-        tag(
-            "label", "Cycle", options("n", cycles, Address(address.path, {**address.given, "n": str(number)}))
-        ),
-        tag("label", "Show", options("view", VIEWS, address)),
-        tag("label", "Suite", options("suite", SUITE_WORDS, address)),
-        tag("label", "Order", options("order", ORDERS, address)),
+        choose_cycle(numbers, number),
+        choose("Show", "view", VIEWS, address.choice("view", VIEWS, "stages")),
+        choose("Suite", "suite", SUITE_WORDS, address.choice("suite", SUITE_WORDS, "ifeval")),
+        choose("Order", "order", ORDERS, address.choice("order", ORDERS, "name")),
         class_="controls",
     )
 

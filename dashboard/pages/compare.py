@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from dashboard.address import Address
-from dashboard.form_controls import choose, write
+from dashboard.form_controls import choose, text_field
 from dashboard.markup import Html, tag
+from dashboard.number_format import points, share
 from dashboard.page_context import PageContext
-from dashboard.page_parts import chip, empty, points, problem, right, sentence, share, table
+from dashboard.page_parts import empty, number_headers, problem, sentence, table
+from dashboard.status_chips import chip
 from db.errors import TrackerError
 from db.reads import queries
 from evals import comparison
@@ -53,8 +55,8 @@ def _choice(context: PageContext, cycles: Sequence[Row], a: str, b: str) -> Html
         names += [f"cycle:{row['cycle']}:{stage}" for stage, name in row["checkpoints"].items() if name]
     return tag(
         "div",
-        write("a: a name or an id", "a", a, names),
-        write("b: a name or an id", "b", b, names),
+        text_field("a: a name or an id", "a", a, names),
+        text_field("b: a name or an id", "b", b, names),
         class_="controls",
     )
 
@@ -93,7 +95,7 @@ def margins(context: PageContext) -> dict[str, float]:
 
 def _table(rows: Sequence[Row], a: str, b: str) -> Html:
     numbers = ("a", "b", "difference, points", "95 % interval", "fail → pass", "pass → fail", "prompts", "p")
-    headers = ["suite", *right(*numbers), "verdict"]
+    headers = ["suite", *number_headers(*numbers), "verdict"]
     lines = [_line(row) for row in rows]
     claims = [
         tag("li", tag("b", comparison.name(row)), f": {comparison.said(row)}; {comparison.claim(row)}.")
@@ -144,8 +146,8 @@ def _flips(context: PageContext, address: Address, a: str, b: str, suite: str, r
     names = list(dict.fromkeys(row["suite"] for row in rows))
     controls = tag(
         "div",
-        choose("suite", "suite", [(name, name) for name in names], suite, reset="after"),
-        choose("flips", "flips", list(DIRECTIONS.items()), way, reset="after"),
+        choose("Suite", "suite", {name: name for name in names}, suite),
+        choose("Flips", "flips", DIRECTIONS, way),
         class_="controls",
     )
     last = found[PAGE - 1]["key"] if len(found) > PAGE else None

@@ -9,10 +9,11 @@ from dashboard import run_names
 from dashboard.address import Address
 from dashboard.figures import chart, metric_curves
 from dashboard.figures.metric_curves import Curve
-from dashboard.form_controls import check, choose
+from dashboard.form_controls import checkbox, choose
 from dashboard.markup import Html, join, tag
 from dashboard.page_context import PageContext
-from dashboard.page_parts import chip, empty
+from dashboard.page_parts import empty
+from dashboard.status_chips import chip
 from db.reads import curves as stored
 from db.reads import overview
 
@@ -154,17 +155,17 @@ def _at(rows: Sequence[Mapping[str, Any]], places: Sequence[float], step: int) -
 def _controls(
     address: Address, known: Sequence[Row], chosen: Sequence[Row], metrics: list[str], metric: str
 ) -> Html:
+    smoothing = address.choice("smooth", SMOOTHING, "none")
     ids = [run["id"] for run in chosen]
     added = [run for run in known if run["id"] not in ids]
+    named = {run["id"]: run_names.long_name(run) for run in _both(known, chosen)}
     return tag(
         "div",
-        choose(
-            "run", "runs", [(run["id"], run_names.long_name(run)) for run in _both(known, chosen)], ids[0]
-        ),
-        choose("metric", "metric", [(name, name.replace("_", " ")) for name in metrics], metric),
-        choose("over", "axis", list(AXES.items()), address.text("axis", "steps")),
-        choose("smoothing", "smooth", [(name, name) for name in SMOOTHING], address.text("smooth", "none")),
-        check("log axis", "log", address.text("log") == "1"),
+        choose("Run", "runs", named, ids[0]),
+        choose("Metric", "metric", {name: name.replace("_", " ") for name in metrics}, metric),
+        choose("Over", "axis", AXES, address.choice("axis", AXES, "steps")),
+        choose("Smoothing", "smooth", {name: name for name in SMOOTHING}, smoothing),
+        checkbox("log axis", "log", address.text("log") == "1"),
         _adding(address, ids, added),
         class_="controls",
     )

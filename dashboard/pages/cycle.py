@@ -9,9 +9,11 @@ from dashboard import reviewing, stage_progress
 from dashboard.address import Address
 from dashboard.figures.stage_scores import stages
 from dashboard.markup import Html, join, tag
+from dashboard.number_format import NONE, count, duration, moment, points, share
 from dashboard.page_context import PageContext
-from dashboard.page_parts import NONE, chip, count, duration, empty, moment, points, share, table
+from dashboard.page_parts import empty, table
 from dashboard.pages.cycles import said
+from dashboard.status_chips import chip
 from db.reads import queries
 from db.redact import differences, redact_text
 

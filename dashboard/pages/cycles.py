@@ -9,21 +9,12 @@ from dashboard.address import Address
 from dashboard.figures.axes import STAGES, legend
 from dashboard.figures.cycle_plane import plane
 from dashboard.figures.scores_over_cycles import timeline
+from dashboard.form_controls import choose, search_field
 from dashboard.markup import Html, join, tag
+from dashboard.number_format import count, duration, moment, points, share
 from dashboard.page_context import PageContext
-from dashboard.page_parts import (
-    chip,
-    count,
-    duration,
-    empty,
-    moment,
-    options,
-    points,
-    share,
-    sortable,
-    spoken,
-    table,
-)
+from dashboard.page_parts import empty, sortable, table, with_code
+from dashboard.status_chips import chip
 from db.reads import queries
 
 TITLE = "Cycles"
@@ -133,7 +124,7 @@ def said(row: Row) -> list[Any]:
     """Describe a cycle's outcome in a sentence."""
     verdict, scores = row["verdict"] or {}, row["scores"].get("ifeval", {})
     if not verdict:
-        return [spoken(UNDECIDED.get(row["status"], "It has no verdict."))]
+        return [with_code(UNDECIDED.get(row["status"], "It has no verdict."))]
     way = " → ".join(share(scores.get(stage)) for stage in STAGES)
     parts = [f"Instruction following {way} %"]
     bound, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")
@@ -231,17 +222,15 @@ def _sorted(rows: list[Row], address: Address) -> list[Row]:
 
 
 def _controls(address: Address, found: int, total: int) -> Html:
-    hint = "number, note, name"
-    search = tag("input", type="search", data_param="search", data_reset="page", placeholder=hint)
     counted = f" {found} of {total}" if found < total else f" {total}"
     return tag(
         "div",
         tag("h2", "All cycles", tag("span", counted, class_="soft")),
         tag(
             "div",
-            tag("label", "Search", search),
-            tag("label", "Verdict", options("status", STATUSES, address)),
-            tag("label", "Review", options("review", REVIEWS, address)),
+            search_field("number, note, name"),
+            choose("Verdict", "status", STATUSES, address.choice("status", STATUSES, "")),
+            choose("Review", "review", REVIEWS, address.choice("review", REVIEWS, "")),
             class_="controls",
         ),
         class_="head",

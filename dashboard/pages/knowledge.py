@@ -9,8 +9,9 @@ from dashboard.address import Address
 from dashboard.figures import knowledge_grid
 from dashboard.form_controls import choose
 from dashboard.markup import Html, tag
+from dashboard.number_format import NONE, points, share
 from dashboard.page_context import PageContext
-from dashboard.page_parts import NONE, empty, points, right, share, table
+from dashboard.page_parts import empty, number_headers, table
 from db.reads import overview
 
 TITLE = "Knowledge"
@@ -63,7 +64,7 @@ def _kept(
     }
     controls = tag(
         "div",
-        choose("questions", "kind", [(name, name) for name in (ALL, *kinds)], kind),
+        choose("Questions", "kind", {name: name for name in (ALL, *kinds)}, kind),
         _pages(address, cycles),
         class_="controls",
     )
@@ -114,7 +115,9 @@ def _chosen(rows: Sequence[Row], kind: str, number: int) -> Html:
         table(
             [
                 "documents of",
-                *right("known now", "95 % interval", "known when new", "change, points", "questions"),
+                *number_headers(
+                    "known now", "95 % interval", "known when new", "change, points", "questions"
+                ),
             ],
             lines,
         )

@@ -9,8 +9,9 @@ from dashboard.address import Address
 from dashboard.figures import method_plane
 from dashboard.form_controls import choose
 from dashboard.markup import Html, tag
+from dashboard.number_format import count, duration, share
 from dashboard.page_context import PageContext
-from dashboard.page_parts import count, duration, empty, right, share, table
+from dashboard.page_parts import empty, number_headers, table
 from db.reads import overview
 
 TITLE = "Methods"
@@ -59,11 +60,11 @@ def _plane(
     rows: Sequence[Row],
     methods: list[str],
 ) -> Html:
-    named = [(name, f"from {_begun(name, every)}") for name in students]
+    named = {name: _begun(name, every) for name in students}
     controls = tag(
         "div",
-        choose("recovered from", "student", [("all", "every recovery"), *named], chosen),
-        choose("sort by", "sort", list(SORTS.items()), address.text("sort", "newest")),
+        choose("Recovered from", "student", {"all": "every recovery", **named}, chosen),
+        choose("Sort by", "sort", SORTS, address.choice("sort", SORTS, "newest")),
         class_="controls",
     )
     signs = [tag("span", method_plane.sample(n), f" {method}") for n, method in enumerate(methods)]
@@ -118,8 +119,8 @@ def _table(rows: Sequence[Row], methods: list[str]) -> Html:
     dearest = {
         what: max((_cost(row, what) for row in rows), default=0.0) or 1.0 for what in ("tokens", "time")
     }
-    scores = right("behaviour", "knowledge", "retention")
-    headers = ["method", "of", *scores, *right("tokens"), "", *right("time"), ""]
+    scores = number_headers("behaviour", "knowledge", "retention")
+    headers = ["method", "of", *scores, *number_headers("tokens"), "", *number_headers("time"), ""]
     lines = [_line(row, methods, dearest) for row in rows]
     return tag(
         "section",

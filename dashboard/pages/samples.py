@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dashboard.address import Address
+from dashboard.form_controls import choose, choose_cycle, search_field
 from dashboard.markup import Html, join, tag, text
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty, options
+from dashboard.page_parts import empty
 from dashboard.word_difference import marked
 from db.reads import queries
 from db.reads.cycles import STAGES
@@ -91,33 +92,22 @@ def _controls(
     kinds: list[str],
     flips: Mapping[str, tuple[str, int | None]],
 ) -> Html:
-    near = [n for n in numbers if abs(n - number) <= 25] + [numbers[-1]]
-    cycles = {str(n): f"cycle {n}" for n in sorted({*near, number}, reverse=True)}
+    types = {"": "any", **{name: name.replace("_", " ") for name in kinds}}
     there = {name: f"{words} ({count:,})" for name, (words, count) in flips.items() if count is not None}
     return tag(
         "div",
-        tag(
-            "label", "Cycle", options("n", cycles, Address(address.path, {**address.given, "n": str(number)}))
+        choose_cycle(numbers, number),
+        choose(
+            "Suite",
+            "suite",
+            SUITES,
+            address.choice("suite", SUITES, "ifeval"),
+            reset="after kind failing flip",
         ),
-        tag("label", "Suite", options("suite", SUITES, address, reset="after kind failing flip")),
-        tag("label", "Flip", options("flip", there or {"": "all prompts"}, address)),
-        tag(
-            "label",
-            "Type",
-            options("kind", {"": "any", **{name: name.replace("_", " ") for name in kinds}}, address),
-        ),
-        tag("label", "Failing", options("failing", FAILING, address)),
-        tag(
-            "label",
-            "Search",
-            tag(
-                "input",
-                type="search",
-                data_param="search",
-                data_reset="after",
-                placeholder="in prompts and answers",
-            ),
-        ),
+        choose("Flip", "flip", there or {"": "all prompts"}, address.choice("flip", there, "")),
+        choose("Type", "kind", types, address.choice("kind", types, "")),
+        choose("Failing", "failing", FAILING, address.choice("failing", FAILING, "")),
+        search_field("in prompts and answers"),
         class_="controls",
     )
 

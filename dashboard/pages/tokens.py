@@ -48,7 +48,7 @@ def _rollout(address: Address, runs: Sequence[Row], chosen: str, listed: Sequenc
     at = address.number("at")
     if at is None or at >= len(values):
         at = max(range(len(values)), key=lambda place: abs(values[place]), default=0)
-    named = [(run["id"], run_names.long_name(_named(run))) for run in runs]
+    named = {run["id"]: run_names.long_name(_named(run)) for run in runs}
     ending = "It ended by itself." if told["finished"] else "It did not end within what was kept."
     mean = f" {row['mean']:.3f} nats a token on the mean." if row["mean"] is not None else ""
 
@@ -60,7 +60,7 @@ def _rollout(address: Address, runs: Sequence[Row], chosen: str, listed: Sequenc
         tag(
             "div",
             tag("h1", "Tokens"),
-            tag("div", choose("run", "run", named, chosen, reset="step rollout at"), class_="controls"),
+            tag("div", choose("Run", "run", named, chosen, reset="step rollout at"), class_="controls"),
             class_="head",
         ),
         _steps(address, listed, row),

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from dashboard import app, plots
-from dashboard.request_guard import Guard
+from dashboard.request_guard import RequestGuard
 from db.errors import BadRequest
 from db.writes.tracker import Tracker
 
@@ -38,7 +38,7 @@ def test_the_picture_draws_a_path_a_cycle_and_copes_with_missing_stages() -> Non
 
 
 GUARDED = TestClient(
-    Guard(Starlette(routes=[Route("/", lambda request: PlainTextResponse("in"))])),
+    RequestGuard(Starlette(routes=[Route("/", lambda request: PlainTextResponse("in"))])),
     base_url="http://127.0.0.1:7860",
 )
 

@@ -14,7 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from dashboard import app, login_attempts
-from dashboard.request_guard import EVENT, LOOPBACK, Guard
+from dashboard.request_guard import EVENT, LOOPBACK, RequestGuard
 from db.errors import BadRequest
 from db.reads import queries
 from db.writes.tracker import Tracker
@@ -25,14 +25,14 @@ PASSWORD = "correct horse"
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Guard, Tracker]]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RequestGuard, Tracker]]:
     with Tracker(tmp_path_factory.mktemp("home") / "recover.db") as tracker:
         fill(tracker, 2)
         yield app.make(tracker), tracker
 
 
 @pytest.fixture
-def client(served: tuple[Guard, Tracker]) -> TestClient:
+def client(served: tuple[RequestGuard, Tracker]) -> TestClient:
     return TestClient(served[0], base_url=BASE)
 
 
@@ -77,7 +77,7 @@ def ask(
     return sent[0]["status"], sent[1]["body"], back
 
 
-def test_there_are_many_routes_to_refuse(served: tuple[Guard, Tracker]) -> None:
+def test_there_are_many_routes_to_refuse(served: tuple[RequestGuard, Tracker]) -> None:
     paths = routes(served[0])
     assert len(paths) > 50 and "/gradio_api/upload" in paths and "/live" in paths
 
@@ -103,7 +103,7 @@ FOREIGN: list[dict[str, str]] = [
 
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=str)
-def test_no_route_answers_another_site(served: tuple[Guard, Tracker], headers: dict[str, str]) -> None:
+def test_no_route_answers_another_site(served: tuple[RequestGuard, Tracker], headers: dict[str, str]) -> None:
     for path in sorted(routes(served[0]) | {"/", "/cycle", "/live"}):
         for method in ("GET", "POST"):
             status, body, back = ask(served[0], method, path, headers)
@@ -134,7 +134,7 @@ ALLOWED = {
 }
 
 
-def test_only_what_is_needed_exists(served: tuple[Guard, Tracker]) -> None:
+def test_only_what_is_needed_exists(served: tuple[RequestGuard, Tracker]) -> None:
     own = {"sec-fetch-site": "same-origin", "origin": BASE}
     for path in sorted(routes(served[0]) - ALLOWED - served[0].pages - {EVENT}):
         for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"):
@@ -193,13 +193,13 @@ TRAVERSALS = [
 
 
 @pytest.mark.parametrize("path", TRAVERSALS)
-def test_no_file_and_no_other_door(served: tuple[Guard, Tracker], path: str) -> None:
+def test_no_file_and_no_other_door(served: tuple[RequestGuard, Tracker], path: str) -> None:
     for method in ("GET", "POST"):
         status, body, _ = ask(served[0], method, path, {"origin": BASE})
         assert status == 404 and b"root:" not in body
 
 
-def test_websockets_are_closed(served: tuple[Guard, Tracker]) -> None:
+def test_websockets_are_closed(served: tuple[RequestGuard, Tracker]) -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -248,7 +248,7 @@ def act(client: TestClient, token: str, reviewer: str) -> str:
 
 
 def test_a_page_comes_by_event_and_a_change_needs_the_launchs_token(
-    served: tuple[Guard, Tracker], client: TestClient
+    served: tuple[RequestGuard, Tracker], client: TestClient
 ) -> None:
     assert "page-cycle" in event(client, 0, {"url": "/cycle?n=1"}).json()["data"][0]
     token = re.findall(r'data-token="([^"]+)"', client.get("/cycle?n=1").text)[0]
@@ -272,10 +272,10 @@ def basic(words: str) -> dict[str, str]:
 
 
 def test_with_a_password_nothing_is_seen_without_it(
-    served: tuple[Guard, Tracker], monkeypatch: pytest.MonkeyPatch
+    served: tuple[RequestGuard, Tracker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dashboard.login_attempts.BURST", 100)
-    guard = Guard(served[0].app, served[0].pages, hosts=(*LOOPBACK, "lab.example"), password=PASSWORD)
+    guard = RequestGuard(served[0].app, served[0].pages, hosts=(*LOOPBACK, "lab.example"), password=PASSWORD)
     away = TestClient(guard, base_url="http://lab.example")
     for headers in (
         {},
@@ -298,8 +298,8 @@ def test_other_machines_need_a_login(host: str, tmp_path: Path) -> None:
         app.serve(tracker, host=host)
 
 
-def test_a_password_cannot_be_guessed_by_many_tries(served: tuple[Guard, Tracker]) -> None:
-    guard = Guard(served[0].app, served[0].pages, password=PASSWORD)
+def test_a_password_cannot_be_guessed_by_many_tries(served: tuple[RequestGuard, Tracker]) -> None:
+    guard = RequestGuard(served[0].app, served[0].pages, password=PASSWORD)
 
     def status(address: str, words: str) -> int:
         return ask(guard, "GET", "/live", basic(words), client=address)[0]
@@ -331,7 +331,9 @@ def test_a_password_that_looks_empty_is_refused(password: str, tmp_path: Path) -
         {"content-length": "-1"},
     ],
 )
-def test_a_body_of_unknown_length_is_refused(served: tuple[Guard, Tracker], headers: dict[str, str]) -> None:
+def test_a_body_of_unknown_length_is_refused(
+    served: tuple[RequestGuard, Tracker], headers: dict[str, str]
+) -> None:
     own = {"origin": BASE, "sec-fetch-site": "same-origin"}
     assert ask(served[0], "POST", EVENT, own | headers)[0] in (411, 413)
 
@@ -342,7 +344,7 @@ def test_a_token_of_any_characters_is_refused_and_no_error(client: TestClient) -
     assert client.get("/export/file?table=runs&format=csv&token=%C3%A9%F0%9D%94%B0").status_code == 403
 
 
-def test_gradio_keeps_its_files_in_a_folder_of_this_process(served: tuple[Guard, Tracker]) -> None:
+def test_gradio_keeps_its_files_in_a_folder_of_this_process(served: tuple[RequestGuard, Tracker]) -> None:
     from gradio.utils import get_upload_folder
 
     folder = Path(get_upload_folder())
@@ -350,7 +352,7 @@ def test_gradio_keeps_its_files_in_a_folder_of_this_process(served: tuple[Guard,
 
 
 def test_a_repeated_click_with_another_decision_is_refused_in_words(
-    served: tuple[Guard, Tracker], client: TestClient
+    served: tuple[RequestGuard, Tracker], client: TestClient
 ) -> None:
     token = re.findall(r'data-token="([^"]+)"', client.get("/cycle?n=2").text)[0]
     said = []
