@@ -17,9 +17,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dashboard import page_frame, plots
+from dashboard import page_frame
 from dashboard.address import Address
 from dashboard.authentication import SHORTEST_PASSWORD, is_weak
+from dashboard.figures.picture import standalone
+from dashboard.figures.plane import cycles_plane
 from dashboard.page_context import PageContext
 from dashboard.page_document import PageDocuments
 from dashboard.pages import PAGES
@@ -29,7 +31,7 @@ from db.reads import queries
 from db.writes.tracker import Tracker
 
 STATIC = Path(__file__).parent / "static"
-PAGE = 200  # most cycles drawn in the picture
+MOST_CYCLES, MOST_PATHS = 200, 12  # drawn in the picture, as marks and as paths
 
 
 def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str | None = None) -> Any:
@@ -129,11 +131,14 @@ def _login() -> str:
 
 
 def picture_of(tracker: Tracker, path: str) -> None:
-    """Write the plane of the newest cycles to an image file; the suffix selects the format."""
-    cycles = queries.cycles(tracker.db, limit=PAGE)
+    """Write the plane of the newest cycles as a picture: SVG."""
+    cycles = queries.cycles(tracker.db, limit=MOST_CYCLES)
     if not cycles:
         raise BadRequest("No cycle yet: run `recover demo`, or `recover cycle --docs DIR`.")
+    if Path(path).suffix.lower() != ".svg":
+        raise BadRequest(f"{path}: the picture is drawn as SVG: give a name that ends in .svg")
+    numbers = {row["cycle"] for row in cycles[-MOST_PATHS:]}
     try:
-        plots.plane(cycles).savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
+        Path(path).write_text(standalone(cycles_plane(cycles, numbers)), encoding="utf-8")
+    except OSError as error:
         raise BadRequest(f"{path} cannot be written: {error}") from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from db.writes.values import seconds_since
 
 NONE = "–"
@@ -44,6 +46,27 @@ def duration(seconds: float | None) -> str:
 def moment(at: str | None) -> str:
     """Format a timestamp: 2026-11-20T08:21:07.123Z -> 2026-11-20 08:21."""
     return NONE if not at else at[:16].replace("T", " ")
+
+
+def number(value: float | None) -> str:
+    """Format with a few significant digits: 12.3 k, 0.0012, 3e-07."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    size = abs(value)
+    for most, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if size >= most:
+            return f"{value / (1e3 if unit == ' k' else most):.4g}{unit}"
+    if size == 0 or size >= 1e-4:
+        return f"{value:.4g}".replace("-", "−")
+    return f"{value:.1e}".replace("-", "−")
+
+
+def short_duration(seconds: float) -> str:
+    """Format seconds for an axis: 90 -> 1.5 min."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if abs(seconds) >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
 
 
 def ago(at: str) -> str:

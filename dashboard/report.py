@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from dashboard import run_names
-from dashboard.figures import chart, knowledge_grid, metric_curves, token_divergence
-from dashboard.figures.cycle_plane import plane
+from dashboard.figures import metric_curves, scores_over_cycles, token_divergence
+from dashboard.figures.markers import STAGES
 from dashboard.figures.metric_curves import Curve
+from dashboard.figures.plane import cycles_plane
 from dashboard.markup import Html, document, join, tag, text
-from dashboard.number_format import NONE, count, duration, moment, points, share
+from dashboard.number_format import NONE, count, duration, moment, number, points, share
 from dashboard.page_parts import number_headers, table
 from dashboard.status_chips import chip
 from db.errors import NotFound
@@ -29,7 +30,6 @@ from db.redact import redact
 from db.session import Database
 
 STYLE = Path(__file__).parent / "static" / "style.css"
-STAGES = ("clean", "midtrained", "recovered")
 SHOWN = (("midtrain", "loss"), ("distill", "reverse_kl"), ("distill", "loss"))
 HALF = 560  # width of a figure in a pair
 FEW = 4  # most cycles shown as a table instead of lines
@@ -48,7 +48,7 @@ def report(database: Database, number: int) -> str:
     runs = [run for run in parts if run["kind"] in ("midtrain", "distill")]
     sections = [
         _head(cycle),
-        _card("Knowledge against behaviour", plane([cycle], {number})),
+        _card("Knowledge against behaviour", cycles_plane([cycle], {number})),
         _scores(cycle),
         _verdicts(cycle),
         _earlier(cycle),
@@ -179,8 +179,8 @@ def _earlier(cycle: Row) -> Html | None:
     series = {"known now": now, "known when it was new": then}
     return _card(
         "What is still known of earlier cycles' documents",
-        knowledge_grid.lines(series),
-        knowledge_grid.legend(list(series)),
+        scores_over_cycles.lines(series),
+        scores_over_cycles.lines_legend(list(series)),
     )
 
 
@@ -269,7 +269,7 @@ def _trace(database: Database, runs: Sequence[Row]) -> Html | None:
 def _rollout(row: Row) -> Html:
     told = row["tokens"]
     values = told["divergence"] or [-value for value in told["student"]]
-    mean = f", {chart.number(row['mean'])} nats a token" if row["mean"] is not None else ""
+    mean = f", {number(row['mean'])} nats a token" if row["mean"] is not None else ""
     return tag(
         "div",
         tag("h3", f"Step {row['step']}{mean}"),

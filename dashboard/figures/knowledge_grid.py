@@ -1,12 +1,11 @@
-"""Draw how knowledge of each cycle's documents develops: a triangle of cells, and lines by question kind."""
+"""Draw the score of each model on each cycle's documents, as a triangle of shaded cells."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dashboard.figures import chart
-from dashboard.figures.chart import DASHES, MARKS, Point, Scale
+from dashboard.figures.axes import percent_words, svg
 from dashboard.markup import Html, join, tag
 
 Row = Mapping[str, Any]
@@ -39,7 +38,7 @@ def triangle(
         label = _label(number, size, chosen)
         named = label if link is None else tag("a", label, href=link(number))
         drawn.append(tag("g", named, row, transform=f"translate(0 {TOP + place * size})"))
-    return chart.svg(
+    return svg(
         drawn,
         label="knowledge of each cycle's documents, after each cycle",
         width=width,
@@ -57,17 +56,13 @@ def _label(number: int, size: int, chosen: int | None) -> Html:
 def _cell(value: float | None, number: int, whose: int, column: int, size: int) -> Html:
     """Return one cell: column, shade and tooltip, kept short because there are hundreds."""
     x, side = LEFT + column * size, size - GAP
-    said = tag("title", f"cycle {whose}'s documents after cycle {number}: {_percent(value)}")
+    said = tag("title", f"cycle {whose}'s documents after cycle {number}: {percent_words(value)}")
     shade = "k-none" if value is None else f"k{min(SHADES, int(value * (SHADES + 1)))}"
     square = tag("rect", said, x=x, width=side, height=side, class_=shade)
     if size < CELL or value is None:
         return square
     place = {"x": x + side / 2, "y": side / 2 + 4, "text_anchor": "middle", "pointer_events": "none"}
     return join(square, tag("text", f"{100 * value:.0f}", class_=f"on-{shade}", **place))
-
-
-def _percent(value: float | None) -> str:
-    return "not measured" if value is None else f"{100 * value:.1f} %"
 
 
 def scale() -> Html:
@@ -77,66 +72,3 @@ def scale() -> Html:
         "svg", steps, viewBox=f"0 0 {(SHADES + 1) * 22} 12", class_="figure shades", aria_hidden="true"
     )
     return tag("p", "0 % known ", picture, " 100 %", class_="legend")
-
-
-def lines(series: Mapping[str, Sequence[Point]]) -> Html:
-    """Draw one line per kind of question over the cycles."""
-    x, y = (
-        Scale.around(
-            [place for points in series.values() for place, _ in points],
-            chart.LEFT,
-            chart.WIDTH - chart.RIGHT,
-        ),
-        Scale(-0.02, 1.02, 300 - chart.BOTTOM, chart.TOP),
-    )
-    drawn: list[Html | None] = [
-        chart.frame(
-            x, y, "cycle", "answered rightly, %", x_text=_whole, y_text=lambda share: f"{100 * share:.0f}"
-        )
-    ]
-    for number, points in enumerate(series.values()):
-        kind = f"c-s{number % 8 + 1}"
-        drawn.append(
-            chart.line(
-                points, x, y, class_=f"{kind} stroke thick", stroke_dasharray=DASHES[number % len(DASHES)]
-            )
-        )
-        if len(points) <= 60:
-            drawn += [
-                tag(
-                    "g",
-                    tag("title", f"cycle {place:g}: {_percent(value)}"),
-                    chart.mark(MARKS[number % len(MARKS)], x(place), y(value), 5, class_=f"{kind} fill"),
-                )
-                for place, value in points
-                if value is not None
-            ]
-    return chart.svg(drawn, label=f"knowledge by kind over cycles: {', '.join(series)}", height=300)
-
-
-def _whole(value: float) -> str:
-    return f"{value:.0f}" if abs(value - round(value)) < 1e-9 else ""
-
-
-def legend(names: Sequence[str]) -> Html:
-    entries = []
-    for number, name in enumerate(names):
-        kind = f"c-s{number % 8 + 1}"
-        key = tag(
-            "svg",
-            tag(
-                "line",
-                x1=0,
-                x2=34,
-                y1=7,
-                y2=7,
-                class_=f"{kind} stroke thick",
-                stroke_dasharray=DASHES[number % len(DASHES)],
-            ),
-            chart.mark(MARKS[number % len(MARKS)], 17, 7, 5, class_=f"{kind} fill"),
-            viewBox="0 0 34 14",
-            class_="figure sample",
-            aria_hidden="true",
-        )
-        entries.append(tag("span", key, f" {name}"))
-    return tag("p", entries, class_="legend")

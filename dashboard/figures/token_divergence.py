@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from dashboard.figures import chart
 from dashboard.markup import Html, tag
 
 LEVELS = (0.01, 0.05, 0.2, 0.5, 1.0, 2.0)  # boundaries between shades, in nats
@@ -101,45 +100,3 @@ def top(title: str, entries: Sequence[Sequence[Any]] | None, written: str, kind:
             )
         )
     return tag("div", tag("h3", title), tag("table", tag("tbody", rows), class_="tops"))
-
-
-SHAPE = {
-    "signal_density": ("density", "share of tokens that carry a signal at all"),
-    "signal_bias": (
-        "bias",
-        "how far different rollouts pull the same way: 1 all alike, 0 noise that cancels",
-    ),
-    "signal_concentration": ("concentration", "share of the signal that lies on the top 1 % of tokens"),
-}
-
-
-def geometry(methods: Mapping[str, Mapping[str, float]]) -> Html:
-    """Draw density, bias and concentration of each method's token signal, one panel each."""
-    rows = list(methods)
-    width, row_height = 320, 26
-    height = len(rows) * row_height + 34
-    panels = []
-    for metric, (title, meaning) in SHAPE.items():
-        x = chart.Scale(-0.02, 1.02, 110, width - 14)
-        drawn: list[Any] = [_shape_axis(x, height)]
-        for place, method in enumerate(rows):
-            y = place * row_height + 16
-            drawn.append(tag("text", method, x=102, y=y + 4, text_anchor="end", class_="ink"))
-            drawn.append(tag("line", x1=110, x2=width - 14, y1=y, y2=y, class_="axis"))
-            value = methods[method].get(metric)
-            if value is not None:
-                at = x(min(max(value, -0.02), 1.02))
-                drawn.append(chart.mark(chart.MARKS[place % 8], at, y, 6, class_=f"c-s{place % 8 + 1} fill"))
-                side, gap = ("end", -12) if value > 0.6 else ("start", 12)
-                drawn.append(tag("text", f"{value:.2f}", x=f"{at + gap:.0f}", y=y + 4, text_anchor=side))
-        picture = chart.svg(drawn, label=f"{title} by method", width=width, height=height)
-        panels.append(
-            tag("div", tag("h3", title), tag("p", meaning, class_="soft small"), picture, class_="third")
-        )
-    return tag("div", panels, class_="grid")
-
-
-def _shape_axis(x: chart.Scale, height: int) -> list[Html]:
-    return [
-        tag("text", f"{value:g}", x=x(value), y=height - 6, text_anchor="middle") for value in (0, 0.5, 1)
-    ]

@@ -7,10 +7,11 @@ from typing import Any
 
 from dashboard import run_names
 from dashboard.address import Address
-from dashboard.figures import chart, metric_curves
+from dashboard.figures import metric_curves
 from dashboard.figures.metric_curves import Curve
 from dashboard.form_controls import checkbox, choose
 from dashboard.markup import Html, join, tag
+from dashboard.number_format import number
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty
 from dashboard.status_chips import chip
@@ -84,7 +85,7 @@ def _large(
         "section",
         tag("div", tag("h1", metric), _controls(address, known, chosen, metrics, metric), class_="head"),
         picture,
-        metric_curves.legend(drawn, [_without(address, chosen, run) for run in chosen]),
+        metric_curves.curve_legend(drawn, [_without(address, chosen, run) for run in chosen]),
         [
             tag("p", chip("stalled", "alarm"), f" {curve.name}: {said}")
             for curve in drawn
@@ -218,7 +219,7 @@ def _small(context: PageContext, run_id: str, names: Sequence[str]) -> list[tupl
     found = []
     for name in names:
         newest = last.get(name, {})
-        value = newest.get("special") or chart.number(newest.get("value"))
+        value = newest.get("special") or number(newest.get("value"))
         words = tag("b", name.replace("_", " ")), tag("span", value, class_="soft")
         rows = stored.metric_glance(context.db, run_id, name, points=SMALL_POINTS)
         found.append((name, join(tag("span", *words, class_="head"), metric_curves.small(rows, name))))

@@ -7,7 +7,7 @@ from typing import Any
 
 from dashboard import reviewing, stage_progress
 from dashboard.address import Address
-from dashboard.figures.stage_scores import stages
+from dashboard.figures.stage_scores import stage_scores
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE, count, duration, moment, points, share
 from dashboard.page_context import PageContext
@@ -35,7 +35,7 @@ def build(context: PageContext, address: Address) -> Html:
     row = row | {"status": "stalled"} if run["stalled"] else row
     runs = queries.runs(context.db, parent=run["id"], limit=200)
     left = (
-        tag("section", tag("h2", "Scores"), stages(row["scores"]), class_="card"),
+        tag("section", tag("h2", "Scores"), stage_scores(row["scores"]), class_="card"),
         tag("section", tag("h2", "Verdict"), _verdict(row), class_="card"),
         tag(
             "section",

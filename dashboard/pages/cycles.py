@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from dashboard.address import Address
-from dashboard.figures.axes import STAGES, legend
-from dashboard.figures.cycle_plane import plane
-from dashboard.figures.scores_over_cycles import timeline
+from dashboard.figures.markers import STAGES, stage_legend
+from dashboard.figures.plane import cycles_plane
+from dashboard.figures.scores_over_cycles import stages_over_cycles
 from dashboard.form_controls import choose, search_field
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import count, duration, moment, points, share
@@ -56,7 +56,7 @@ def build(context: PageContext, address: Address) -> Html:
     picked = _picked(address, rows)
     shown = picked or [row["cycle"] for row in rows[-NEWEST:]]
     found = _sorted([row for row in rows if _wanted(row, address)], address)
-    over_time = context.cached("timeline", lambda: timeline(rows))
+    over_time = context.cached("timeline", lambda: stages_over_cycles(rows))
     return join(
         _headline(context, rows),
         tag(
@@ -64,11 +64,11 @@ def build(context: PageContext, address: Address) -> Html:
             tag(
                 "section",
                 tag("h2", "Knowledge against manners"),
-                context.cached(("plane", *shown), lambda: plane(rows, shown)),
+                context.cached(("plane", *shown), lambda: cycles_plane(rows, shown)),
                 _key(rows, shown),
                 class_="card half",
             ),
-            tag("section", tag("h2", "Cycle after cycle"), over_time, legend(), class_="card half"),
+            tag("section", tag("h2", "Cycle after cycle"), over_time, stage_legend(), class_="card half"),
             class_="grid",
         ),
         tag(
@@ -142,12 +142,9 @@ def said(row: Row) -> list[Any]:
 
 
 def _key(rows: list[Row], shown: list[int]) -> Html:
-    more = (
-        tag("span", f"paths: {len(shown)} of {len(rows)} cycles; pick others in the table")
-        if len(rows) > len(shown)
-        else None
-    )
-    return legend(*([more] if more else []))
+    if len(rows) <= len(shown):
+        return stage_legend()
+    return stage_legend(f"paths: {len(shown)} of {len(rows)} cycles; pick others in the table")
 
 
 # Filter, sort, pick -----------------------------------------------------------------------------------------

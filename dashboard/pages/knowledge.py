@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dashboard.address import Address
-from dashboard.figures import knowledge_grid
+from dashboard.figures import knowledge_grid, scores_over_cycles
 from dashboard.form_controls import choose
 from dashboard.markup import Html, tag
 from dashboard.number_format import NONE, points, share
@@ -148,8 +148,8 @@ def _kinds(rows: Sequence[Row], kinds: list[str]) -> Html:
     return tag(
         "section",
         tag("h2", "New documents, by kind of question"),
-        knowledge_grid.lines(series),
-        knowledge_grid.legend(list(series)),
+        scores_over_cycles.lines(series),
+        scores_over_cycles.lines_legend(list(series)),
         tag("ul", said, class_="soft small"),
         class_="card",
     )

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dashboard.address import Address
-from dashboard.figures import method_plane
+from dashboard.figures import plane
+from dashboard.figures.markers import key, legend, series
 from dashboard.form_controls import choose
 from dashboard.markup import Html, tag
 from dashboard.number_format import count, duration, share
@@ -67,8 +68,8 @@ def _plane(
         choose("Sort by", "sort", SORTS, address.choice("sort", SORTS, "newest")),
         class_="controls",
     )
-    signs = [tag("span", method_plane.sample(n), f" {method}") for n, method in enumerate(methods)]
-    note = ("Bars are 95 % intervals. " if len(rows) <= method_plane.MOST_BARS else "") + (
+    signs = [(series(number), method) for number, method in enumerate(methods)]
+    note = ("Bars are 95 % intervals. " if len(rows) <= plane.MOST_BARS else "") + (
         "These recoveries began from different models: choose one to compare like with like."
         if chosen == "all" and len(students) > 1
         else "All began from the same midtrained model, to come back to the clean one's manners."
@@ -76,8 +77,8 @@ def _plane(
     return tag(
         "section",
         tag("div", tag("h1", "Methods"), controls, class_="head"),
-        method_plane.plane(rows, methods, _references(context, rows, chosen)),
-        tag("p", signs, class_="legend"),
+        plane.methods_plane(rows, methods, _references(context, rows, chosen)),
+        legend(signs),
         tag("p", note, class_="soft small"),
         class_="card",
     )
@@ -104,7 +105,7 @@ def _sorted(rows: Sequence[Row], by: str) -> list[Row]:
         return sorted(rows, key=lambda row: _cost(row, by))
     if by in ("behaviour", "knowledge"):
         suite = "ifeval" if by == "behaviour" else by
-        return sorted(rows, key=lambda row: -(method_plane.value(row, suite) or -1.0))
+        return sorted(rows, key=lambda row: -(plane.score(row, suite) or -1.0))
     return list(rows)
 
 
@@ -135,9 +136,15 @@ def _table(rows: Sequence[Row], methods: list[str]) -> Html:
     )
 
 
+def _bar(part: float) -> Html:
+    """Draw a cost as a fraction of the highest cost."""
+    drawn = tag("rect", x=0, y=2, width=f"{max(1.0, 100 * part):.1f}", height=8, rx=2, class_="c-s7 fill")
+    return tag("svg", drawn, viewBox="0 0 100 12", class_="figure cost", aria_hidden="true")
+
+
 def _line(row: Row, methods: list[str], dearest: dict[str, float]) -> list[Any]:
     scores = [
-        tag("td", share(method_plane.value(row, suite)), class_="n")
+        tag("td", share(plane.score(row, suite)), class_="n")
         for suite in ("ifeval", "knowledge", "retention")
     ]
     tokens, seconds = _cost(row, "tokens"), _cost(row, "time")
@@ -145,11 +152,11 @@ def _line(row: Row, methods: list[str], dearest: dict[str, float]) -> list[Any]:
         tag("a", row["label"], href=f"/cycle?n={row['cycle']}") if row["cycle"] is not None else row["label"]
     )
     return [
-        tag("span", method_plane.sample(methods.index(row["method"])), f" {row['method']}", class_="nowrap"),
+        tag("span", key(series(methods.index(row["method"]))), f" {row['method']}", class_="nowrap"),
         where,
         *scores,
         tag("td", count(tokens), class_="n"),
-        method_plane.bar(tokens / dearest["tokens"]),
+        _bar(tokens / dearest["tokens"]),
         tag("td", duration(seconds), class_="n"),
-        method_plane.bar(seconds / dearest["time"]),
+        _bar(seconds / dearest["time"]),
     ]

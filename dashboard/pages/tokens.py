@@ -7,9 +7,11 @@ from typing import Any
 
 from dashboard import run_names
 from dashboard.address import Address
-from dashboard.figures import chart, token_divergence
+from dashboard.figures import token_divergence
+from dashboard.figures.method_signals import method_signals
 from dashboard.form_controls import choose
 from dashboard.markup import Html, tag
+from dashboard.number_format import number
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty
 from db.reads import curves, overview, traces
@@ -100,7 +102,7 @@ def _steps(address: Address, listed: Sequence[Row], row: Row) -> Html:
 def _cell(address: Address, one: Row, row: Row) -> Html:
     here = (one["step"], one["place"]) == (row["step"], row["place"])
     shade = f"tok d{token_divergence.level(one['mean'])}" if one["mean"] is not None else "tok"
-    said = chart.number(one["mean"]) if one["mean"] is not None else f"{one['n']} tokens"
+    said = number(one["mean"]) if one["mean"] is not None else f"{one['n']} tokens"
     return tag(
         "a",
         said,
@@ -147,7 +149,7 @@ def _geometry(context: PageContext) -> Html:
     return tag(
         "section",
         tag("h2", f"The signal of each method, mean of its recoveries among the newest {RECENT}"),
-        token_divergence.geometry(methods),
+        method_signals(methods),
         class_="card",
     )
 

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.figures import chart
+from dashboard.figures import axes
+from dashboard.figures.markers import series
 from dashboard.figures.metric_curves import smoothed
+from dashboard.figures.scales import Scale
 from dashboard.page_context import PageContext
 from dashboard.pages.curves import tokens_until
 from dashboard.run_names import alarms
@@ -78,9 +80,9 @@ def test_smoothing_keeps_a_constant_and_skips_gaps() -> None:
 
 
 def test_a_band_reaches_the_foot_of_a_log_axis_where_its_low_is_not_positive() -> None:
-    x, y = chart.scales([1.0, 2.0], [0.1, 10.0], log_y=True)
-    drawn = chart.band([(1.0, 0.1, 10.0), (2.0, -1.0, 10.0)], x, y)
-    assert drawn is not None and f"L{x(2.0):.1f} {y(y.low):.1f}" in drawn
+    x, y = Scale.around([1.0, 2.0], 0, 100), Scale.around([0.1, 10.0], 100, 0, log=True)
+    drawn = axes.band([(1.0, 0.1, 10.0), (2.0, -1.0, 10.0)], x, y, series(0))
+    assert drawn is not None and f"L{x(2.0)} {y(y.low)}" in drawn
 
 
 def test_tokens_are_those_trained_until_then() -> None:
@@ -97,7 +99,7 @@ def test_a_step_is_read_from_what_stopped_a_run() -> None:
 
 @given(st.floats(1e-9, 1e12), st.floats(1e-9, 1e12) | st.just(0.0), st.booleans())
 def test_ticks_are_few_round_and_inside(low: float, more: float, log: bool) -> None:
-    scale = chart.Scale.around([low, low + more], 0, 100, log=log)
+    scale = Scale.around([low, low + more], 0, 100, log=log)
     ticks = scale.ticks()
     assert len(ticks) <= 30 and all(math.isfinite(scale(tick)) for tick in ticks)
     assert all(-1 <= scale(tick) <= 101 for tick in ticks)

@@ -23,7 +23,7 @@ class Seen(HTMLParser):
         self.elements: list[str] = []
         self.attributes: list[tuple[str, str | None]] = []
         self.words = ""
-        self.feed(page)
+        self.feed(str(page))
         self.close()
 
     def handle_starttag(self, name: str, attributes: list[tuple[str, str | None]]) -> None:

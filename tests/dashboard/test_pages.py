@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from dashboard import page_frame
-from dashboard.figures.axes import spread
-from dashboard.figures.cycle_plane import plane
-from dashboard.figures.scores_over_cycles import timeline
+from dashboard.figures.plane import cycles_plane
+from dashboard.figures.scales import spread
+from dashboard.figures.scores_over_cycles import stages_over_cycles
 from dashboard.page_context import PageContext
 from dashboard.pages import PAGES
 from dashboard.report import report
@@ -181,10 +181,11 @@ def test_figures_cope_with_none_one_and_five_hundred_cycles() -> None:
         }
         return {"cycle": number, "scores": {"ifeval": suite, "knowledge": suite}, "verdict": None}
 
-    assert "<svg" not in plane([]) and "<svg" not in timeline([])
+    assert "<svg" not in cycles_plane([]) and "<svg" not in stages_over_cycles([])
     many = [row(number) for number in range(1, 501)]
-    assert plane(many, [500]).count("<path") < 30 and len(timeline(many)) < 100_000
-    assert "cycle 500" in plane(many, [500]) and timeline([row(1)]).count("<circle") == 2
+    assert cycles_plane(many, [500]).count("<path") < 30 and len(stages_over_cycles(many)) < 100_000
+    assert "cycle 500" in cycles_plane(many, [500])
+    assert stages_over_cycles([row(1)]).count("c-clean fill") == 2
 
 
 def test_labels_keep_apart_and_in_order() -> None:
