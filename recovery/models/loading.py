@@ -168,6 +168,7 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
         )
     _settle_generation_config(model)
     _settle_dequantized(model, directory)
+    settle_architecture(model)
     _freeze_unused(model)
     model = model.to(device).eval()
     if device.type == "cpu":
@@ -209,6 +210,14 @@ def _settle_dequantized(model: PreTrainedModel, directory: Path) -> None:
     unpacked = not getattr(model, "is_quantized", False) and not hasattr(model, "hf_quantizer")
     if unpacked and "quantization_config" in read_object(directory / "config.json"):
         model._weight_conversions = None
+
+
+def settle_architecture(model: PreTrainedModel) -> None:
+    """Mend what transformers gets wrong for single architectures."""
+    if model.get_decoder() is model:  # Llama 4 names a prefix that only its vision-language sibling has
+        model.base_model_prefix = "model"
+    if getattr(model.config, "rescale_every", 0):  # RWKV divides weights in eval mode, and would save them so
+        model.config.rescale_every = 0
 
 
 def _freeze_unused(model: PreTrainedModel) -> None:

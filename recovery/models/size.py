@@ -14,6 +14,7 @@ from recovery.errors import InputError
 from recovery.forward.hidden_states import embedding_weights, unwrap
 from recovery.models.adapters import expert_count, is_linear, linear_targets, plain_layer
 from recovery.models.hub import quiet
+from recovery.models.loading import settle_architecture
 
 USED_EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk")
 OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj", "wo")  # the projection that ends an attention layer
@@ -89,7 +90,9 @@ def size_from_config(name: str, values: dict[str, Any]) -> Size:
     try:
         with quiet(), torch.device("meta"):
             config = AutoConfig.for_model(str(values["model_type"]), **settings)
-            return replace(size_of(loader.from_config(config)), name=name)
+            model = loader.from_config(config)
+            settle_architecture(model)
+            return replace(size_of(model), name=name)
     except Exception as error:
         said = " ".join(str(error).split())[:160]
         raise InputError(f"{name}: its config.json can't be sized ({said}): give a size, as in 8B") from error
