@@ -85,10 +85,10 @@ def _ways(model: Any) -> list[Way]:
     in_place = ATTENTION if own in ("sdpa", VARLEN) else own
     alone = replace(sharing, equal_lengths=True)
     return [
-        Way(ModelDecoder, in_place, sharing, "padded prompts"),
-        Way(ModelDecoder, own, sharing, "padded prompts"),
-        Way(OwnCacheDecoder, own, alone, "prompts of one length at a time: padding or its cache forbid more"),
-        Way(RereadDecoder, own, alone, "without a cache, which takes long: none gives its numbers"),
+        Way(ModelDecoder, in_place, sharing, "in padded rows"),
+        Way(ModelDecoder, own, sharing, "in padded rows"),
+        Way(OwnCacheDecoder, own, alone, "in rows of one length"),
+        Way(RereadDecoder, own, alone, "without a cache"),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -136,7 +137,7 @@ def test_a_leak_between_rows_is_seen_however_small_it_is(dtype: torch.dtype, sha
     assert not rows_stay_apart(model, leaking, alone)
 
 
-# LongRoPE: all rows of a pass are read with the frequencies that the longest needs ---------------------------
+# LongRoPE: all rows of a pass are read with the frequencies that the longest needs
 
 
 def test_the_boundary_of_long_sequences_is_found() -> None:
@@ -163,7 +164,7 @@ def test_long_and_short_documents_may_share_a_packed_row() -> None:
     model = chat_model(LONG).model
     rows = prompts((10, 30, 6))
     positions_BT = torch.tensor([[place for row in rows for place in range(len(row))]])
-    packed_TD = hidden_states(model, torch.tensor([sum(rows, [])]), positions_BT=positions_BT)[0]
+    packed_TD = hidden_states(model, torch.tensor([[*chain(*rows)]]), positions_BT=positions_BT)[0]
     alone_TD = torch.cat([plain_states(model, torch.tensor([row]))[0] for row in rows])
     torch.testing.assert_close(packed_TD, alone_TD, rtol=1e-3, atol=1e-4)
 
