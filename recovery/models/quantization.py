@@ -52,7 +52,8 @@ def require_trainable(chat: ChatModel) -> None:
     """Refuse to train all weights of a quantised model."""
     if is_quantized(chat.model) and not is_adapter(chat.model):
         raise InputError(
-            f"{chat.path}: weights in 4 bits (model.quantize) can't be trained: set lora, as in lora: {{rank: 32}}"
+            f"{chat.path}: weights in 4 bits (model.quantize) can't be trained: set lora, "
+            "as in lora: {rank: 32}"
         )
 
 

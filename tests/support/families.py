@@ -116,13 +116,13 @@ FAMILIES = (
         "phi3",
         {
             "pad_token_id": 258,
-            "original_max_position_embeddings": 24,
+            "original_max_position_embeddings": 56,
             "rope_parameters": {
                 "rope_type": "longrope",
                 "rope_theta": 10000.0,
                 "short_factor": [1.0, 1.5, 2.0, 3.0],
                 "long_factor": [2.0, 6.0, 12.0, 24.0],
-                "original_max_position_embeddings": 24,
+                "original_max_position_embeddings": 56,
             },
         },
     ),

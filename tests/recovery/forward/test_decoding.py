@@ -25,7 +25,7 @@ EVERY_FAMILY = [
     *EACH_WAY,
     *(pytest.param(name, marks=pytest.mark.slow) for name in families.FALLBACKS if name not in EACH_WAY),
 ]
-BOUNDARY = 24
+BOUNDARY = 56
 
 
 def chat_model(name: str) -> ChatModel:
@@ -89,7 +89,7 @@ def test_rows_that_finish_leave_the_others_as_they_are() -> None:
 @pytest.mark.parametrize("name", [*EVERY_FAMILY, LONG])
 def test_gradients_of_a_padded_batch_equal_those_of_single_rows(name: str) -> None:
     model = chat_model(name).model.train()
-    rows = prompts((5, 21, 30))
+    rows = prompts((5, 21, 70))
     together = _gradient(model, rows, batched=True)
     torch.testing.assert_close(together, _gradient(model, rows, batched=False), rtol=1e-3, atol=1e-4)
 
@@ -148,7 +148,7 @@ def test_the_boundary_of_long_sequences_is_found() -> None:
 @torch.no_grad()
 def test_long_rows_leave_short_ones_as_they_are() -> None:
     model = chat_model(LONG).model
-    rows = prompts((10, BOUNDARY, BOUNDARY + 1, 40))
+    rows = prompts((10, BOUNDARY, BOUNDARY + 1, 70))
     width = max(map(len, rows))
     tokens_BT = torch.tensor([row + [0] * (width - len(row)) for row in rows])
     real_BT = torch.tensor([[place < len(row) for place in range(width)] for row in rows])
@@ -162,7 +162,7 @@ def test_long_rows_leave_short_ones_as_they_are() -> None:
 @torch.no_grad()
 def test_long_and_short_documents_may_share_a_packed_row() -> None:
     model = chat_model(LONG).model
-    rows = prompts((10, 30, 6))
+    rows = prompts((10, 70, 6))
     positions_BT = torch.tensor([[place for row in rows for place in range(len(row))]])
     packed_TD = hidden_states(model, torch.tensor([[*chain(*rows)]]), positions_BT=positions_BT)[0]
     alone_TD = torch.cat([plain_states(model, torch.tensor([row]))[0] for row in rows])
@@ -171,7 +171,7 @@ def test_long_and_short_documents_may_share_a_packed_row() -> None:
 
 def test_a_row_that_grows_beyond_the_boundary_is_read_again() -> None:
     """Its tokens equal those of `generate`, and rows beside it do not change."""
-    chat, asked = chat_model(LONG), prompts((8, 18, 20, 20, 30))
+    chat, asked = chat_model(LONG), prompts((8, 46, 52, 52, 70))
     written = InProcessSampler(chat).generate(asked, SamplingParams(NEW_TOKENS, temperature=0))
     for prompt, response in zip(asked, written, strict=True):
         tokens = list(prompt)
