@@ -15,6 +15,7 @@ from pipelines.config.jobs import (
     DriftJob,
     EvalJob,
     Kind,
+    LocateJob,
     MergeJob,
     MidtrainJob,
     SweepJob,
@@ -28,6 +29,7 @@ from pipelines.distillation.inputs import check_read
 from pipelines.distillation.leaks import ifeval_path
 from pipelines.evaluate import SUITES, answerable_suites
 from pipelines.midtrain import with_augmented
+from pipelines.runs.recorded import is_cycle
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.sweep import parse_weights
 from pipelines.writing import self_prompts
@@ -224,6 +226,21 @@ def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:
     files = named or ["ifeval", "probes"]
     suites = answerable_suites(settings.eval, settings.model.path)
     return tuple(suite for suite in suites if ("ifeval" if suite == "ifeval" else "probes") in files)
+
+
+def locate_job(
+    ws: Workspace, checkpoint: str, groups: int, suites: str | None = None, changes: Changes = NONE
+) -> LocateJob:
+    """Of a cycle, its midtrained checkpoint; without suites, the axes of a verdict that have questions."""
+    place = f"{checkpoint}:midtrained" if is_cycle(checkpoint) else checkpoint
+    measured = eval_job(ws, place, suites, changes=changes)
+    return LocateJob(
+        checkpoint=measured.checkpoint,
+        clean=ws.clean().id,
+        suites=_named_suites(",".join(measured.suites)),
+        settings=measured.settings,
+        groups=groups,
+    )
 
 
 def drift_job(
