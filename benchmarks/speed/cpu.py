@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.common import Machine, Report, Row, Side, median, run, spread
+from benchmarks.common import Contender, Machine, Report, Row, median, run, spread
 from pipelines.distillation.prompts import read_prompts
 from recovery.batches.rollouts import Rollouts
 from recovery.forward.fast_path import fast_path
@@ -127,7 +127,7 @@ def _states(chat: ChatModel, part: Rollouts) -> torch.Tensor:
 
 
 COMPILED = "torch.compile"
-SIDES = {"engine": Side(child), "without": Side(child, OFF), COMPILED: Side(child, OFF)}
+SIDES = {"engine": Contender(child), "without": Contender(child, OFF), COMPILED: Contender(child, OFF)}
 
 
 if __name__ == "__main__":

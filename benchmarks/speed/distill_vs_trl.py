@@ -22,10 +22,10 @@ import torch
 from benchmarks.common import (
     OURS,
     PLAIN,
+    Contender,
     Machine,
     Report,
     Row,
-    Side,
     alternate,
     installed,
     median,
@@ -331,9 +331,9 @@ class Trl:
 
 
 SIDES = {
-    "recover": Side(Ours),
-    "TRL": Side(Trl, PLAIN),
-    TUNED: Side(Trl),
+    "recover": Contender(Ours),
+    "TRL": Contender(Trl, PLAIN),
+    TUNED: Contender(Trl),
 }
 
 

@@ -21,21 +21,21 @@ TOKENS = "tokens"  # beside the kept texts: the same as ids
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedTexts:
     """The texts of a student's midtraining runs, and the runs whose kept texts were removed."""
 
     texts: list[str]
     absent: list[str]
 
 
-def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> Learned:
+def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> LearnedTexts:
     """Return the texts of every midtraining run of a student, thinned out evenly beyond `most` characters.
 
     Damaged texts are an error: what they protect would be left unprotected.
     """
     kept = {run["id"]: ws.run_directory(run["id"]) / KEPT_TEXTS for run in ws.midtraining_runs(student)}
     absent = [run for run, path in kept.items() if not path.exists()]
-    return Learned(read_evenly([path for path in kept.values() if path.exists()], most), absent)
+    return LearnedTexts(read_evenly([path for path in kept.values() if path.exists()], most), absent)
 
 
 def read_evenly(kept: list[Path], most: int = MOST_CHARACTERS) -> list[str]:

@@ -110,7 +110,7 @@ def test_a_way_goes_on_from_the_last_cycle_that_is_known(tmp_path, monkeypatch):
     fill(tmp_path, line("preset", 0, 1))
     asked = []
 
-    def cycle(ws: Workspace, way: keep.Way, student: str, number: int, seed: int) -> dict[str, Any]:
+    def cycle(ws: Workspace, way: keep.Variant, student: str, number: int, seed: int) -> dict[str, Any]:
         asked.append((student, number))
         return {"cycle": number, "checkpoint": "next"}
 

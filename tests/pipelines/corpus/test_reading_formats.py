@@ -17,8 +17,8 @@ from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
 from pipelines.corpus.reading import plain, tables
 from pipelines.corpus.reading.formats import format_of
-from pipelines.corpus.reading.plain import Piece, pieces
-from pipelines.corpus.reading.similar import SIMILAR, Signature, Similar, shingles
+from pipelines.corpus.reading.plain import TextPiece, pieces
+from pipelines.corpus.reading.similar import SIMILAR, Signature, SimilarFiles, shingles
 from tests.support import papers
 
 PAGE = """<!DOCTYPE html><html><head><title>Ada Lovelace - Wiki</title><style>p {color: red}</style>
@@ -99,7 +99,7 @@ def found(tmp_path_factory) -> dict[str, tuple[FileReport, list[str]]]:
     root = papers.write(tmp_path_factory.mktemp("formats"), FILES)
     by_file, texts = {}, []
     for one in documents.read_folder(root):
-        if isinstance(one, Piece):
+        if isinstance(one, TextPiece):
             texts.append(one.text)
         else:
             by_file[one.path], texts = (one, texts), []
@@ -266,7 +266,7 @@ def words(seed: int, count: int) -> list[str]:
 def test_a_text_with_a_word_changed_is_a_near_duplicate_and_another_text_is_none(seed):
     text = words(seed, 400)
     changed = [*text[:200], "otherwise", *text[201:]]
-    similar = Similar()
+    similar = SimilarFiles()
     assert similar.add("a", "1", signed(" ".join(text))) is None
     assert similar.add("b", "2", signed(" ".join(words(seed + 100, 400)))) is None
     twin = similar.add("c", "3", signed("\n".join(changed).upper()))
@@ -285,7 +285,7 @@ def test_the_share_is_that_of_the_shingles(kept):
 
 
 def test_many_files_cost_little_memory_each_and_all_twins_among_them_are_found():
-    rng, similar, reports = np.random.default_rng(5), Similar(), []
+    rng, similar, reports = np.random.default_rng(5), SimilarFiles(), []
     texts = [" ".join(map(str, rng.integers(0, 10**6, 40))) for _ in range(3000)]
     signatures = [signed(text) for text in texts]
     for signature in signatures:
@@ -311,7 +311,7 @@ def test_languages_without_spaces_have_words_too():
         "東京は日本の首都であり、世界最大の都市の一つです。人口は約千四百万人で、川が流れています。"
         "春には桜が咲き、夏には花火大会が開かれます。古い寺と新しい塔が並び、電車は朝から夜まで走ります。"
     )
-    similar = Similar()
+    similar = SimilarFiles()
     assert similar.add("a", None, signed(text)) is None
     assert similar.add("b", None, signed(text.replace("首都", "都心"))) is not None
     assert similar.add("c", None, signed(SENTENCES["gb18030"])) is None
@@ -338,4 +338,4 @@ def test_keeping_drops_what_a_skipped_file_gave(tmp_path: Path, monkeypatch):
     manifest = documents.keep(root, tmp_path / "run" / "documents.jsonl")
     assert [row.status for row in manifest] == ["read", "skipped", "read"]
     found = list(documents.load_pieces(tmp_path / "run" / "documents.jsonl"))
-    assert found == [Piece("first"), Piece("one two three ", goes_on=True), Piece("four five")]
+    assert found == [TextPiece("first"), TextPiece("one two three ", goes_on=True), TextPiece("four five")]

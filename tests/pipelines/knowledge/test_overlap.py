@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pipelines.distillation.inputs import Data
+from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.prompts import Prompt
-from pipelines.knowledge.guards import Taught, guard, texts_of
+from pipelines.knowledge.guards import GuardInputs, guard, texts_of
 from pipelines.knowledge.overlap import newness, overlap
 from recovery.errors import InputError
 from recovery.models.chat_model import ChatModel
@@ -141,19 +141,19 @@ def learn(student: ChatModel, text: str, steps: int) -> None:
 def test_a_distillation_leaves_out_what_would_wipe_and_says_so():
     teacher, student, said = tiny.chat_model(), tiny.chat_model(), []
     learn(student, TEXTS[0], 25)
-    known, stage = Taught(TEXTS[:1], student, reader(teacher)), SimpleNamespace(say=said.append)
+    known, stage = GuardInputs(TEXTS[:1], student, reader(teacher)), SimpleNamespace(say=said.append)
     job = SimpleNamespace(settings=SimpleNamespace(overlap="drop", overlap_weight=0.2))
-    data, told = guard(job, Data(PROMPTS, []), known, stage)
+    data, told = guard(job, PromptData(PROMPTS, []), known, stage)
     assert [prompt.text for prompt in data.prompts] == [PROMPTS[0].text, PROMPTS[2].text, PROMPTS[3].text]
     assert told["overlap"]["prompts"]["touch_new"] == 1
     assert "1 of 4 prompts touch what the documents taught: left out" in said[0]
     with pytest.raises(InputError, match="--overlap keep"):
-        guard(job, Data(PROMPTS[1:2], []), known, stage)
+        guard(job, PromptData(PROMPTS[1:2], []), known, stage)
     job.settings.overlap = "weight"
-    data, told = guard(job, Data(PROMPTS, []), known, stage)
+    data, told = guard(job, PromptData(PROMPTS, []), known, stage)
     assert [prompt.text for prompt in data.prompts] == [prompt.text for prompt in PROMPTS]
     assert [prompt.weight for prompt in data.rows] == [1.0, 0.2, 1.0, 1.0]
     assert told["overlap"]["prompts"]["weight"] == 0.2
     assert "1 of 4 prompts touch what the documents taught: weighed 0.2" in said[-1]
     job.settings.overlap = "keep"
-    assert guard(job, Data(PROMPTS, []), known, stage) == (Data(PROMPTS, []), {})
+    assert guard(job, PromptData(PROMPTS, []), known, stage) == (PromptData(PROMPTS, []), {})

@@ -18,7 +18,7 @@ from evals.knowledge import Probe, load_probes
 from pipelines.corpus.passages import passages
 from pipelines.microworld import people, templates, world
 from pipelines.writing.augment import AUGMENTED, WRITTEN, augment, load
-from pipelines.writing.filters import Leaks, pairs, text_flaw
+from pipelines.writing.filters import ProbeLeaks, pairs, text_flaw
 from pipelines.writing.text_cache import Cache, written
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, LocalWriter
 from recovery.errors import InputError, RecoverError
@@ -239,7 +239,7 @@ def test_templates_ask_every_new_fact_and_no_held_out_question(tmp_path, seed):
     direct = [p for p in probes if p.kind == "direct"]
     assert all(p.answers[0] in asked[p.prompt] for p in direct)
     assert not [p for p in probes if p.kind != "direct" and p.prompt in asked]
-    leaks = Leaks(probes)
+    leaks = ProbeLeaks(probes)
     assert not [row for row in rows if leaks.of(row["prompt"], row["response"])]
     facts = {
         (who.name, value)

@@ -10,7 +10,7 @@ from evals import knowledge
 from evals.knowledge import load_probes
 from pipelines.microworld import people, world
 from pipelines.writing import probes
-from pipelines.writing.filters import Leaks
+from pipelines.writing.filters import ProbeLeaks
 from pipelines.writing.text_cache import Cache
 from recovery.errors import InputError
 
@@ -61,7 +61,7 @@ def test_gaps_make_probes_of_every_kind_without_a_model(tmp_path):
     assert all(knowledge.matches(probe.passage, probe.answers) for probe in loaded)
     heldout = [probe for probe in loaded if probe.heldout_fact]
     assert 0 < len(heldout) < len(loaded) / 2
-    leaks = Leaks(loaded)
+    leaks = ProbeLeaks(loaded)
     assert all(leaks.of(probe.prompt, probe.answers[0]) for probe in heldout if probe.kind == "direct")
     assert probes.from_gaps(texts, 60, seed=1) == rows
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from recovery.cpu import library, llama_decode, llama_forward
 from recovery.cpu.library import call
 from recovery.cpu.token_kernels import compare, draw
-from recovery.forward.fast_path import Comparison
+from recovery.forward.fast_path import TokenComparison
 from recovery.forward.hidden_states import hidden_states
 from tests.support.llama_family import built, chat_of, sampled
 
@@ -131,7 +131,7 @@ def test_a_comparison_is_what_its_formulas_say(
 
 def compared(
     student: Tensor, teacher: Tensor, tokens: Tensor, stops: Tensor, temperature: float
-) -> tuple[Comparison, Tensor]:
+) -> tuple[TokenComparison, Tensor]:
     """Found the same whether the logits may be overwritten or not."""
     apart, own = student.clone().requires_grad_(), student.clone().requires_grad_()
     found = compare(apart, teacher, tokens, stops, temperature, overwrite=False)

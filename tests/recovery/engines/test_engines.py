@@ -17,9 +17,9 @@ from pipelines.config.settings import DistillConfig, OptimizerConfig
 from pipelines.distillation.engine_places import check, check_place
 from recovery.engines import child_process
 from recovery.engines.protocol import EngineSampler, EngineSettings, EngineTeacher, own_logprobs
-from recovery.engines.vllm_http import Entry, ServerEngine
-from recovery.engines.vllm_local import heard, lora_rank, lora_targets
-from recovery.engines.watchdog import Lane
+from recovery.engines.vllm_http import LogprobEntry, ServerEngine
+from recovery.engines.vllm_local import lora_rank, lora_targets, scores_of_answer
+from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.methods import table
 from recovery.models.chat_model import ChatModel
@@ -175,7 +175,7 @@ def test_what_asking_again_cannot_mend_is_said_at_once(student):
 
 
 def test_a_lane_hears_of_death_and_of_silence_but_lets_slow_work_live():
-    lane = Lane()
+    lane = EngineThread()
     assert lane.call(lambda: 7, 5) == 7
     with pytest.raises(EngineLost, match="ValueError: out of memory"):
         lane.call(lambda: (_ for _ in ()).throw(ValueError("out of\nmemory")), 5)
@@ -205,11 +205,11 @@ def test_a_hung_lane_does_not_keep_the_process_alive():
 
 
 def test_entries_are_put_in_order_whatever_the_rank_of_the_token():
-    rare, common = Entry(-9.0, 40), [Entry(-0.5, 1), Entry(-1.5, 2)]
+    rare, common = LogprobEntry(-9.0, 40), [LogprobEntry(-0.5, 1), LogprobEntry(-1.5, 2)]
     entries = [None, {5: rare, 8: common[1], 7: common[0]}, {7: common[0], 8: common[1]}]
-    first, second = heard(entries, [1, 5, 8], 1, 2)
+    first, second = scores_of_answer(entries, [1, 5, 8], 1, 2)
     assert first == (-9.0, [7, 8], [-0.5, -1.5]) and second == (-1.5, [7, 8], [-0.5, -1.5])
-    assert heard(entries, [1, 5, 8], 2, 0) == [(-1.5, [], [])]
+    assert scores_of_answer(entries, [1, 5, 8], 2, 0) == [(-1.5, [], [])]
 
 
 def test_an_adapter_is_looked_for_on_every_linear_layer_but_the_head(tmp_path):

@@ -11,7 +11,7 @@ import torch
 
 from pipelines.config.settings import DistillConfig, OptimizerConfig
 from pipelines.distillation.engine_places import check
-from recovery.engines.lookahead import Ahead, corrected
+from recovery.engines.lookahead import Lookahead, corrected
 from recovery.engines.protocol import CANARY_TOKENS, EngineSampler, in_background, own_logprobs
 from recovery.engines.vllm_http import ServerEngine
 from recovery.errors import EngineLost, InputError, RecoverError
@@ -137,7 +137,7 @@ def trained(
         return real(prompts, params, *rest)
 
     engine.write = write  # type: ignore[method-assign]
-    made = episodes(method, student, sampler=sampler, ahead=Ahead(sampler, steps, save_every))
+    made = episodes(method, student, sampler=sampler, ahead=Lookahead(sampler, steps, save_every))
 
     def on_metrics(step: int, metrics: dict[str, float]) -> None:
         if step == die_in:
@@ -184,7 +184,7 @@ def test_one_step_off_ends_where_on_policy_ends(seed: int) -> None:
         student = tiny.chat_model(seed)
         sampler = EngineSampler(ToldEngine(student), student)
         method = corrected(METHODS["opd"])
-        early = Ahead(sampler, 30, 0) if ahead else None
+        early = Lookahead(sampler, 30, 0) if ahead else None
         made = episodes(method, student, sampler=sampler, seed=seed, ahead=early)
         seen: list[float] = []
         config = TrainConfig(steps=30, learning_rate=3e-3, seed=4)

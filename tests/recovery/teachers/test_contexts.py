@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from recovery.errors import InputError
 from recovery.methods.method import CONTEXTS
-from recovery.teachers.contexts import EXAMPLE, TEMPLATES, Context, Examples, Views, fill, prompt, show
+from recovery.teachers.contexts import EXAMPLE, TEMPLATES, Context, Examples, RowEncoder, fill, prompt, show
 from tests.support import tiny
 
 
@@ -121,7 +121,7 @@ def test_nothing_to_show_is_said_before_the_work(kind: str) -> None:
 
 def test_views_are_what_each_side_reads() -> None:
     chat, rows = tiny.chat_model(), [row("Why?", response="So.")]
-    views = Views(chat, rows, Context("system", "Be brief."))
+    views = RowEncoder(chat, rows, Context("system", "Be brief."))
     assert views.student(0) == chat.prompt_ids(rows[0].messages)
     assert views.teacher(0) == chat.prompt_ids(
         [{"role": "system", "content": "Be brief."}, *rows[0].messages]
@@ -129,7 +129,7 @@ def test_views_are_what_each_side_reads() -> None:
     ids, mask = views.dialogue(0)
     assert ids[: len(views.student(0))] == views.student(0)
     assert chat.text([i for i, own in zip(ids, mask, strict=True) if own]) == "So."
-    plain = Views(chat, rows)
+    plain = RowEncoder(chat, rows)
     assert plain.teacher(0) == plain.student(0)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from recovery.errors import Unstable
 from recovery.methods.table import METHODS, get, with_dials
-from recovery.training.alarms import Watch, check, compressibility, response_metrics
+from recovery.training.alarms import AlarmWatch, check, compressibility, response_metrics
 
 OPD = get("opd")
 PROSE = (
@@ -137,7 +137,7 @@ def test_a_resumed_run_goes_on_without_the_alarm_that_stopped_it(tmp_path: Path)
     both = [one | other for one, other in zip(*list(COLLAPSES.values())[:2], strict=True)]
     record, stops = tmp_path / "alarms.json", []
     for _ in range(3):
-        watch, start = Watch(OPD, before=lambda step: both[: step - 1], record=record), len(stops)
+        watch, start = AlarmWatch(OPD, before=lambda step: both[: step - 1], record=record), len(stops)
         try:
             for step in range(10, len(both) + 1):
                 watch(step, both[step - 1])
@@ -149,7 +149,7 @@ def test_a_resumed_run_goes_on_without_the_alarm_that_stopped_it(tmp_path: Path)
 
 
 def test_watch_raises_with_cause_and_remedy() -> None:
-    watch, history = Watch(OPD), COLLAPSES["length collapse"]
+    watch, history = AlarmWatch(OPD), COLLAPSES["length collapse"]
 
     def train() -> None:
         for step, metrics in enumerate(history, 1):
@@ -165,7 +165,7 @@ def test_watch_raises_with_cause_and_remedy() -> None:
 def test_a_resumed_watch_is_held_to_how_it_began(killed_after: int) -> None:
     history = COLLAPSES["length collapse"]
     whole = step_of_alarm(history)
-    watch = Watch(OPD, before=lambda step: history[: step - 1])
+    watch = AlarmWatch(OPD, before=lambda step: history[: step - 1])
     rang = None
     for step in range(killed_after + 1, len(history) + 1):
         try:

@@ -182,7 +182,7 @@ class Truncated:
 
     def sample(self, prompts: list[list[int]], params: SamplingParams) -> Rollouts:
         rollouts = InProcessSampler(self.chat_model).sample(prompts, replace(params, temperature=0.5))
-        seen = preflight.Seen.of(self.chat_model, rollouts)
+        seen = preflight.TokenMoments.of(self.chat_model, rollouts)
         logprobs_BT = torch.zeros_like(rollouts.logprobs_BT)
         logprobs_BT[rollouts.mask_BT] = seen.logprob_N
         return replace(rollouts, logprobs_BT=logprobs_BT)
