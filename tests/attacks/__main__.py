@@ -1,4 +1,4 @@
-"""Run attacks (`python -m tests.attacks [NAME ...]`) and say of each whether it held; exit code 1 if one did not.
+"""Run attacks (`python -m tests.attacks [NAME ...]`): say of each whether it held; exit code 1 if one did not.
 
 Each runs in a process of its own, so that none can hide what it did to another.
 """
@@ -29,7 +29,7 @@ def main() -> None:
     if options.here:
         sys.exit(here(ATTACKS[options.names[0]], size))
     chosen = [ATTACKS[name] for name in options.names] or [
-        attack for attack in ATTACKS.values() if not (options.quick and attack.of_tests)
+        attack for attack in ATTACKS.values() if not (options.quick and attack.tests)
     ]
     held = [apart(attack, size) for attack in chosen]
     print(f"{sum(held)} of {len(held)} attacks held (seed {size.seed})")

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from tests.attacks import from_tests
+from tests.attacks.outcome import LeftOut, NotHeld
+
+__all__ = ["Attack", "LeftOut", "NotHeld", "Size"]
 
 
 @dataclass(frozen=True)
@@ -29,17 +35,19 @@ class Size:
             number += 1
 
 
-class NotHeld(Exception):
-    """A promise that was broken; the message is the evidence, and names the input."""
-
-
-class LeftOut(Exception):
-    """An attack that this machine cannot run."""
-
-
 @dataclass(frozen=True)
 class Attack:
+    """`work` is the function of this folder that attacks, as "module.function"; or it is done by tests."""
+
     name: str
     promise: str  # what holds, in the words of docs/security.md
-    run: Callable[[Size], str]  # returns what was tried
-    of_tests: bool = False  # runs tests that `make test` runs too
+    work: str = ""
+    tests: tuple[str, ...] = ()  # files below tests/, or names of tests, that `make test` runs too
+
+    def run(self, size: Size) -> str:
+        """Attack, and return what was tried; imports nothing before it is needed."""
+        if self.tests:
+            return from_tests.run(self.tests)
+        module, _, function = self.work.rpartition(".")
+        evidence = getattr(importlib.import_module(f"tests.attacks.{module}"), function)(size)
+        return str(evidence)

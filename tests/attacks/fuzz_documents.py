@@ -145,7 +145,8 @@ def files_to_read() -> Iterator[Reader]:
     yield "prompts.parquet", lambda chance: mutated(chance, parquet(rows[:1])), prompts
     yield "probes.jsonl", as_lines([probe, probe | {"id": "2"}]), lambda path: load_probes(path, "knowledge")
     yield "ifeval.jsonl", as_lines([asked, asked | {"key": 2}]), ifeval.rows
-    yield "recover.yaml", lambda chance: mutated(chance, settings.preset_text("microworld").encode()), settings.read
+    preset = settings.preset_text("microworld").encode()
+    yield "recover.yaml", lambda chance: mutated(chance, preset), settings.read
 
 
 def as_lines(rows: list[dict[str, Any]]) -> Callable[[Random], bytes]:

@@ -32,6 +32,7 @@ from tests.support.lives import KILLED, Lives, acknowledge
 PRELOAD = ("tests.attacks.kills", "pipelines.cli.cycles", "pipelines.cycle", "lm_eval")
 REJECTED = 3  # exit code
 LONGEST_CYCLE = 300.0  # seconds
+FEW = 6  # acknowledgements
 EACH = 40  # lives that follow each other in one place
 Ends = Callable[..., str]  # runs a life to its end and returns what it said on standard error
 
@@ -84,12 +85,13 @@ def filled(lives: Lives, work: Callable[..., None], *given: Any, after: float) -
 
 def tracker(count: int, chance: Random, end: Ends) -> str:
     acknowledged = 0
+    span = span_of(tracker_steps.work, "recover.db", 0)
     for some in portions(count):
         with tempfile.TemporaryDirectory() as folder:
             lives, where = lives_in(folder), str(Path(folder, "recover.db"))
             for _ in range(some):
                 done = len(lives.acknowledged())
-                end(lives, tracker_steps.work, where, done, after=chance.uniform(0.02, 0.5))
+                end(lives, tracker_steps.work, where, done, after=chance.uniform(0.0, span))
             done = len(lives.acknowledged())
             with Tracker(where) as there:
                 tracker_steps.check(there, done)
@@ -119,11 +121,12 @@ def publish(root: str, first: int) -> None:
 
 def checkpoints(count: int, chance: Random, end: Ends) -> str:
     acknowledged = 0
+    span = span_of(publish, "", 0)
     for some in portions(count):
         with tempfile.TemporaryDirectory() as folder:
             lives = lives_in(folder)
             for turn in range(some):
-                end(lives, publish, folder, turn * 10**5, after=chance.uniform(0.02, 0.3))
+                end(lives, publish, folder, turn * 10**5, after=chance.uniform(0.0, span))
                 check_checkpoints(Path(folder), lives.acknowledged())
             acknowledged += len(lives.acknowledged())
     return f"{acknowledged:,} checkpoints and states acknowledged and whole"
@@ -133,7 +136,7 @@ def check_checkpoints(root: Path, lines: list[str]) -> None:
     """Open every checkpoint that was acknowledged, and any that has a name; and the newest state."""
     store = CheckpointStore(root / "checkpoints")
     promised = {line for line in lines if not line.startswith("state ")}
-    there = {store.open(path.name).id for path in store.root.glob("[0-9a-f]*")} if store.root.exists() else set()
+    there = {store.open(path.name).id for path in store.root.glob("[0-9a-f]*")}
     if promised - there:
         raise NotHeld(f"{len(promised - there)} checkpoints were acknowledged and are gone")
     states = [int(line.split()[1]) for line in lines if line.startswith("state ")]
@@ -158,13 +161,14 @@ def migrate(where: str, name: str) -> None:
 def migrations(count: int, chance: Random, end: Ends) -> str:
     """Half of the databases are of an older version with rows, half are new; some see several lives."""
     acknowledged = 0
+    span = span_of(migrate, "recover.db", "first")
     for number in range(count):
         with tempfile.TemporaryDirectory() as folder:
             lives, where = lives_in(folder), Path(folder, "recover.db")
             if number % 2:
                 make_old(where)
             for turn in range(1 + number % 3):
-                end(lives, migrate, str(where), f"life {turn}", after=chance.uniform(0.02, 0.5))
+                end(lives, migrate, str(where), f"life {turn}", after=chance.uniform(0.0, span))
             with Tracker(where) as there:
                 keys = {run["key"] for run in queries.runs(there.db, limit=10**6)}
                 lost = set(lives.acknowledged()) - keys
@@ -260,6 +264,13 @@ def outcome(place: Path) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------------------
+
+
+def span_of(work: Callable[..., None], name: str, first: object) -> float:
+    """Return how long a life takes for a few acknowledgements here and now: most moments lie among them."""
+    with tempfile.TemporaryDirectory() as folder:
+        lives = lives_in(folder)
+        return max(lives.seconds(work, str(Path(folder, name)), first, lines=FEW) for _ in range(2))
 
 
 def portions(count: int) -> list[int]:

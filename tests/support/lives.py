@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,15 @@ class Lives:
             life.join()
         return life.exitcode or 0, self.errors.read_text(errors="replace")
 
+    def seconds(self, work: Callable[..., None], *given: Any, lines: int) -> float:
+        """Return how long a life takes until it has acknowledged so many lines, and kill it."""
+        begun, life = time.monotonic(), self._life(work, given, None)
+        while len(self.acknowledged()) < lines and life.is_alive():
+            time.sleep(0.01)
+        life.kill()
+        life.join()
+        return time.monotonic() - begun
+
     @property
     def errors(self) -> Path:
         return self.log.with_suffix(".errors")
@@ -62,7 +72,9 @@ class Lives:
         return life
 
 
-def _live(work: Callable[..., None], given: tuple[Any, ...], log: str, errors: str, full: float | None) -> None:
+def _live(
+    work: Callable[..., None], given: tuple[Any, ...], log: str, errors: str, full: float | None
+) -> None:
     for number, path in ((1, log), (2, errors)):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(handle, number)
