@@ -405,7 +405,7 @@ def preset_text(name: str) -> str:
 def parse(text: str, source: str) -> Config:
     try:
         raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date like 2026-99-99
         raise InputError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
     try:
         return Config.model_validate(raw)
