@@ -109,9 +109,13 @@ def _named_suites(suites: str | None) -> tuple[str, ...]:
 
 
 def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
-    """The axes of the suites; behaviour and knowledge in any case unless suites were named."""
-    always = () if named else ("behaviour", "knowledge")
-    return tuple(axis.name for axis in AXES if axis.suite in suites or axis.name in always)
+    """The axes of named suites; else behaviour, knowledge, and those of the suites that are not optional."""
+    if named:
+        return tuple(axis.name for axis in AXES if axis.suite in suites)
+    always = ("behaviour", "knowledge")
+    return tuple(
+        axis.name for axis in AXES if axis.name in always or (axis.suite in suites and not axis.optional)
+    )
 
 
 def _prompts(ws: Workspace, settings: Config, changes: Changes) -> str:

@@ -70,7 +70,7 @@ def probes_command(session: Session, docs: Path, out: Path, **options: Any) -> N
 
 @click.command("lost")
 @click.argument("checkpoint", default="current")
-@click.option("--suite", default="knowledge", show_default=True, help="knowledge or retention")
+@click.option("--suite", default="knowledge", show_default=True, help="knowledge, retention or updates")
 @setting_options.probes
 @shared
 @click.pass_obj
