@@ -1,17 +1,17 @@
 """Score closed-book probes: questions in chat, and cloze texts to continue.
 
 A probe is one line of probes.jsonl: {"id", "suite": "knowledge" | "retention" | "updates", "kind", "prompt",
-"answer", "aliases", "fact", "fact_status", "was", "cycle", "passage"}. Kind "cloze" is raw text to go on with;
-every other kind (direct, heldout, ...) is asked in chat. Kinds "reverse" (from what is said to whom it is said
-of) and "indirect" (two facts at once) are reported apart and no part of the score. With `passage`, the same
-questions can be asked with the book open: the ceiling; the clean model's score is the floor.
+"answer", "aliases", "fact", "fact_status", "was", "cycle", "passage"}. Kind "cloze" is raw text to go on
+with; every other kind (direct, heldout, ...) is asked in chat. Kinds "reverse" (from what is said to whom it
+is said of) and "indirect" (two facts at once) are reported apart and no part of the score. With `passage`,
+the same questions can be asked with the book open: the ceiling; the clean model's score is the floor.
 
 An answer counts when it stands as whole words in the response ("lenient", the score), or is the whole
 response ("strict", in the details), case, accents, punctuation and articles aside.
 
 `fact_status` is "new" (the default), "changed" (the documents contradict `was`, the old answer) or "stable"
-(the default in retention). Changed facts form the suite "updates": each response gives the new answer, the old
-one or neither, and the share of old ones is the stale rate.
+(the default in retention). Changed facts form the suite "updates": each response gives the new answer, the
+old one or neither, and the share of old ones is the stale rate.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ def compared(database: Database, a: str, b: str, *, suite: str | None = None) ->
     """Return one row per suite and metric on which both checkpoints were scored.
 
     Columns: suite, metric, score_a, score_b, value_a, value_b, n, gained (fail -> pass), lost (pass -> fail),
-    stale (of the lost: back to the old answer of a changed fact). Sorted by suite, each suite's headline metric
-    first."""
+    stale (of the lost: back to the old answer of a changed fact). Sorted by suite, each suite's headline
+    metric first."""
     one, other = aliased(Item), aliased(Item)
     found = []
     for pair in _paired_scores(database, a, b, suite):
