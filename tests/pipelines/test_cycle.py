@@ -16,6 +16,7 @@ from pipelines.cycle import cycle
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options import cycle_job
 from pipelines.runs.workspace import Workspace
+from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.errors import InputError
 from tests.support.small_cycles import lines, make_docs, make_home, settle
 
@@ -83,6 +84,19 @@ def test_changed_facts_are_an_axis_of_their_own(ws: Workspace, docs: Path) -> No
     assert updates["answered"]["recovered"] == {"new": 0, "old": 0, "neither": 20}
     assert row["verdict"]["axes"]["updates"]["n"] == 20
     assert "old answers to changed facts: clean 0.000" in cycle_text(row)
+
+
+def test_next_months_questions_know_what_the_accepted_cycle_asked(ws: Workspace, docs: Path) -> None:
+    keep_probes(docs, "knowledge")
+    assert turned(ws, docs, suites="ifeval,knowledge")["status"] == "accepted"
+    asked = [{"question": f"Where is {n}?", "answer": answer} for n, answer in ((1, "Rome"), (2, "Oslo"))]
+    lines(docs / "qa.jsonl", [*asked, {"question": "Who is new?", "answer": "Bo"}])
+    out = docs.parent / "next.jsonl"
+    found = make_probes(ws, docs, out, ProbeOptions())
+    assert found["by_fact_status"] == {"new": 1, "changed": 1, "stable": 1}
+    assert [(probe.suite, probe.was) for probe in knowledge.load_probes(out, "updates")] == [
+        ("updates", ("Oslo",))
+    ]
 
 
 def test_a_fact_that_changed_later_is_no_question_about_the_earlier_cycle(ws: Workspace, docs: Path) -> None:
