@@ -348,6 +348,18 @@ class EvalConfig(Section):
         default=0.03, gt=0, lt=1, description="how much worse still counts as recovered, and as kept"
     )
     retention_margin: float = Field(default=0.10, gt=0, lt=1, description="the same for retention")
+    update_lead: float = Field(
+        default=0.70, gt=0, lt=1, description="how far new answers to changed facts must lead over old ones"
+    )
+
+    def margins(self) -> dict[str, float]:
+        """Return the margin of every axis of the verdict; a lead is a negative one."""
+        return {
+            "behaviour": self.margin,
+            "knowledge": self.margin,
+            "retention": self.retention_margin,
+            "updates": -self.update_lead,
+        }
 
 
 class EngineConfig(Section):

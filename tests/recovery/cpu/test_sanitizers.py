@@ -1,4 +1,4 @@
-"""The C kernels compiled with address and undefined-behaviour sanitizers: one wrong access ends the process."""
+"""The C kernels compiled with address and undefined-behaviour sanitizers: a wrong access is fatal."""
 
 from __future__ import annotations
 
