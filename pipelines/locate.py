@@ -112,7 +112,7 @@ class _Search:
         }
         for suite, stages in suites.items():
             require_same_questions(suite, stages)
-        judged = verdict.verdict(suites, self.job.settings.eval.margins(), self.alpha)
+        judged = verdict.verdict(suites, self.job.settings.margins(), self.alpha)
         required = [axis.name for axis in verdict.AXES if axis.suite in self.job.suites]
         return {
             "parts": names,
