@@ -145,7 +145,7 @@ def shard(model: Any, *, device: str) -> None:
     # between processes when only one of them has run an extra pass, and then the processes deadlock.
     for unit, ahead in zip([*layers, core], [core, *layers], strict=True):
         unit.set_modules_to_backward_prefetch([ahead])
-    # Make the core the root: else the first forward pass below it, such as a sampler's, makes a layer the root.
+    # Make the core the root now: else the first forward pass below it, such as a sampler's, makes a layer so.
     core._get_fsdp_state()._lazy_init()
 
 
