@@ -113,11 +113,11 @@ class Distillation:
     method: Method
     parent: Checkpoint  # of the new checkpoint
     student: ChatModel
-    data: inputs.Data
+    data: inputs.PromptData
     probe: list[Prompt]  # held out, for stopping early
     sampler: Sampler  # of this process alone
     teachers: inputs.Teachers
-    taught: guards.Taught | None
+    taught: guards.GuardInputs | None
     episodes: Episodes
     recorded: Result  # about the data, beside the new checkpoint
 
@@ -147,13 +147,13 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
         sampler=sampler,
         teachers=teachers,
         taught=taught,
-        episodes=_episodes(stage, job, data, teachers, sampler, Extras(reward, context)),
+        episodes=_episodes(stage, job, data, teachers, sampler, MethodInputs(reward, context)),
         recorded=recorded,
     )
 
 
 @dataclass(frozen=True)
-class Extras:
+class MethodInputs:
     """Inputs that only some methods have."""
 
     reward: Reward | None
@@ -163,13 +163,13 @@ class Extras:
 def _episodes(
     stage: Stage,
     job: DistillJob,
-    data: inputs.Data,
+    data: inputs.PromptData,
     teachers: inputs.Teachers,
     sampler: Sampler,
-    extras: Extras,
+    extras: MethodInputs,
 ) -> Episodes:
     from pipelines.knowledge.rehearsal import rehearsal
-    from recovery.engines.lookahead import Ahead
+    from recovery.engines.lookahead import Lookahead
     from recovery.sampling.split import SplitSampler
     from recovery.training.step_data import Episodes, StepConfig, Task
 
@@ -177,7 +177,7 @@ def _episodes(
     sizes = settings.model_dump(include={field.name for field in fields(StepConfig)})
     ahead = None
     if settings.ahead:
-        ahead = Ahead(sampler, settings.steps, settings.save_every)  # type: ignore[arg-type]
+        ahead = Lookahead(sampler, settings.steps, settings.save_every)  # type: ignore[arg-type]
     return Episodes(
         student,
         SplitSampler.of(engine_places.in_step(sampler), student.pad_id),
@@ -237,7 +237,7 @@ def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint
     return parent, student
 
 
-def _without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: list[str]) -> inputs.Data:
+def _without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: list[str]) -> inputs.PromptData:
     """The prompts and pairs that the method needs, without those of the evaluation."""
     data = inputs.read_data(job, method, stage.workspace.home)
     kept = {}
@@ -247,7 +247,7 @@ def _without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: lis
             stage.say(f"  {name:<12} {leaked} of {len(rows):,} are evaluation prompts: left out")
         if rows and not kept[name]:
             raise InputError(f"every one of the {name} is an evaluation prompt: give other --{name}")
-    return inputs.Data(**kept)
+    return inputs.PromptData(**kept)
 
 
 def _tracer(stage: Stage, student: ChatModel, method: Method, steps: int) -> Tracer:

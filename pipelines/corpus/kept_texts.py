@@ -22,20 +22,20 @@ TOKENS = "tokens"  # beside the kept texts: the same as ids
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedTexts:
     """The texts of a student's midtraining runs, and the runs whose kept texts were removed."""
 
     texts: list[str]
     absent: list[str]
 
 
-def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> Learned:
+def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> LearnedTexts:
     """Return the texts of every midtraining run of a student, thinned out evenly beyond `most` characters.
 
     Damaged texts are an error: what they protect would be left unprotected.
     """
     runs, absent = kept_runs(ws, student)
-    return Learned(read_evenly([run / KEPT_TEXTS for run in runs], most), absent)
+    return LearnedTexts(read_evenly([run / KEPT_TEXTS for run in runs], most), absent)
 
 
 def kept_runs(ws: Workspace, student: str) -> tuple[list[Path], list[str]]:

@@ -22,7 +22,7 @@ from recovery.sampling.in_process import without_stops
 from recovery.sampling.protocol import OnProgress, SamplingParams
 
 if TYPE_CHECKING:
-    from recovery.engines.protocol import Written
+    from recovery.engines.protocol import SampledAnswer
     from recovery.engines.vllm_http import ServerEngine
     from recovery.models.chat_model import ChatModel
 
@@ -53,8 +53,8 @@ class SharedSampler:
         """Return the last sync's duration and the canary's gaps, on rank 0."""
         return self.alone.metrics()
 
-    def _write(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[Written]:
-        written: list[Written] = []
+    def _write(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[SampledAnswer]:
+        written: list[SampledAnswer] = []
 
         def write() -> None:
             written[:] = self.engine.write(prompts, params, self.student.stop_ids)

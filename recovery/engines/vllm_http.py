@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from recovery.distributed import world
 from recovery.engines.json_client import JsonClient, NotThere, one_line, parsed
 from recovery.engines.key_guard import KEY_VARIABLE
-from recovery.engines.protocol import EngineSettings, Heard, OnProgress, Written
-from recovery.engines.vllm_local import heard
+from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
+from recovery.engines.vllm_local import scores_of_answer
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.models.hub import quiet
 from recovery.models.loading import is_adapter, save, unwrap
@@ -38,7 +38,7 @@ AT_ONCE = 256  # requests in flight to one server, of all processes
 REVIVE_SECONDS = 60.0  # longest wait for an external server to come back
 
 
-class Entry(NamedTuple):
+class LogprobEntry(NamedTuple):
     logprob: float
     rank: int
 
@@ -80,7 +80,7 @@ class ServerEngine:
         params: SamplingParams,
         stop_ids: Sequence[int],
         on_progress: OnProgress | None = None,
-    ) -> list[Written]:
+    ) -> list[SampledAnswer]:
         bodies = [
             {
                 "prompt": list(prompt),
@@ -105,7 +105,9 @@ class ServerEngine:
         choices = self._complete(bodies, on_progress)
         return [_written(choice) for choice in choices]
 
-    def read(self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int) -> list[list[Heard]]:
+    def read(
+        self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
+    ) -> list[list[TokenScore]]:
         bodies = [
             {
                 "prompt": list(tokens),
@@ -118,7 +120,7 @@ class ServerEngine:
         ]
         choices = self._complete(bodies, None)
         rows = zip(choices, sequences, starts, strict=True)
-        return [heard(_entries(one, len(tokens)), tokens, start, k) for one, tokens, start in rows]
+        return [scores_of_answer(_entries(one, len(tokens)), tokens, start, k) for one, tokens, start in rows]
 
     def _complete(self, bodies: list[dict[str, Any]], on_progress: OnProgress | None) -> list[Any]:
         """Send one request per row, each with its seed, spread evenly over the servers."""
@@ -270,7 +272,7 @@ def _choice(answer: Any) -> dict[str, Any]:
     return choice
 
 
-def _written(choice: dict[str, Any]) -> Written:
+def _written(choice: dict[str, Any]) -> SampledAnswer:
     """Return the sampled tokens and their log-probabilities, validated."""
     logprobs = choice.get("logprobs")
     tokens = choice.get("token_ids")
@@ -279,10 +281,10 @@ def _written(choice: dict[str, Any]) -> Written:
         raise EngineLost("its completion lacks token ids or log-probabilities")
     if not (all(map(_is_id, tokens)) and all(map(_is_logprob, values))):
         raise EngineLost("its completion holds invalid token ids or log-probabilities")
-    return Written(tokens, values)
+    return SampledAnswer(tokens, values)
 
 
-def _entries(choice: dict[str, Any], length: int) -> list[dict[int, Entry] | None]:
+def _entries(choice: dict[str, Any], length: int) -> list[dict[int, LogprobEntry] | None]:
     """Return the log-probabilities of a prompt's tokens, validated."""
     found = choice.get("prompt_logprobs")
     if not isinstance(found, list) or len(found) != length:
@@ -290,10 +292,10 @@ def _entries(choice: dict[str, Any], length: int) -> list[dict[int, Entry] | Non
     return [None if at is None else _entries_at(at) for at in found]
 
 
-def _entries_at(at: Any) -> dict[int, Entry]:
+def _entries_at(at: Any) -> dict[int, LogprobEntry]:
     """Return the entries at one position by token id, validated."""
     try:
-        entries = {int(token): Entry(float(e["logprob"]), int(e["rank"])) for token, e in at.items()}
+        entries = {int(token): LogprobEntry(float(e["logprob"]), int(e["rank"])) for token, e in at.items()}
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise EngineLost("it sends log-probabilities in another form than vLLM's") from error
     if not (all(map(_is_id, entries)) and all(_is_logprob(entry.logprob) for entry in entries.values())):

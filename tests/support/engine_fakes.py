@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from recovery.batches.rollouts import Rollouts
-from recovery.engines.protocol import CANARY_TOKENS, Heard, OnProgress, Written
+from recovery.engines.protocol import CANARY_TOKENS, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_local import _tensors_in
 from recovery.errors import EngineLost
 from recovery.models.chat_model import ChatModel
@@ -26,6 +26,7 @@ from recovery.models.loading import unwrap
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
+from tests.support.present import present
 
 
 class TinyEngine:
@@ -46,25 +47,28 @@ class TinyEngine:
         params: SamplingParams,
         stop_ids: Sequence[int],
         on_progress: OnProgress | None = None,
-    ) -> list[Written]:
+    ) -> list[SampledAnswer]:
         if self.fault == "dies":
             raise EngineLost("connection refused")
         self.chat_model.stop_ids = tuple(stop_ids)
         found = InProcessSampler(self.chat_model).sample(prompts, params)
         rows = zip(found.responses(), found.logprobs_BT, found.mask_BT, strict=True)
-        return [Written(answer, logprobs[mask].tolist()) for answer, logprobs, mask in rows]
+        return [SampledAnswer(answer, logprobs[mask].tolist()) for answer, logprobs, mask in rows]
 
-    def read(self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int) -> list[list[Heard]]:
+    def read(
+        self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
+    ) -> list[list[TokenScore]]:
         rows = [
             (tokens, [i >= start for i in range(len(tokens))])
             for tokens, start in zip(sequences, starts, strict=True)
         ]
         rollouts = Rollouts.from_dialogues(rows, self.chat_model.pad_id)
         scores = CheckpointTeacher(self.chat_model, "topk", max(k, 1)).score(rollouts)
-        found: list[list[Heard]] = [[] for _ in sequences]
+        found: list[list[TokenScore]] = [[] for _ in sequences]
         columns = (scores.sampled_logprobs_N, scores.ids_NK, scores.logprobs_NK)
-        for row, own, ids, top in zip(rollouts.rows_N.tolist(), *[c.tolist() for c in columns], strict=True):
-            found[row].append(Heard(own, ids[:k], top[:k]))
+        lists = [present(column).tolist() for column in columns]
+        for row, own, ids, top in zip(rollouts.rows_N.tolist(), *lists, strict=True):
+            found[row].append(TokenScore(own, ids[:k], top[:k]))
         return found
 
     def take(self, student: ChatModel) -> None:
@@ -158,7 +162,7 @@ def _of_canary(body: dict[str, Any]) -> bool:
     return body["max_tokens"] in (1, CANARY_TOKENS)
 
 
-def _entries(heard: Heard, token: int) -> dict[str, Any]:
+def _entries(heard: TokenScore, token: int) -> dict[str, Any]:
     """As vLLM sends them: the token itself first, then the likeliest with their ranks."""
     entries = {str(token): {"logprob": heard.logprob, "rank": len(heard.ids) + 7}}
     for rank, (name, logprob) in enumerate(zip(heard.ids, heard.logprobs, strict=True), 1):

@@ -29,7 +29,7 @@ from recovery.methods.table import get
 from recovery.models.chat_model import ChatModel
 from recovery.objective.objective import Loss, Objective
 from recovery.training.trainer import TokenLoss
-from recovery.training.updater import Microbatch, Sums
+from recovery.training.updater import Microbatch, RunningSums
 from tests.support import stages, tiny
 from tests.support.stages import PRESET
 
@@ -121,9 +121,9 @@ def _pieces(row: torch.Tensor, mask: torch.Tensor, rollouts: Rollouts) -> list[t
 
 def test_a_metric_is_the_mean_over_the_tokens_that_have_it() -> None:
     both = [Loss(torch.tensor(6.0), 3.0, {"reverse_kl": 6.0}), Loss(torch.tensor(8.0), 1.0, {METRIC: 8.0})]
-    sums = Sums(updates=1)
+    sums = RunningSums(updates=1)
     for loss in both:
-        sums = sums.plus(Sums.of(loss))
+        sums = sums.plus(RunningSums.of(loss))
     means = sums.means()
     assert means["reverse_kl"] == 2.0 and means[METRIC] == 8.0
     assert means["loss"] == 3.5 and means["tokens"] == 4.0
