@@ -70,6 +70,8 @@ def _measure(
             score = answers.with_thinking(scored)
             if settings.limit is not None:
                 score = replace(score, details={**score.details, "limit": settings.limit})
+            if settings.stop_loops:
+                score = replace(score, details={**score.details, "stop_loops": True})
             recorded = ws.tracker.record_score(stage.id, job.checkpoint, score.as_dict() | {"suite": suite})
             stage.say(
                 f"  {job.label:<12} {suite + _kind(score):<12} {score.value:.3f}  "
@@ -337,7 +339,8 @@ class ModelAnswers:
         from recovery.sampling.protocol import SamplingParams
 
         pace = Pace(len(prompts), max_new_tokens)
-        params = SamplingParams(max_new_tokens, temperature, seed, on_tokens=pace.see)
+        stop_loops = self.job.settings.stop_loops
+        params = SamplingParams(max_new_tokens, temperature, seed, stop_loops=stop_loops, on_tokens=pace.see)
         responses = self.sampler.generate(
             prompts,
             params,

@@ -267,6 +267,7 @@ class DistillConfig(Section):
     prompts_per_step: int = Field(default=64, ge=1, description="different prompts in a batch")
     samples_per_prompt: int = Field(default=4, ge=1, description="answers of the student to each")
     max_new_tokens: int = Field(default=2048, ge=1, description="longest answer")
+    stop_loops: bool = Field(default=False, description="end an answer that only repeats itself")
     microbatch_tokens: Fitted = Field(
         default=AUTO, description="tokens in one forward pass; more are accumulated; auto: by the memory"
     )
@@ -341,6 +342,10 @@ class EvalConfig(Section):
     )
     temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
     sampler: str = Field(default="inprocess", description="engine that answers, as in distill")
+    stop_loops: bool = Field(
+        default=False,
+        description="end an answer that only repeats itself; not for comparison with published scores",
+    )
     open_book: bool = Field(
         default=False, description="also ask the clean model with each probe's passage in front: the ceiling"
     )
