@@ -27,6 +27,7 @@ from recovery.errors import InputError
 from recovery.forward.hidden_states import embedding_weights, unwrap
 from recovery.models.adapter_deltas import deltas
 from recovery.models.hub import locate
+from recovery.models.quantization import require_whole
 from recovery.storage.atomic_dirs import storage_errors
 from recovery.storage.checkpoints import MANIFEST, base_directory, model_files
 from recovery.storage.weights_hash import SAFETENSORS_DTYPES, TensorSlot, tensor_slots, weight_files
@@ -79,6 +80,8 @@ def put_back(
 @torch.no_grad()
 def mix_in(student: ChatModel, other: ChatModel, weight: float, kind: str = "linear") -> None:
     """In memory: (1 - w) * student + w * other, of all weights or of the embeddings and the head."""
+    for chat in (student, other):
+        require_whole(chat, "mixing checkpoints in memory")
     mine, theirs = (dict(unwrap(chat.model).named_parameters()) for chat in (student, other))
     if {name: one.shape for name, one in mine.items()} != {name: one.shape for name, one in theirs.items()}:
         raise InputError("merge: the models have different tensors: merge checkpoints of one architecture")
