@@ -1,4 +1,4 @@
-"""Ask servers whose answers were changed at random: completions, scores, chat, and the bytes of HTTP itself."""
+"""Ask servers whose answers were changed: completions, scores, chat, and the bytes of HTTP itself."""
 
 from __future__ import annotations
 

@@ -115,6 +115,10 @@ def test_broken_answers_are_lost_ones(answer: Answer, said: str) -> None:
     assert "\n" not in str(caught.value) and "\x1b" not in str(caught.value)
 
 
+def test_a_header_of_any_characters_is_taken() -> None:
+    assert ask(says(200, b"[1]", X_Name="f\xfcr dich")) == [1]
+
+
 def test_an_answer_has_to_be_complete_by_the_deadline() -> None:
     started = time.monotonic()
     with pytest.raises(EngineLost, match=r"within 0\.5 s"):
