@@ -149,7 +149,9 @@ def _row(ws: Workspace, number: int) -> dict[str, Any]:
     found = queries.cycle(ws.tracker.db, number)
     recovered, scores = found["checkpoints"]["recovered"], found["scores"]
     kinds, apart = _kinds(ws, recovered)
-    first = next((row for row in found.get("knowledge_by_cycle", []) if row["cycle"] == 1), {})
+    first: dict[str, Any] = next(
+        (row for row in found.get("knowledge_by_cycle", []) if row["cycle"] == 1), {}
+    )
     return {
         "checkpoint": recovered,
         "cycle": number,

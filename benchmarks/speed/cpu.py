@@ -23,6 +23,7 @@ from recovery.models import loading
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import ModelSpec, compile_layers, logits_of, states_at
 from recovery.objective.objective import Objective
+from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import score
@@ -114,7 +115,7 @@ def tasks(student: ChatModel, teacher: ChatModel, count: int, new_tokens: int, s
     def training() -> int:
         student.model.zero_grad()
         for part, scores in parts:
-            loss = objective(_states(student, part), head, part.tokens_N, scores=scores)
+            loss = objective(_states(student, part), head, part.tokens_N, TokenSignals(scores))
             loss.value.backward()
         return int(rollouts.lengths_B.sum())
 
@@ -132,6 +133,7 @@ SIDES = {"engine": Contender(child), "without": Contender(child, OFF), COMPILED:
 
 if __name__ == "__main__":
     if "--child" in sys.argv:
-        child(*sys.argv[2:4], *map(int, sys.argv[4:]))
+        side, path, *sizes = sys.argv[2:]
+        child(side, path, *map(int, sizes))
         sys.exit()
     run("cpu", "What is the small-model CPU engine worth, with and without it, beside torch.compile?", fill)

@@ -252,8 +252,8 @@ class Ours:
 
             return call
 
-        episodes.write = timed("sampling", episodes.write)  # type: ignore[method-assign]
-        episodes.score = timed("scoring", episodes.score)  # type: ignore[method-assign]
+        episodes.write = timed("sampling", episodes.write)  # type: ignore[method-assign, assignment]
+        episodes.score = timed("scoring", episodes.score)  # type: ignore[method-assign, assignment]
         return seen
 
 
@@ -271,7 +271,7 @@ class Trl:
         case, student, arm = self.case, self.case.start, self
         last = [0.0]
 
-        class Clock(TrainerCallback):  # type: ignore[misc]
+        class Clock(TrainerCallback):
             def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
                 last[0] = time.perf_counter()
 

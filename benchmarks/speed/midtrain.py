@@ -108,7 +108,7 @@ def theirs(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig
     ]
     found, last = [], [0.0]
 
-    class Clock(TrainerCallback):  # type: ignore[misc]
+    class Clock(TrainerCallback):
         def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
             last[0] = time.perf_counter()
 

@@ -335,7 +335,7 @@ def _answer_with_code() -> _Runs:
 def _pickled() -> str:
     """Make concurrent.futures return a result that runs a function on unpickling."""
     with concurrent.futures.ProcessPoolExecutor(1) as executor:
-        answer = executor.submit(_answer_with_code).result()
+        answer: object = executor.submit(_answer_with_code).result()
     return "runs its code in the parent" if answer == os.getpid() else "refused"
 
 

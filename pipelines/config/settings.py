@@ -73,6 +73,11 @@ class ModelConfig(Section):
         description="auto: PyTorch's own, without padding where that gives the same; or one of transformers'",
     )
     gradient_checkpointing: bool = Field(default=False, description="less memory in training for more time")
+    quantize: Literal["nf4", "fp4"] | None = Field(
+        default=None,
+        description="QLoRA: hold linear layers in 4 bits wherever a model is loaded; only adapters can be "
+        "trained (needs the extra `qlora`); default: as stored",
+    )
     compile: bool = Field(
         default=False, description="torch.compile layers for training: the first steps wait for it"
     )
@@ -80,6 +85,12 @@ class ModelConfig(Section):
         default=False,
         description="of several processes, each holds its rows of every weight (FSDP2); else each the whole",
     )
+
+    @model_validator(mode="after")
+    def _whole_or_sharded(self) -> ModelConfig:
+        if self.quantize and self.shard:
+            raise ValueError("quantize and shard exclude each other: each process holds the 4-bit model")
+        return self
 
 
 class OptimizerConfig(Section):

@@ -55,11 +55,15 @@ def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> li
     if job.docs:
         return list(documents.read_corpus(Path(job.docs)).texts)
     learned = kept_texts.learned(ws, job.student)
-    if learned.absent:
-        runs = ", ".join(learned.absent)
-        state = "without" if learned.texts else "off:"
-        stage.say(f"  {wanted_by:<12} {state} the documents of {runs}, which were removed")
+    say_absent(learned.absent, bool(learned.texts), stage, wanted_by)
     return learned.texts
+
+
+def say_absent(runs: list[str], others: bool, stage: Stage, wanted_by: str) -> None:
+    """Report the midtraining runs whose documents were removed, and whether there are others'."""
+    if runs:
+        state = "without" if others else "off:"
+        stage.say(f"  {wanted_by:<12} {state} the documents of {', '.join(runs)}, which were removed")
 
 
 def guard(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from dashboard import shell
+from dashboard import page_frame
 from db import sqlite
 from db.errors import NotFound
 from db.migrations import config
@@ -131,7 +131,7 @@ def test_a_second_home_can_share_a_tracker(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="nothing was cut off"):
             resume(ws)
         assert cut_off.id not in {run["id"] for run in queries.runs(ws.tracker.db)}
-        assert "project two" in shell.render(views.desk(ws.tracker), "/")
+        assert "project two" in page_frame.render(views.context(ws.tracker), "/")
     assert not (tmp_path / "one" / ".recover" / "project").exists()
 
 
@@ -139,4 +139,4 @@ def test_one_home_stays_as_it_was(tmp_path: Path) -> None:
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws)
         assert ws.tracker.db.project == DEFAULT_PROJECT and not (ws.home / "project").exists()
-        assert "project" not in shell.render(views.desk(ws.tracker), "/").split("<main")[0]
+        assert "project" not in page_frame.render(views.context(ws.tracker), "/").split("<main")[0]

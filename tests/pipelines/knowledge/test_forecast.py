@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -19,7 +22,7 @@ from pipelines.knowledge.forecast import (
 from tests.support import tiny
 
 
-def test_the_law_goes_through_the_origin():
+def test_the_law_goes_through_the_origin() -> None:
     assert LossPerKL().expected(0.3) is None
     assert LossPerKL(((0.5, 0.25),)).expected(0.2) == pytest.approx(0.1)
     # least squares by hand: (1 * 0.4 + 2 * 1.0) / (1 + 4) = 0.48
@@ -29,11 +32,13 @@ def test_the_law_goes_through_the_origin():
     assert "the first cycle will tell" in LossPerKL().words(1.0)
 
 
-def test_it_looks_at_the_same_rows_and_draws_nothing():
+def test_it_looks_at_the_same_rows_and_draws_nothing() -> None:
     student, clean = tiny.chat_model(), tiny.chat_model()
     texts = [student.text_ids(f"Document {n} says so.") for n in range(20)]
     documents = Tokens.of([(ids, [True] * len(ids)) for ids in texts])
-    rows, told, said = fixed_rows(documents, student.pad_id), [], []
+    rows = fixed_rows(documents, student.pad_id)
+    told: list[tuple[int, Mapping[str, float]]] = []
+    said: list[str] = []
     look = Forecast(
         student,
         rows,
@@ -41,7 +46,7 @@ def test_it_looks_at_the_same_rows_and_draws_nothing():
         LossPerKL(((1.0, 0.5),)),
         every=2,
         steps=5,
-        report=lambda *seen: told.append(seen),
+        report=lambda step, metrics: told.append((step, metrics)),
         say=said.append,
     )
     before = torch.random.get_rng_state()
@@ -59,7 +64,7 @@ def test_it_looks_at_the_same_rows_and_draws_nothing():
     assert "forward KL" in said[-1]
 
 
-def test_the_slope_is_this_homes_own(tmp_path):
+def test_the_slope_is_this_homes_own(tmp_path: Path) -> None:
     with Tracker(tmp_path / "t.db") as tracker:
         assert learned_law(tracker.db) == LossPerKL()
         clean, mid = "c" * 12, "d" * 12
@@ -75,4 +80,5 @@ def test_the_slope_is_this_homes_own(tmp_path):
             evaluation = tracker.start_run("eval", parent=run.id, key=f"eval:{name}")
             score = {"suite": "ifeval", "metric": "prompt_strict", "value": value, "n": 10}
             tracker.record_score(evaluation.id, name, score)
-        assert learned_law(tracker.db).points == ((0.5, pytest.approx(0.6)),)
+        (point,) = learned_law(tracker.db).points
+        assert point == pytest.approx((0.5, 0.6))

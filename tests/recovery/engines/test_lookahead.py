@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +177,10 @@ def test_a_killed_training_goes_on_bitwise(tmp_path: Path, die_in: int) -> None:
     assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 
+def noted(seen: list[dict[str, float]], _: int, metrics: dict[str, float]) -> None:
+    seen.append(metrics)
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_one_step_off_ends_where_on_policy_ends(seed: int) -> None:
     """With small steps the answers of a moment ago are as good: both come as near to the teacher."""
@@ -186,11 +191,12 @@ def test_one_step_off_ends_where_on_policy_ends(seed: int) -> None:
         method = corrected(METHODS["opd"])
         early = Lookahead(sampler, 30, 0) if ahead else None
         made = episodes(method, student, sampler=sampler, seed=seed, ahead=early)
-        seen: list[float] = []
+        seen: list[dict[str, float]] = []
         config = TrainConfig(steps=30, learning_rate=3e-3, seed=4)
         loss = TokenLoss(Objective(method, student.stop_ids))
-        train(student, made, loss, config, on_metrics=lambda _, m, seen=seen: seen.append(m["reverse_kl"]))
-        losses[ahead] = sum(seen[:5]) / 5, sum(seen[-5:]) / 5
+        train(student, made, loss, config, on_metrics=partial(noted, seen))
+        kls = [metrics["reverse_kl"] for metrics in seen]
+        losses[ahead] = sum(kls[:5]) / 5, sum(kls[-5:]) / 5
     assert all(end < 0.75 * begin for begin, end in losses.values())
     assert losses[True][1] == pytest.approx(losses[False][1], rel=0.25)
 
@@ -225,7 +231,7 @@ class SlowServer(ServerEngine):
         self.urls, self.models, self.own, self.closed, self.asked = ["u"], ["m"], [], False, 0
         self.first, self.go = threading.Event(), threading.Event()
 
-    def _post(self, url: str, path: str, body: dict[str, Any]) -> Any:
+    def _post(self, url: str, body: dict[str, Any]) -> Any:
         self.asked += 1
         self.first.set()
         assert self.go.wait(PATIENCE)

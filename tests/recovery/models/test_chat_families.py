@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -49,7 +50,7 @@ def test_likelihoods_and_divergences_read_the_opening_that_training_reads(family
     assert rows.tokens_BT[0].tolist() == [*opening, *b"one two"]
 
 
-def test_every_piece_of_a_long_document_carries_the_opening(tmp_path) -> None:
+def test_every_piece_of_a_long_document_carries_the_opening(tmp_path: Path) -> None:
     chat = FAMILIES["gemma-2"].chat_model()
     bos, eos = FAMILIES["gemma-2"].ids(("<bos>", "<eos>"))
     tokens = write_tokens(tmp_path / "t", [TextPiece("x" * 10)], chat.text_ids, chat.document_end, "key")

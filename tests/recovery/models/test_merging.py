@@ -133,7 +133,7 @@ def test_an_adapter_counts_with_its_base(tmp_path: Path) -> None:
     save(chat, tmp_path / "adapter")
     (tmp_path / "made").mkdir()
     merge_weights(tmp_path / "adapter", other, tmp_path / "made", 0.25)
-    wanted, theirs = chat.model.merge_and_unload(), load(ModelSpec(str(other))).model  # type: ignore[operator]
+    wanted, theirs = chat.model.merge_and_unload(), load(ModelSpec(str(other))).model
     made = load(ModelSpec(str(tmp_path / "made")))
     for name, parameter in made.model.named_parameters():
         expected = 0.75 * wanted.get_parameter(name) + 0.25 * theirs.get_parameter(name)

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 import torch
 
-from recovery.batches.rollouts import Rollouts
+from recovery.batches.rollouts import Rollouts, joined
 from recovery.errors import InputError
 from recovery.methods import table
-from recovery.methods.method import STATES, Method
+from recovery.methods.method import Method
+from recovery.methods.rules import STATES
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, add_lora
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.mixture import MixedSampler, mixed_logits
-from recovery.sampling.prefix_writers import WRITERS, StepInputs, joined
+from recovery.sampling.prefix_writers import WRITERS, StepInputs
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.contexts import Context, RowEncoder
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, RoutedTeacher
