@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from starlette.testclient import TestClient
 
-from dashboard import app, shell
-from dashboard.security import EVENT
+from dashboard import app, page_frame
+from dashboard.request_guard import EVENT
 from db.writes.tracker import Tracker
 from tests.attacks.attack import NotHeld, Size
 from tests.attacks.mutation import VALUES, mutated, mutated_value
@@ -37,7 +37,7 @@ def fuzz_dashboard(size: Size) -> str:
     with tempfile.TemporaryDirectory() as folder, Tracker(Path(folder, "recover.db")) as tracker:
         fill(tracker, 2)
         client = TestClient(app.make(tracker), base_url=BASE)
-        pages = {path: client.get(path).text for path in shell.BY_PATH}
+        pages = {path: client.get(path).text for path in page_frame.BY_PATH}
         names = sorted({name for text in pages.values() for name in NAMES.findall(text)} | {"n", "page"})
         token = re.findall(r'data-token="([^"]+)"', client.get("/cycle?n=1").text)[0]
         for number in size.rounds():
@@ -51,7 +51,7 @@ def fuzz_dashboard(size: Size) -> str:
 
 def address(client: TestClient, chance: Random, names: list[str], _: str) -> int:
     """Ask for a page, the version of one, or a download, with parameters of any value."""
-    path = chance.choice([*shell.BY_PATH, "/live", "/export/file", "/nowhere"])
+    path = chance.choice([*page_frame.BY_PATH, "/live", "/export/file", "/nowhere"])
     values = [*PAYLOADS, "-1", "0", "1", "99999999999", "1.2", "cycle:1", "cycle:9", "clean0", "ifeval", ""]
     pairs = [f"{chance.choice(names)}={quote(chance.choice(values))}" for _ in range(chance.randrange(1, 5))]
     url = f"{path}?{'&'.join(pairs)}"

@@ -19,7 +19,7 @@ from evals import ifeval
 from evals.knowledge import load_probes
 from pipelines.config import settings
 from pipelines.corpus import documents
-from pipelines.corpus.documents import Limits
+from pipelines.corpus.reading.formats import Limits
 from pipelines.distillation.prompts import read_prompts
 from recovery.errors import RecoverError
 from tests.attacks.attack import NotHeld, Size

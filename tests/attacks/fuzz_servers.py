@@ -64,9 +64,13 @@ def fuzz_servers(size: Size) -> str:
             name = chance.choice(list(asked))
             body = {"completion": WRITTEN, "score": WRITTEN, "model list": MODELS, "chat": SAID}[name]
             answer = changed(chance, body)
-            answers["now"] = lambda path, answer=answer: answer
+            answers["now"] = always(answer)
             ends[ended(asked[name], name, number)] += 1
     return f"{ends.total():,} answers ({ends['taken']:,} taken, {ends['refused']:,} refused in one line)"
+
+
+def always(answer: bytes) -> Answer:
+    return lambda path: answer
 
 
 def ended(ask: Callable[[], object], name: str, number: int) -> str:

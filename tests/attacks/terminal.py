@@ -113,7 +113,7 @@ def read_until_closed(handle: int, child: subprocess.Popen[bytes]) -> Iterator[b
         elif child.poll() is not None:
             return
     child.kill()
-    raise NotHeld(f"{child.args} did not end")
+    raise NotHeld(f"{child.args!r} did not end")
 
 
 def check(words: tuple[str, ...], said: str) -> None:

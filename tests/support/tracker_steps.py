@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 
 from db.reads import queries
@@ -46,7 +48,7 @@ def check(tracker: Tracker, done: int) -> None:
     """Assert that the steps below `done` are there; the one after may be there in part, never twice."""
     with tracker.db.read() as connection:
 
-        def count(query: sa.Select[tuple[int]]) -> int:
+        def count(query: sa.Select[Any]) -> int:
             return connection.scalar(query) or 0
 
         number = sa.func.count()

@@ -27,7 +27,7 @@ assert library.library() is not None
 """
 SHAPES = """
 import sys, pytest
-sys.exit(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *sys.argv[1:]]))
+sys.exit(pytest.main(["-q", "-x", "-s", "-p", "no:cacheprovider", *sys.argv[1:]]))
 """
 TESTS = ("test_kernels.py", "test_llama_forward.py", "test_llama_decode.py", "test_fused_layers.py")
 ASTRAY = """
