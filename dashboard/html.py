@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from db.printable import printable
 from db.redact import redact_text
+from recovery.printable import printable
 
 VOID = {"area", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}
 LINKS = {"href", "src", "action", "xlink:href", "formaction", "poster", "data"}

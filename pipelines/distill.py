@@ -19,12 +19,12 @@ from pipelines.knowledge import guards
 from pipelines.machine.fitting import fitted_once
 from pipelines.merge import merged
 from pipelines.runs import training_run
-from pipelines.runs.launch import launched
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.distributed import in_turn
 from recovery.errors import InputError
+from recovery.launch_env import launched
 from recovery.methods.method import Method
 from recovery.methods.table import with_dials
 

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.printable import one_line
 
 CONNECT_SECONDS = 10.0
 MOST_BYTES = 256 * 2**20  # per response
@@ -83,7 +84,7 @@ class JsonClient:
         except httpx.TimeoutException as error:
             raise EngineLost(f"no answer within {seconds:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise EngineLost(f"no answer ({type(error).__name__}: {one_line(str(error))})") from error
+            raise EngineLost(f"no answer ({type(error).__name__}: {one_line(error, MOST_SAID)})") from error
         _raise_for_status(url, response, body)
         return httpx.Response(response.status_code, headers=_plain(response.headers), content=body)
 
@@ -122,18 +123,12 @@ def json_of(url: str, response: httpx.Response) -> Any:
         raise EngineLost(f"{url}: its answer is not JSON ({type(error).__name__})") from error
 
 
-def one_line(text: str) -> str:
-    """Shorten a server's text to one printable line."""
-    shown = "".join(mark if mark.isprintable() else " " for mark in text[: 4 * MOST_SAID])
-    return " ".join(shown.split())[:MOST_SAID]
-
-
 def _raise_for_status(url: str, response: httpx.Response, body: bytes) -> None:
     code = response.status_code
     if code < 300:
         return
     retry_after = response.headers.get("Retry-After")
-    said = one_line(body[: 4 * MOST_SAID].decode(errors="replace"))
+    said = one_line(body[: 4 * MOST_SAID].decode(errors="replace"), MOST_SAID)
     if code < 400:
         raise Refused(
             f"{url}: redirects elsewhere (HTTP {code}): give the address that it redirects to", code
