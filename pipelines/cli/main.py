@@ -12,7 +12,6 @@ import click
 
 from db.redact import redact_error
 from pipelines.cli.options import Session, shared
-from pipelines.machine.packages import require_ours
 from pipelines.runs import launch
 from recovery.launch_env import launch_rank
 from recovery.printable import printable
@@ -90,7 +89,6 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     session = Session()
     try:
-        require_ours()
         if launch_rank():
             from pipelines import worker_process
 
