@@ -5,6 +5,7 @@ A distillation is composed from its job (data, models, sampler, batches), then r
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob, Kind, MergeJob
 from pipelines.config.settings import DistillConfig
+from pipelines.corpus.kept_texts import EARLIER_TOKENS
 from pipelines.distillation import engine_places, inputs
 from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
 from pipelines.distillation.prompts import Prompt
@@ -24,7 +26,6 @@ from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.distributed import in_turn
 from recovery.errors import InputError
-from recovery.launch_env import launched
 from recovery.methods.method import Method
 from recovery.methods.table import with_dials
 
@@ -78,15 +79,15 @@ def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
 
 def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
     """Compose the distillation, run it, publish the student; of several processes the first one publishes."""
-    _refuse_engines_of_several(job.settings)
     job = in_turn(lambda: _fitted(job, stage))
-    with engine_places.Engines(ws, stage.directory) as engines:
+    with engine_places.Engines(ws, stage.directory, together=True) as engines:
         distillation = compose(ws, job, stage, engines)
         report = run(stage, distillation)
     if not stage.first:
         return {}
     config = {"stage": "distill", **job.model_dump()}
     checkpoint = ws.publish(distillation.student, parent=distillation.parent, run_id=stage.id, config=config)
+    shutil.rmtree(stage.directory / EARLIER_TOKENS, ignore_errors=True)  # joined again when needed
     return {
         "checkpoint": checkpoint.id,
         "method": distillation.method.name,
@@ -99,18 +100,6 @@ def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
 def _fitted(job: DistillJob, stage: Stage) -> DistillJob:
     settings = fitted_once(stage, job.student, job.settings, fitted.fit_distillation)
     return job.model_copy(update={"settings": settings})
-
-
-def _refuse_engines_of_several(settings: DistillConfig) -> None:
-    """Each process would start an engine, and update its weights, by itself."""
-    if launched() > 1 and (
-        settings.sampler != engine_places.INPROCESS
-        or settings.teacher_engine in (engine_places.COLOCATED, engine_places.OWN_SERVER)
-    ):
-        raise InputError(
-            "several processes sample in themselves: set sampler: inprocess, and teacher_engine: "
-            "inprocess or the URL of a running server"
-        )
 
 
 # Composing ------------------------------------------------------------------------------------------
@@ -126,7 +115,7 @@ class Distillation:
     student: ChatModel
     data: inputs.PromptData
     probe: list[Prompt]  # held out, for stopping early
-    sampler: Sampler
+    sampler: Sampler  # of this process alone
     teachers: inputs.Teachers
     taught: guards.GuardInputs | None
     episodes: Episodes
@@ -191,7 +180,7 @@ def _episodes(
         ahead = Lookahead(sampler, settings.steps, settings.save_every)  # type: ignore[arg-type]
     return Episodes(
         student,
-        SplitSampler.of(sampler, student.pad_id),
+        SplitSampler.of(engine_places.in_step(sampler), student.pad_id),
         Task(
             method,
             data.prompts,

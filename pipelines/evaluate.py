@@ -70,10 +70,12 @@ def _measure(
             score = answers.with_thinking(scored)
             if settings.limit is not None:
                 score = replace(score, details={**score.details, "limit": settings.limit})
+            if settings.stop_loops:
+                score = replace(score, details={**score.details, "stop_loops": True})
             recorded = ws.tracker.record_score(stage.id, job.checkpoint, score.as_dict() | {"suite": suite})
             stage.say(
                 f"  {job.label:<12} {suite + _kind(score):<12} {score.value:.3f}  "
-                f"[{score.interval[0]:.3f}, {score.interval[1]:.3f}]  n={score.n}"
+                f"[{score.interval[0]:.3f}, {score.interval[1]:.3f}]  n={score.n}{_stale(score)}"
             )
             _collect(results, suite, summary(score))
             ids.setdefault(suite, recorded)
@@ -92,6 +94,12 @@ def _kind(score: Score) -> str:
     return f" {score.metric}" if score.metric in knowledge.BESIDE else ""
 
 
+def _stale(score: Score) -> str:
+    """The stale rate of a score on changed facts."""
+    rate = score.details.get("stale_rate")
+    return "" if rate is None else f"  stale {rate:.3f}"
+
+
 def summary(score: Score) -> dict[str, Any]:
     """A score without its items."""
     headline = {"score": score.value, "n": score.n, "interval": list(score.interval), "metric": score.metric}
@@ -104,11 +112,21 @@ Scorer = Callable[["ModelAnswers"], "Iterator[Score]"]
 def _scorers(job: EvalJob) -> dict[str, Scorer]:
     """Return one scorer for each suite, its questions loaded; its first score is the headline."""
     scorers = {name: _scorer(job, name) for name in job.suites}
-    earlier = {
-        f"knowledge:{cycle}": _probes(knowledge.load_probes(path, "knowledge"), "knowledge")
-        for cycle, path in job.earlier.items()
+    return scorers | {
+        f"knowledge:{cycle}": _probes(probes, "knowledge") for cycle, probes in _earlier_probes(job).items()
     }
-    return scorers | earlier
+
+
+def _earlier_probes(job: EvalJob) -> dict[int, list[knowledge.Probe]]:
+    """Return each earlier cycle's probes, without those that a later cycle's changed facts contradict."""
+    files = {cycle: knowledge.load_probes(path) for cycle, path in job.earlier.items()}
+    later = list(knowledge.load_probes(job.settings.probes)) if job.settings.probes else []
+    found = {}
+    for cycle in sorted(files, reverse=True):
+        asked = [probe for probe in files[cycle] if probe.suite == knowledge.SUITE]
+        found[cycle] = knowledge.without_superseded(asked, later)
+        later += files[cycle]
+    return dict(sorted(found.items()))
 
 
 def _scorer(job: EvalJob, suite: str) -> Scorer:
@@ -321,7 +339,8 @@ class ModelAnswers:
         from recovery.sampling.protocol import SamplingParams
 
         pace = Pace(len(prompts), max_new_tokens)
-        params = SamplingParams(max_new_tokens, temperature, seed, on_tokens=pace.see)
+        stop_loops = self.job.settings.stop_loops
+        params = SamplingParams(max_new_tokens, temperature, seed, stop_loops=stop_loops, on_tokens=pace.see)
         responses = self.sampler.generate(
             prompts,
             params,

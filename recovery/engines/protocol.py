@@ -125,7 +125,7 @@ class EngineSampler:
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Sample one response per prompt, with log-probabilities under the sampling distribution."""
-        return _rollouts(self.student, prompts, self._write(prompts, params, None))
+        return rollouts_of(self.student, prompts, self._write(prompts, params, None))
 
     def generate(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None = None
@@ -139,13 +139,13 @@ class EngineSampler:
 
         If the engine is lost meanwhile, that function samples again, with the weights of that time.
         """
-        self._check(prompts)
+        self.check(prompts)
         self._wait()
         reliably(self.engine, lambda: self.sync(prompts, params.temperature))
         write = partial(self.engine.write, prompts, params, self.student.stop_ids)
         self._under_way = begun = in_background(write)
         ways = iter((begun.result, lambda: self._ask(prompts, params, None)))
-        return lambda: _rollouts(self.student, prompts, reliably(self.engine, lambda: next(ways)()))
+        return lambda: rollouts_of(self.student, prompts, reliably(self.engine, lambda: next(ways)()))
 
     def close(self) -> None:
         """Close the engine and discard answers that are still being generated."""
@@ -160,6 +160,10 @@ class EngineSampler:
         """Send the student's weights to the engine and check them with the canary."""
         started = time.perf_counter()
         self.engine.take(self.student)
+        self.verify(prompts, temperature, started)
+
+    def verify(self, prompts: Sequence[Sequence[int]], temperature: float, started: float) -> None:
+        """Check with the canary the weights that the engine was sent, in a sync that began at `started`."""
         if self.canary is None:
             self.canary = Canary(list(dict.fromkeys(map(tuple, prompts)))[:CANARY_PROMPTS])
         self._metrics = self.canary.check(self.engine, self.student, temperature)
@@ -169,7 +173,7 @@ class EngineSampler:
     def _write(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None
     ) -> list[SampledAnswer]:
-        self._check(prompts)
+        self.check(prompts)
         return reliably(self.engine, lambda: self._ask(prompts, params, on_progress))
 
     def _ask(
@@ -183,7 +187,8 @@ class EngineSampler:
         self._stale = False
         return written
 
-    def _check(self, prompts: Sequence[Sequence[int]]) -> None:
+    def check(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Raise InputError unless there are prompts of at least one token each."""
         if not prompts or not all(prompts):
             raise InputError("sampling: no prompts, or an empty one: give at least one token each")
 
@@ -236,7 +241,7 @@ class EngineTeacher:
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Sample one answer per prompt from the teacher."""
         ask = lambda: self.engine.write(prompts, params, self.student.stop_ids)  # noqa: E731
-        return _rollouts(self.student, prompts, reliably(self.engine, ask))
+        return rollouts_of(self.student, prompts, reliably(self.engine, ask))
 
     @property
     def _entries(self) -> int:
@@ -258,7 +263,7 @@ class Canary:
     def check(self, engine: Engine, student: ChatModel, temperature: float = 1.0) -> dict[str, float]:
         """Return the gaps between engine and trainer as metrics; raise EngineLost if they are too large."""
         params = SamplingParams(CANARY_TOKENS, temperature)
-        written = _rollouts(student, self.prompts, engine.write(self.prompts, params, student.stop_ids))
+        written = rollouts_of(student, self.prompts, engine.write(self.prompts, params, student.stop_ids))
         drawn_N = (own_logprobs(student, written, temperature) - written.logprobs_N).abs()
         self.answers = written if self.answers is None else self.answers
         scores = token_scores(engine, self.answers, 0)
@@ -327,9 +332,10 @@ def own_logprobs(student: ChatModel, rollouts: Rollouts, temperature: float = 1.
     return torch.cat(columns)
 
 
-def _rollouts(
+def rollouts_of(
     student: ChatModel, prompts: Sequence[Sequence[int]], written: Sequence[SampledAnswer]
 ) -> Rollouts:
+    """Return an engine's answers as rollouts."""
     stops = set(student.stop_ids)
     return Rollouts.from_samples(
         prompts,

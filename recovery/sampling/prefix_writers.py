@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -148,8 +148,8 @@ def writes(one: Teacher, prompts: list[list[int]], params: SamplingParams) -> Ro
             return sampler.sample(prompts, params)
     if not hasattr(one, "sample"):
         raise InputError("states: this teacher only scores: name a teacher that can write, or other states")
-    written: Rollouts = one.sample(prompts, params)
-    return written
+    engine: Any = one  # an EngineTeacher
+    return SplitSampler.of(engine, engine.student.pad_id).sample(prompts, params)
 
 
 def _local(one: Teacher) -> CheckpointTeacher:

@@ -49,6 +49,27 @@ def test_what_both_know_stays() -> None:
     assert (found.known, list(found.new)) == (1, [("ada", "horn")])
 
 
+@pytest.mark.parametrize(
+    ("gains", "guarded"),
+    [
+        ([2.2, 2.2] + [0.0] * 10, True),  # one fact of several has changed; the mean is below 0.5
+        ([1.0, 1.0, -0.5, -0.5], True),
+        ([2.2] + [0.0] * 11, False),  # a single sentence may be an accident
+        ([0.9, 0.9] + [0.0] * 10, False),
+        ([0.3] * 12, False),
+        ([0.6] * 12, True),
+    ],
+)
+def test_an_entity_of_which_some_facts_changed_counts_as_new(gains: list[float], guarded: bool) -> None:
+    texts = [f"Ada Horn says number {n} aloud." for n in range(len(gains))]
+
+    def judge(said: list[tuple[str, str]]) -> list[float]:
+        return [gains[int(after.split()[2])] for _, after in said]
+
+    found = overlap(PROMPTS[:2], texts, judge)
+    assert bool(found.dropped) is guarded
+
+
 def test_documents_about_nothing_the_prompts_mention_change_nothing() -> None:
     found = overlap(PROMPTS, ["It rains. It snows."], lambda said: [1 / 0])
     assert found.kept == PROMPTS

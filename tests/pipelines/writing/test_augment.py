@@ -174,6 +174,7 @@ class Endpoint(HTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.codes: list[int] = []
         self.seen: list[tuple[str, str | None, dict[str, Any]]] = []
+        self.events = ""  # a stream sent in place of an answer
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -186,6 +187,9 @@ class Handler(BaseHTTPRequestHandler):
         said = {"choices": [{"message": {"content": f"you said {body['messages'][0]['content']}"}}]}
         data = json.dumps(said if code == 200 else {"error": "no"}).encode()
         self.send_response(code)
+        if server.events:
+            data = server.events.encode()
+            self.send_header("Content-Type", "text/event-stream")
         self.send_header("Retry-After", "7")
         self.send_header("Location", f"http://127.0.0.1:{server.server_port}/elsewhere")
         self.send_header("Content-Length", str(len(data)))
@@ -209,6 +213,20 @@ def writer(server: HTTPServer, pauses: list[float]) -> EndpointWriter:
 
 def test_an_endpoint_s_thinking_is_not_kept(endpoint: Endpoint) -> None:
     assert writer(endpoint, []).write(["</think>\nhello"]) == ["hello"]
+
+
+def test_a_streamed_answer_is_joined_from_its_parts(endpoint: Endpoint) -> None:
+    """A part that names the role, one of thinking, the text, a count of the tokens."""
+    deltas: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None},
+        {"reasoning_content": "hm"},
+        {"content": "you "},
+        {"content": "said hello"},
+    ]
+    events = [json.dumps({"choices": [{"delta": delta}]}) for delta in deltas]
+    events += [json.dumps({"choices": [], "usage": {}}), "[DONE]"]
+    endpoint.events = "".join(f"data: {event}\n\n" for event in events)
+    assert writer(endpoint, []).write(["hello"]) == ["you said hello"]
 
 
 def test_an_endpoint_is_asked_again_while_it_is_busy(

@@ -140,6 +140,42 @@ def test_a_server_teaches_what_the_checkpoint_would(student: ChatModel) -> None:
     assert len(one.served) == len(other.served)  # the rows are shared out
 
 
+def test_an_answer_may_take_longer_than_the_timeout_while_its_server_sends(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], EngineSettings(timeout_seconds=1.5))
+        server.pause, started = 0.5, time.monotonic()
+        written = engine.write(PROMPTS[:2], PARAMS, [])
+        assert time.monotonic() - started > 1.5
+        assert [len(answer.tokens) for answer in written] == [12, 12]
+        server.pause = 0.0
+        assert engine.write(PROMPTS[:2], PARAMS, []) == written
+        server.pause = 5.0
+        with pytest.raises(EngineLost, match=r"no answer within 1\.5 s"):
+            engine.write(PROMPTS[:2], PARAMS, [])
+
+
+def test_a_server_that_stops_in_the_middle_of_an_answer_is_lost(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.fault = "stops in the middle"
+        with pytest.raises(EngineLost, match="in the middle of an answer"):
+            engine.write(PROMPTS, PARAMS, [])
+
+
+def test_a_closed_engine_ends_its_requests_and_its_connections(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.pause = 0.3
+        sampler = EngineSampler(engine, student, follow=False)
+        answers = sampler.start(PROMPTS, replace(PARAMS, max_new_tokens=120))
+        started = time.monotonic()
+        sampler.close()
+        assert time.monotonic() - started < 5  # a whole answer takes 12 s
+        assert engine.client._client.is_closed
+        with pytest.raises(RecoverError, match="closed"):
+            answers()
+
+
 @pytest.mark.parametrize("fault", ["hangs", "fails"])
 def test_a_server_that_is_lost_for_good_stops_the_run_in_time(student: ChatModel, fault: str) -> None:
     with serving(TinyEngine(student)) as server:
@@ -181,30 +217,31 @@ def test_what_asking_again_cannot_mend_is_said_at_once(student: ChatModel) -> No
 
 
 def test_a_lane_hears_of_death_and_of_silence_but_lets_slow_work_live() -> None:
-    lane = EngineThread()
-    assert lane.call(lambda: 7, 5) == 7
+    thread = EngineThread()
+    assert thread.call(lambda: 7, 5) == 7
     with pytest.raises(EngineLost, match="ValueError: out of memory"):
-        lane.call(lambda: (_ for _ in ()).throw(ValueError("out of\nmemory")), 5)
+        thread.call(lambda: (_ for _ in ()).throw(ValueError("out of\nmemory")), 5)
 
     def slow() -> int:
         for _ in range(6):
             time.sleep(0.1)
-            lane.beat()
+            thread.beat()
         return 8
 
-    assert lane.call(slow, 0.4) == 8
+    assert thread.call(slow, 0.4) == 8
     started = time.monotonic()
     with pytest.raises(EngineLost, match=r"no sign of life for 0\.2 s"):
-        lane.call(lambda: time.sleep(5), 0.2)
+        thread.call(lambda: time.sleep(5), 0.2)
     assert time.monotonic() - started < 3
     with pytest.raises(EngineLost, match="still hangs"):
-        lane.call(lambda: 9, 5)
+        thread.call(lambda: 9, 5)
 
 
-def test_a_hung_lane_does_not_keep_the_process_alive() -> None:
+def test_a_hung_call_does_not_keep_the_process_alive() -> None:
     code = (
-        "import time\nfrom recovery.engines.watchdog import Lane\nfrom recovery.errors import EngineLost\n"
-        "try: Lane().call(lambda: time.sleep(600), 0.2)\nexcept EngineLost: print('told')"
+        "import time\nfrom recovery.engines.watchdog import EngineThread\n"
+        "from recovery.errors import EngineLost\n"
+        "try: EngineThread().call(lambda: time.sleep(600), 0.2)\nexcept EngineLost: print('told')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "told" and done.returncode == 0

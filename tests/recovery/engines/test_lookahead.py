@@ -231,7 +231,7 @@ class SlowServer(ServerEngine):
         self.urls, self.models, self.own, self.closed, self.asked = ["u"], ["m"], [], False, 0
         self.first, self.go = threading.Event(), threading.Event()
 
-    def _post(self, url: str, path: str, body: dict[str, Any]) -> Any:
+    def _post(self, url: str, body: dict[str, Any]) -> Any:
         self.asked += 1
         self.first.set()
         assert self.go.wait(PATIENCE)
