@@ -95,9 +95,6 @@ def test_commands_run_beside_modules_of_the_same_names(installed: Path, folder: 
     )
     several = run(folder, recover, *training, "--processes", "2")
     assert several.returncode == 0, several.stderr
-    launcher = [installed / "python", "-P", "-m", "torch.distributed.run", "--standalone"]
-    launched = run(folder, *launcher, "--nproc-per-node", "2", "--no-python", recover, *training)
-    assert launched.returncode == 0, launched.stderr[-2000:]
 
 
 @pytest.mark.parametrize("trap", ["db.py", "evals/__init__.py", "recovery/__init__.py"])
