@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 USABLE = 0.92  # share of a GPU's memory; the rest is driver and fragmentation
-LOSS_BYTES = 6 * 4 * 2**26  # the objective's peak: six fp32 tensors of one chunk
+LOSS_BYTES = 6 * 4  # the objective's peak for each logit of a chunk: six fp32 tensors
+LOSS_CHUNK = 2**26  # most logits of a chunk
 SAMPLED_ROWS = 256  # rows of the in-process sampler
 WORTH = 0.99  # ignore a setting that saves less than 1 %
 TRAINING_SHARE, SCORING_SHARE, READING_SHARE = (
@@ -190,7 +191,7 @@ def _training(size: Size, job: PlannedWork, stage: str) -> dict[str, float]:
         "gradients and optimizer": optimizer / parts,
         "activations": settings.microbatch_tokens * activation_bytes(size, checkpointing),
         "the adapter's activations": _adapter_bytes(size, settings.microbatch_tokens, layers_held, lora),
-        "loss": float(LOSS_BYTES),
+        "loss": float(LOSS_BYTES * min(LOSS_CHUNK, settings.microbatch_tokens * size.vocabulary)),
     }
 
 
