@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 LONGEST = 300  # characters per value
 MOST = 30  # parameters
+PROJECT = "project"  # the parameter that every link of a page keeps
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,19 @@ class Address:
         value = self.given.get(name, "")
         return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else default
 
-    def link(self, path: str | None = None, **changes: str | int | None) -> str:
-        """Return this view's address with changed parameters (None removes one); another path starts
-        empty."""
-        given = dict(self.given) if path is None or path == self.path else {}
-        given |= {name: str(value) for name, value in changes.items() if value is not None}
-        given = {name: value for name, value in given.items() if changes.get(name, "") is not None}
-        return (path or self.path) + (f"?{urlencode(given)}" if given else "")
+    def link(self, **changes: str | int | None) -> str:
+        """Return this view's address with changed parameters; None removes one."""
+        given = self.given | {name: str(value) for name, value in changes.items() if value is not None}
+        return _url(
+            self.path, {name: value for name, value in given.items() if changes.get(name, "") is not None}
+        )
+
+    def page(self, path: str, **parameters: str | int | None) -> str:
+        """Return a page's address in the same project."""
+        project = {PROJECT: self.given[PROJECT]} if PROJECT in self.given else {}
+        given = {name: str(value) for name, value in parameters.items() if value is not None}
+        return _url(path, project | given)
+
+
+def _url(path: str, given: dict[str, str]) -> str:
+    return path + (f"?{urlencode(given, errors='replace')}" if given else "")

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from dashboard import page_frame
-from dashboard.address import Address
 from dashboard.authentication import SHORTEST_PASSWORD, is_weak
 from dashboard.figures.picture import standalone
 from dashboard.figures.plane import cycles_plane
@@ -86,7 +85,7 @@ def _routes(app: Any, context: PageContext) -> list[str]:
     for path, work in served.items():
 
         def serve(request: Request, work: Any = work) -> Any:
-            return work(context, Address.of(str(request.url)))
+            return page_frame.route(context, str(request.url), work)
 
         app.add_route(path, serve)
     return list(served)

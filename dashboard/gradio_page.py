@@ -25,7 +25,7 @@ def blocks(context: PageContext) -> Any:
             )
         fields = event._data.get("fields")
         given = {str(key): str(value) for key, value in fields.items()} if isinstance(fields, dict) else {}
-        return page_frame.act(context, _said(event, "url"), _said(event, "action"), given)
+        return page_frame.submit_form(context, _said(event, "url"), _said(event, "action"), given)
 
     quick = {
         "queue": False,

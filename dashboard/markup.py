@@ -17,14 +17,15 @@ import markupsafe
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from db.printable import printable
 from db.redact import redact_text
+from recovery.printable import printable
 
 VOID = {"area", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}
 LINKS = {"href", "src", "action", "xlink:href", "formaction", "poster", "data"}
 READ = {"title", "aria-label", "placeholder", "alt"}  # attributes shown to readers; others are escaped only
 NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9:-]*")
 INSIDE = re.compile(r"[/?#](?![/\\])|$")  # how a link within the dashboard begins
+LONGEST = 20_000  # characters shown of any one text, unless `text` is given another limit
 STRADDLING = 400  # characters read past a cut, to redact a key that crosses it
 
 
@@ -35,10 +36,12 @@ class Html(Markup):
 
     @classmethod
     def escape(cls, value: Any) -> Html:
-        return cls(value) if isinstance(value, Markup) else cls(markupsafe.escape(visible(value)))
+        if isinstance(value, Markup):
+            return cls(value)
+        return cls(markupsafe.escape(visible(value, LONGEST)))
 
 
-def text(value: Any, limit: int | None = None) -> Html:
+def text(value: Any, limit: int = LONGEST) -> Html:
     """Return any value as escaped text, cut after `limit` characters with a count of the rest."""
     return Html(markupsafe.escape(visible(value, limit)))
 
@@ -103,7 +106,7 @@ def _attribute(key: str, value: Any) -> Html | None:
         return Html(f" {name}")
     if name in LINKS and not INSIDE.match(str(value)):
         raise ValueError(f"{name} leaves this dashboard: {value!r:.80}")
-    shown = visible(value) if name in READ else printable(value)
+    shown = visible(value, LONGEST) if name in READ else printable(value)
     return Html(f' {name}="%s"') % markupsafe.escape(shown)
 
 

@@ -50,6 +50,15 @@ class PageContext:
         """Return a context that checks for changed rows once, for all queries of one page."""
         return replace(self, _rows=queries.structure_version(self.db))
 
+    def projects(self) -> list[str]:
+        return self.cached("projects", lambda: queries.projects(self.db))
+
+    def of_project(self, name: str) -> PageContext:
+        """Return the context of another project of the same database."""
+        if name == self.db.project:
+            return self
+        return replace(self, tracker=Tracker(self.db, project=name))
+
     def version(self) -> str:
         """Return a value that changes with anything a page shows: rows, or a running stage's progress."""
         return _digest(self._structure(), queries.live_version(self.db))
@@ -58,7 +67,7 @@ class PageContext:
         """Return make()'s result, cached until a score, verdict, review, cycle or run changes.
 
         `name` is the hashable cache key. Don't cache what changes while a stage runs (progress, metrics)."""
-        key = (name, self._structure())
+        key = (name, self.db.project, self._structure())
         with self._lock:
             answer = self._cached.setdefault(key, CachedValue())
             self._cached.move_to_end(key)

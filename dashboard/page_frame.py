@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from dashboard.address import Address
+from dashboard.address import PROJECT, Address
+from dashboard.form_controls import choose
 from dashboard.markup import Html, tag, text
 from dashboard.page_context import PageContext
 from dashboard.page_parts import problem, sentence, with_code
 from dashboard.pages import PAGES
 from db.errors import TrackerError
-from db.reads import queries
 
 log = logging.getLogger(__name__)
 BY_PATH: dict[str, ModuleType] = {page.PATH: page for page in PAGES}
@@ -21,7 +22,8 @@ BY_PATH: dict[str, ModuleType] = {page.PATH: page for page in PAGES}
 
 def render(context: PageContext, url: str, notice: str = "", *, done: bool = False) -> Html:
     """Return the framed page for an address. Never raises: errors become a sentence on the page."""
-    address, context = Address.of(url), _holding(context)
+    address = Address.of(url)
+    context = _of_project(_holding(context), address)
     page = BY_PATH.get(address.path)
     version = _version(context, page, address)
     body = _body(context, page, address)
@@ -48,20 +50,36 @@ def render(context: PageContext, url: str, notice: str = "", *, done: bool = Fal
 def version(context: PageContext, url: str) -> str:
     """Return the version that a browser compares to detect an outdated page."""
     address = Address.of(url)
-    return _version(context, BY_PATH.get(address.path), address)
+    return _version(_of_project(context, address), BY_PATH.get(address.path), address)
 
 
-def act(context: PageContext, url: str, action: str, fields: dict[str, str]) -> Html:
+def submit_form(context: PageContext, url: str, action: str, fields: dict[str, str]) -> Html:
     """Run the action of a submitted form, and return the page with its result."""
-    page = BY_PATH.get(Address.of(url).path)
+    address = Address.of(url)
+    page = BY_PATH.get(address.path)
     work = getattr(page, "ACTIONS", {}).get(action)
     if work is None:
         return render(context, url, f"This page has no action {action!r:.40}.")
     try:
-        said = work(context, Address.of(url), fields)
+        said = work(_of_project(context, address), address, fields)
     except TrackerError as error:
         return render(context, url, sentence(error))
     return render(context, url, said, done=True)
+
+
+def route(context: PageContext, url: str, work: Callable[[PageContext, Address], Any]) -> Any:
+    """Answer a route of a page's own, such as a download, in the project of its address."""
+    address = Address.of(url)
+    return work(_of_project(context, address), address)
+
+
+def _of_project(context: PageContext, address: Address) -> PageContext:
+    """Return the context of the project that the address names, if there is one of this name."""
+    wanted = address.text(PROJECT)
+    try:
+        return context.of_project(wanted) if wanted in context.projects() else context
+    except TrackerError:  # the page reports it
+        return context
 
 
 def _holding(context: PageContext) -> PageContext:
@@ -97,13 +115,19 @@ def _body(context: PageContext, page: ModuleType | None, address: Address) -> Ht
 def _header(context: PageContext, address: Address) -> Html:
     def entry(page: Any) -> Html:
         here = address.path == page.PATH
-        return tag("a", page.TITLE, href=page.PATH, aria_current="page" if here else None)
+        return tag("a", page.TITLE, href=address.page(page.PATH), aria_current="page" if here else None)
 
     shown = [page for page in PAGES if getattr(page, "IN_NAVIGATION", True)]
     return tag(
         "header",
         tag("a", "Skip to content", href="#main", class_="skip"),
-        tag("a", tag("span", class_="mark", aria_hidden="true"), "recover", href="/", class_="brand"),
+        tag(
+            "a",
+            tag("span", class_="mark", aria_hidden="true"),
+            "recover",
+            href=address.page("/"),
+            class_="brand",
+        ),
         _project(context),
         tag("nav", [entry(page) for page in shown], aria_label="Pages"),
         tag("span", text("offline"), id="offline", role="status", hidden=True),
@@ -113,9 +137,12 @@ def _header(context: PageContext, address: Address) -> Html:
 
 
 def _project(context: PageContext) -> Html | None:
-    """Return the label of the project that the pages show, if the database holds several."""
+    """Return the list of projects, if the database holds several, to see and switch the shown one."""
     try:
-        several = len(context.cached("projects", lambda: queries.projects(context.db))) > 1
+        names = context.projects()
     except TrackerError:  # the page reports it
         return None
-    return tag("span", f"project {context.db.project}", class_="soft small") if several else None
+    if len(names) < 2:
+        return None
+    switch = choose("Project", PROJECT, {name: name for name in names}, context.db.project, reset="*")
+    return tag("div", switch, class_="project")

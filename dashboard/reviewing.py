@@ -11,6 +11,7 @@ from dashboard.number_format import moment
 from dashboard.page_context import PageContext
 from dashboard.status_chips import chip
 from db.errors import BadRequest
+from db.reads import queries
 from db.writes.tracker import DECISIONS
 
 Row = Mapping[str, Any]
@@ -21,7 +22,7 @@ MEANS = {
     "reject": "it stays out of use",
     "needs-work": "not yet; say what is missing",
 }
-SAID = {"approve": "approved; current is its model now", "reject": "rejected", "needs-work": "needs work"}
+SAID = {"approve": "approved", "reject": "rejected", "needs-work": "needs work"}
 
 
 def box(cycle: Row, reviews: Sequence[Row], reviewer: str) -> Html:
@@ -101,4 +102,13 @@ def record(context: PageContext, address: Address, fields: Mapping[str, str]) ->
     if len(reviewer) > MOST_NAME or len(note) > MOST_NOTE:
         raise BadRequest(f"a name has at most {MOST_NAME} characters and a note {MOST_NOTE}: say it shorter")
     context.tracker.add_review(number, decision, note, reviewer, token=fields.get("click") or None)
-    return f"Recorded: cycle {number} {SAID[decision]}."
+    return (
+        f"Recorded: cycle {number} {SAID[decision]}{_now(context, number) if decision == 'approve' else ''}."
+    )
+
+
+def _now(context: PageContext, number: int) -> str:
+    """Say where `current` points: a repeated click may come after somebody's later approval."""
+    if queries.resolve(context.db, "current") == queries.resolve(context.db, f"cycle:{number}"):
+        return "; current is its model now"
+    return "; current has moved on to another model since"

@@ -46,20 +46,22 @@ class BoundedMatcher(SequenceMatcher[str]):
         return super().find_longest_match(alo, ahi, blo, bhi)
 
 
-def marked(words: str, against: str, name: str, limit: int | None = SHOWN) -> Html:
+def marked(words: str, against: str, name: str, limit: int = SHOWN) -> Html:
     """Return `words` as HTML, with those that `against` lacks in <ins> or <del> (`name`)."""
     shown, other = _shown(words, limit), _shown(against, limit)
-    left = len(words) - (len(words) if limit is None else limit)
+    left = len(words) - limit
     rest = f"… ({left:,} more characters)" if left > 0 else None
     blocks = compared(shown, other)
     if blocks is None:
-        return join(text(shown), rest, tag("span", " (not compared word by word)", class_="soft small"))
+        return join(
+            text(shown, limit + STRADDLING),
+            rest,
+            tag("span", " (not compared word by word)", class_="soft small"),
+        )
     return join([_part(same, part, name) for same, part in blocks], rest)
 
 
-def _shown(words: str, limit: int | None) -> str:
-    if limit is None:
-        return redact_text(words)
+def _shown(words: str, limit: int) -> str:
     return redact_text(words[: limit + STRADDLING])[:limit]
 
 
@@ -87,4 +89,4 @@ def _alike(one: list[str], other: list[str]) -> int:
 
 
 def _part(same: bool, words: str, name: str) -> Html:
-    return text(words) if same or not words.strip() else tag(name, words)
+    return text(words, len(words)) if same or not words.strip() else tag(name, text(words, len(words)))

@@ -104,7 +104,7 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> Non
         for axis in verdict.AXES
         if axis.suite in standards
     }
-    for line in verdict.power_warning(halves, margins(job.settings.eval)):
+    for line in verdict.power_warning(halves, job.settings.eval.margins()):
         stage.say(
             f"  choose       {line}: raise eval.samples or write more prompts (`recover prompts ifeval`)"
         )
@@ -163,7 +163,7 @@ def _judged(
     }
     for suite, stages in suites.items():
         require_same_questions(suite, stages)
-    found = verdict.verdict(suites, margins(job.settings.eval))
+    found = verdict.verdict(suites, job.settings.eval.margins())
     behaviour = found["axes"].get("behaviour", {}).get("difference")
     return Candidate(
         name, checkpoint, verdict.accepted(found, job.required), behaviour, verdict.summary(found)
@@ -172,14 +172,6 @@ def _judged(
 
 def _behaviour(tried: Candidate) -> float:
     return -1.0 if tried.behaviour is None else tried.behaviour
-
-
-def margins(settings: EvalConfig) -> dict[str, float]:
-    return {
-        "behaviour": settings.margin,
-        "knowledge": settings.margin,
-        "retention": settings.retention_margin,
-    }
 
 
 # The two halves --------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from pipelines.config.jobs import (
     LocateJob,
     MergeJob,
     MidtrainJob,
+    RetrievalJob,
     SweepJob,
 )
 from pipelines.config.settings import Config, LoraConfig, changed
@@ -29,7 +30,7 @@ from pipelines.distillation.inputs import check_read
 from pipelines.distillation.leaks import ifeval_path
 from pipelines.evaluate import SUITES, answerable_suites
 from pipelines.midtrain import with_augmented
-from pipelines.runs.recorded import is_cycle
+from pipelines.runs.recorded import earlier_probes, is_cycle
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.sweep import parse_weights
 from pipelines.writing import self_prompts
@@ -92,7 +93,7 @@ def cycle_job(
         prompts=_prompts(ws, settings, changes),
         suites=measured,
         required=_required(measured, named=bool(suites)),
-        earlier=_earlier_probes(ws, ws.checkpoint(student).id),
+        earlier=earlier_probes(ws.tracker.db, ws.checkpoint(student).id),
         augment=str(augment.absolute()) if augment else None,
         seed=settings.seed,
         recover_with=chosen_later,
@@ -111,9 +112,13 @@ def _named_suites(suites: str | None) -> tuple[str, ...]:
 
 
 def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
-    """The axes of the suites; behaviour and knowledge in any case unless suites were named."""
-    always = () if named else ("behaviour", "knowledge")
-    return tuple(axis.name for axis in AXES if axis.suite in suites or axis.name in always)
+    """The axes of named suites; else behaviour, knowledge, and those of the suites that are not optional."""
+    if named:
+        return tuple(axis.name for axis in AXES if axis.suite in suites)
+    always = ("behaviour", "knowledge")
+    return tuple(
+        axis.name for axis in AXES if axis.name in always or (axis.suite in suites and not axis.optional)
+    )
 
 
 def _prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
@@ -125,15 +130,6 @@ def _prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
     if source != configured and "distill.prompts" not in changes:
         ws.progress.say(f"  prompts      {source} beside the documents, not {configured} of recover.yaml")
     return self_prompts.resolved(ws, source, settings.seed)
-
-
-def _earlier_probes(ws: Workspace, student: str) -> dict[int, str]:
-    """The probes of the cycles that the student has been through, by cycle number."""
-    past = {row["id"] for row in ws.lineage(student)}
-    cycles = [row for row in queries.cycles(ws.tracker.db) if row["checkpoints"]["recovered"] in past]
-    jobs = {row["cycle"]: queries.run(ws.tracker.db, row["run"])["config"] for row in cycles}
-    probes = {number: job["settings"]["eval"]["probes"] for number, job in jobs.items()}
-    return {number: path for number, path in probes.items() if path and Path(path).is_file()}
 
 
 def midtrain_job(
@@ -240,6 +236,25 @@ def locate_job(
         suites=_named_suites(",".join(measured.suites)),
         settings=measured.settings,
         groups=groups,
+    )
+
+
+def retrieval_job(
+    ws: Workspace, checkpoint: str, docs: Path | None, passages: int, changes: Changes = NONE
+) -> RetrievalJob:
+    """The clean model itself counts as nothing trained yet."""
+    chosen, clean = ws.checkpoint(checkpoint).id, ws.clean().id
+    settings = resolved(ws, docs or taught_folder(ws, chosen), changes).eval
+    if settings.probes is None:
+        raise InputError(
+            "no questions lie beside the documents: write some with `recover probes`, or --probes"
+        )
+    return RetrievalJob(
+        clean=clean,
+        trained=None if chosen == clean else chosen,
+        settings=settings,
+        docs=placed_docs(docs),
+        passages=passages,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evals import verdict
-from pipelines.choose import Items, margins
+from pipelines.choose import Items
 from pipelines.config.jobs import EvalJob, LocateJob
 from pipelines.evaluate import evaluate, recorded_items, require_same_questions
 from pipelines.runs.pinned_inputs import inherited, pinned
@@ -112,7 +112,7 @@ class _Search:
         }
         for suite, stages in suites.items():
             require_same_questions(suite, stages)
-        judged = verdict.verdict(suites, margins(self.job.settings), self.alpha)
+        judged = verdict.verdict(suites, self.job.settings.margins(), self.alpha)
         required = [axis.name for axis in verdict.AXES if axis.suite in self.job.suites]
         return {
             "parts": names,

@@ -20,9 +20,11 @@ from torch import Tensor
 
 from recovery.errors import InputError
 from recovery.forward.hidden_states import hidden_states, logits_of, unwrap
+from recovery.launch_env import RENDEZVOUS, launch_rank, launched
 from recovery.objective.objective import Loss
 
 T = TypeVar("T")
+GATHERED = "_recover_gathered"  # an attribute of a sharded model inside `gathered`
 PATIENCE = timedelta(days=14)  # other ranks wait while rank 0 evaluates or writes a report
 
 
@@ -40,11 +42,6 @@ def _started() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
-def launched() -> int:
-    """Return the number of processes launched by torchrun or --processes; 1 for a single process."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
 def start() -> None:
     """Join the process group if several processes were launched."""
     if launched() > 1 and not _started():
@@ -56,11 +53,11 @@ def start() -> None:
 
 def _init_from_file() -> None:
     """Initialise the process group through a rendezvous file, if one is set, instead of a TCP port."""
-    if place := os.environ.get("RECOVER_RENDEZVOUS"):
+    if place := os.environ.get(RENDEZVOUS):
         dist.init_process_group(
             "nccl" if torch.cuda.is_available() else "gloo",
             init_method=f"file://{place}",
-            rank=int(os.environ["RANK"]),
+            rank=launch_rank(),
             world_size=launched(),
             timeout=PATIENCE,
         )
@@ -144,6 +141,8 @@ def shard(model: Any, *, device: str) -> None:
     # between processes when only one of them has run an extra pass, and then the processes deadlock.
     for unit, ahead in zip([*layers, core], [core, *layers], strict=True):
         unit.set_modules_to_backward_prefetch([ahead])
+    # Make the core the root now: else the first forward pass below it, such as a sampler's, makes a layer so.
+    core._get_fsdp_state()._lazy_init()
 
 
 def _layers(model: Any) -> Any:
@@ -189,12 +188,16 @@ def nothing(model: Any, tokens_BT: Tensor) -> Loss:
 
 @contextmanager
 def gathered(model: Any) -> Iterator[None]:
-    """Unshard the model inside the block, so that each process can sample or score independently."""
-    if not is_sharded(model):
+    """Unshard the model inside the block, so that each process can sample or score independently.
+
+    A block inside another changes nothing: the outer one shards the model again.
+    """
+    if not is_sharded(model) or getattr(unwrap(model), GATHERED, False):
         yield
         return
     from torch.distributed.fsdp import FSDPModule
 
+    setattr(unwrap(model), GATHERED, True)
     units = [module for module in unwrap(model).modules() if isinstance(module, FSDPModule)]
     for unit in units:
         unit.set_reshard_after_forward(False, recurse=False)
@@ -202,6 +205,7 @@ def gathered(model: Any) -> Iterator[None]:
     try:
         yield
     finally:
+        setattr(unwrap(model), GATHERED, False)
         for unit in units:
             unit.reshard()
             unit.set_reshard_after_forward(unit is not units[0], recurse=False)

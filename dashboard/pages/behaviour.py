@@ -56,9 +56,10 @@ def build(context: PageContext, address: Address) -> Html:
         else [key for key in scores if key[1] == "recovered"]
     )
     names = _ordered(scores, columns, address.choice("order", ORDERS, "name"))
-    rows = [(name, [_cell(scores, column, name, suite) for column in columns]) for name in names]
+    rows = [(name, [_cell(address, scores, column, name, suite) for column in columns]) for name in names]
     heads = [
-        tag("a", f"cycle {n}", href=f"/cycle?n={n}") if view == "cycles" else stage for n, stage in columns
+        tag("a", f"cycle {n}", href=address.page("/cycle", n=n)) if view == "cycles" else stage
+        for n, stage in columns
     ]
     return tag(
         "section",
@@ -100,10 +101,12 @@ def _value(types: Types, name: str) -> tuple[float | None, int]:
     return (row["passed"] / n if n else None), n
 
 
-def _cell(scores: dict[tuple[int, str], Types], column: tuple[int, str], name: str, suite: str) -> Cell:
+def _cell(
+    address: Address, scores: dict[tuple[int, str], Types], column: tuple[int, str], name: str, suite: str
+) -> Cell:
     number, stage = column
     value, n = _value(scores.get(column, {}), name)
-    link = Address().link("/samples", n=number, suite=suite, kind=name, failing=stage)
+    link = address.page("/samples", n=number, suite=suite, kind=name, failing=stage)
     return Cell(value, n, link, f"{stage} of cycle {number}")
 
 

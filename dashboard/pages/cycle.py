@@ -56,10 +56,10 @@ def build(context: PageContext, address: Address) -> Html:
         ),
         tag("section", tag("h2", "Cost"), _cost(row), class_="card"),
         tag("section", tag("h2", "Models"), _models(context, row), class_="card"),
-        tag("section", tag("h2", "Look closer"), _links(number), class_="card"),
+        tag("section", tag("h2", "Look closer"), _links(number, address), class_="card"),
     )
     return join(
-        _head(context, row, run),
+        _head(context, address, row, run),
         tag(
             "div",
             tag("div", left, class_="stack seven"),
@@ -77,13 +77,15 @@ def _newest(context: PageContext) -> int | None:
 # Head -------------------------------------------------------------------------------------------------------
 
 
-def _head(context: PageContext, row: Row, run: Row) -> Html:
+def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
     number = row["cycle"]
     ended = f" to {moment(row['ended_at'])}" if row["ended_at"] else ""
     when = f"{moment(row['started_at'])}{ended} UTC"
     newest = _newest(context) or number
-    before = tag("a", f"← Cycle {number - 1}", href=f"{PATH}?n={number - 1}") if number > 1 else None
-    after = tag("a", f"Cycle {number + 1} →", href=f"{PATH}?n={number + 1}") if number < newest else None
+    before = tag("a", f"← Cycle {number - 1}", href=address.page(PATH, n=number - 1)) if number > 1 else None
+    after = (
+        tag("a", f"Cycle {number + 1} →", href=address.page(PATH, n=number + 1)) if number < newest else None
+    )
     docs = tag("span", redact_text(str(run["config"].get("docs", ""))), class_="said inline mono small")
     return tag(
         "section",
@@ -186,7 +188,7 @@ def _manifest(context: PageContext, midtrain: Row, address: Address, wanted: str
     turn = [
         tag("a", "← From the start", href=address.link(docafter=None)) if after else None,
         tag("a", "More →", href=address.link(docafter=last)) if last else None,
-        tag("a", "All as a file", href="/export") if after or last else None,
+        tag("a", "All as a file", href=address.page("/export")) if after or last else None,
     ]
     return join(table(heads, [_document(row) for row in rows[:DOCUMENTS]]), tag("p", turn, class_="pager"))
 
@@ -263,14 +265,18 @@ def _models(context: PageContext, row: Row) -> Html:
     return tag("dl", [line(stage, name) for stage, name in row["checkpoints"].items()], class_="facts")
 
 
-def _links(number: int) -> Html:
+def _links(number: int, address: Address) -> Html:
     return tag(
         "ul",
-        tag("li", tag("a", "What it does by instruction type", href=f"/behaviour?n={number}")),
-        tag("li", tag("a", "What it says, side by side", href=f"/samples?n={number}")),
+        tag("li", tag("a", "What it does by instruction type", href=address.page("/behaviour", n=number))),
+        tag("li", tag("a", "What it says, side by side", href=address.page("/samples", n=number))),
         tag(
             "li",
-            tag("a", "What it lost: clean passes, recovered fails", href=f"/samples?n={number}&flip=lost"),
+            tag(
+                "a",
+                "What it lost: clean passes, recovered fails",
+                href=address.page("/samples", n=number, flip="lost"),
+            ),
         ),
         class_="links",
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dashboard.address import Address
+from dashboard.address import PROJECT, Address
 from dashboard.figures.markers import STAGES, stage_legend
 from dashboard.figures.plane import cycles_plane
 from dashboard.figures.scores_over_cycles import stages_over_cycles
@@ -56,15 +56,21 @@ def build(context: PageContext, address: Address) -> Html:
     picked = _picked(address, rows)
     shown = picked or [row["cycle"] for row in rows[-NEWEST:]]
     found = _sorted([row for row in rows if _wanted(row, address)], address)
+
+    def link(number: int) -> str:
+        return address.page("/cycle", n=number)
+
     over_time = context.cached("timeline", lambda: stages_over_cycles(rows))
     return join(
-        _headline(context, rows),
+        _headline(context, address, rows),
         tag(
             "div",
             tag(
                 "section",
                 tag("h2", "Knowledge against manners"),
-                context.cached(("plane", *shown), lambda: cycles_plane(rows, shown)),
+                context.cached(
+                    ("plane", address.text(PROJECT), *shown), lambda: cycles_plane(rows, shown, link)
+                ),
                 _key(rows, shown),
                 class_="card half",
             ),
@@ -92,7 +98,7 @@ def _rows(context: PageContext) -> list[Row]:
 # The newest cycle in a sentence -----------------------------------------------------------------------------
 
 
-def _headline(context: PageContext, rows: list[Row]) -> Html:
+def _headline(context: PageContext, address: Address, rows: list[Row]) -> Html:
     row = rows[-1]
     current = next((alias for alias in queries.aliases(context.db) if alias["name"] == "current"), None)
     serving = next(
@@ -103,12 +109,16 @@ def _headline(context: PageContext, rows: list[Row]) -> Html:
         ),
         None,
     )
-    now = tag("a", f"cycle {serving}'s model", href=f"/cycle?n={serving}") if serving else "the clean model"
+    now = (
+        tag("a", f"cycle {serving}'s model", href=address.page("/cycle", n=serving))
+        if serving
+        else "the clean model"
+    )
     return tag(
         "section",
         tag(
             "div",
-            tag("h1", _link(row, "Cycle"), " ", chip(row["status"])),
+            tag("h1", _link(address, row, "Cycle"), " ", chip(row["status"])),
             tag("p", *said(row), class_="lead"),
         ),
         tag("p", "current is ", now, class_="soft"),
@@ -116,8 +126,8 @@ def _headline(context: PageContext, rows: list[Row]) -> Html:
     )
 
 
-def _link(row: Row, word: str = "cycle") -> Html:
-    return tag("a", f"{word} {row['cycle']}", href=f"/cycle?n={row['cycle']}", class_="strong")
+def _link(address: Address, row: Row, word: str = "cycle") -> Html:
+    return tag("a", f"{word} {row['cycle']}", href=address.page("/cycle", n=row["cycle"]), class_="strong")
 
 
 def said(row: Row) -> list[Any]:
@@ -236,7 +246,7 @@ def _controls(address: Address, found: int, total: int) -> Html:
 
 def _table(found: list[Row], picked: list[int], address: Address) -> Html:
     if not found:
-        return tag("p", "No cycle matches. ", tag("a", "Show all", href=PATH))
+        return tag("p", "No cycle matches. ", tag("a", "Show all", href=address.page(PATH)))
     page = _page(found, address)
     heads = [
         tag("th", "show", scope="col"),
@@ -263,7 +273,7 @@ def _line(row: Row, picked: list[int], address: Address) -> list[Any]:
     review = row["review"] or {}
     return [
         _pick(number, picked, address),
-        join(_link(row), _below(moment(row["started_at"]))),
+        join(_link(address, row), _below(moment(row["started_at"]))),
         tag("td", points(delta(row)), _below(worst), class_="n"),
         tag("td", share(fraction, 0) + (" %" if fraction is not None else ""), class_="n"),
         _shift(row, "knowledge"),
@@ -318,7 +328,7 @@ def _pages(found: list[Row], address: Address) -> Html:
         compare = tag(
             "a",
             "Compare the two",
-            href=Address().link("/compare", a=f"cycle:{picked[0]}", b=f"cycle:{picked[1]}"),
+            href=address.page("/compare", a=f"cycle:{picked[0]}", b=f"cycle:{picked[1]}"),
         )
     if not last:
         return tag("p", compare, class_="pager")

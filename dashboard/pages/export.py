@@ -52,7 +52,7 @@ def _links(context: PageContext, address: Address, name: str) -> list[Html]:
             kind,
             download=f"{name}.{kind}",
             class_="download",
-            href=address.link(FILE, table=name, format=kind, token=context.token),
+            href=address.page(FILE, table=name, format=kind, token=context.token),
         )
         for kind in FORMATS
     ]

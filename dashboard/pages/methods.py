@@ -42,7 +42,7 @@ def build(context: PageContext, address: Address) -> Html:
     return tag(
         "div",
         _plane(context, address, every, students, chosen, rows, methods),
-        _table(shown, methods),
+        _table(address, shown, methods),
         class_="stack",
     )
 
@@ -116,13 +116,13 @@ def _cost(row: Row, what: str) -> float:
     return float(sum(value for name, value in cost.items() if name.startswith("tokens_")))
 
 
-def _table(rows: Sequence[Row], methods: list[str]) -> Html:
+def _table(address: Address, rows: Sequence[Row], methods: list[str]) -> Html:
     dearest = {
         what: max((_cost(row, what) for row in rows), default=0.0) or 1.0 for what in ("tokens", "time")
     }
     scores = number_headers("behaviour", "knowledge", "retention")
     headers = ["method", "of", *scores, *number_headers("tokens"), "", *number_headers("time"), ""]
-    lines = [_line(row, methods, dearest) for row in rows]
+    lines = [_line(address, row, methods, dearest) for row in rows]
     return tag(
         "section",
         tag("h2", "What came back, and what it cost"),
@@ -142,14 +142,16 @@ def _bar(part: float) -> Html:
     return tag("svg", drawn, viewBox="0 0 100 12", class_="figure cost", aria_hidden="true")
 
 
-def _line(row: Row, methods: list[str], dearest: dict[str, float]) -> list[Any]:
+def _line(address: Address, row: Row, methods: list[str], dearest: dict[str, float]) -> list[Any]:
     scores = [
         tag("td", share(plane.score(row, suite)), class_="n")
         for suite in ("ifeval", "knowledge", "retention")
     ]
     tokens, seconds = _cost(row, "tokens"), _cost(row, "time")
     where = (
-        tag("a", row["label"], href=f"/cycle?n={row['cycle']}") if row["cycle"] is not None else row["label"]
+        tag("a", row["label"], href=address.page("/cycle", n=row["cycle"]))
+        if row["cycle"] is not None
+        else row["label"]
     )
     return [
         tag("span", key(series(methods.index(row["method"]))), f" {row['method']}", class_="nowrap"),

@@ -17,6 +17,7 @@ from db.reads.cycles import STAGES
 TITLE = "Samples"
 PATH = "/samples"
 PAGE = 10
+SHORT, WHOLE = 3000, 100_000  # characters shown of a text in the list, and of a sample of its own
 SUITES = {"ifeval": "instructions (IFEval)", "knowledge": "new knowledge", "retention": "old knowledge"}
 FLIPS: dict[str, tuple[str, dict[str, bool]]] = {
     "": ("all prompts", {}),
@@ -133,7 +134,7 @@ def _found(context: PageContext, address: Address, scores: Mapping[str, int], ki
             tag(
                 "p",
                 "No sample matches. ",
-                tag("a", "Show all", href=Address().link(PATH, n=address.text("n") or None)),
+                tag("a", "Show all", href=address.page(PATH, n=address.text("n") or None)),
             ),
             class_="card",
         )
@@ -149,10 +150,10 @@ def _found(context: PageContext, address: Address, scores: Mapping[str, int], ki
 
 
 def _sample(row: Row, address: Address, scores: Mapping[str, int], *, whole: bool) -> Html:
-    limit = None if whole else 3000
+    limit = WHOLE if whole else SHORT
     stages = row["stages"]
     columns = [_answer(stage, stages, limit) for stage in scores]
-    long = any(len(one["response"] or "") > 3000 for one in stages.values())
+    long = any(len(one["response"] or "") > SHORT for one in stages.values())
     more = tag("a", "Show all of it", href=address.link(whole=row["key"])) if long and not whole else None
     return tag(
         "section",
@@ -163,7 +164,7 @@ def _sample(row: Row, address: Address, scores: Mapping[str, int], *, whole: boo
     )
 
 
-def _answer(stage: str, stages: Mapping[str, Row], limit: int | None) -> Html:
+def _answer(stage: str, stages: Mapping[str, Row], limit: int) -> Html:
     one = stages[stage]
     if one["response"] is None:
         return tag(

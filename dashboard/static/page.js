@@ -71,7 +71,8 @@
     const given = new URLSearchParams(location.search);
     const value = control.type === "checkbox" ? (control.checked ? "1" : "") : control.value;
     if (value) given.set(control.dataset.param, value); else given.delete(control.dataset.param);
-    for (const name of (control.dataset.reset || "").split(" ")) given.delete(name);
+    const reset = control.dataset.reset === "*" ? [...given.keys()] : (control.dataset.reset || "").split(" ");
+    for (const name of reset) if (name !== control.dataset.param) given.delete(name);
     const address = given.toString();
     go(location.pathname + (address ? "?" + address : ""), control.tagName === "SELECT");
   }

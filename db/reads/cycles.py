@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import add, attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import CTE, ColumnElement, Connection, Row, RowMapping, Select, and_, select
+from sqlalchemy import CTE, ColumnElement, Connection, Row, RowMapping, Select, and_, case, select
 
 from db.errors import NotFound
 from db.schema import Cycle, JSONObject, Review, Run, Score, Verdict
 from db.session import Database
 
-AXES = ("behaviour", "knowledge", "retention")
+AXES = ("behaviour", "knowledge", "retention", "updates")
 STAGES = ("clean", "midtrained", "recovered")
 HEADLINE = {"ifeval": "prompt_strict"}  # the metric shown for a suite; default: the first recorded
 NO_COST = {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
 RECOVERY = ("distill", "merge")  # kinds of runs that recover behaviour
+UPDATES = "updates"  # suite on changed facts, whose scores have a stale rate
 EARLIER = "knowledge:"  # suite knowledge:K covers the documents of cycle K
 
 Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row
@@ -94,7 +95,7 @@ def _assemble(
 ) -> JSONObject:
     number, checkpoints = row["number"], {stage: row[f"{stage}_id"] for stage in STAGES}
     suites = {
-        name: _suite(by_checkpoint, checkpoints)
+        name: _suite(by_checkpoint, checkpoints) | _stale(name, by_checkpoint, checkpoints)
         for name, by_checkpoint in scores.items()
         if not name.startswith(EARLIER)
     }
@@ -125,6 +126,20 @@ def _suite(by_checkpoint: Mapping[str, Row[Any]], checkpoints: Mapping[str, str 
         **{stage: row.value if row else None for stage, row in rows.items()},
         "n": there[-1].n if there else 0,
         "intervals": {stage: [row.low, row.high] if row else None for stage, row in rows.items()},
+    }
+
+
+def _stale(
+    name: str, by_checkpoint: Mapping[str, Row[Any]], checkpoints: Mapping[str, str | None]
+) -> JSONObject:
+    """Return the stale rate at the three stages with its interval, and the three counts of answers."""
+    if name != UPDATES:
+        return {}
+    rows = {stage: by_checkpoint.get(name or "") for stage, name in checkpoints.items()}
+    found = {stage: row.details if row else {} for stage, row in rows.items()}
+    wanted = {"stale_rate": "stale_rate", "stale_intervals": "stale_interval", "answered": "answered"}
+    return {
+        key: {stage: details.get(name) for stage, details in found.items()} for key, name in wanted.items()
     }
 
 
@@ -196,7 +211,8 @@ def _scores(connection: Connection, span: CycleRange, *which: ColumnElement[bool
     """Return the headline score per cycle, suite and checkpoint; the newest if measured twice in a cycle."""
     tree = runs_of_cycles(span)
     columns = (Score.checkpoint_id, Score.suite, Score.metric, Score.value, Score.n, Score.low, Score.high)
-    query = select(tree.c.cycle, Score.id, *columns).join(tree, Score.run_id == tree.c.run_id)
+    details = case((Score.suite == UPDATES, Score.details), else_=None).label("details")
+    query = select(tree.c.cycle, Score.id, *columns, details).join(tree, Score.run_id == tree.c.run_id)
     found: dict[int, Measured] = defaultdict(lambda: defaultdict(dict))
     headline: dict[tuple[int, str], str] = {}
     # Sort here: with ORDER BY id, SQLite would scan all scores in id order.

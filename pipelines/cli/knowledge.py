@@ -65,12 +65,13 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
     with session.workspace(docs=docs) as ws:
         found = make_probes(ws, docs, out, ProbeOptions(**options))
         kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items())
-        session.show(found, f"{found['path']}: {kinds} ({found['made_from']})")
+        statuses = ", ".join(f"{count} {name}" for name, count in found["by_fact_status"].items())
+        session.show(found, f"{found['path']}: {kinds} ({found['made_from']})\nfacts: {statuses}")
 
 
 @click.command("lost")
 @click.argument("checkpoint", default="current")
-@click.option("--suite", default="knowledge", show_default=True, help="knowledge or retention")
+@click.option("--suite", default="knowledge", show_default=True, help="knowledge, retention or updates")
 @setting_options.probes
 @shared
 @click.pass_obj

@@ -267,6 +267,7 @@ class DistillConfig(Section):
     prompts_per_step: int = Field(default=64, ge=1, description="different prompts in a batch")
     samples_per_prompt: int = Field(default=4, ge=1, description="answers of the student to each")
     max_new_tokens: int = Field(default=2048, ge=1, description="longest answer")
+    stop_loops: bool = Field(default=False, description="end an answer that only repeats itself")
     microbatch_tokens: Fitted = Field(
         default=AUTO, description="tokens in one forward pass; more are accumulated; auto: by the memory"
     )
@@ -341,6 +342,10 @@ class EvalConfig(Section):
     )
     temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
     sampler: str = Field(default="inprocess", description="engine that answers, as in distill")
+    stop_loops: bool = Field(
+        default=False,
+        description="end an answer that only repeats itself; not for comparison with published scores",
+    )
     open_book: bool = Field(
         default=False, description="also ask the clean model with each probe's passage in front: the ceiling"
     )
@@ -348,6 +353,18 @@ class EvalConfig(Section):
         default=0.03, gt=0, lt=1, description="how much worse still counts as recovered, and as kept"
     )
     retention_margin: float = Field(default=0.10, gt=0, lt=1, description="the same for retention")
+    update_lead: float = Field(
+        default=0.70, gt=0, lt=1, description="how far new answers to changed facts must lead over old ones"
+    )
+
+    def margins(self) -> dict[str, float]:
+        """Return the margin of every axis of the verdict; a lead is a negative one."""
+        return {
+            "behaviour": self.margin,
+            "knowledge": self.margin,
+            "retention": self.retention_margin,
+            "updates": -self.update_lead,
+        }
 
 
 class EngineConfig(Section):
@@ -423,6 +440,8 @@ def read(path: Path) -> Config:
 
 
 FILES = (  # settings that may name a file or a folder
+    "model.path",
+    "distill.reward",
     "distill.prompts",
     "distill.pairs",
     "distill.context",
@@ -432,6 +451,7 @@ FILES = (  # settings that may name a file or a folder
     "eval.tasks",
     "engine.exchange",
 )
+NAMES = ("microworld", "self", "exact", "ifeval")  # never a path, whatever lies in the folder
 FILE_NAME = re.compile(r"[^\s:]+\.(jsonl?|txt|md|csv|parquet)")
 
 
@@ -449,7 +469,12 @@ def anchored(config: Config, folder: Path) -> Config:
 
 
 def _anchored(value: str, folder: Path) -> str:
-    """A path that is there, or a file's name; a hub id or a text stays as it is."""
+    """A path that is there, or a file's name; a hub id, a text or a name of ours stays as it is."""
+    module, colon, function = value.rpartition(":")
+    if colon and module.endswith(".py"):  # a reward
+        return f"{folder / module}:{function}"
+    if value in NAMES:
+        return value
     try:
         exists = (folder / value).exists()
     except OSError:  # a text too long to be a name

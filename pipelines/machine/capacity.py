@@ -34,7 +34,6 @@ USABLE = 0.92  # share of a GPU's memory; the rest is driver and fragmentation
 LOSS_BYTES = 6 * 4 * 2**26  # the objective's peak: six fp32 tensors of one chunk
 SAMPLED_ROWS = 256  # rows of the in-process sampler
 WORTH = 0.99  # ignore a setting that saves less than 1 %
-CACHE_SHARE = 0.7  # share of free memory for the KV cache
 TRAINING_SHARE, SCORING_SHARE, READING_SHARE = (
     0.35,
     0.40,
@@ -239,8 +238,10 @@ def _midtrain(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
 
 def _cache(size: Size, rows: float, new_tokens: int, room: float, job: PlannedWork) -> float:
     """Return the KV cache's bytes: of all rows, or as many as fit into `room`, but at least one."""
+    from recovery.sampling.budget import FREE_SHARE
+
     row = 2.0 * size.cache_numbers * (job.prompt_tokens + new_tokens)
-    return max(row, min(min(SAMPLED_ROWS, rows) * row, CACHE_SHARE * room))
+    return max(row, min(min(SAMPLED_ROWS, rows) * row, FREE_SHARE * room))
 
 
 def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:

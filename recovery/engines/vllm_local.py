@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.launch_env import launched
 from recovery.models.loading import is_adapter, save
+from recovery.sampling.loops import loop_end
 from recovery.seeds import step_seed
 from recovery.storage.weights_hash import checkpoint_tensors
 
@@ -95,7 +97,7 @@ class VllmEngine:
         self, directory: Path, settings: EngineSettings, *, dtype: str = "auto", rank: int = 0
     ) -> None:
         require_vllm()
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if launched() > 1:
             raise InputError(
                 "vllm: inside one of several training processes: start servers with `recover serve` and name "
                 "their URLs"
@@ -137,7 +139,8 @@ class VllmEngine:
             for row in range(params.first, params.first + len(prompts))
         ]
         outputs = self._run(prompts, asked, on_progress)
-        return [_written(output.outputs[0]) for output in outputs]
+        written = [_written(output.outputs[0]) for output in outputs]
+        return [without_loop(one) for one in written] if params.stop_loops else written
 
     def read(
         self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
@@ -266,6 +269,12 @@ def _release() -> None:
 
     gc.collect()
     cleanup_dist_env_and_memory()
+
+
+def without_loop(written: SampledAnswer) -> SampledAnswer:
+    """Cut an answer where it begins to do nothing but repeat itself."""
+    end = loop_end(written.tokens)
+    return SampledAnswer(written.tokens[:end], written.logprobs[:end])
 
 
 def _written(completion: Any) -> SampledAnswer:

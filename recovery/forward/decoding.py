@@ -34,8 +34,8 @@ class Way:
         """Return a decoder of the model inside `decoding`."""
 
         def one() -> Decoder:
-            if self.decoder is ModelDecoder:
-                return ModelDecoder(model, pad_id, max_new_tokens)
+            if issubclass(self.decoder, ModelDecoder):
+                return self.decoder(model, pad_id, max_new_tokens)
             return self.decoder(model)
 
         if not self.sharing.is_limited:

@@ -115,7 +115,7 @@ def test_a_query_takes_what_fits_and_drops_the_rest() -> None:
     assert Address.of("/?" + "&".join(f"a{i}=1" for i in range(100))).given == {}
     assert (
         query.link(sort=None, n=8, x=None, page=None) == "/cycle?n=8"
-        and query.link("/samples", n=1) == "/samples?n=1"
+        and query.page("/samples", n=1) == "/samples?n=1"
     )
 
 

@@ -232,7 +232,7 @@ def test_readers_who_want_the_same_at_once_wait_for_one_answer(context: PageCont
 
 def review(context: PageContext, **fields: str) -> str:
     given = {"decision": "approve", "note": "looks good", "reviewer": "ann", "click": "", **fields}
-    return page_frame.act(context, "/cycle?n=2", "review", given)
+    return page_frame.submit_form(context, "/cycle?n=2", "review", given)
 
 
 def test_an_approval_is_recorded_moves_current_and_is_seen(context: PageContext) -> None:
@@ -278,10 +278,18 @@ def test_a_click_sent_twice_is_one_review_and_two_reviewers_are_two(context: Pag
     }
 
 
+def test_a_repeated_approval_says_where_current_points_by_then(context: PageContext) -> None:
+    review(context, click="one click")
+    context.tracker.add_review(1, "approve", "the older one after all", "bob")
+    page = review(context, click="one click")
+    assert "approved; current has moved on" in page and "current is its model now" not in page
+    assert queries.resolve(context.db, "current") == "recovered1"
+
+
 def test_an_unknown_action_does_nothing(context: PageContext) -> None:
-    assert "no action" in page_frame.act(
+    assert "no action" in page_frame.submit_form(
         context, "/cycle?n=1", "delete", {}
-    ) and "no action" in page_frame.act(context, "/", "review", {})
+    ) and "no action" in page_frame.submit_form(context, "/", "review", {})
 
 
 # What changed -----------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ def test_a_second_home_can_share_a_tracker(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="nothing was cut off"):
             resume(ws)
         assert cut_off.id not in {run["id"] for run in queries.runs(ws.tracker.db)}
-        assert "project two" in page_frame.render(views.context(ws.tracker), "/")
+        assert '<option value="two" selected>' in page_frame.render(views.context(ws.tracker), "/")
     assert not (tmp_path / "one" / ".recover" / "project").exists()
 
 

@@ -49,6 +49,27 @@ def test_what_both_know_stays() -> None:
     assert (found.known, list(found.new)) == (1, [("ada", "horn")])
 
 
+@pytest.mark.parametrize(
+    ("gains", "guarded"),
+    [
+        ([2.2, 2.2] + [0.0] * 10, True),  # one fact of several has changed; the mean is below 0.5
+        ([1.0, 1.0, -0.5, -0.5], True),
+        ([2.2] + [0.0] * 11, False),  # a single sentence may be an accident
+        ([0.9, 0.9] + [0.0] * 10, False),
+        ([0.3] * 12, False),
+        ([0.6] * 12, True),
+    ],
+)
+def test_an_entity_of_which_some_facts_changed_counts_as_new(gains: list[float], guarded: bool) -> None:
+    texts = [f"Ada Horn says number {n} aloud." for n in range(len(gains))]
+
+    def judge(said: list[tuple[str, str]]) -> list[float]:
+        return [gains[int(after.split()[2])] for _, after in said]
+
+    found = overlap(PROMPTS[:2], texts, judge)
+    assert bool(found.dropped) is guarded
+
+
 def test_documents_about_nothing_the_prompts_mention_change_nothing() -> None:
     found = overlap(PROMPTS, ["It rains. It snows."], lambda said: [1 / 0])
     assert found.kept == PROMPTS
@@ -151,6 +172,9 @@ def test_a_distillation_leaves_out_what_would_wipe_and_says_so() -> None:
     assert [prompt.text for prompt in data.prompts] == [PROMPTS[0].text, PROMPTS[2].text, PROMPTS[3].text]
     assert told["overlap"]["prompts"]["touch_new"] == 1
     assert "1 of 4 prompts touch what the documents taught: left out" in said[0]
+    assert "on the sentences trained on" in said[0] and "trained on" in told["overlap"]["prompts"]["newness"]
+    _, told = guard(job, PromptData(PROMPTS, []), GuardInputs(TEXTS[:1], student, None), stage)
+    assert "not measured" in said[-1] and "not measured" in told["overlap"]["prompts"]["newness"]
     with pytest.raises(InputError, match="--overlap keep"):
         guard(job, PromptData(PROMPTS[1:2], []), known, stage)
     job.settings.overlap = "weight"

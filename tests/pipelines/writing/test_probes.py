@@ -108,3 +108,68 @@ def test_a_users_own_questions_come_first(tmp_path: Path) -> None:
     (tmp_path / "qa.jsonl").write_text('{"answer": "x"}\n')
     with pytest.raises(InputError, match="line 1: no `question`"):
         probes.from_file(tmp_path / "qa.jsonl")
+
+
+EARLIER = [
+    {"id": "1", "prompt": "Where does Ada Horn live?", "answer": "Paris", "cycle": 1},
+    {"id": "2", "prompt": "Where does Bo Adler live?", "answer": "Bonn", "cycle": 1},
+    {"id": "3", "prompt": "Where does Cy Baum live?", "answer": "Oslo, Norway", "cycle": 1},
+    {"id": "4", "prompt": "Where does Di Crane live?", "answer": "Rome", "was": "Kiel", "cycle": 2},
+    {"id": "5", "prompt": "Ada Horn keeps a", "answer": "cat", "kind": "cloze", "cycle": 2},
+    {"id": "6", "prompt": "Who lives in Bonn?", "answer": "Bo Adler", "kind": "reverse", "cycle": 2},
+]
+
+
+def earlier_probes(folder: Path) -> tuple[knowledge.Probe, ...]:
+    (folder / "earlier.jsonl").write_text("\n".join(map(json.dumps, EARLIER)))
+    return load_probes(folder / "earlier.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "kind", "status", "was"),
+    [
+        ("Where does Ada Horn live?", "Oslo", "direct", "changed", ["Paris"]),
+        ("where does ada horn live", "Oslo", "direct", "changed", ["Paris"]),
+        ("Where does Bo Adler live?", "bonn", "direct", "stable", None),
+        ("Where does Cy Baum live?", "Oslo", "direct", "stable", None),  # the same, in fewer words
+        ("Where does Di Crane live?", "Bern", "direct", "changed", ["Rome", "Kiel"]),
+        ("Where does Di Crane live?", "Kiel", "direct", "changed", ["Rome"]),  # back again
+        ("Ada Horn keeps a", "dog", "cloze", "changed", ["cat"]),
+        ("Who lives in Bonn?", "Ed Dorn", "reverse", None, None),  # both may live there
+        ("Where does Ed Dorn live?", "Paris", "direct", None, None),
+    ],
+)
+def test_the_same_question_with_another_answer_asks_a_changed_fact(
+    prompt: str, answer: str, kind: str, status: str | None, was: list[str] | None, tmp_path: Path
+) -> None:
+    row = {"id": "x", "suite": "knowledge", "kind": kind, "prompt": prompt, "answer": answer}
+    (found,) = probes.compared_with_earlier([row], earlier_probes(tmp_path))
+    assert (found.get("fact_status"), found.get("was")) == (status, was)
+    assert found["suite"] == ("updates" if was else "knowledge")
+
+
+def test_every_phrasing_of_a_changed_fact_is_marked_and_the_users_own_word_holds(tmp_path: Path) -> None:
+    texts = ["Ada Horn lives in Oslo. Ada Horn sings."]
+    rows = probes.from_writer(texts, Fake(), Cache(tmp_path / "c.jsonl"), 5, 0)
+    marked = probes.compared_with_earlier(rows, earlier_probes(tmp_path))
+    assert [(row["kind"], row["was"]) for row in marked] == [("direct", ["Paris"]), ("heldout", ["Paris"])]
+    own = [row | {"fact_status": "new"} for row in rows]
+    assert probes.compared_with_earlier(own, earlier_probes(tmp_path)) == own
+    assert probes.compared_with_earlier(rows, ()) == rows
+
+
+def test_gaps_of_two_months_find_what_changed(tmp_path: Path) -> None:
+    """The same sentence with another filling; only what differs is marked as changed."""
+    people = ["Ada Horn", "Bo Adler", "Cy Baum", "Di Crane", "Ed Dorn", "Flo Eber", "Gus Fink", "Ida Graf"]
+    pets = ["goat", "mule", "duck", "pony", "hen", "cat", "dog", "crow"]
+
+    def month(pets: list[str]) -> list[dict[str, object]]:
+        told = zip(people, pets, strict=True)
+        return probes.from_gaps([f"Today {name} owns one {pet} there." for name, pet in told], 20, seed=0)
+
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, month(pets))))
+    later = probes.compared_with_earlier(month(["lamb", *pets[1:]]), load_probes(tmp_path / "p.jsonl"))
+    changed = {row["answer"]: row["was"] for row in later if row.get("fact_status") == "changed"}
+    assert changed == {"lamb": ["goat"]}
+    stable = {row["answer"] for row in later if row.get("fact_status") == "stable"}
+    assert len(stable) >= 5 and not stable & {"lamb", "goat"}
