@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
-from evals import ifbench, ifeval, knowledge, task_names, tasks
+from evals import ifbench, ifeval, jsonl, knowledge, task_names, tasks
 from evals.scores import Item, ModelCalls
 from pipelines.config import fitted
 from pipelines.config.jobs import EvalJob
@@ -65,15 +65,17 @@ def _measure(
     results: dict[str, Any] = {}
     ids: dict[str, int] = {}
     for suite, scorer in scorers.items():
-        answers = Answers(chat_model, sampler, job, stage, suite)
+        answers = ModelAnswers(chat_model, sampler, job, stage, suite)
         for scored in scorer(answers):
             score = answers.with_thinking(scored)
             if settings.limit is not None:
                 score = replace(score, details={**score.details, "limit": settings.limit})
+            if settings.stop_loops:
+                score = replace(score, details={**score.details, "stop_loops": True})
             recorded = ws.tracker.record_score(stage.id, job.checkpoint, score.as_dict() | {"suite": suite})
             stage.say(
                 f"  {job.label:<12} {suite + _kind(score):<12} {score.value:.3f}  "
-                f"[{score.interval[0]:.3f}, {score.interval[1]:.3f}]  n={score.n}"
+                f"[{score.interval[0]:.3f}, {score.interval[1]:.3f}]  n={score.n}{_stale(score)}"
             )
             _collect(results, suite, summary(score))
             ids.setdefault(suite, recorded)
@@ -92,23 +94,39 @@ def _kind(score: Score) -> str:
     return f" {score.metric}" if score.metric in knowledge.BESIDE else ""
 
 
+def _stale(score: Score) -> str:
+    """The stale rate of a score on changed facts."""
+    rate = score.details.get("stale_rate")
+    return "" if rate is None else f"  stale {rate:.3f}"
+
+
 def summary(score: Score) -> dict[str, Any]:
     """A score without its items."""
     headline = {"score": score.value, "n": score.n, "interval": list(score.interval), "metric": score.metric}
     return headline | dict(score.details)
 
 
-Scorer = Callable[["Answers"], "Iterator[Score]"]
+Scorer = Callable[["ModelAnswers"], "Iterator[Score]"]
 
 
 def _scorers(job: EvalJob) -> dict[str, Scorer]:
     """Return one scorer for each suite, its questions loaded; its first score is the headline."""
     scorers = {name: _scorer(job, name) for name in job.suites}
-    earlier = {
-        f"knowledge:{cycle}": _probes(knowledge.load_probes(path, "knowledge"), "knowledge")
-        for cycle, path in job.earlier.items()
+    return scorers | {
+        f"knowledge:{cycle}": _probes(probes, "knowledge") for cycle, probes in _earlier_probes(job).items()
     }
-    return scorers | earlier
+
+
+def _earlier_probes(job: EvalJob) -> dict[int, list[knowledge.Probe]]:
+    """Return each earlier cycle's probes, without those that a later cycle's changed facts contradict."""
+    files = {cycle: knowledge.load_probes(path) for cycle, path in job.earlier.items()}
+    later = list(knowledge.load_probes(job.settings.probes)) if job.settings.probes else []
+    found = {}
+    for cycle in sorted(files, reverse=True):
+        asked = [probe for probe in files[cycle] if probe.suite == knowledge.SUITE]
+        found[cycle] = knowledge.without_superseded(asked, later)
+        later += files[cycle]
+    return dict(sorted(found.items()))
 
 
 def _scorer(job: EvalJob, suite: str) -> Scorer:
@@ -119,13 +137,13 @@ def _scorer(job: EvalJob, suite: str) -> Scorer:
         return _ifbench(settings)
     if suite not in SUITES:
         return _task(settings, suite)
-    return _probes(knowledge.questions(settings.probes, suite), suite, settings.open_book)
+    return _probes(knowledge.questions(settings.probes, suite), suite, settings.open_book, job.passages)
 
 
 def _ifeval(settings: EvalConfig) -> Scorer:
     path = ifeval_path(settings)
 
-    def score(answers: Answers) -> Iterator[Score]:
+    def score(answers: ModelAnswers) -> Iterator[Score]:
         found, raw = ifeval.evaluate_fully(answers.chats(settings.max_new_tokens), path, settings.limit)
         answers.keep(raw)
         yield found
@@ -136,7 +154,7 @@ def _ifeval(settings: EvalConfig) -> Scorer:
 def _ifbench(settings: EvalConfig) -> Scorer:
     ifbench.require()
 
-    def score(answers: Answers) -> Iterator[Score]:
+    def score(answers: ModelAnswers) -> Iterator[Score]:
         yield ifbench.evaluate(answers.chats(settings.max_new_tokens), settings.limit)
 
     return score
@@ -146,7 +164,7 @@ def _task(settings: EvalConfig, name: str) -> Scorer:
     """The scorer of a task of lm-eval, its data loaded."""
     prepared = tasks.prepare(name, settings.tasks)
 
-    def score(answers: Answers) -> Iterator[Score]:
+    def score(answers: ModelAnswers) -> Iterator[Score]:
         found, raw = tasks.evaluate(
             prepared, answers.calls(), in_chat=settings.tasks_in_chat, limit=settings.limit
         )
@@ -156,12 +174,14 @@ def _task(settings: EvalConfig, name: str) -> Scorer:
     return score
 
 
-def _probes(probes: Sequence[knowledge.Probe], suite: str, open_book: bool = False) -> Scorer:
+def _probes(
+    probes: Sequence[knowledge.Probe], suite: str, open_book: bool = False, passages: str | None = None
+) -> Scorer:
     if not any(probe.counts for probe in probes):
         fields = "id, suite, kind, prompt, answer"
         raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
 
-    def score(answers: Answers) -> Iterator[Score]:
+    def score(answers: ModelAnswers) -> Iterator[Score]:
         limit = answers.settings.probe_max_new_tokens
         most = answers.settings.limit
         yield knowledge.evaluate(answers.chats(limit), probes, suite, most)
@@ -170,11 +190,18 @@ def _probes(probes: Sequence[knowledge.Probe], suite: str, open_book: bool = Fal
             yield cloze
         if answers.suite == suite:  # once: not for the probes of earlier cycles
             yield from knowledge.evaluate_apart(answers.greedy(limit), probes, suite)
-        book = knowledge.evaluate_open_book(answers.greedy(limit), probes, suite) if open_book else None
+        book = knowledge.evaluate_open_book(answers.greedy(limit), probes, suite, most) if open_book else None
         if book is not None:
             yield book
+        if passages:
+            yield knowledge.evaluate_retrieval(answers.greedy(limit), probes, _retrieved(passages), suite)
 
     return score
+
+
+def _retrieved(path: str) -> dict[str, list[str]]:
+    """Return the retrieved passages of each probe, by its id."""
+    return {row["id"]: row["passages"] for row in jsonl.read(path, {"id": str, "passages": list})}
 
 
 def answerable_suites(settings: EvalConfig, model: str) -> tuple[str, ...]:
@@ -213,7 +240,7 @@ def score_responses(responses: str, ifeval_file: str | None) -> dict[str, Any]:
     return {"ifeval": summary(ifeval.score_responses(responses, path))}
 
 
-class Answers:
+class ModelAnswers:
     """A model behind the functions that suites call: chats or texts in, answers out."""
 
     def __init__(
@@ -224,6 +251,7 @@ class Answers:
         self.flops = Flops.of(chat_model.model)
         self.thinking: dict[str, deque[str]] = defaultdict(deque)  # by answer, in the order of the prompts
         self.unfinished = 0  # answers of the current score that ended inside their thinking
+        self.tokens_read = self.tokens_written = 0  # of the current score
 
     def chats(self, max_new_tokens: int) -> Generate | list[Generate]:
         """Greedy answers; or several sampled ones, a function each."""
@@ -264,9 +292,10 @@ class Answers:
                 f"  {self.suite:<12} {self.unfinished} of {score.n} answers ended inside their thinking and "
                 "count as empty: raise the limit of new tokens"
             )
+        cost = {"tokens_read": self.tokens_read, "tokens_written": self.tokens_written}
         self.thinking.clear()
-        self.unfinished = 0
-        return replace(score, items=items, details={**score.details, "mode": mode})
+        self.unfinished = self.tokens_read = self.tokens_written = 0
+        return replace(score, items=items, details={**score.details, "mode": mode, **cost})
 
     def _item_with_thinking(self, item: Item) -> Item:
         waiting = self.thinking.get(item.response)
@@ -321,7 +350,8 @@ class Answers:
         from recovery.sampling.protocol import SamplingParams
 
         pace = Pace(len(prompts), max_new_tokens)
-        params = SamplingParams(max_new_tokens, temperature, seed, on_tokens=pace.see)
+        stop_loops = self.job.settings.stop_loops
+        params = SamplingParams(max_new_tokens, temperature, seed, stop_loops=stop_loops, on_tokens=pace.see)
         responses = self.sampler.generate(
             prompts,
             params,
@@ -330,6 +360,8 @@ class Answers:
             ),
         )
         read, written = sum(map(len, prompts)), sum(map(len, responses))
+        self.tokens_read += read
+        self.tokens_written += written
         flops = self.flops.forward(read + written, (read + written / 2) / len(prompts))
         self.stage.spend(tokens_sampled=written, flops=flops)
         return responses

@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -38,7 +39,8 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tracker]:
         tracker.record_cycle(run.id)
         for number, stage in enumerate(("clean", "midtrained", "recovered")):
             tracker.record_checkpoint(f"{stage}0", path="/c", kind="full", sha256=stage)
-            tracker.record_cycle(run.id, **{f"{stage}_id": f"{stage}0"})
+            column: dict[str, Any] = {f"{stage}_id": f"{stage}0"}
+            tracker.record_cycle(run.id, **column)
             asked = tracker.start_run("eval", parent=run.id, key=stage)
             items = [
                 {"key": name, "prompt": words, "response": f"{words}{number}", "passed": number != 1}
