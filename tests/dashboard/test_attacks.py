@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from dashboard import page_frame
+from dashboard.request_guard import EVENT
 from db.writes.tracker import Tracker
 from tests.support import databases, views
 from tests.support.browser import serving
@@ -129,3 +130,13 @@ def test_a_long_body_is_refused_before_it_is_read(address: str, header: str) -> 
         client.sendall("\r\n".join([*lines, "", ""]).encode())
         answer = client.recv(200)  # although not a byte of the body was sent
     assert answer.split()[1] in (b"400", b"411", b"413")
+
+
+NOT_JSON = ["", "[]", "{", '{"session_hash": NaN}', '{"session_hash": 1e999}', "[" * 100_000]
+
+
+@pytest.mark.parametrize("body", NOT_JSON, ids=lambda body: body[:30])
+def test_a_body_that_is_no_object_in_strict_json_is_refused(address: str, body: str) -> None:
+    headers = {"origin": address, "content-type": "application/json"}
+    answer = httpx.post(address + EVENT, content=body, headers=headers, timeout=60)
+    assert answer.status_code in (400, 413)
