@@ -37,7 +37,7 @@ _FIELDS = {"prompt": str, "instruction_id_list": list, "kwargs": list}
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedAnswer:
     """One prompt's answer with the checkers' results for each instruction."""
 
     key: str
@@ -50,7 +50,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class IFEvalRun:
-    checked: tuple[Checked, ...]
+    checked: tuple[CheckedAnswer, ...]
     notes: tuple[str, ...]
     results: dict[str, Any]  # lm-eval's own
 
@@ -238,9 +238,9 @@ def _check_docs(task: Task, where: str) -> None:
                 raise InputError(f"{where}, key {doc['key']}, {name}: {first_line(error)}") from error
 
 
-def _checked(sample: dict[str, Any]) -> Checked:
+def _checked(sample: dict[str, Any]) -> CheckedAnswer:
     doc = sample["doc"]
-    return Checked(
+    return CheckedAnswer(
         key=str(doc["key"]),
         prompt=doc["prompt"],
         response=sample["filtered_resps"][0],

@@ -56,7 +56,7 @@ class NonInferiority:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedComparison:
     """Two-sided comparison of two checkpoints on the same items.
 
     `words` is "better", "worse" or "not distinguishable"; `detectable` is the smallest true difference that
@@ -201,7 +201,7 @@ def items_to_pass(margin: float = 0.03, alpha: float = 0.05, discordance: float 
 
 def compare(
     after: ArrayLike, before: ArrayLike, alpha: float = 0.05, clusters: Sequence[object] | None = None
-) -> Comparison:
+) -> PairedComparison:
     """Compare two checkpoints: McNemar's exact test decides, the interval is the exact paired one.
 
     Clusters are treated as in non_inferiority; each bound rounds the counts towards a wider interval."""
@@ -212,7 +212,7 @@ def compare(
     low = paired_lower_bound(*_shrink(gained, lost, n, effect), alpha / 2)
     high = _upper_bound(gained, lost, n, effect, alpha / 2)
     effective_n = max(1, round(n / effect))
-    return Comparison(
+    return PairedComparison(
         words=_direction(gained, lost) if p_mcnemar <= alpha else "not distinguishable",
         difference=(gained - lost) / n,
         interval=(low, high),

@@ -36,7 +36,7 @@ Items = Mapping[str, Mapping[str, Sequence[Item]]]  # suite -> stage -> items
 
 
 @dataclass(frozen=True)
-class Tried:
+class Candidate:
     """A candidate and its verdict on the probe split."""
 
     name: str
@@ -73,7 +73,7 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
         for suite in job.suites
     }
     _warn_of_small_halves(job, stage, standards)
-    tried: list[Tried] = []
+    tried: list[Candidate] = []
     left_out: dict[str, str] = {}
     names = list(_names(job.how))
     for name in names:
@@ -154,7 +154,7 @@ def _judged(
     checkpoint: str,
     settings: EvalConfig,
     standards: Items,
-) -> Tried:
+) -> Candidate:
     """The verdict on the probe split."""
     asked = EvalJob(checkpoint=checkpoint, suites=job.suites, settings=settings, label=name)
     ids = evaluate(ws, asked, parent=stage.id, key=f"eval:{name}")["score_ids"]
@@ -165,10 +165,12 @@ def _judged(
         require_same_questions(suite, stages)
     found = verdict.verdict(suites, job.settings.eval.margins())
     behaviour = found["axes"].get("behaviour", {}).get("difference")
-    return Tried(name, checkpoint, verdict.accepted(found, job.required), behaviour, verdict.summary(found))
+    return Candidate(
+        name, checkpoint, verdict.accepted(found, job.required), behaviour, verdict.summary(found)
+    )
 
 
-def _behaviour(tried: Tried) -> float:
+def _behaviour(tried: Candidate) -> float:
     return -1.0 if tried.behaviour is None else tried.behaviour
 
 

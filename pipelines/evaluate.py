@@ -65,7 +65,7 @@ def _measure(
     results: dict[str, Any] = {}
     ids: dict[str, int] = {}
     for suite, scorer in scorers.items():
-        answers = Answers(chat_model, sampler, job, stage, suite)
+        answers = ModelAnswers(chat_model, sampler, job, stage, suite)
         for scored in scorer(answers):
             score = answers.with_thinking(scored)
             if settings.limit is not None:
@@ -104,7 +104,7 @@ def summary(score: Score) -> dict[str, Any]:
     return headline | dict(score.details)
 
 
-Scorer = Callable[["Answers"], "Iterator[Score]"]
+Scorer = Callable[["ModelAnswers"], "Iterator[Score]"]
 
 
 def _scorers(job: EvalJob) -> dict[str, Scorer]:
@@ -141,7 +141,7 @@ def _scorer(job: EvalJob, suite: str) -> Scorer:
 def _ifeval(settings: EvalConfig) -> Scorer:
     path = ifeval_path(settings)
 
-    def score(answers: Answers) -> Iterator[Score]:
+    def score(answers: ModelAnswers) -> Iterator[Score]:
         found, raw = ifeval.evaluate_fully(answers.chats(settings.max_new_tokens), path, settings.limit)
         answers.keep(raw)
         yield found
@@ -152,7 +152,7 @@ def _ifeval(settings: EvalConfig) -> Scorer:
 def _ifbench(settings: EvalConfig) -> Scorer:
     ifbench.require()
 
-    def score(answers: Answers) -> Iterator[Score]:
+    def score(answers: ModelAnswers) -> Iterator[Score]:
         yield ifbench.evaluate(answers.chats(settings.max_new_tokens), settings.limit)
 
     return score
@@ -162,7 +162,7 @@ def _task(settings: EvalConfig, name: str) -> Scorer:
     """The scorer of a task of lm-eval, its data loaded."""
     prepared = tasks.prepare(name, settings.tasks)
 
-    def score(answers: Answers) -> Iterator[Score]:
+    def score(answers: ModelAnswers) -> Iterator[Score]:
         found, raw = tasks.evaluate(
             prepared, answers.calls(), in_chat=settings.tasks_in_chat, limit=settings.limit
         )
@@ -177,7 +177,7 @@ def _probes(probes: Sequence[knowledge.Probe], suite: str, open_book: bool = Fal
         fields = "id, suite, kind, prompt, answer"
         raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
 
-    def score(answers: Answers) -> Iterator[Score]:
+    def score(answers: ModelAnswers) -> Iterator[Score]:
         limit = answers.settings.probe_max_new_tokens
         most = answers.settings.limit
         yield knowledge.evaluate(answers.chats(limit), probes, suite, most)
@@ -229,7 +229,7 @@ def score_responses(responses: str, ifeval_file: str | None) -> dict[str, Any]:
     return {"ifeval": summary(ifeval.score_responses(responses, path))}
 
 
-class Answers:
+class ModelAnswers:
     """A model behind the functions that suites call: chats or texts in, answers out."""
 
     def __init__(

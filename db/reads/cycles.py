@@ -73,7 +73,7 @@ def _read(connection: Connection, wanted: Select[Cycle], *, earlier: bool) -> li
     rows = sorted(connection.execute(wanted.with_only_columns(*Cycle.__table__.c)).mappings(), key=_number)
     if not rows:
         return []
-    span = Span(rows[0]["project"], _number(rows[0]), _number(rows[-1]))
+    span = CycleRange(rows[0]["project"], _number(rows[0]), _number(rows[-1]))
     which = () if earlier else (Score.suite.not_like(f"{EARLIER}%"),)
     scores, verdicts = _scores(connection, span, *which), _verdicts(connection, span)
     costs, reviews = _costs(connection, span), _reviews(connection, span)
@@ -185,7 +185,7 @@ def _earlier_suites(scores: Measured) -> dict[int, str]:
 # Rows of a range of cycles ----------------------------------------------------------------------------------
 
 
-class Span(NamedTuple):
+class CycleRange(NamedTuple):
     """A range of one project's cycles, both ends included."""
 
     project: str
@@ -200,14 +200,14 @@ class Span(NamedTuple):
         return self.holds(Cycle.project, Cycle.number)
 
 
-def runs_of_cycles(span: Span) -> CTE:
+def runs_of_cycles(span: CycleRange) -> CTE:
     """Select (cycle, run_id) of each cycle's run and of all its descendants."""
     own = select(Cycle.number.label("cycle"), Cycle.run_id).where(span.cycles())
     tree = own.cte("tree", recursive=True)
     return tree.union_all(select(tree.c.cycle, Run.id).join(tree, Run.parent_id == tree.c.run_id))
 
 
-def _scores(connection: Connection, span: Span, *which: ColumnElement[bool]) -> dict[int, Measured]:
+def _scores(connection: Connection, span: CycleRange, *which: ColumnElement[bool]) -> dict[int, Measured]:
     """Return the headline score per cycle, suite and checkpoint; the newest if measured twice in a cycle."""
     tree = runs_of_cycles(span)
     columns = (Score.checkpoint_id, Score.suite, Score.metric, Score.value, Score.n, Score.low, Score.high)
@@ -226,7 +226,7 @@ def _learned(connection: Connection, project: str, asked: set[int]) -> dict[int,
     """Return the recovered model's score on the documents of its cycle, for some cycles."""
     if not asked:
         return {}
-    span = Span(project, min(asked), max(asked))
+    span = CycleRange(project, min(asked), max(asked))
     tree = runs_of_cycles(span)
     own = {(number, run) for number, run in connection.execute(select(tree.c.cycle, tree.c.run_id))}
     # Select by checkpoint, not by run: a late cycle's run has a score for every earlier cycle.
@@ -241,7 +241,7 @@ def _learned(connection: Connection, project: str, asked: set[int]) -> dict[int,
     }
 
 
-def _verdicts(connection: Connection, span: Span) -> defaultdict[int, list[RowMapping]]:
+def _verdicts(connection: Connection, span: CycleRange) -> defaultdict[int, list[RowMapping]]:
     query = select(Verdict.__table__).where(span.holds(Verdict.project, Verdict.cycle)).order_by(Verdict.axis)
     found: defaultdict[int, list[RowMapping]] = defaultdict(list)
     for row in connection.execute(query).mappings():
@@ -249,7 +249,7 @@ def _verdicts(connection: Connection, span: Span) -> defaultdict[int, list[RowMa
     return found
 
 
-def _costs(connection: Connection, span: Span) -> defaultdict[int, dict[str, JSONObject]]:
+def _costs(connection: Connection, span: CycleRange) -> defaultdict[int, dict[str, JSONObject]]:
     """Sum costs per cycle and kind of run; a peak (memory) is the maximum over the runs."""
     tree = runs_of_cycles(span)
     query = select(tree.c.cycle, Run.kind, Run.cost).join(tree, Run.id == tree.c.run_id)
@@ -280,7 +280,7 @@ def _cost(kinds: Mapping[str, JSONObject], ifeval: JSONObject | None) -> JSONObj
     return {"cost": whole, "cost_by_stage": stages, "cost_per_recovered_point": each}
 
 
-def _reviews(connection: Connection, span: Span) -> dict[int, JSONObject]:
+def _reviews(connection: Connection, span: CycleRange) -> dict[int, JSONObject]:
     """Return the latest review per cycle."""
     columns = (Review.cycle, Review.decision, Review.note, Review.reviewer, Review.at)
     query = select(*columns).where(span.holds(Review.project, Review.cycle)).order_by(Review.id)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import aliased
 
 from db.errors import NotFound
-from db.reads.cycles import Span, runs_of_cycles
+from db.reads.cycles import CycleRange, runs_of_cycles
 from db.schema import Cycle, Item, Score
 from db.session import Database
 
@@ -188,8 +188,8 @@ def ledger_items(
 
 def _transitions(project: str, cycle: int | None, suite: str | None) -> list[Any]:
     """Build per transition a join of both scores' items, naming columns, gained and lost conditions."""
-    whole = Span(project, 0, 2**31 - 1)
-    newest = _newest_scores(whole if cycle is None else Span(project, max(cycle - 1, 1), cycle))
+    whole = CycleRange(project, 0, 2**31 - 1)
+    newest = _newest_scores(whole if cycle is None else CycleRange(project, max(cycle - 1, 1), cycle))
     found = []
     for before, after, back in TRANSITIONS:
         here, there = newest.alias(), newest.alias()
@@ -218,7 +218,7 @@ def _transitions(project: str, cycle: int | None, suite: str | None) -> list[Any
     return found
 
 
-def _newest_scores(span: Span) -> sa.CTE:
+def _newest_scores(span: CycleRange) -> sa.CTE:
     """Select the newest score of each cycle and stage: cycle, stage, suite, metric, item_set, score_id."""
     tree = runs_of_cycles(span)
     parts = []

@@ -68,7 +68,7 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @several
 @shared
 @click.pass_obj
-def cycle_command(session: Session, docs: Path, **options: Any) -> None:
+def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
     """Midtrain, evaluate, recover, evaluate, decide; resumable stage by stage."""
     from db.reads import queries
     from pipelines.cycle import cycle

@@ -85,7 +85,7 @@ def compare_command(session: Session, a: str, b: str, suite: str | None) -> None
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="so many items")
 @shared
 @click.pass_obj
-def flips_command(session: Session, references: tuple[str, ...], **options: Any) -> None:
+def flips_command(session: Session, /, references: tuple[str, ...], **options: Any) -> None:
     """List items that flip between pass and fail: over all cycles, in one, or between two checkpoints."""
     from pipelines.flips import flips
 

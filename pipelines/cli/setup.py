@@ -110,7 +110,7 @@ def microworld_command(session: Session, directory: Path, cycle: int, seed: int,
 @click.option("--price", type=float, help="of one GPU for an hour, in any currency")
 @shared
 @click.pass_obj
-def plan_command(session: Session, **options: Any) -> None:
+def plan_command(session: Session, /, **options: Any) -> None:
     """Does it fit, how long does it take, what to change? Exit code 3 when it does not fit."""
     from pipelines.machine.capacity import plan_for
     from recovery.errors import GateError

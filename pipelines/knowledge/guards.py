@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.corpus import documents, kept_texts
 from pipelines.distillation.engine_places import INPROCESS
-from pipelines.distillation.inputs import Data
+from pipelines.distillation.inputs import PromptData
 from pipelines.knowledge.overlap import newness, overlap
 from pipelines.knowledge.tripwire import COUNT, Tripwire, new_gaps
 from recovery.errors import InputError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Taught:
+class GuardInputs:
     """The documents that the student learned, and a teacher that may not know them."""
 
     texts: list[str]
@@ -34,7 +34,7 @@ class Taught:
 
 def taught(
     ws: Workspace, job: DistillJob, method: Method, student: ChatModel, teachers: Teachers, stage: Stage
-) -> Taught | None:
+) -> GuardInputs | None:
     """Return None where the student learned no documents, or is its own teacher."""
     settings = job.settings
     if method.teacher != "base" or (settings.overlap == "keep" and not settings.tripwire_every):
@@ -43,11 +43,11 @@ def taught(
     if not texts:
         return None
     if settings.teacher_engine != INPROCESS:  # a second copy in this process may not fit
-        return Taught(texts, student, None)
+        return GuardInputs(texts, student, None)
     teacher = teachers.frozen(job.teacher, "sampled")
     if teacher.chat_model.tokenizer.get_vocab() != student.tokenizer.get_vocab():
         return None  # the preflight says so
-    return Taught(texts, student, teacher.score)
+    return GuardInputs(texts, student, teacher.score)
 
 
 def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> list[str]:
@@ -55,14 +55,20 @@ def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> li
     if job.docs:
         return list(documents.read_corpus(Path(job.docs)).texts)
     learned = kept_texts.learned(ws, job.student)
-    if learned.absent:
-        runs = ", ".join(learned.absent)
-        state = "without" if learned.texts else "off:"
-        stage.say(f"  {wanted_by:<12} {state} the documents of {runs}, which were removed")
+    say_absent(learned.absent, bool(learned.texts), stage, wanted_by)
     return learned.texts
 
 
-def guard(job: DistillJob, data: Data, known: Taught | None, stage: Stage) -> tuple[Data, dict[str, Any]]:
+def say_absent(runs: list[str], others: bool, stage: Stage, wanted_by: str) -> None:
+    """Report the midtraining runs whose documents were removed, and whether there are others'."""
+    if runs:
+        state = "without" if others else "off:"
+        stage.say(f"  {wanted_by:<12} {state} the documents of {', '.join(runs)}, which were removed")
+
+
+def guard(
+    job: DistillJob, data: PromptData, known: GuardInputs | None, stage: Stage
+) -> tuple[PromptData, dict[str, Any]]:
     """Drop the rows that touch new documents, or give them less weight; return the rows and a summary."""
     settings = job.settings
     if known is None or settings.overlap == "keep":
@@ -82,7 +88,7 @@ def guard(job: DistillJob, data: Data, known: Taught | None, stage: Stage) -> tu
             raise InputError(
                 f"every one of the {name} is about the new documents: give other --{name}, or --overlap keep"
             )
-    return Data(**kept), {"overlap": summaries}
+    return PromptData(**kept), {"overlap": summaries}
 
 
 def _log_line(name: str, counts: dict[str, Any]) -> str:
@@ -98,7 +104,7 @@ def _log_line(name: str, counts: dict[str, Any]) -> str:
     return "".join(parts)
 
 
-def tripwire(job: DistillJob, known: Taught | None, stage: Stage) -> list[Tripwire]:
+def tripwire(job: DistillJob, known: GuardInputs | None, stage: Stage) -> list[Tripwire]:
     """Watch cloze gaps in the documents; none where the student learned too few to see a loss."""
     settings = job.settings
     if known is None or known.teacher is None or not settings.tripwire_every:

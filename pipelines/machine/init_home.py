@@ -19,7 +19,7 @@ from recovery.errors import InputError, RecoverError
 if TYPE_CHECKING:
     from pipelines.config.settings import ModelConfig
     from recovery.models.chat_encoding import ChatEncoder
-    from recovery.models.gguf import Converted
+    from recovery.models.gguf import ConvertedModel
     from recovery.storage.checkpoints import Checkpoint
 
 MICROWORLD = "microworld"
@@ -62,7 +62,7 @@ def initialise(
     }
 
 
-def _converted(ws: Workspace, model: str | None) -> Converted | None:
+def _converted(ws: Workspace, model: str | None) -> ConvertedModel | None:
     """Convert a GGUF file to a safetensors checkpoint in the home."""
     if model is None or model == MICROWORLD:
         return None

@@ -150,7 +150,7 @@ def _stable_facts(seed: int, cycle: int, changed: float, rng: random.Random) -> 
 def _changed_facts(seed: int, cycle: int, changed: float) -> list[dict[str, object]]:
     """Probes of this cycle's changes; those of earlier cycles' people ask as that cycle asked."""
     rng = random.Random(f"microworld:updates:{seed}:{cycle}")
-    asked = {}
+    asked: dict[str, object] = {}
     for number in range(1, cycle if changed else 0):
         earlier = _new_facts(seed, number, random.Random(f"microworld:probes:{seed}:{number}"))
         asked |= {str(row["id"]): row["prompt"] for row in earlier}

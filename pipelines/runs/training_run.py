@@ -13,9 +13,9 @@ from pipelines.runs.stage_runner import Stage
 from recovery.methods.method import Method
 from recovery.models.adapters import describe_trained
 from recovery.objective.objective import Objective
-from recovery.objective.signal_survey import Survey
+from recovery.objective.signal_survey import SignalSurvey
 from recovery.storage.training_state import TrainState
-from recovery.training.alarms import HEARD, Watch
+from recovery.training.alarms import HEARD, AlarmWatch
 from recovery.training.config import TrainConfig
 from recovery.training.trainer import Batches, TokenLoss, TrainReport, train
 
@@ -87,14 +87,14 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
         stage.step(step, steps, eta_seconds=values.get("eta_seconds"), note=_note(values))
 
     database = stage.workspace.tracker.db
-    watch = Watch(
+    watch = AlarmWatch(
         method,
         before=lambda step: curves.metrics_by_step(database, stage.id, HEARD, before=step),
         record=stage.directory / "alarms.json",
     )
     for name in watch.muted:
         stage.say(f"  alarm        {name} stopped an earlier attempt; it is off in this one")
-    survey = Survey()
+    survey = SignalSurvey()
     return train(
         training.student,
         training.batches,

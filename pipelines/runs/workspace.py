@@ -149,7 +149,7 @@ class Workspace:
         return loading.load(spec)
 
     def publish(
-        self, chat_model: ChatModel, *, parent: Checkpoint, run_id: str, config: dict[str, Any]
+        self, chat_model: ChatModel, *, parent: Checkpoint, run_id: str | None, config: dict[str, Any]
     ) -> Checkpoint:
         """Save a model as a checkpoint, whole or not at all, and record it."""
         from recovery.models import loading

@@ -13,7 +13,7 @@ from pipelines.runs.recorded import earlier_probes
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.writing import augment as augmenting
 from pipelines.writing import probes
-from pipelines.writing.filters import Leaks, first_of
+from pipelines.writing.filters import ProbeLeaks, first_of
 from pipelines.writing.text_cache import Cache
 from pipelines.writing.writers import EndpointWriter, LocalWriter, Writer
 from recovery.errors import InputError
@@ -81,7 +81,7 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
 def _by_template(texts: Any, unseen: Any) -> augmenting.Augmented:
     from pipelines.microworld.templates import questions
 
-    leaks, all_rows = Leaks(unseen), list(questions(texts))
+    leaks, all_rows = ProbeLeaks(unseen), list(questions(texts))
     rows = [row for row in all_rows if not leaks.of(row["prompt"], row["response"])]
     found = augmenting.Augmented(first_of(rows))
     if len(rows) < len(all_rows):

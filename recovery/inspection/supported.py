@@ -13,7 +13,7 @@ from recovery.models.hub import locate
 from recovery.models.loading import ModelSpec, load
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
-from recovery.training.preflight import Seen, sampler_agrees
+from recovery.training.preflight import TokenMoments, sampler_agrees
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -46,7 +46,7 @@ def sampling_problem(chat: ChatModel) -> str | None:
     try:
         rollouts = InProcessSampler(chat).sample(prompts, SamplingParams(NEW_TOKENS, seed=0))
         with torch.no_grad():
-            check = sampler_agrees(chat, rollouts, Seen.of(chat, rollouts))
+            check = sampler_agrees(chat, rollouts, TokenMoments.of(chat, rollouts))
     except (torch.OutOfMemoryError, RecoverError):
         raise
     except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:

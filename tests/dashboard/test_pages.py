@@ -38,13 +38,13 @@ def nothing(tmp_path: Path) -> Iterator[Desk]:
         yield Desk(tracker, token="t")
 
 
-@pytest.mark.parametrize("page", shell.PAGES, ids=lambda page: page.TITLE)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.TITLE)
 def test_an_empty_home_says_what_to_type(nothing: Desk, page: object) -> None:
     drawn = shell.render(nothing, page.PATH)  # type: ignore[attr-defined]
     assert "could not be drawn" not in drawn and "recover " in drawn
 
 
-@pytest.mark.parametrize("page", shell.PAGES, ids=lambda page: page.TITLE)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.TITLE)
 @pytest.mark.parametrize(
     "query", ["", "?n=2", "?n=999999999", "?n=-1&page=0&sort=x&after=%00&kind=%27&pick=9.9.x"]
 )
@@ -290,12 +290,17 @@ def test_the_version_changes_with_what_is_shown_and_only_then(desk: Desk) -> Non
     assert desk.version() != seen
 
 
-@pytest.mark.parametrize("page", shell.PAGES, ids=lambda page: page.TITLE)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.TITLE)
 def test_a_page_asks_once_whether_rows_have_changed(
     desk: Desk, page: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(queries, "structure_version", lambda db: asked.append(db) or (1,))
+
+    def version(db: object) -> tuple[int]:
+        asked.append(db)
+        return (1,)
+
+    monkeypatch.setattr(queries, "structure_version", version)
     shell.render(desk, page.PATH)  # type: ignore[attr-defined]
     assert len(asked) == 1
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -79,7 +80,7 @@ def _check(tracker: Tracker, steps: int) -> None:
     done = steps + 1
     with tracker.db.read() as connection:
 
-        def count(query: sa.Select[tuple[int]]) -> int:
+        def count(query: sa.Select[Any]) -> int:
             return connection.scalar(query) or 0
 
         number = sa.func.count()

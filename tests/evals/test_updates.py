@@ -52,7 +52,7 @@ def test_what_a_response_gives(response: str, answer: str, was: str, answered: s
 
 
 def test_a_probe_with_an_old_answer_asks_a_changed_fact(tmp_path: Path) -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         MOVED,
         {"prompt": "Ann's job?", "answer": "baker"},
         {"prompt": "Ann's pet?", "answer": "cat", "fact_status": "stable"},
@@ -199,8 +199,9 @@ def test_without_changed_probes_it_is_not_measured_and_blocks_nothing() -> None:
         "knowledge": {"midtrained": good, "recovered": good},
         "retention": {"clean": good, "recovered": good},
     }
-    for updates in ({}, {"updates": {"recovered": []}}):
-        result = verdict({**suites, **updates})
+    nothing: dict[str, list[Item]] = {"recovered": []}
+    for measured in (suites, {**suites, "updates": nothing}):
+        result = verdict(measured)
         assert result["updates"] == "not measured"
         assert "updates: not measured (no updates scores)" in summary(result)
         assert accepted(result) and accepted(result, required=("behaviour",))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pipelines.corpus.reading.formats import Unreadable
-from pipelines.corpus.reading.plain import Facts, Piece, Source, characters, pieces
+from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, characters, pieces
 
 LONGEST_LINE = 2**24  # characters; a longer line is no row
 LONGEST_ROW = 2**22  # characters of a csv row, over all lines that it spans
@@ -27,7 +27,7 @@ SAID_FIELDS = ("content", "value", "text")
 # jsonl ---------------------------------------------------------------------------------------------------
 
 
-def read_jsonl(source: Source, facts: Facts) -> Iterator[Piece]:
+def read_jsonl(source: Source, facts: FileFacts) -> Iterator[TextPiece]:
     """Yield one document a line; count the lines that are no JSON or hold no text, and leave them out."""
     read = broken = empty = 0
     for line in lines(characters(source, facts)):
@@ -113,7 +113,7 @@ def _values(name: str, value: Any, depth: int) -> Iterator[str]:
 # csv -----------------------------------------------------------------------------------------------------
 
 
-def read_csv(source: Source, facts: Facts) -> Iterator[Piece]:
+def read_csv(source: Source, facts: FileFacts) -> Iterator[TextPiece]:
     """Yield one document: a line a row, each value with its column's name."""
     yield from pieces(_rows(_Rows(lines(characters(source, facts)))))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,12 @@ from evals import knowledge
 from evals.knowledge import load_probes
 from pipelines.microworld import people, world
 from pipelines.writing import probes
-from pipelines.writing.filters import Leaks
+from pipelines.writing.filters import ProbeLeaks
 from pipelines.writing.text_cache import Cache
 from recovery.errors import InputError
 
 
-def test_reverse_and_indirect_are_reported_apart(tmp_path):
+def test_reverse_and_indirect_are_reported_apart(tmp_path: Path) -> None:
     rows = [
         {"id": kind, "kind": kind, "prompt": kind, "answer": "x", "passage": f"about {kind}"}
         for kind in ("direct", "reverse", "indirect")
@@ -37,7 +38,7 @@ def test_reverse_and_indirect_are_reported_apart(tmp_path):
 
 
 @pytest.mark.parametrize(("seed", "cycle"), [(4, 1), (77, 3)])
-def test_a_microworlds_roundabout_questions_have_one_answer(seed, cycle):
+def test_a_microworlds_roundabout_questions_have_one_answer(seed: int, cycle: int) -> None:
     rows = [row for row in world.probe_rows(seed, cycle) if row["kind"] in knowledge.APART]
     new = [who for number in range(1, cycle + 1) for who in people.new_people(seed, number)]
     everyone = [*people.known_people(), *new]
@@ -53,7 +54,7 @@ def test_a_microworlds_roundabout_questions_have_one_answer(seed, cycle):
     assert not [row for row in indirect if knowledge.matches(str(row["prompt"]), [str(row["answer"])])]
 
 
-def test_gaps_make_probes_of_every_kind_without_a_model(tmp_path):
+def test_gaps_make_probes_of_every_kind_without_a_model(tmp_path: Path) -> None:
     texts = [text for _, text in world.document_texts(8, 1)]
     rows = probes.from_gaps(texts, 60, seed=1)
     kinds = probes.save(tmp_path / "p.jsonl", rows)
@@ -62,12 +63,12 @@ def test_gaps_make_probes_of_every_kind_without_a_model(tmp_path):
     assert all(knowledge.matches(probe.passage, probe.answers) for probe in loaded)
     heldout = [probe for probe in loaded if probe.heldout_fact]
     assert 0 < len(heldout) < len(loaded) / 2
-    leaks = Leaks(loaded)
+    leaks = ProbeLeaks(loaded)
     assert all(leaks.of(probe.prompt, probe.answers[0]) for probe in heldout if probe.kind == "direct")
     assert probes.from_gaps(texts, 60, seed=1) == rows
 
 
-def test_what_is_said_of_one_entity_only_is_asked_backwards():
+def test_what_is_said_of_one_entity_only_is_asked_backwards() -> None:
     facts = {"Ada Horn": "goat", "Bo Adler": "goat", "Cy Baum": "duck", "Di Crane": "mule", "Ed Dorn": "pony"}
     texts = [f"Now {name} has a {animal}. Since then {name} is at home." for name, animal in facts.items()]
     rows = [row for row in probes.from_gaps(texts, 20, seed=0) if row["kind"] == "reverse"]
@@ -78,7 +79,7 @@ def test_what_is_said_of_one_entity_only_is_asked_backwards():
 class Fake:
     name, at_once = "fake", 8
 
-    def write(self, requests: list[str]) -> list[str]:
+    def write(self, requests: Sequence[str]) -> list[str]:
         return [
             "In which place is Ada Horn at home?"
             if "other words" in request.split("\n")[0]
@@ -87,7 +88,7 @@ class Fake:
         ]
 
 
-def test_a_writer_asks_and_asks_again_in_other_words(tmp_path):
+def test_a_writer_asks_and_asks_again_in_other_words(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "c.jsonl")
     rows = probes.from_writer(["Ada Horn lives in Oslo. Ada Horn sings."], Fake(), cache, 5, 0)
     assert [(row["kind"], row["prompt"], row["answer"]) for row in rows] == [
@@ -96,7 +97,7 @@ def test_a_writer_asks_and_asks_again_in_other_words(tmp_path):
     ]
 
 
-def test_a_users_own_questions_come_first(tmp_path):
+def test_a_users_own_questions_come_first(tmp_path: Path) -> None:
     own = [{"question": "Who?", "answer": "Ada", "kind": "heldout"}, {"prompt": "Why?", "answer": "so"}]
     (tmp_path / "qa.jsonl").write_text("\n".join(map(json.dumps, own)))
     assert probes.own_questions(tmp_path) == tmp_path / "qa.jsonl"
