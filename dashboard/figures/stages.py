@@ -9,7 +9,12 @@ from dashboard.figures.axes import STAGES, label, line, linear, mark
 from dashboard.html import Html, join, tag
 from dashboard.words import share
 
-NAMES = {"ifeval": "instruction following", "knowledge": "new knowledge", "retention": "old knowledge"}
+NAMES = {
+    "ifeval": "instruction following",
+    "knowledge": "new knowledge",
+    "retention": "old knowledge",
+    "updates": "changed facts",
+}
 WIDTH, LANE, NAME, PAD = 640, 22, 24, 14
 LEFT, RIGHT = 8.0, 478.0
 X, TICKS = linear(0, 1, LEFT, RIGHT), (0, 0.25, 0.5, 0.75, 1)

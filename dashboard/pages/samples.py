@@ -16,7 +16,12 @@ from db.reads.cycles import STAGES
 TITLE = "Samples"
 PATH = "/samples"
 PAGE = 10
-SUITES = {"ifeval": "instructions (IFEval)", "knowledge": "new knowledge", "retention": "old knowledge"}
+SUITES = {
+    "ifeval": "instructions (IFEval)",
+    "knowledge": "new knowledge",
+    "retention": "old knowledge",
+    "updates": "changed facts",
+}
 FLIPS: dict[str, tuple[str, dict[str, bool]]] = {
     "": ("all prompts", {}),
     "lost": ("lost: clean ✓ → recovered ✕", {"clean": True, "recovered": False}),
