@@ -147,7 +147,7 @@ def _verdicts(cycle: Row) -> Html:
         tag(
             "p",
             "An axis is kept when the one-sided 95 % lower bound of the paired difference lies above minus "
-            "the margin. Updates shows by how much new answers to changed facts lead over old ones; its margin "
+            "the margin. Updates shows how far new answers to changed facts lead over old ones; its margin "
             "is the lead that must be shown.",
             class_="soft small",
         ),
