@@ -15,8 +15,10 @@ from pipelines.config.jobs import (
     DriftJob,
     EvalJob,
     Kind,
+    LocateJob,
     MergeJob,
     MidtrainJob,
+    RetrievalJob,
     SweepJob,
 )
 from pipelines.config.settings import Config, LoraConfig, changed
@@ -28,7 +30,7 @@ from pipelines.distillation.inputs import check_read
 from pipelines.distillation.leaks import ifeval_path
 from pipelines.evaluate import SUITES, answerable_suites
 from pipelines.midtrain import with_augmented
-from pipelines.runs.recorded import earlier_probes
+from pipelines.runs.recorded import earlier_probes, is_cycle
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.sweep import parse_weights
 from pipelines.writing import self_prompts
@@ -141,7 +143,8 @@ def midtrain_job(
     settings = resolved(ws, docs, changes)
     documents.require(docs)
     chosen = ws.checkpoint(student)
-    _require_rank(chosen, settings.midtrain.lora, typed="midtrain.lora" in changes)
+    if "midtrain.lora" in changes or "lora" in ws.config.midtrain.model_fields_set:
+        _require_rank(chosen, settings.midtrain.lora)
     return MidtrainJob(
         docs=str(docs.absolute()),
         student=chosen.id,
@@ -153,9 +156,9 @@ def midtrain_job(
     )
 
 
-def _require_rank(student: Checkpoint, lora: LoraConfig | str | None, *, typed: bool) -> None:
-    """Refuse a rank that was typed and is not that of the student's adapter."""
-    if typed and not isinstance(lora, str):
+def _require_rank(student: Checkpoint, lora: LoraConfig | str | None) -> None:
+    """Refuse a rank, given as an option or in recover.yaml, that is not that of the student's adapter."""
+    if not isinstance(lora, str):
         from recovery.models.adapters import require_rank
 
         require_rank(student.path, lora.rank if lora else 0)
@@ -173,7 +176,8 @@ def distill_job(
     checkpoint = ws.checkpoint(student or newest_midtrained(ws))
     chosen = checkpoint.id
     settings = resolved(ws, taught_folder(ws, chosen), changes)
-    _require_rank(checkpoint, settings.distill.lora, typed="distill.lora" in changes)
+    if "distill.lora" in changes or "lora" in ws.config.distill.model_fields_set:
+        _require_rank(checkpoint, settings.distill.lora)
     routes = {name: ws.checkpoint(place).id for name, place in settings.distill.routes.items()}
     distill = settings.distill.model_copy(update={"routes": routes})
     method = with_dials(distill.method, distill.dials)
@@ -218,6 +222,40 @@ def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:
     files = named or ["ifeval", "probes"]
     suites = answerable_suites(settings.eval, settings.model.path)
     return tuple(suite for suite in suites if ("ifeval" if suite == "ifeval" else "probes") in files)
+
+
+def locate_job(
+    ws: Workspace, checkpoint: str, groups: int, suites: str | None = None, changes: Changes = NONE
+) -> LocateJob:
+    """Of a cycle, its midtrained checkpoint; without suites, the axes of a verdict that have questions."""
+    place = f"{checkpoint}:midtrained" if is_cycle(checkpoint) else checkpoint
+    measured = eval_job(ws, place, suites, changes=changes)
+    return LocateJob(
+        checkpoint=measured.checkpoint,
+        clean=ws.clean().id,
+        suites=_named_suites(",".join(measured.suites)),
+        settings=measured.settings,
+        groups=groups,
+    )
+
+
+def retrieval_job(
+    ws: Workspace, checkpoint: str, docs: Path | None, passages: int, changes: Changes = NONE
+) -> RetrievalJob:
+    """The clean model itself counts as nothing trained yet."""
+    chosen, clean = ws.checkpoint(checkpoint).id, ws.clean().id
+    settings = resolved(ws, docs or taught_folder(ws, chosen), changes).eval
+    if settings.probes is None:
+        raise InputError(
+            "no questions lie beside the documents: write some with `recover probes`, or --probes"
+        )
+    return RetrievalJob(
+        clean=clean,
+        trained=None if chosen == clean else chosen,
+        settings=settings,
+        docs=placed_docs(docs),
+        passages=passages,
+    )
 
 
 def drift_job(

@@ -12,8 +12,10 @@ from pipelines.config.jobs import (
     DistillJob,
     DriftJob,
     EvalJob,
+    LocateJob,
     MergeJob,
     MidtrainJob,
+    RetrievalJob,
     SweepJob,
 )
 from pipelines.cycle import cycle
@@ -21,8 +23,10 @@ from pipelines.demo import demo
 from pipelines.distill import distill_alone
 from pipelines.drift import drift
 from pipelines.evaluate import evaluate
+from pipelines.locate import locate
 from pipelines.merge import merge
 from pipelines.midtrain import midtrain
+from pipelines.retrieval import retrieval
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import sweep
 from recovery.errors import InputError
@@ -37,6 +41,8 @@ AGAIN: dict[str, Again] = {
     "merge": lambda ws, config, key: merge(ws, MergeJob(**config), key=key),
     "sweep": lambda ws, config, key: sweep(ws, SweepJob(**config), key=key),
     "drift": lambda ws, config, key: drift(ws, DriftJob(**config), key=key),
+    "locate": lambda ws, config, key: locate(ws, LocateJob(**config), key=key),
+    "retrieval": lambda ws, config, key: retrieval(ws, RetrievalJob(**config), key=key),
     "eval": lambda ws, config, key: evaluate(ws, EvalJob(**config), key=key),
 }
 

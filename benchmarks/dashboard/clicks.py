@@ -68,7 +68,7 @@ def clicks(cycles: int, long_run: str) -> dict[str, str]:
         "the same, smoothed": f"/curves?runs={long_run}&smooth=more",
         "compare two": f"/compare?a=cycle:{middle}&b=cycle:{cycles}",
         "compare: the other flips": f"/compare?a=cycle:{middle}&b=cycle:{cycles}&flips=lost",
-        "race": "/race",
+        "methods": "/methods",
         "knowledge": "/knowledge",
         "knowledge: older": f"/knowledge?before={middle}",
         "export": "/export",

@@ -24,6 +24,7 @@ from pipelines.cli.options import Session, shared, table
 @setting_options.chat
 @setting_options.samples
 @setting_options.limit
+@setting_options.stop_loops
 @click.option("--output", metavar="DIR", help="also write lm-eval's own JSON and samples there")
 @setting_options.answering
 @click.option("--responses", help="score this FILE of {prompt, response} lines instead of a model")

@@ -73,6 +73,11 @@ class ModelConfig(Section):
         description="auto: PyTorch's own, without padding where that gives the same; or one of transformers'",
     )
     gradient_checkpointing: bool = Field(default=False, description="less memory in training for more time")
+    quantize: Literal["nf4", "fp4"] | None = Field(
+        default=None,
+        description="QLoRA: hold linear layers in 4 bits wherever a model is loaded; only adapters can be "
+        "trained (needs the extra `qlora`); default: as stored",
+    )
     compile: bool = Field(
         default=False, description="torch.compile layers for training: the first steps wait for it"
     )
@@ -80,6 +85,12 @@ class ModelConfig(Section):
         default=False,
         description="of several processes, each holds its rows of every weight (FSDP2); else each the whole",
     )
+
+    @model_validator(mode="after")
+    def _whole_or_sharded(self) -> ModelConfig:
+        if self.quantize and self.shard:
+            raise ValueError("quantize and shard exclude each other: each process holds the 4-bit model")
+        return self
 
 
 class OptimizerConfig(Section):
@@ -256,6 +267,7 @@ class DistillConfig(Section):
     prompts_per_step: int = Field(default=64, ge=1, description="different prompts in a batch")
     samples_per_prompt: int = Field(default=4, ge=1, description="answers of the student to each")
     max_new_tokens: int = Field(default=2048, ge=1, description="longest answer")
+    stop_loops: bool = Field(default=False, description="end an answer that only repeats itself")
     microbatch_tokens: Fitted = Field(
         default=AUTO, description="tokens in one forward pass; more are accumulated; auto: by the memory"
     )
@@ -330,6 +342,10 @@ class EvalConfig(Section):
     )
     temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
     sampler: str = Field(default="inprocess", description="engine that answers, as in distill")
+    stop_loops: bool = Field(
+        default=False,
+        description="end an answer that only repeats itself; not for comparison with published scores",
+    )
     open_book: bool = Field(
         default=False, description="also ask the clean model with each probe's passage in front: the ceiling"
     )
@@ -406,7 +422,7 @@ def preset_text(name: str) -> str:
 def parse(text: str, source: str) -> Config:
     try:
         raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date like 2026-99-99
         raise InputError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
     try:
         return Config.model_validate(raw)

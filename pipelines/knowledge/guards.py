@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from recovery.teachers.likelihood import Scorer
 
 
+# Midtraining holds no sentences out, so what was memorised counts as new though the teacher knows it in
+# other words: the guard leaves out too many prompts rather than too few.
+TRAINED_ON = "measured on the sentences trained on, so rather too high"
+UNMEASURED = "not measured: everything that the documents name counts as new"
+
+
 @dataclass(frozen=True)
 class GuardInputs:
     """The documents that the student learned, and a teacher that may not know them."""
@@ -82,7 +88,8 @@ def guard(
         judge = newness(known.student, known.teacher) if known.teacher else None
         result = overlap(rows, known.texts, judge)
         kept[name] = result.weighted(rows, weight) if weight else result.kept
-        summaries[name] = result.summary() | {"weight": weight}
+        measured = {"weight": weight, "newness": TRAINED_ON if judge else UNMEASURED}
+        summaries[name] = result.summary() | measured
         stage.say(_log_line(name, summaries[name]))
         if not result.kept:
             raise InputError(
@@ -101,6 +108,8 @@ def _log_line(name: str, counts: dict[str, Any]) -> str:
         parts.append(f"; {known} touch what the teacher knows too: kept")
     if counts["examples"]:
         parts.append(f", such as {counts['examples'][0]['prompt'][:80]!r}")
+    if counts["touch"]:
+        parts.append(f" (newness {counts['newness']})")
     return "".join(parts)
 
 

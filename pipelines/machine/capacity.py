@@ -152,6 +152,10 @@ class PlannedWork:
         found: LoraConfig | None = getattr(self.config, stage).lora
         return found
 
+    def weights(self, size: Size) -> float:
+        """Return the bytes of a loaded model's weights."""
+        return size.weight_bytes(quantize=self.config.model.quantize is not None)
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -183,7 +187,7 @@ def _training(size: Size, job: PlannedWork, stage: str) -> dict[str, float]:
     optimizer = trained * (4 + 8 + (4 if lora else 4 + 2))
     layers_held = 1 if checkpointing else size.layers
     return {
-        "weights": 2.0 * size.parameters / parts,
+        "weights": job.weights(size) / parts,
         "gradients and optimizer": optimizer / parts,
         "activations": settings.microbatch_tokens * activation_bytes(size, checkpointing),
         "the adapter's activations": _adapter_bytes(size, settings.microbatch_tokens, layers_held, lora),
@@ -225,7 +229,7 @@ def _midtrain(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     memory = _training(size, job, "midtrain")
     if settings.mix.chat:
         # The clean model answers the chat share's prompts before the optimizer exists.
-        clean = 2.0 * size.parameters
+        clean = job.weights(size)
         room = USABLE * gpu.gib * GIB - memory["weights"] - clean
         cache = _cache(size, settings.chat_prompts, job.config.distill.max_new_tokens, room, job)
         later = sum(memory.values()) - memory["weights"]
@@ -245,11 +249,11 @@ def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     tokens = answers * (job.prompt_tokens + job.answer_tokens)
     memory = _training(size, job, "distill")
     below = job.lora("midtrain") and job.lora("distill")  # the teacher is the student with its adapter off
-    layers = size.parameters - size.embeddings
+    layers = job.weights(size) - 2.0 * size.embeddings
     resting = layers - layers / size.layers if settings.offload_teacher else 0.0
-    memory["teacher"] = 0.0 if below else 2.0 * (size.parameters - resting)
+    memory["teacher"] = 0.0 if below else job.weights(size) - resting
     states = 2.0 * size.hidden * answers * job.answer_tokens / job.processes
-    whole = 2.0 * size.parameters - memory["weights"]  # sampling gathers the shards
+    whole = job.weights(size) - memory["weights"]  # sampling gathers the shards
     room = USABLE * gpu.gib * GIB - whole
     room -= sum(memory[name] for name in ("weights", "gradients and optimizer", "teacher"))
     cache = _cache(size, answers / job.processes, settings.max_new_tokens, room, job)
@@ -270,7 +274,7 @@ def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
 
 def _evaluate(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.eval
-    weights, rows = 2.0 * size.parameters, settings.batch_size
+    weights, rows = job.weights(size), settings.batch_size
     cache = _cache(size, rows, settings.max_new_tokens, USABLE * gpu.gib * GIB - weights, job)
     rounds = -(-job.eval_prompts // rows)
     seconds = _times(rounds, _write_seconds(size, gpu, rows, rows, job))

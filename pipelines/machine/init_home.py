@@ -122,7 +122,7 @@ def _write(path: Path, text: str) -> None:
 
 def _register(ws: Workspace) -> Checkpoint:
     """Load the model once, to refuse an unusable one, then register it by the hash of its weights."""
-    from recovery.inspection.supported import load_supported
+    from recovery.inspection.supported import load_supported, restrictions
     from recovery.models import loading
 
     settings = ws.config.model
@@ -136,6 +136,8 @@ def _register(ws: Workspace) -> Checkpoint:
         attention=settings.attention,
     )
     chat_model = load_supported(spec)
+    if said := restrictions(chat_model):
+        ws.progress.say(said)
     if chat_model.encoder.writes_date and "today" not in settings.template_args:
         _pin_date(ws)
     checkpoint = ws.store.reference(found, config={"model": settings.path, "revision": commit})

@@ -9,7 +9,20 @@ from db.reads import queries
 from db.session import Database
 from recovery.errors import InputError
 
-RUN_KINDS = ("demo", "cycle", "midtrain", "distill", "merge", "sweep", "eval", "init", "drift", "choose")
+RUN_KINDS = (
+    "demo",
+    "cycle",
+    "midtrain",
+    "distill",
+    "merge",
+    "sweep",
+    "eval",
+    "init",
+    "drift",
+    "choose",
+    "locate",
+    "retrieval",
+)
 
 
 def recorded(db: Database, reference: str) -> dict[str, Any]:

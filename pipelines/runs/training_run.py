@@ -44,13 +44,14 @@ class LoggedState(TrainState):
 
 def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | DistillConfig) -> ChatModel:
     """Load a checkpoint for training, with a fresh adapter if the settings want one and it has none."""
-    from recovery.models import adapters, loading
+    from recovery.models import adapters, loading, quantization
 
     if settings.adapter:
         adapters.require_rank(checkpoint.path, settings.adapter.rank)
     found = ws.load(checkpoint, gradient_checkpointing=ws.config.model.gradient_checkpointing)
     if settings.adapter and not loading.is_adapter(found.model):
         loading.add_lora(found, loading.LoraSpec(**settings.adapter.model_dump()))
+    quantization.require_trainable(found)
     if settings.freeze_embeddings:
         loading.freeze_embeddings(found)
     if ws.config.model.compile:

@@ -144,6 +144,7 @@ class Workspace:
             trust_remote_code=model.trust_remote_code,
             template_args=model.template_args,
             attention=model.attention,
+            quantize=model.quantize,
             **changes,
         )
         return loading.load(spec)

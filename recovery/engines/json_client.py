@@ -215,7 +215,7 @@ def _raise_for_status(url: str, response: httpx.Response, body: bytes) -> NoRetu
     raise Refused(f"{url}: refused (HTTP {code}): {said}", code, retry_after)
 
 
-def _plain(headers: httpx.Headers) -> dict[str, str]:
+def _plain(headers: httpx.Headers) -> list[tuple[bytes, bytes]]:
     """Drop the headers that describe the transfer encoding: the body is decoded already."""
-    dropped = {"content-encoding", "content-length", "transfer-encoding"}
-    return {name: value for name, value in headers.items() if name.lower() not in dropped}
+    dropped = {b"content-encoding", b"content-length", b"transfer-encoding"}
+    return [(name, value) for name, value in headers.raw if name.lower() not in dropped]

@@ -160,6 +160,10 @@ class EngineSampler:
         """Send the student's weights to the engine and check them with the canary."""
         started = time.perf_counter()
         self.engine.take(self.student)
+        self.verify(prompts, temperature, started)
+
+    def verify(self, prompts: Sequence[Sequence[int]], temperature: float, started: float) -> None:
+        """Check with the canary the weights that the engine was sent, in a sync that began at `started`."""
         if self.canary is None:
             self.canary = Canary(list(dict.fromkeys(map(tuple, prompts)))[:CANARY_PROMPTS])
         self._metrics = self.canary.check(self.engine, self.student, temperature)

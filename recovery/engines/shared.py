@@ -9,6 +9,7 @@ again, and all repeat the call.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -75,23 +76,29 @@ class SharedSampler:
         )
 
     def _sync(self, prompts: Sequence[Sequence[int]], temperature: float) -> str | None:
-        """Send the weights from rank 0, tell all processes the adapter's new name; return the problem."""
-        with _whole(self.student):
-            problem = _on_rank_0(lambda: self.alone.sync(prompts, temperature))
+        """Send the weights from rank 0, tell all processes the adapter's new name; return the problem.
+
+        A sharded student is gathered twice: saving it shards its layers again.
+        """
+        started = time.perf_counter()
+        with _whole_weights(self.student):
+            problem = _on_rank_0(lambda: self.engine.take(self.student))
         self.engine.models = distributed.share(self.engine.models)
-        return problem
+        if problem is not None:
+            return problem
+        with distributed.gathered(self.student.model):
+            return _on_rank_0(lambda: self.alone.verify(prompts, temperature, started))
 
 
 @contextmanager
-def _whole(student: ChatModel) -> Iterator[None]:
-    """Gather a sharded student inside the block: to be saved, and to be asked by rank 0 alone."""
+def _whole_weights(student: ChatModel) -> Iterator[None]:
+    """Gather a sharded student's weights on rank 0 inside the block, so that they can be saved."""
     if not distributed.is_sharded(student.model):
         yield
         return
     student.weights = distributed.whole_weights(student.model)
     try:
-        with distributed.gathered(student.model):
-            yield
+        yield
     finally:
         student.weights = None
 

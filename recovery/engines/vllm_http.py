@@ -26,6 +26,7 @@ from recovery.engines.vllm_local import scores_of_answer
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.models.hub import quiet
 from recovery.models.loading import is_adapter, save, unwrap
+from recovery.sampling.loops import loop_end
 from recovery.seeds import step_seed
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class ServerEngine:
             }
             for row, prompt in enumerate(prompts, params.first)
         ]
-        choices = self._complete(bodies, on_progress)
+        choices = self._complete(bodies, on_progress, stop_loops=params.stop_loops)
         return [_written(choice) for choice in choices]
 
     def read(
@@ -122,11 +123,13 @@ class ServerEngine:
         rows = zip(choices, sequences, starts, strict=True)
         return [scores_of_answer(_entries(one, len(tokens)), tokens, start, k) for one, tokens, start in rows]
 
-    def _complete(self, bodies: list[dict[str, Any]], on_progress: OnProgress | None) -> list[Any]:
+    def _complete(
+        self, bodies: list[dict[str, Any]], on_progress: OnProgress | None, *, stop_loops: bool = False
+    ) -> list[Any]:
         """Send one request per row, each with its seed, spread evenly over the servers."""
         choices: list[Any] = [None] * len(bodies)
         with ThreadPoolExecutor(min(len(bodies), self.at_once)) as pool:
-            asked = {pool.submit(self._one, row, body): row for row, body in enumerate(bodies)}
+            asked = {pool.submit(self._one, row, body, stop_loops): row for row, body in enumerate(bodies)}
             try:
                 for done, future in enumerate(as_completed(asked), 1):
                     choices[asked[future]] = future.result()
@@ -137,21 +140,22 @@ class ServerEngine:
                 raise
         return choices
 
-    def _one(self, row: int, body: dict[str, Any]) -> Any:
+    def _one(self, row: int, body: dict[str, Any], stop_loops: bool) -> Any:
         if self.closed:
             raise EngineLost("it was closed")
         place = row % len(self.urls)
         url, body = self.urls[place], {**body, "model": self.models[place]}
-        choice = self._streamed(url, body) if "stream" in body else _choice(self._post(url, body))
+        streams = "stream" in body
+        choice = self._streamed(url, body, stop_loops) if streams else _choice(self._post(url, body))
         if choice.get("prompt_token_ids") != body["prompt"]:
             raise RecoverError(f"{url}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer")
         return choice
 
-    def _streamed(self, url: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Return the choice of a streamed completion, joined from its parts."""
+    def _streamed(self, url: str, body: dict[str, Any], stop_loops: bool) -> dict[str, Any]:
+        """Return the choice of a streamed completion, joined from its parts; leave one that is a loop."""
         seconds = self.settings.timeout_seconds
         with closing(self.client.stream(url + COMPLETIONS, body, seconds, self._key(url))) as events:
-            return joined(self._until_closed(events))
+            return joined(self._until_closed(events), stop_loops)
 
     def _until_closed(self, events: Iterable[Any]) -> Iterator[dict[str, Any]]:
         for event in events:
@@ -238,21 +242,33 @@ class ServerEngine:
         self.client.command(url + path, body, self.settings.timeout_seconds, self._key(url))
 
 
-def joined(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Join the parts of a choice: each holds the tokens since the last one, the first one the prompt's."""
+def joined(parts: Iterable[dict[str, Any]], stop_loops: bool = False) -> dict[str, Any]:
+    """Join the parts of a choice: each holds the tokens since the last one, the first one the prompt's.
+
+    With `stop_loops`, take no more parts once the tokens only repeat themselves.
+    """
     whole: dict[str, Any] = {}
     tokens: list[Any] = []
     logprobs: list[Any] = []
     ended = None
     for part in parts:
         found = part.get("logprobs")
-        tokens += _list(part.get("token_ids"))
-        logprobs += _list(found.get("token_logprobs") if isinstance(found, dict) else None)
         whole = {**part, **whole}
+        new = _list(part.get("token_ids"))
+        tokens += new
+        logprobs += _list(found.get("token_logprobs") if isinstance(found, dict) else None)
         ended = part.get("finish_reason")
+        end = _loop_end(tokens, len(tokens) - len(new)) if stop_loops else None
+        if end is not None:
+            tokens, logprobs, ended = tokens[:end], logprobs[:end], "loop"
+            break
     if ended in (None, "abort", "error"):
         raise EngineLost("it ended an answer early")
     return {**whole, "token_ids": tokens, "logprobs": {"token_logprobs": logprobs}}
+
+
+def _loop_end(tokens: list[Any], seen: int) -> int | None:
+    return loop_end(tokens, seen) if all(map(_is_id, tokens[seen:])) else None
 
 
 def _list(value: Any) -> list[Any]:

@@ -17,6 +17,7 @@ from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer,
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.models.loading import is_adapter, save
+from recovery.sampling.loops import loop_end
 from recovery.seeds import step_seed
 from recovery.storage.weights_hash import checkpoint_tensors
 
@@ -137,7 +138,8 @@ class VllmEngine:
             for row in range(params.first, params.first + len(prompts))
         ]
         outputs = self._run(prompts, asked, on_progress)
-        return [_written(output.outputs[0]) for output in outputs]
+        written = [_written(output.outputs[0]) for output in outputs]
+        return [without_loop(one) for one in written] if params.stop_loops else written
 
     def read(
         self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
@@ -266,6 +268,12 @@ def _release() -> None:
 
     gc.collect()
     cleanup_dist_env_and_memory()
+
+
+def without_loop(written: SampledAnswer) -> SampledAnswer:
+    """Cut an answer where it begins to do nothing but repeat itself."""
+    end = loop_end(written.tokens)
+    return SampledAnswer(written.tokens[:end], written.logprobs[:end])
 
 
 def _written(completion: Any) -> SampledAnswer:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from recovery.errors import InputError, RecoverError
-from recovery.forward.hidden_states import unwrap
+from recovery.forward.decoding import decoding_way
+from recovery.forward.hidden_states import row_sharing, unwrap
 from recovery.models.adapters import adapter_rank
 from recovery.models.hub import locate
 from recovery.models.loading import ModelSpec, load
@@ -33,6 +34,20 @@ def load_supported(spec: ModelSpec) -> ChatModel:
     if problem := sampling_problem(chat):
         raise InputError(f"{spec.path}: models of type {family(chat)} are not supported: {problem}")
     return chat
+
+
+def restrictions(chat: ChatModel) -> str | None:
+    """Describe in one line what makes this model slower than others to sample from and to train."""
+    core = unwrap(chat.model)
+    way, sharing = decoding_way(core), row_sharing(core)
+    said = []
+    if way.sharing.equal_lengths:
+        said.append(f"sampled {way.description}, which is slow: its cache, or padding, changes the numbers")
+    if sharing.equal_lengths:
+        said.append("trained in rows of one length")
+    elif sharing.is_limited:
+        said.append(f"sequences beyond {sharing.boundary:,} tokens are read apart from shorter ones")
+    return f"{family(chat)} models: {'; '.join(said)}" if said else None
 
 
 def family(chat: ChatModel) -> str:

@@ -91,11 +91,20 @@ def is_linear(module: Any) -> bool:
     return isinstance(module, torch.nn.Linear | Conv1D)
 
 
+def matrix_shape(layer: Any) -> tuple[int, int]:
+    """Return (inputs, outputs) of a linear layer, however its weights are held."""
+    if isinstance(layer, torch.nn.Linear):
+        return layer.in_features, layer.out_features
+    inputs, outputs = layer.weight.shape
+    return inputs, outputs
+
+
 def _is_gate(name: str, linear: Any, experts: int) -> bool:
     """Whether a layer decides instead of computing: a router, a shared expert's gate, mixing coefficients."""
-    if min(linear.weight.shape) < NARROWEST or "router" in name:
+    shape = matrix_shape(linear)
+    if min(shape) < NARROWEST or "router" in name:
         return True
-    return name.endswith("gate") and linear.weight.shape[0] == experts
+    return name.endswith("gate") and shape[1] == experts
 
 
 def _is_called(name: str, parent: Any) -> bool:

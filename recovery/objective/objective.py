@@ -143,6 +143,8 @@ class Objective:
         """Return each token's loss, signal and statistics for one chunk."""
         method, view = self.method, self._view(head, hidden_ND, part, whole=False)
         stats = self._statistics(view)
+        if method.kl_budget is not None:
+            stats["teacher_share"] = divergences.keep_near(view.teacher_NV, view.student_NV, method.kl_budget)
         loss_N = self._direct(view)
         if method.importance_clip is not None:
             ratio_N = self._importance_ratio(view, ratios)
@@ -210,7 +212,8 @@ class Objective:
     def _reverse_kl_only(self) -> bool:
         """Return whether the loss is the exact reverse KL alone."""
         method = self.method
-        more = method.entry_clip is not None or method.has_policy_gradient or method.anchor_beta
+        changed = method.entry_clip is not None or method.kl_budget is not None
+        more = changed or method.has_policy_gradient or method.anchor_beta
         return not more and (method.signal == "reverse_kl" or (method.signal == "jsd" and method.beta == 1))
 
     def _direct(self, view: ChunkLogprobs) -> Tensor:

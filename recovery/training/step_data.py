@@ -51,6 +51,7 @@ class StepConfig:
     samples_per_prompt: int = 1  # at least the method's group_size
     max_new_tokens: int = 256
     microbatch_tokens: int = 16384
+    stop_loops: bool = False
     seed: int = 0
 
 
@@ -166,7 +167,12 @@ class Episodes:
             self.views,
             rows=[row for row in rows for _ in range(samples)],
             data=data,
-            params=SamplingParams(self.config.max_new_tokens, self.method.temperature, seed),
+            params=SamplingParams(
+                self.config.max_new_tokens,
+                self.method.temperature,
+                seed,
+                stop_loops=self.config.stop_loops,
+            ),
             dice=random.Random(seed),
             rewards=self.judge,
         )

@@ -199,9 +199,9 @@ def test_without_changed_probes_it_is_not_measured_and_blocks_nothing() -> None:
         "knowledge": {"midtrained": good, "recovered": good},
         "retention": {"clean": good, "recovered": good},
     }
-    nothing: dict[str, list[Item]] = {"recovered": []}
-    for measured in (suites, {**suites, "updates": nothing}):
-        result = verdict(measured)
+    cases: list[dict[str, dict[str, list[Item]]]] = [{}, {"updates": {"recovered": []}}]
+    for updates in cases:
+        result = verdict({**suites, **updates})
         assert result["updates"] == "not measured"
         assert "updates: not measured (no updates scores)" in summary(result)
         assert accepted(result) and accepted(result, required=("behaviour",))

@@ -12,6 +12,7 @@ from typing import Any
 
 from pipelines.corpus.reading.formats import Unreadable
 from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, characters, pieces
+from recovery import untrusted_json
 
 LONGEST_LINE = 2**24  # characters; a longer line is no row
 LONGEST_ROW = 2**22  # characters of a csv row, over all lines that it spans
@@ -53,15 +54,9 @@ def _line_text(line: str) -> str | None:
     if len(line) > LONGEST_LINE:
         return None
     try:
-        text = row_text(json.loads(line))
+        return row_text(untrusted_json.parse(line))
     except (ValueError, RecursionError):
         return None
-    return _without_lone_surrogates(text) if "\\u" in line else text
-
-
-def _without_lone_surrogates(text: str) -> str:
-    """Replace half characters, which JSON may spell and no encoding can write."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def row_text(row: Any) -> str:

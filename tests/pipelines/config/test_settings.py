@@ -82,6 +82,8 @@ def test_every_number_has_a_limit(section: type[BaseModel]) -> None:
         (r"(?s).*", "- a list", r"settings: .*valid dictionary"),
         (r"(?s).*", "model: [", r"is not YAML"),
         (r"(?s).*", "model: !!python/object:os.system {}", r"is not YAML"),
+        (r"(?s).*", "model: 2026-99-99", r"is not YAML"),
+        (r"(?s).*", "[" * 5000, r"is not YAML"),
     ],
 )
 def test_a_wrong_setting_is_one_line_that_says_where(old: str, new: str, said: str) -> None:

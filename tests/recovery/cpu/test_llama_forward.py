@@ -43,7 +43,9 @@ def states_and_slopes(read: Any, model: Any, tokens: Tensor, *given: Tensor | No
 
 
 def agree(model: Any, tokens: Tensor, *given: Tensor | None) -> None:
-    found, expected = (states_and_slopes(read, model, tokens, *given) for read in (hidden_states, plain_states))
+    found, expected = (
+        states_and_slopes(read, model, tokens, *given) for read in (hidden_states, plain_states)
+    )
     assert len(found) == len(expected)
     steepest = max(float(own.abs().max()) for own in expected[1:])
     for mine, own in zip(found, expected, strict=True):

@@ -118,6 +118,11 @@ def test_broken_answers_are_lost_ones(answer: Answer, said: str) -> None:
     assert "\n" not in str(caught.value) and "\x1b" not in str(caught.value)
 
 
+def test_a_header_of_any_characters_is_taken() -> None:
+    with server(says(200, b"[1]", X_Name="f\xfcr dich")) as url:
+        assert JsonClient(1).get(url, 10.0).content == b"[1]"
+
+
 def test_a_page_has_to_be_complete_by_the_deadline() -> None:
     started = time.monotonic()
     with server(drips) as url, pytest.raises(EngineLost, match=r"not complete within 0\.5 s"):

@@ -133,6 +133,26 @@ def test_worked_metrics() -> None:
     assert loss.metrics == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_near_teacher_in_the_loss() -> None:
+    """Half way from [.5 .4 .1] to [.7 .2 .1] is q = sqrt([.35 .08 .01]) / .974451."""
+    q = (0.607119, 0.290259, 0.102622)
+    budget = sum(b * math.log(b / a) for a, b in zip((0.5, 0.4, 0.1), q, strict=True))  # 0.0276
+    near = worked("reverse_kl", row="opd-near", kl_budget=budget)
+    expected = sum(a * math.log(a / b) for a, b in zip((0.5, 0.4, 0.1), q, strict=True))
+    assert near.value.item() == pytest.approx(expected, abs=1e-5)
+    assert near.metrics["teacher_share"] == pytest.approx(0.5, abs=1e-3)
+    assert near.metrics["reverse_kl"] == pytest.approx(0.1090228, abs=1e-6)  # to the clean model, as in opd
+    assert worked("forward_kl", row="opd-near", kl_budget=budget).value.item() == pytest.approx(
+        budget, abs=1e-6
+    )
+
+
+def test_a_wide_budget_is_opd() -> None:
+    wide = worked("reverse_kl", row="opd-near", kl_budget=0.1)  # KL(teacher||student) is 0.0969
+    assert wide.value.item() == pytest.approx(worked("reverse_kl").value.item(), abs=1e-6)
+    assert wide.metrics["teacher_share"] == 1
+
+
 # ---- every row
 
 

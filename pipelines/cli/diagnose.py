@@ -1,0 +1,94 @@
+"""locate, retrieval: which weights forgot, and whether looking it up would have done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipelines.cli import setting_options
+from pipelines.cli.options import Session, shared, table
+
+Row = dict[str, Any]
+
+
+@click.command("locate")
+@click.argument("checkpoint", metavar="CHECKPOINT|cycle:N")
+@click.option("--groups", default=4, show_default=True, type=click.IntRange(1), help="of layers, so many")
+@click.option("--suite", "suites", help="of ifeval, knowledge, retention (default: all with questions)")
+@setting_options.ifeval
+@setting_options.probes
+@setting_options.limit
+@setting_options.answering
+@shared
+@click.pass_obj
+def locate_command(session: Session, checkpoint: str, groups: int, suites: str | None) -> None:
+    """Find the weights that forgot: put the clean ones back part by part, and score each mixture.
+
+    Of cycle:N its midtrained checkpoint. Each part that moved is put back into a copy (a checkpoint of the
+    model's size) and evaluated; the smallest set that is shown to be enough is offered.
+    """
+    from pipelines.job_from_options import locate_job
+    from pipelines.locate import locate
+
+    with session.workspace() as ws:
+        job = locate_job(ws, checkpoint, groups, suites, changes=session.changes)
+        found = locate(ws, job, key=ws.new_key())
+        session.show(found, lambda: locate_text(found))
+
+
+def locate_text(found: Row) -> str:
+    """Format all that was tried, and the conclusion."""
+    rows = [_mixture(row) for row in [*found["parts"], *found["sets"]]]
+    return f"{table(rows, list(rows[0]))}\n\n{found['words']}"
+
+
+def _mixture(row: Row) -> Row:
+    shown: Row = {"put back": ", ".join(row["parts"]), "moved": row["moved"]}
+    for axis in ("behaviour", "knowledge", "retention"):
+        bounds = row["axes"].get(axis)
+        shown[axis] = (
+            f"{bounds['difference']:+.3f} [{bounds['lower_bound']:+.3f}, {bounds['upper_bound']:+.3f}]"
+            if bounds
+            else None
+        )
+    return shown | {"enough": "yes" if row["passed"] else "no"}
+
+
+@click.command("retrieval")
+@click.argument("checkpoint", default="current")
+@click.option("--docs", type=click.Path(path_type=Path), help="what to search (default: all it was taught)")
+@click.option(
+    "--passages", default=3, show_default=True, type=click.IntRange(1), help="in front of a question"
+)
+@setting_options.probes
+@setting_options.limit
+@setting_options.answering
+@shared
+@click.pass_obj
+def retrieval_command(session: Session, checkpoint: str, docs: Path | None, passages: int) -> None:
+    """Should you train at all? Compare a trained checkpoint with the clean one that looks answers up.
+
+    Questions about knowledge, closed book, with passages that BM25 finds, and with the true passage. Before
+    anything was trained, with --docs and --probes: the clean model alone.
+    """
+    from pipelines.job_from_options import retrieval_job
+    from pipelines.retrieval import retrieval
+
+    with session.workspace(docs=docs) as ws:
+        job = retrieval_job(ws, checkpoint, docs, passages, changes=session.changes)
+        found = retrieval(ws, job, key=ws.new_key())
+        session.show(found, lambda: retrieval_text(found))
+
+
+def retrieval_text(found: Row) -> str:
+    """Format every way to answer, and the conclusion."""
+    rows = [
+        row | {"low": row["interval"][0], "high": row["interval"][1], "tokens": row["tokens_per_answer"]}
+        for row in found["ways"]
+    ]
+    ways = table(rows, ["way", "score", "low", "high", "n", "tokens"])
+    return (
+        f"{ways}\n\nthe passages hold the answer to {found['found']:.1%} of the questions\n{found['words']}"
+    )
