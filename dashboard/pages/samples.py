@@ -213,7 +213,7 @@ def _detail(detail: Row) -> Html | None:
         return tag(
             "p",
             "right: ",
-            tag("span", ", ".join(map(str, answers)), class_="said inline"),
+            tag("span", text(", ".join(map(str, answers)), SHORT), class_="said inline"),
             class_="small soft",
         )
     return None

@@ -10,11 +10,11 @@ import traceback
 
 import click
 
-from db.printable import printable
 from db.redact import redact_error
 from pipelines.cli.options import Session, shared
-from pipelines.machine.packages import require_ours
 from pipelines.runs import launch
+from recovery.launch_env import launch_rank
+from recovery.printable import printable
 
 # Which module holds which command; a module is imported when its command is used or its help is shown.
 COMMANDS = {
@@ -92,8 +92,7 @@ def main() -> None:
     logging.captureWarnings(True)
     session = Session()
     try:
-        require_ours()
-        if launch.place():
+        if launch_rank():
             from pipelines import worker_process
 
             worker_process.follow()

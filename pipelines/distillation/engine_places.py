@@ -13,9 +13,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.runs.launch import launched
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
+from recovery.launch_env import launched
 from recovery.methods.rules import LABELS, TEACHER_WRITES
 
 if TYPE_CHECKING:

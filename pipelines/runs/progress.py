@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from db.printable import printable
 from pipelines.corpus.reading.tree import extent
+from recovery.printable import printable
 
 LOG_EVERY = 10.0  # seconds between lines where the line cannot be rewritten
 

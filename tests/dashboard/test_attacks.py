@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -130,29 +129,3 @@ def test_a_long_body_is_refused_before_it_is_read(address: str, header: str) -> 
         client.sendall("\r\n".join([*lines, "", ""]).encode())
         answer = client.recv(200)  # although not a byte of the body was sent
     assert answer.split()[1] in (b"400", b"411", b"413")
-
-
-@pytest.mark.slow
-def test_heavy_readers_leave_a_click_of_another_quick(address: str) -> None:
-    """Eight readers ask for whole megabytes at once, as fast as they are answered; a ninth opens a cycle."""
-    ended = threading.Event()
-
-    def read() -> None:
-        while not ended.is_set():
-            event(address, {"url": "/samples?n=1&whole=right+to+left"})
-
-    readers = [threading.Thread(target=read) for _ in range(8)]
-    for reader in readers:
-        reader.start()
-    try:
-        time.sleep(2)
-        clicks = []
-        for _ in range(5):
-            begun = time.monotonic()
-            assert httpx.get(f"{address}/cycle?n=1", timeout=60).status_code == 200
-            clicks.append(time.monotonic() - begun)
-    finally:
-        ended.set()
-        for reader in readers:
-            reader.join()
-    assert sorted(clicks)[2] < 1.0, clicks

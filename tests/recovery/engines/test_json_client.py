@@ -108,7 +108,7 @@ def test_json_comes_back() -> None:
         (cuts, "no answer"),
         (says(200, b"<html>"), "not JSON"),
         (says(200, b"[" * 100_000), "not JSON"),
-        (says(500, b"\x1b]0;title\x07gone\nwrong"), "HTTP 500: ]0;title gone wrong"),
+        (says(500, b"\x1b]0;title\x07gone\nwrong"), "HTTP 500: ‹001B›]0;title‹0007›gone wrong"),
     ],
 )
 def test_broken_answers_are_lost_ones(answer: Answer, said: str) -> None:
