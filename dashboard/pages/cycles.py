@@ -16,6 +16,7 @@ from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, sortable, table, with_code
 from dashboard.status_chips import chip
 from db.reads import queries
+from db.reads.cycles import AXES
 
 TITLE = "Cycles"
 PATH = "/"
@@ -145,8 +146,8 @@ def said(row: Row) -> list[Any]:
         parts.append(f"the new documents {share(known.get('clean'))} → {share(known['recovered'])} %")
     judged = [
         tag("span", axis, " ", chip(verdict[axis]))
-        for axis in ("behaviour", "knowledge", "retention")
-        if verdict.get(axis)
+        for axis in AXES
+        if verdict.get(axis) and (axis != "updates" or verdict[axis] != "not measured")
     ]
     return ["; ".join(parts) + ".", tag("span", judged, class_="judged")]
 
