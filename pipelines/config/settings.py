@@ -72,7 +72,9 @@ class ModelConfig(Section):
         default="auto",
         description="auto: PyTorch's own, without padding where that gives the same; or one of transformers'",
     )
-    gradient_checkpointing: bool = Field(default=False, description="less memory in training for more time")
+    gradient_checkpointing: bool | Literal["auto"] = Field(
+        default=False, description="less memory in training for more time; auto: on a GPU"
+    )
     compile: bool = Field(
         default=False, description="torch.compile layers for training: the first steps wait for it"
     )
@@ -80,6 +82,10 @@ class ModelConfig(Section):
         default=False,
         description="of several processes, each holds its rows of every weight (FSDP2); else each the whole",
     )
+
+    def checkpoints_gradients(self, gpu: bool) -> bool:
+        """Whether training recomputes activations: where memory is what is short, as on a GPU, with auto."""
+        return gpu if self.gradient_checkpointing == "auto" else self.gradient_checkpointing
 
 
 class OptimizerConfig(Section):
