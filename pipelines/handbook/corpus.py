@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from evals import jsonl
+from evals.knowledge import matches, normalise
+from pipelines.corpus.passages import passages as cut
 from recovery.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -25,6 +27,7 @@ PAGES = (  # of each cycle
     ("docs/documents.md", "docs/evaluation.md", "docs/engines.md", "docs/knowledge.md", "docs/methods.md"),
 )
 KINDS = ("direct", "heldout")
+PASSAGE = 800  # characters
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,8 @@ class Fact:
     direct: str
     heldout: str
 
-    def probes(self) -> Iterator[dict[str, Any]]:
-        """Yield a line of probes.jsonl for each phrasing."""
+    def probes(self, passages: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield a line of probes.jsonl for each phrasing, with the passage of the page that answers it."""
         answer, *aliases = self.answers
         for kind, prompt in zip(KINDS, (self.direct, self.heldout), strict=True):
             yield {
@@ -49,7 +52,14 @@ class Fact:
                 "answer": answer,
                 "aliases": aliases,
                 "fact": self.name,
+                "passage": self.passage(passages),
             }
+
+    def passage(self, passages: Sequence[str]) -> str:
+        """Return the passage that holds the answer and shares most words with the questions."""
+        asked = set(normalise(f"{self.direct} {self.heldout}").split())
+        holding = [text for text in passages if matches(text, self.answers)]
+        return max(holding, key=lambda text: len(asked & set(normalise(text).split())), default="")
 
 
 def facts(pages: Sequence[str] | None = None) -> list[Fact]:
@@ -74,7 +84,10 @@ def write(directory: Path, pages: Sequence[str], root: Path = ROOT) -> Path:
     docs.mkdir(parents=True)
     for page in pages:
         shutil.copyfile(root / page, docs / page.replace("/", "-"))
-    probes = [probe for fact in facts(pages) for probe in fact.probes()]
+    passages = {
+        page: [one.text for one in cut([(root / page).read_text("utf-8")], PASSAGE)] for page in pages
+    }
+    probes = [probe for fact in facts(pages) for probe in fact.probes(passages[fact.page])]
     write_rows(directory / "probes.jsonl", probes)
     return docs
 
