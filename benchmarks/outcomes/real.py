@@ -37,13 +37,14 @@ GENERAL = 60  # general questions of a row
 ANSWER_TOKENS = 24
 DRIFT_PROMPTS, DRIFT_TOKENS = 16, 32
 STEP_TOKENS = 512
+WRITERS = {"qa": "base", "gaps": "gaps"}  # of `recover augment`: the clean model, or gaps in sentences
 
 
 @dataclass(frozen=True)
 class Row:
     """One midtraining: which text, how often, at which rate, with which weights."""
 
-    text: str  # raw, or qa: half of the tokens are questions with answers by the clean model
+    text: str  # raw, or with a writer in WRITERS: half of the tokens are questions with answers
     passes: int
     rate: float
     rank: int = 0  # of an adapter; 0: all weights
@@ -67,7 +68,7 @@ class Row:
 
 ROWS = [
     *(Row("raw", passes, rate) for passes in (2, 8, 20) for rate in (5e-5, 2e-4, 5e-4)),
-    *(Row("qa", passes, rate) for passes in (8, 20) for rate in (2e-4, 5e-4)),
+    *(Row(text, passes, rate) for text in WRITERS for passes in (8, 20) for rate in (2e-4, 5e-4)),
     *(Row("raw", passes, 5e-4, rank=128) for passes in (8, 20)),
 ]
 
@@ -117,10 +118,11 @@ def _prepared(home: Path) -> Path:
 def measured(ws: Workspace, directory: Path, row: Row) -> Line:
     """Midtrain a row, and measure what it knows and what it cost."""
     augment = None
-    if row.text == "qa":
-        augment = ws.home / "retold"
+    if row.text in WRITERS:
+        augment = ws.home / f"retold-{row.text}"
         if not (augment / "augmented.jsonl").is_file():
-            augment_documents(ws, directory / "docs", augment, AugmentOptions(kinds="qa", max_new_tokens=256))
+            options = AugmentOptions(kinds="qa", writer=WRITERS[row.text], max_new_tokens=256)
+            augment_documents(ws, directory / "docs", augment, options)
     changes = row.changes()
     if augment:
         changes["midtrain.mix"] = {"new": 0.5, "earlier": 0.0, "chat": 0.0, "augmented": 0.5}
