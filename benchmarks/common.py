@@ -32,7 +32,7 @@ VLLM_PYTHON = Path(__file__).parent.parent / ".venv-vllm" / "bin" / "python"  # 
 
 
 @dataclass(frozen=True)
-class Side:
+class Contender:
     """One of the compared implementations, with its environment variables."""
 
     work: Callable[..., Any]

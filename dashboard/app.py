@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import getpass
 import os
-import re
 import secrets
 import shutil
 import socket
@@ -18,19 +17,20 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dashboard import plots, shell
-from dashboard.desk import Desk
-from dashboard.html import tag
+from dashboard import page_frame
+from dashboard.authentication import SHORTEST_PASSWORD, is_weak
+from dashboard.figures.picture import standalone
+from dashboard.figures.plane import cycles_plane
+from dashboard.page_context import PageContext
+from dashboard.page_document import PageDocuments
 from dashboard.pages import PAGES
-from dashboard.query import Query
-from dashboard.security import LOOPBACK, SHORTEST_PASSWORD, Guard, is_loopback, is_weak, policy
+from dashboard.request_guard import LOOPBACK, RequestGuard, is_loopback
 from db.errors import BadRequest
 from db.reads import queries
 from db.writes.tracker import Tracker
 
 STATIC = Path(__file__).parent / "static"
-FOREIGN = re.compile(r'\s*<meta\s+(?:property|name)="(?:og|twitter):[^>]*>')
-PAGE = 200  # most cycles drawn in the picture
+MOST_CYCLES, MOST_PATHS = 200, 12  # drawn in the picture, as marks and as paths
 
 
 def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str | None = None) -> Any:
@@ -39,21 +39,23 @@ def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str |
     import gradio as gr
     from fastapi import FastAPI
 
-    from dashboard.events import blocks
+    from dashboard.gradio_page import blocks
 
-    desk = Desk(tracker, token=secrets.token_urlsafe(24), reviewer=_login())
+    context = PageContext(tracker, token=secrets.token_urlsafe(24), reviewer=_login())
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    served = _routes(outer, desk)
+    served = _routes(outer, context)
     app = gr.mount_gradio_app(
         outer,
-        blocks(desk),
+        blocks(context),
         path="/",
         footer_links=[],
         run_history=False,
         enable_monitoring=False,
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
     )
-    return Guard(Documents(app, desk), pages=(*shell.BY_PATH, *served), hosts=hosts, password=password)
+    return RequestGuard(
+        PageDocuments(app, context), pages=(*page_frame.BY_PATH, *served), hosts=hosts, password=password
+    )
 
 
 def _keep_files_private() -> None:
@@ -63,7 +65,7 @@ def _keep_files_private() -> None:
     os.environ["GRADIO_TEMP_DIR"] = folder
 
 
-def _routes(app: Any, desk: Desk) -> list[str]:
+def _routes(app: Any, context: PageContext) -> list[str]:
     """Add the routes beside Gradio's: style sheet, script, page versions, downloads; return the downloads."""
     from fastapi.responses import FileResponse, JSONResponse
     from starlette.requests import Request
@@ -73,62 +75,20 @@ def _routes(app: Any, desk: Desk) -> list[str]:
 
     def live(url: str = "/") -> JSONResponse:
         return JSONResponse(
-            {"version": shell.version(desk, url[:4000])}, headers={"cache-control": "no-store"}
+            {"version": page_frame.version(context, url[:4000])}, headers={"cache-control": "no-store"}
         )
 
-    static("shell.css", "text/css")
-    static("shell.js", "text/javascript")
+    static("style.css", "text/css")
+    static("page.js", "text/javascript")
     app.add_api_route("/live", live)
     served = {path: work for page in PAGES for path, work in getattr(page, "ROUTES", {}).items()}
     for path, work in served.items():
 
         def serve(request: Request, work: Any = work) -> Any:
-            return work(desk, Query.of(str(request.url)))
+            return page_frame.route(context, str(request.url), work)
 
         app.add_route(path, serve)
     return list(served)
-
-
-class Documents:
-    """Middleware that answers page addresses with Gradio's document, the rendered page and a script nonce."""
-
-    def __init__(self, app: Any, desk: Desk) -> None:
-        self.app, self.desk = app, desk
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] not in shell.BY_PATH:
-            await self.app(scope, receive, send)
-            return
-        from starlette.concurrency import run_in_threadpool
-        from starlette.responses import HTMLResponse
-
-        found = await self._gradios(scope, receive)
-        url = f"{scope['path']}?{scope['query_string'].decode('latin-1')}"
-        page = await run_in_threadpool(shell.render, self.desk, url)
-        nonce = secrets.token_urlsafe(16)
-        headers = {"content-security-policy": policy(nonce).decode(), "cache-control": "no-store"}
-        await HTMLResponse(document(found, page, nonce), headers=headers)(scope, receive, send)
-
-    async def _gradios(self, scope: Any, receive: Any) -> str:
-        parts: list[bytes] = []
-
-        async def collect(message: Any) -> None:
-            parts.append(message.get("body", b""))
-
-        headers = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
-        own = {"method": "GET", "path": "/", "raw_path": b"/", "query_string": b"", "headers": headers}
-        await self.app({**scope, **own}, receive, collect)
-        return b"".join(parts).decode()
-
-
-def document(gradios: str, page: str, nonce: str) -> str:
-    """Remove links to other hosts from Gradio's document; insert the style sheet, the script and the page."""
-    made = FOREIGN.sub("", gradios).replace("<script", f'<script nonce="{nonce}"')
-    made = made.replace(
-        "<head>", f'<head><meta name="color-scheme" content="light dark">{shell.document_head(nonce)}', 1
-    )
-    begin = made.index("<gradio-app")
-    return f"{made[:begin]}{tag('div', page, id='first')}{made[begin:]}"
 
 
 def serve(
@@ -170,11 +130,14 @@ def _login() -> str:
 
 
 def picture_of(tracker: Tracker, path: str) -> None:
-    """Write the plane of the newest cycles to an image file; the suffix selects the format."""
-    cycles = queries.cycles(tracker.db, limit=PAGE)
+    """Write the plane of the newest cycles as a picture: SVG."""
+    cycles = queries.cycles(tracker.db, limit=MOST_CYCLES)
     if not cycles:
         raise BadRequest("No cycle yet: run `recover demo`, or `recover cycle --docs DIR`.")
+    if Path(path).suffix.lower() != ".svg":
+        raise BadRequest(f"{path}: the picture is drawn as SVG: give a name that ends in .svg")
+    numbers = {row["cycle"] for row in cycles[-MOST_PATHS:]}
     try:
-        plots.plane(cycles).savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
+        Path(path).write_text(standalone(cycles_plane(cycles, numbers)), encoding="utf-8")
+    except OSError as error:
         raise BadRequest(f"{path} cannot be written: {error}") from error

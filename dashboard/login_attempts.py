@@ -13,7 +13,7 @@ MOST_ADDRESSES = 10_000  # addresses remembered
 
 
 @dataclass
-class Bucket:
+class TokenBucket:
     """A token bucket that refills with time; a wrong password takes one token."""
 
     burst: int
@@ -22,7 +22,7 @@ class Bucket:
     at: float
 
     @classmethod
-    def full(cls, burst: int, seconds_each: float) -> Bucket:
+    def full(cls, burst: int, seconds_each: float) -> TokenBucket:
         return cls(burst, seconds_each, burst, time.monotonic())
 
     def is_empty(self) -> bool:
@@ -35,14 +35,14 @@ class Bucket:
         self.left -= 1
 
 
-class Attempts:
+class LoginAttempts:
     """Reject passwords from an address whose bucket is empty, without comparing them.
 
     An address that once gave the right password is exempt from the limit over all addresses."""
 
     def __init__(self) -> None:
-        self._all = Bucket.full(BURST_OF_ALL, SECONDS_EACH_OF_ALL)
-        self._addresses: OrderedDict[str, Bucket] = OrderedDict()
+        self._all = TokenBucket.full(BURST_OF_ALL, SECONDS_EACH_OF_ALL)
+        self._addresses: OrderedDict[str, TokenBucket] = OrderedDict()
         self._known: OrderedDict[str, None] = OrderedDict()
 
     def allowed(self, address: str) -> bool:
@@ -53,7 +53,7 @@ class Attempts:
 
     def failed(self, address: str) -> None:
         name = _network(address)
-        bucket = self._addresses.setdefault(name, Bucket.full(BURST, SECONDS_EACH))
+        bucket = self._addresses.setdefault(name, TokenBucket.full(BURST, SECONDS_EACH))
         bucket.take()
         if name not in self._known:
             self._all.take()
@@ -73,6 +73,6 @@ def _network(address: str) -> str:
     return str(ip) if ip.version == 4 else str(ipaddress.ip_network(f"{ip}/64", strict=False))
 
 
-def _forget(addresses: OrderedDict[str, Bucket] | OrderedDict[str, None]) -> None:
+def _forget(addresses: OrderedDict[str, TokenBucket] | OrderedDict[str, None]) -> None:
     while len(addresses) > MOST_ADDRESSES:
         addresses.popitem(last=False)

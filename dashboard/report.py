@@ -14,20 +14,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dashboard import runs as naming
-from dashboard.figures import chart, curves, knowledge, tokens
-from dashboard.figures.curves import Curve
-from dashboard.figures.plane import plane
-from dashboard.html import Html, join, tag, text
-from dashboard.words import NONE, chip, count, duration, moment, points, right, share, table
+from dashboard import run_names
+from dashboard.figures import metric_curves, scores_over_cycles, token_divergence
+from dashboard.figures.markers import STAGES
+from dashboard.figures.metric_curves import Curve
+from dashboard.figures.plane import cycles_plane
+from dashboard.markup import Html, document, join, tag, text
+from dashboard.number_format import NONE, count, duration, moment, number, points, share
+from dashboard.page_parts import number_headers, table
+from dashboard.status_chips import chip
 from db.errors import NotFound
 from db.reads import curves as stored
 from db.reads import queries, traces
 from db.redact import redact
 from db.session import Database
 
-STYLE = Path(__file__).parent / "static" / "shell.css"
-STAGES = ("clean", "midtrained", "recovered")
+STYLE = Path(__file__).parent / "static" / "style.css"
 SHOWN = (("midtrain", "loss"), ("distill", "reverse_kl"), ("distill", "loss"))
 HALF = 560  # width of a figure in a pair
 FEW = 4  # most cycles shown as a table instead of lines
@@ -46,7 +48,7 @@ def report(database: Database, number: int) -> str:
     runs = [run for run in parts if run["kind"] in ("midtrain", "distill")]
     sections = [
         _head(cycle),
-        _card("Knowledge against behaviour", plane([cycle], {number})),
+        _card("Knowledge against behaviour", cycles_plane([cycle], {number})),
         _scores(cycle),
         _verdicts(cycle),
         _earlier(cycle),
@@ -64,21 +66,11 @@ def page(title: str, body: Html) -> str:
     css = style()
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    head = join(
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name_="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name_="color-scheme", content="light dark"),
-        tag("meta", name_="referrer", content="no-referrer"),
-        tag("title", f"{title} · recover"),
-        Html(f"<style>{css}</style>"),
-    )
-    shown = tag("body", tag("div", tag("main", body), id="root"))
-    return f"<!doctype html>\n{tag('html', tag('head', head), shown, lang='en')}\n"
+    return document("report.html", title=title, policy=policy, css=Html(css), body=body)
 
 
 def style() -> str:
-    """Return the dashboard's style sheet, with the colour theme selected by a media query."""
+    """Return the dashboard's style sheet, with the colour theme selected by a media address."""
     css = STYLE.read_text(encoding="utf-8")
     dark = re.compile(r':root\[data-theme="dark"\] (\{[^}]*\})')
     return dark.sub(r"@media (prefers-color-scheme: dark) { :root \1 }", css)
@@ -121,7 +113,9 @@ def _scores(cycle: Row) -> Html:
         [suite, *(_score(found, stage) for stage in STAGES), tag("td", found["n"], class_="n")]
         for suite, found in cycle["scores"].items()
     ]
-    return _card("Scores, % with 95 % intervals", table(["suite", *right(*STAGES, "prompts")], lines))
+    return _card(
+        "Scores, % with 95 % intervals", table(["suite", *number_headers(*STAGES, "prompts")], lines)
+    )
 
 
 def _score(found: Row, stage: str) -> Html:
@@ -139,7 +133,7 @@ def _verdicts(cycle: Row) -> Html:
     headers = [
         "axis",
         "verdict",
-        *right("difference, points", "lower bound", "margin", "gained", "lost", "of"),
+        *number_headers("difference, points", "lower bound", "margin", "gained", "lost", "of"),
     ]
     return _card(
         "Verdict",
@@ -178,15 +172,15 @@ def _earlier(cycle: Row) -> Html | None:
             ]
             for row in known
         ]
-        listed = table(["documents of", *right("known now, %", "known when new, %")], lines)
+        listed = table(["documents of", *number_headers("known now, %", "known when new, %")], lines)
         return _card("What is still known of earlier cycles' documents", listed)
     now = [(float(row["cycle"]), row["score"]) for row in known]
     then = [(float(row["cycle"]), row["then"]) for row in known]
     series = {"known now": now, "known when it was new": then}
     return _card(
         "What is still known of earlier cycles' documents",
-        knowledge.lines(series),
-        knowledge.legend(list(series)),
+        scores_over_cycles.lines(series),
+        scores_over_cycles.lines_legend(list(series)),
     )
 
 
@@ -202,14 +196,14 @@ def _curves(database: Database, runs: Sequence[Row]) -> Html:
                     tag(
                         "div",
                         title,
-                        curves.figure([Curve(kind, rows, places)], metric, "steps", width=HALF),
+                        metric_curves.figure([Curve(kind, rows, places)], metric, "steps", width=HALF),
                         class_="half",
                     )
                 )
     alarms = [
         tag("p", chip("stalled", "alarm"), f" {run['kind']}, step {step}: {said}")
         for run in runs
-        for step, said in naming.alarms(run)
+        for step, said in run_names.alarms(run)
     ]
     return _card(
         "Training", alarms, tag("div", drawn, class_="grid") if drawn else tag("p", "No curve is stored.")
@@ -267,7 +261,7 @@ def _trace(database: Database, runs: Sequence[Row]) -> Html | None:
             return _card(
                 "Where student and teacher parted, token by token",
                 [_rollout(row) for row in rows],
-                tokens.legend(rows[-1]["estimator"]),
+                token_divergence.legend(rows[-1]["estimator"]),
             )
     return None
 
@@ -275,12 +269,12 @@ def _trace(database: Database, runs: Sequence[Row]) -> Html | None:
 def _rollout(row: Row) -> Html:
     told = row["tokens"]
     values = told["divergence"] or [-value for value in told["student"]]
-    mean = f", {chart.number(row['mean'])} nats a token" if row["mean"] is not None else ""
+    mean = f", {number(row['mean'])} nats a token" if row["mean"] is not None else ""
     return tag(
         "div",
         tag("h3", f"Step {row['step']}{mean}"),
         tag("div", row["prompt"], class_="said quiet"),
-        tokens.rollout(told["pieces"], values, None, None),
+        token_divergence.rollout(told["pieces"], values, None, None),
     )
 
 
@@ -294,7 +288,7 @@ def _documents(database: Database, runs: Sequence[Row]) -> Html | None:
         for row in rows[:MOST_DOCUMENTS]
     ]
     more = f", the first {MOST_DOCUMENTS}" if len(rows) > MOST_DOCUMENTS else ""
-    listed = table(["file", "", "", *right("tokens")], lines)
+    listed = table(["file", "", "", *number_headers("tokens")], lines)
     return _card("Documents", tag("details", tag("summary", f"{len(lines)} files{more}"), listed))
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from evals import statistics
-from evals.knowledge import BESIDE
+from evals.knowledge import BESIDE, OLD, UPDATES
 from evals.scores import cluster
 from evals.verdict import AXES
 
@@ -23,8 +23,8 @@ Row = dict[str, Any]
 def compare(suites: Sequence[Mapping[str, Any]], margins: Mapping[str, float] | None = None) -> list[Row]:
     """Return one row per suite.
 
-    `suites` hold suite, metric and pairs (rows of key, passed_a, passed_b, detail_b); `margins` maps axis
-    names to the margin of non-inferiority.
+    `suites` hold suite, metric and pairs (rows of key, passed_a, passed_b, detail_b, and for changed facts
+    answered_a, answered_b); `margins` maps axis names to the margin of non-inferiority.
     """
     return _adjusted([_row(suite, margins or {}) for suite in suites])
 
@@ -49,6 +49,11 @@ def said(row: Row) -> str:
     return f"{SAME}; a true difference below {row['detectable']:.1%} would mostly go unseen here"
 
 
+def stale(row: Row) -> str:
+    """State the shares of old answers to changed facts."""
+    return f"stale        a {row['stale_a']:.3f}, b {row['stale_b']:.3f}: the old answer to a changed fact"
+
+
 def claim(row: Row) -> str:
     """State whether b is at most the margin worse than a."""
     result = row["non_inferior"]
@@ -68,8 +73,7 @@ def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
     pairs = suite["pairs"]
     before, after = [row["passed_a"] for row in pairs], [row["passed_b"] for row in pairs]
     clusters = [cluster(row["key"], row["detail_b"]) for row in pairs]
-    axis = next((axis for axis in AXES if axis.suite == suite["suite"]), AXES[0])
-    margin = margins.get(axis.name, axis.margin)
+    margin = _margin(suite["suite"], margins)
     kept = statistics.non_inferiority(after, before, margin=margin, clusters=clusters)
     numbers = {
         "outcome": kept.outcome,
@@ -86,6 +90,20 @@ def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
         **shares,
         **difference,
         "non_inferior": numbers,
+        **(_stale_rates(pairs) if suite["suite"] == UPDATES else {}),
+    }
+
+
+def _margin(suite: str, margins: Mapping[str, float]) -> float:
+    """Return the margin of the suite's axis; behaviour's where a suite has none, or only a lead."""
+    axis = next((axis for axis in AXES if axis.suite == suite and axis.margin > 0), AXES[0])
+    return margins.get(axis.name, axis.margin)
+
+
+def _stale_rates(pairs: Sequence[Mapping[str, Any]]) -> Row:
+    """Return the share of old answers to changed facts, of both checkpoints."""
+    return {
+        f"stale_{side}": sum(row[f"answered_{side}"] == OLD for row in pairs) / len(pairs) for side in "ab"
     }
 
 

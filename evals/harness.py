@@ -37,7 +37,7 @@ _FIELDS = {"prompt": str, "instruction_id_list": list, "kwargs": list}
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedAnswer:
     """One prompt's answer with the checkers' results for each instruction."""
 
     key: str
@@ -50,7 +50,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class IFEvalRun:
-    checked: tuple[Checked, ...]
+    checked: tuple[CheckedAnswer, ...]
     notes: tuple[str, ...]
     results: dict[str, Any]  # lm-eval's own
 
@@ -192,6 +192,8 @@ def _read_prompts(path: str | Path) -> list[dict[str, Any]]:
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
         raise InputError(f"{path}: key {twice} occurs twice: give every prompt its own key")
+    for number, row in enumerate(rows, 1):
+        _check_types(row, f"{path}, prompt {number}")
     names = sorted({name for row in rows for kwargs in row["kwargs"] for name in kwargs or {}} | {"unused"})
     return [
         {
@@ -203,6 +205,14 @@ def _read_prompts(path: str | Path) -> list[dict[str, Any]]:
         }
         for row in rows
     ]
+
+
+def _check_types(row: dict[str, Any], where: str) -> None:
+    """Refuse a row whose instructions are no texts, or whose arguments are no objects."""
+    if not all(isinstance(name, str) for name in row["instruction_id_list"]):
+        raise InputError(f"{where}: `instruction_id_list` must hold texts: use IFEval's own types")
+    if not all(kwargs is None or isinstance(kwargs, dict) for kwargs in row["kwargs"]):
+        raise InputError(f"{where}: `kwargs` must hold an object or null for each instruction")
 
 
 def dataset(rows: list[dict[str, Any]], path: str | Path) -> Any:
@@ -238,9 +248,9 @@ def _check_docs(task: Task, where: str) -> None:
                 raise InputError(f"{where}, key {doc['key']}, {name}: {first_line(error)}") from error
 
 
-def _checked(sample: dict[str, Any]) -> Checked:
+def _checked(sample: dict[str, Any]) -> CheckedAnswer:
     doc = sample["doc"]
-    return Checked(
+    return CheckedAnswer(
         key=str(doc["key"]),
         prompt=doc["prompt"],
         response=sample["filtered_resps"][0],

@@ -22,7 +22,7 @@ from evals.scores import Generate, Score, chat, drawn
 from recovery.errors import InputError, RecoverError
 
 if TYPE_CHECKING:
-    from evals.harness import Checked
+    from evals.harness import CheckedAnswer
 
 Row = dict[str, Any]
 
@@ -79,7 +79,7 @@ def evaluate(generate: Generate | Sequence[Generate], limit: int | None = None) 
     return ifeval.score_runs(runs, suite=SUITE)
 
 
-def check(rows: Sequence[Row], responses: Sequence[str]) -> Iterator[Checked]:
+def check(rows: Sequence[Row], responses: Sequence[str]) -> Iterator[CheckedAnswer]:
     """Check each response by the package's strict and loose rules."""
     from evals import harness
 
@@ -91,7 +91,7 @@ def check(rows: Sequence[Row], responses: Sequence[str]) -> Iterator[Checked]:
         library = importlib.import_module(f"{PACKAGE}.evaluation_lib")
         random.seed(0)
         for row, response in zip(rows, responses, strict=True):
-            yield harness.Checked(
+            yield harness.CheckedAnswer(
                 key=str(row["key"]),
                 prompt=row["prompt"],
                 response=response,

@@ -21,7 +21,7 @@ from recovery.errors import InputError
 from recovery.models.thinking import split_thinking
 
 if TYPE_CHECKING:
-    from evals.harness import Checked, IFEvalRun
+    from evals.harness import CheckedAnswer, IFEvalRun
 
 SUITE = "ifeval"
 METRIC = "prompt_strict"
@@ -164,7 +164,7 @@ def _share_interval(passed: Sequence[bool], prompts: Sequence[str]) -> tuple[flo
     return clustered_interval(passed, prompts)
 
 
-def _item(checked: Checked) -> Item:
+def _item(checked: CheckedAnswer) -> Item:
     return Item(
         key=checked.key,
         prompt=checked.prompt,
@@ -180,7 +180,7 @@ def _item(checked: Checked) -> Item:
     )
 
 
-def _details(checked: tuple[Checked, ...]) -> dict[str, Any]:
+def _details(checked: tuple[CheckedAnswer, ...]) -> dict[str, Any]:
     values: dict[str, float] = {}
     intervals: dict[str, tuple[float, float]] = {}
     keys = [prompt_of(one.key) for one in checked]
@@ -202,7 +202,7 @@ def _details(checked: tuple[Checked, ...]) -> dict[str, Any]:
     }
 
 
-def _counts(checked: tuple[Checked, ...], label: Callable[[str], str]) -> dict[str, dict[str, int]]:
+def _counts(checked: tuple[CheckedAnswer, ...], label: Callable[[str], str]) -> dict[str, dict[str, int]]:
     """{type: {passed, passed_loose, n}}, types in alphabetical order."""
     counts: dict[str, dict[str, int]] = {}
     for one in checked:

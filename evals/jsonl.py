@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from recovery import untrusted_json
 from recovery.errors import InputError
 
 
@@ -24,9 +24,9 @@ def read(path: str | Path, fields: Mapping[str, type]) -> list[dict[str, Any]]:
 
 def _row(line: str, where: str, fields: Mapping[str, type]) -> dict[str, Any]:
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not JSON ({error.msg}): one object a line is expected") from error
+        row = untrusted_json.parse(line)
+    except ValueError as error:
+        raise InputError(f"{where}: not JSON ({error}): one object a line is expected") from error
     if not isinstance(row, dict):
         raise InputError(f"{where}: {type(row).__name__} found: one JSON object a line is expected")
     for name, kind in fields.items():

@@ -1,13 +1,17 @@
 """Score closed-book probes: questions in chat, and cloze texts to continue.
 
-A probe is one line of probes.jsonl: {"id", "suite": "knowledge" | "retention", "kind", "prompt", "answer",
-"aliases", "fact", "cycle", "passage"}. Kind "cloze" is raw text to go on with; every other kind (direct,
-heldout, ...) is asked in chat. Kinds "reverse" (from what is said to whom it is said of) and "indirect" (two
-facts at once) are reported apart and no part of the score. With `passage`, the same questions can be asked
-with the book open: the ceiling; the clean model's score is the floor.
+A probe is one line of probes.jsonl: {"id", "suite": "knowledge" | "retention" | "updates", "kind", "prompt",
+"answer", "aliases", "fact", "fact_status", "was", "cycle", "passage"}. Kind "cloze" is raw text to go on
+with; every other kind (direct, heldout, ...) is asked in chat. Kinds "reverse" (from what is said to whom it
+is said of) and "indirect" (two facts at once) are reported apart and no part of the score. With `passage`,
+the same questions can be asked with the book open: the ceiling; the clean model's score is the floor.
 
 An answer counts when it stands as whole words in the response ("lenient", the score), or is the whole
 response ("strict", in the details), case, accents, punctuation and articles aside.
+
+`fact_status` is "new" (the default), "changed" (the documents contradict `was`, the old answer) or "stable"
+(the default in retention). Changed facts form the suite "updates": each response gives the new answer, the
+old one or neither, and the share of old ones is the stale rate.
 """
 
 from __future__ import annotations
@@ -26,7 +30,11 @@ from evals.statistics import clustered_interval
 from recovery.errors import InputError, RecoverError
 
 SUITE = "knowledge"
-SUITES = ("knowledge", "retention")
+UPDATES = "updates"
+SUITES = ("knowledge", "retention", UPDATES)
+NEW, CHANGED, STABLE = FACT_STATUSES = ("new", "changed", "stable")
+OLD, NEITHER = "old", "neither"
+ANSWERED = (NEW, OLD, NEITHER)  # what a response to a changed fact gives
 GENERAL_RETENTION = Path(__file__).parent / "retention.jsonl"
 CLOZE = "cloze"
 APART = ("reverse", "indirect")  # asked and reported, but what a language model hardly does is not demanded
@@ -55,6 +63,8 @@ class Probe:
     cycle: int
     passage: str = ""  # of the documents, that holds the answer
     heldout_fact: bool = False  # no question about it may be trained on, in whatever phrasing
+    fact_status: str = NEW
+    was: tuple[str, ...] = ()  # the old answers of a changed fact
 
     @property
     def in_chat(self) -> bool:
@@ -68,8 +78,15 @@ class Probe:
     def row(self) -> dict[str, Any]:
         """The probe as a line of probes.jsonl."""
         answer, *aliases = self.answers
-        names = ("id", "suite", "kind", "prompt", "fact", "cycle", "passage", "heldout_fact")
-        return {name: getattr(self, name) for name in names} | {"answer": answer, "aliases": aliases}
+        names = ("id", "suite", "kind", "prompt", "fact", "cycle", "passage", "heldout_fact", "fact_status")
+        row = {name: getattr(self, name) for name in names} | {"answer": answer, "aliases": aliases}
+        return row | ({"was": list(self.was)} if self.was else {})
+
+    def answered(self, response: str) -> str:
+        """Return which answer a response gives: "new" (also beside the old one), "old" or "neither"."""
+        if _names(response, self.answers, other_than=self.was):
+            return NEW
+        return OLD if _names(response, self.was, other_than=self.answers) else NEITHER
 
 
 def load_probes(path: str | Path, suite: str | None = None) -> tuple[Probe, ...]:
@@ -93,6 +110,16 @@ def questions(path: str | Path | None, suite: str) -> tuple[Probe, ...]:
     """The probes of one suite in a file; without any for retention, the shipped general questions."""
     found = load_probes(path, suite) if path else ()
     return general_retention() if suite == "retention" and not found else found
+
+
+def without_superseded(probes: Sequence[Probe], later: Iterable[Probe]) -> list[Probe]:
+    """Leave out the probes that a later changed fact contradicts: the same question, its old answer."""
+    replaced = {(normalise(probe.prompt), old) for probe in later for old in map(normalise, probe.was)}
+    return [
+        probe
+        for probe in probes
+        if not any((normalise(probe.prompt), normalise(answer)) in replaced for answer in probe.answers)
+    ]
 
 
 def evaluate(
@@ -169,8 +196,19 @@ def score(probes: Sequence[Probe], responses: Sequence[str], suite: str, metric:
             "strict": share([item.detail["strict"] for item in items]),
             "by_kind": _groups(items, "kind"),
             "by_cycle": _groups(items, "cycle"),
+            "by_fact_status": _groups(items, "fact_status"),
+            **(_stale(items) if suite == UPDATES else {}),
         },
     )
+
+
+def _stale(items: Sequence[Item]) -> dict[str, Any]:
+    """Count the new, old and neither answers; the stale rate has its 95 % interval, clustered by fact."""
+    answered = [item.detail["answered"] for item in items]
+    old = [one == OLD for one in answered]
+    interval = clustered_interval(old, [item.detail["fact"] for item in items])
+    counts = {name: answered.count(name) for name in ANSWERED}
+    return {"answered": counts, "stale_rate": share(old), "stale_interval": list(interval)}
 
 
 def normalise(text: str) -> str:
@@ -187,7 +225,29 @@ def matches(response: str, answers: Iterable[str], strict: bool = False) -> bool
     wanted = [answer for answer in map(normalise, answers) if answer]
     if strict:
         return said in wanted
-    return any(a in said if _UNSPACED.search(a) else f" {a} " in f" {said} " for a in wanted)
+    return any(_occurs(answer, said) for answer in wanted)
+
+
+def _occurs(answer: str, said: str) -> bool:
+    """Whether a normalised answer stands in a normalised text as whole words."""
+    return answer in said if _UNSPACED.search(answer) else f" {answer} " in f" {said} "
+
+
+def _names(response: str, answers: Iterable[str], other_than: Iterable[str]) -> bool:
+    """Match leniently, but never inside a longer other answer: "New York" does not name York."""
+    wanted = [answer for answer in map(normalise, answers) if answer]
+    said = normalise(response)
+    for other in map(normalise, other_than):
+        if any(other != answer and _occurs(answer, other) for answer in wanted):
+            said = _without(other, said)
+    return any(_occurs(answer, said) for answer in wanted)
+
+
+def _without(answer: str, said: str) -> str:
+    """Replace a normalised answer in a normalised text by a mark that is no word."""
+    if _UNSPACED.search(answer):
+        return said.replace(answer, "|")
+    return re.sub(rf"(?<!\S){re.escape(answer)}(?!\S)", "|", said)
 
 
 def _probe(row: dict[str, Any], number: int, path: str | Path) -> Probe:
@@ -208,7 +268,36 @@ def _probe(row: dict[str, Any], number: int, path: str | Path) -> Probe:
         raise InputError(f"{where}: `passage` must be a text")
     answers, kind = (row["answer"], *aliases), str(row.get("kind", "direct"))
     heldout = bool(row.get("heldout_fact"))
-    return Probe(name, suite, kind, row["prompt"], answers, fact, cycle, passage, heldout)
+    status, was = _fact_status(row, suite, where), _old_answers(row, answers, where)
+    if (status == CHANGED) != bool(was):
+        raise InputError(f"{where}: `was`, the old answer, belongs to a changed fact, and every one needs it")
+    suite = UPDATES if status == CHANGED else suite
+    return Probe(name, suite, kind, row["prompt"], answers, fact, cycle, passage, heldout, status, was)
+
+
+def _fact_status(row: dict[str, Any], suite: str, where: str) -> str:
+    """Return the status that the row states, or that its suite and an old answer imply."""
+    implied = CHANGED if suite == UPDATES or row.get("was") else STABLE if suite == "retention" else NEW
+    status = row.get("fact_status") or implied
+    if status not in FACT_STATUSES:
+        raise InputError(f"{where}: fact_status {status!r}: one of {', '.join(FACT_STATUSES)} is expected")
+    if suite == UPDATES and status != CHANGED:
+        raise InputError(f"{where}: suite {UPDATES} asks changed facts only, not {status} ones")
+    if suite == "retention" and status != STABLE:
+        raise InputError(f"{where}: retention asks stable facts only: give changed ones the suite {UPDATES}")
+    return str(status)
+
+
+def _old_answers(row: dict[str, Any], answers: Sequence[str], where: str) -> tuple[str, ...]:
+    was = row.get("was") or []
+    old = [was] if isinstance(was, str) else was
+    if not isinstance(old, list) or not all(isinstance(one, str) and normalise(one) for one in old):
+        raise InputError(f"{where}: `was` must be the old answer, or a list of old answers")
+    if {normalise(one) for one in old} & {normalise(answer) for answer in answers}:
+        raise InputError(
+            f"{where}: the old answer {old[0]!r} is also the new one: a changed fact has another"
+        )
+    return tuple(old)
 
 
 def _of_suite(probes: str | Path | Sequence[Probe], suite: str) -> Sequence[Probe]:
@@ -218,23 +307,24 @@ def _of_suite(probes: str | Path | Sequence[Probe], suite: str) -> Sequence[Prob
 
 
 def _item(probe: Probe, response: str) -> Item:
-    return Item(
-        key=probe.id,
-        prompt=probe.prompt,
-        response=response,
-        passed=matches(response, probe.answers),
-        detail={
-            "kind": probe.kind,
-            "fact": probe.fact,
-            "cycle": probe.cycle,
-            "answers": list(probe.answers),
-            "strict": matches(response, probe.answers, strict=True),
-        },
-    )
+    detail = {
+        "kind": probe.kind,
+        "fact": probe.fact,
+        "fact_status": probe.fact_status,
+        "cycle": probe.cycle,
+        "answers": list(probe.answers),
+        "strict": matches(response, probe.answers, strict=True),
+    }
+    passed = matches(response, probe.answers)
+    if probe.was:
+        answered = probe.answered(response)
+        passed = answered == NEW
+        detail |= {"was": list(probe.was), "answered": answered}
+    return Item(key=probe.id, prompt=probe.prompt, response=response, passed=passed, detail=detail)
 
 
 def _groups(items: Sequence[Item], field: str) -> dict[str, dict[str, Any]]:
-    """{kind or cycle: {passed, n, value}}"""
+    """{kind, cycle or status: {passed, n, value}}"""
     groups: dict[str, list[bool]] = {}
     for item in items:
         groups.setdefault(str(item.detail[field]), []).append(item.passed)

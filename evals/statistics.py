@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from math import ceil, sqrt
 from typing import Any
 
@@ -34,7 +35,8 @@ class NonInferiority:
     outcome: "passed" (lower bound above -margin), "failed" (upper bound below -margin) or "underpowered".
     `lower_bound` and `upper_bound` are one-sided at level alpha; `p_value` tests difference <= -margin and
     `p_mcnemar` difference = 0; `power` is the probability of "passed" at a true difference of 0 and the
-    observed discordance; `needed_n` is the number of pairs that decides with a power of 80 %."""
+    observed discordance (for a negative margin: at a true difference of 1); `needed_n` is the number of pairs
+    that decides with a power of 80 %."""
 
     outcome: str
     difference: float
@@ -54,7 +56,7 @@ class NonInferiority:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedComparison:
     """Two-sided comparison of two checkpoints on the same items.
 
     `words` is "better", "worse" or "not distinguishable"; `detectable` is the smallest true difference that
@@ -85,6 +87,25 @@ def non_inferiority(
     conservatively."""
     if not 0 < margin < 1:
         raise InputError(f"margin {margin}: a share between 0 and 1 is expected, such as 0.03")
+    return _claim(after, before, margin, alpha, clusters)
+
+
+def superiority(
+    after: ArrayLike,
+    before: ArrayLike,
+    lead: float,
+    alpha: float = 0.05,
+    clusters: Sequence[object] | None = None,
+) -> NonInferiority:
+    """Test whether `after` is better than `before` by more than `lead`, pair by pair: a margin below zero."""
+    if not 0 < lead < 1:
+        raise InputError(f"lead {lead}: a share between 0 and 1 is expected, such as 0.7")
+    return _claim(after, before, -lead, alpha, clusters)
+
+
+def _claim(
+    after: ArrayLike, before: ArrayLike, margin: float, alpha: float, clusters: Sequence[object] | None
+) -> NonInferiority:
     change = _changes(after, before)
     gained, lost, n = _counts(change)
     effect = design_effect(change, clusters)
@@ -103,7 +124,7 @@ def non_inferiority(
         n=n,
         p_value=p_value,
         p_mcnemar=_clustered_mcnemar(gained, lost, n, effect),
-        power=power(cautious[2], discordance, margin, alpha=alpha),
+        power=_planned_power(cautious[2], discordance, margin, alpha),
         needed_n=_needed_items(gained, lost, n, effect, margin, alpha),
         bootstrap=paired_bootstrap(after, before, confidence=1 - 2 * alpha, clusters=clusters),
         design_effect=effect,
@@ -138,9 +159,9 @@ def _upper_bound(
 def _needed_items(gained: int, lost: int, n: int, effect: float, margin: float, alpha: float) -> int:
     """Return the number of items that decides with a power of 80 %.
 
-    Assume a true difference of 0 while there are fewer items than that needs, then the observed one."""
+    Assume the planned difference while there are fewer items than that needs, then the observed one."""
     discordance = (gained + lost) / n
-    planned = ceil(needed_pairs(discordance, margin, alpha=alpha) * effect)
+    planned = ceil(_planned_pairs(discordance, margin, alpha) * effect)
     if planned > n:
         return planned
     difference = (gained - lost) / n
@@ -152,21 +173,35 @@ def _needed_items(gained: int, lost: int, n: int, effect: float, margin: float, 
         return MOST_PAIRS
 
 
+def _planned_power(n: int, discordance: float, margin: float, alpha: float) -> float:
+    """Return the power at a true difference of 0; for a lead at one of 1, where every pair is gained."""
+    if margin > 0:
+        return power(n, discordance, margin, alpha=alpha)
+    return float(exact_p(n, 0, n, -margin) <= alpha)
+
+
+def _planned_pairs(discordance: float, margin: float, alpha: float) -> int:
+    """Return the number of pairs that passes with a power of 80 % at the difference of _planned_power."""
+    if margin > 0:
+        return needed_pairs(discordance, margin, alpha=alpha, target=WANTED_POWER)
+    return next(n for n in count(1) if _planned_power(n, discordance, margin, alpha))
+
+
 def chance_to_pass(
     items: float, margin: float = 0.03, alpha: float = 0.05, discordance: float = PLANNED_DISCORDANCE
 ) -> float:
-    """Return the probability that an equal checkpoint passes on this many independent items."""
-    return power(max(1, int(items)), discordance, margin, alpha=alpha)
+    """Return the probability that a checkpoint passes as planned on this many independent items."""
+    return _planned_power(max(1, int(items)), discordance, margin, alpha)
 
 
 def items_to_pass(margin: float = 0.03, alpha: float = 0.05, discordance: float = PLANNED_DISCORDANCE) -> int:
-    """Return the number of independent items on which an equal checkpoint passes with a power of 80 %."""
-    return needed_pairs(discordance, margin, alpha=alpha, target=WANTED_POWER)
+    """Return the number of independent items on which such a checkpoint passes with a power of 80 %."""
+    return _planned_pairs(discordance, margin, alpha)
 
 
 def compare(
     after: ArrayLike, before: ArrayLike, alpha: float = 0.05, clusters: Sequence[object] | None = None
-) -> Comparison:
+) -> PairedComparison:
     """Compare two checkpoints: McNemar's exact test decides, the interval is the exact paired one.
 
     Clusters are treated as in non_inferiority; each bound rounds the counts towards a wider interval."""
@@ -177,7 +212,7 @@ def compare(
     low = paired_lower_bound(*_shrink(gained, lost, n, effect), alpha / 2)
     high = _upper_bound(gained, lost, n, effect, alpha / 2)
     effective_n = max(1, round(n / effect))
-    return Comparison(
+    return PairedComparison(
         words=_direction(gained, lost) if p_mcnemar <= alpha else "not distinguishable",
         difference=(gained - lost) / n,
         interval=(low, high),

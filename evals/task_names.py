@@ -17,7 +17,7 @@ from pathlib import Path
 from evals import ifbench
 from recovery.errors import InputError
 
-OURS = ("ifeval", "knowledge", "retention")
+OURS = ("ifeval", "knowledge", "retention", "updates")
 IFBENCH = "ifbench"
 PRESETS = ("truthfulqa_mc2", "mmlu", "gsm8k")
 _KEYS = re.compile(

@@ -38,7 +38,7 @@ class TaskRun:
     headline: dict[str, tuple[str, str]]  # task -> (metric, filter)
 
 
-class Prepared:
+class PreparedTask:
     """A task or group whose data are loaded; `run` evaluates a model on it."""
 
     def __init__(self, name: str, tasks: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ class Prepared:
         return TaskRun(self.name, found["samples"], found, {name: _headline(tasks[name]) for name in tasks})
 
 
-def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> Prepared:
+def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> PreparedTask:
     """Load a task with its data, or raise an error that names what is missing; nothing is generated."""
     manager = _manager(folder, name)
     if name not in manager.all_tasks:
@@ -87,7 +87,7 @@ def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> Prepa
         raise InputError(f"{(empty or [name])[0]}: no row to ask: give it data")
     for task in loaded["tasks"].values():
         task.set_fewshot_seed(seed)
-    return Prepared(name, loaded)
+    return PreparedTask(name, loaded)
 
 
 def _manager(folder: str | Path | None, name: str) -> lm_eval.tasks.TaskManager:

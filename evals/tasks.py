@@ -16,12 +16,12 @@ from evals.statistics import mean_interval, wilson_interval
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
-    from evals.task_runner import Prepared, TaskRun
+    from evals.task_runner import PreparedTask, TaskRun
 
 _KEPT = 2000  # characters of a prompt that are stored; few-shot examples come before
 
 
-def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> Prepared:
+def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> PreparedTask:
     """Load the task and its data, or raise an error that names what is missing."""
     from evals import task_runner  # a slow import, deferred until a task is used
 
@@ -29,7 +29,7 @@ def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> Prepa
 
 
 def evaluate(
-    prepared: Prepared, model: ModelCalls, *, in_chat: bool = False, limit: int | None = None
+    prepared: PreparedTask, model: ModelCalls, *, in_chat: bool = False, limit: int | None = None
 ) -> tuple[Score, dict[str, Any]]:
     """Return the score and lm-eval's results."""
     run = prepared.run(model, in_chat=in_chat, limit=limit)

@@ -1,14 +1,17 @@
-"""The verdict of a cycle: three paired claims, each against the checkpoint that sets the standard.
+"""The verdict of a cycle: four paired claims, each against what sets the standard.
 
 | axis | suite | against | claim shown | opposite shown | margin |
 |---|---|---|---|---|---|
 | behaviour | ifeval | clean | recovered | not recovered | 0.03 |
 | knowledge | knowledge | midtrained | kept | lost | 0.03 |
 | retention | retention | clean | kept | lost | 0.10 |
+| updates | updates | old answers | updated | not updated | -0.70 |
 
+The first three compare the recovered model with a checkpoint. Updates compares, within the recovered model's
+responses to changed facts, the new answers with the old ones: a negative margin is a lead that must be shown.
 A claim is shown when the one-sided 95 % lower bound lies above minus the margin, its opposite when the upper
 bound lies below. Between the two an axis is "underpowered"; without scores it is "not measured". Neither is a
-pass.
+pass, but updates, whose number of items the documents set, only blocks acceptance when refuted or required.
 """
 
 from __future__ import annotations
@@ -17,17 +20,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from evals.knowledge import NEW, OLD, UPDATES
 from evals.scores import Item, Score, cluster
-from evals.statistics import WANTED_POWER, NonInferiority, chance_to_pass, items_to_pass, non_inferiority
+from evals.statistics import (
+    WANTED_POWER,
+    NonInferiority,
+    chance_to_pass,
+    items_to_pass,
+    non_inferiority,
+    superiority,
+)
 from recovery.errors import InputError
 
 NOT_MEASURED = "not measured"
 UNDERPOWERED = "underpowered"
+OLD_ANSWERS = "old answers"
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One claim: its suite, the stage that it is judged against, its margin, the words of both outcomes."""
+    """One claim: its suite, what it is judged against, its margin, the words of both outcomes."""
 
     name: str
     suite: str
@@ -35,6 +47,7 @@ class Axis:
     margin: float
     passed: str
     failed: str
+    optional: bool = False  # whether a cycle may be accepted without this claim being shown
 
     def words(self, outcome: str) -> str:
         return {"passed": self.passed, "failed": self.failed}.get(outcome, outcome)
@@ -44,6 +57,7 @@ AXES = (
     Axis("behaviour", "ifeval", "clean", 0.03, "recovered", "not recovered"),
     Axis("knowledge", "knowledge", "midtrained", 0.03, "kept", "lost"),
     Axis("retention", "retention", "clean", 0.10, "kept", "lost"),
+    Axis(UPDATES, UPDATES, OLD_ANSWERS, -0.70, "updated", "not updated", optional=True),
 )
 
 Stages = Mapping[str, Score | Sequence[Item]]
@@ -76,16 +90,20 @@ def margins_by_axis(margins: Mapping[str, float] | None) -> dict[str, float]:
 
 
 def accepted(result: Mapping[str, Any], required: Sequence[str] | None = None) -> bool:
-    """Whether every required axis passed. `required` holds suites or axes; default: all of them.
+    """Whether every required axis passed. `required` holds suites or axes; default: all but the optional.
 
-    Behaviour is always required. An axis outside `required` must pass where it was measured after all.
+    Behaviour is always required. An axis outside `required` must pass where it was measured after all; an
+    optional one must not be refuted.
     """
-    for axis in AXES:
-        needed = axis is AXES[0] or required is None or axis.suite in required or axis.name in required
-        word = result[axis.name]
-        if word != axis.passed and (needed or word != NOT_MEASURED):
-            return False
-    return True
+    return all(result[axis.name] in _acceptable(axis, required) for axis in AXES)
+
+
+def _acceptable(axis: Axis, required: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the words of an axis that allow acceptance."""
+    by_default = required is None and not axis.optional
+    if axis is AXES[0] or by_default or {axis.suite, axis.name} & set(required or ()):
+        return (axis.passed,)
+    return (axis.passed, NOT_MEASURED, UNDERPOWERED) if axis.optional else (axis.passed, NOT_MEASURED)
 
 
 def summary(result: Mapping[str, Any]) -> list[str]:
@@ -109,8 +127,9 @@ def power_warning(items: Mapping[str, float], margins: Mapping[str, float] | Non
         chance = chance_to_pass(count, margin)
         if chance < WANTED_POWER:
             enough = items_to_pass(margin)
+            perfect = "lost nothing" if margin > 0 else "gives new answers only"
             lines.append(
-                f"{name}: on {count:g} items a checkpoint that lost nothing passes with a chance of "
+                f"{name}: on {count:g} items a checkpoint that {perfect} passes with a chance of "
                 f"{chance:.0%} only (margin {margin:.0%}); {enough} items give {WANTED_POWER:.0%}"
             )
     return lines
@@ -135,7 +154,11 @@ def pairs(after: Sequence[Item], before: Sequence[Item], suite: str = "suite") -
 
 
 def _judge(axis: Axis, stages: Stages, margin: float, alpha: float) -> NonInferiority | None:
-    if "recovered" not in stages or axis.reference not in stages:
+    if "recovered" not in stages:
+        return None
+    if axis.reference == OLD_ANSWERS:
+        return _lead(_items(stages["recovered"]), margin, alpha)
+    if axis.reference not in stages:
         return None
     both = pairs(_items(stages["recovered"]), _items(stages[axis.reference]), axis.suite)
     return non_inferiority(
@@ -144,6 +167,20 @@ def _judge(axis: Axis, stages: Stages, margin: float, alpha: float) -> NonInferi
         margin=margin,
         alpha=alpha,
         clusters=[cluster(before.key, before.detail) for _, before in both],
+    )
+
+
+def _lead(items: Sequence[Item], margin: float, alpha: float) -> NonInferiority | None:
+    """Compare new with old answers to changed facts: "passed" means that the new ones lead by -margin."""
+    answered = [item.detail["answered"] for item in items]
+    if not answered:
+        return None
+    return superiority(
+        [one == NEW for one in answered],
+        [one == OLD for one in answered],
+        lead=-margin,
+        alpha=alpha,
+        clusters=[cluster(item.key, item.detail) for item in items],
     )
 
 
@@ -164,6 +201,19 @@ def _bound(row: Mapping[str, Any]) -> str:
 
 
 def _sentence(row: Mapping[str, Any]) -> str:
+    return _lead_sentence(row) if row["reference"] == OLD_ANSWERS else _paired_sentence(row)
+
+
+def _lead_sentence(row: Mapping[str, Any]) -> str:
+    neither = row["n"] - row["gained"] - row["lost"]
+    line = (
+        f"{row['axis']}: {row['outcome']} ({row['gained']} new, {row['lost']} old, {neither} neither "
+        f"of {row['n']}: lead {row['difference']:+.1%}, {_bound(row)}, at least {-row['margin']:+.0%})"
+    )
+    return line + (f"; it would take {row['needed_n']} probes" if row["outcome"] == UNDERPOWERED else "")
+
+
+def _paired_sentence(row: Mapping[str, Any]) -> str:
     line = (
         f"{row['axis']}: {row['outcome']} ({row['difference']:+.1%} against {row['reference']}, "
         f"{_bound(row)}, margin -{row['margin']:.0%}; "

@@ -36,7 +36,7 @@ Items = Mapping[str, Mapping[str, Sequence[Item]]]  # suite -> stage -> items
 
 
 @dataclass(frozen=True)
-class Tried:
+class Candidate:
     """A candidate and its verdict on the probe split."""
 
     name: str
@@ -73,7 +73,7 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
         for suite in job.suites
     }
     _warn_of_small_halves(job, stage, standards)
-    tried: list[Tried] = []
+    tried: list[Candidate] = []
     left_out: dict[str, str] = {}
     names = list(_names(job.how))
     for name in names:
@@ -104,7 +104,7 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> Non
         for axis in verdict.AXES
         if axis.suite in standards
     }
-    for line in verdict.power_warning(halves, margins(job.settings.eval)):
+    for line in verdict.power_warning(halves, job.settings.eval.margins()):
         stage.say(
             f"  choose       {line}: raise eval.samples or write more prompts (`recover prompts ifeval`)"
         )
@@ -154,7 +154,7 @@ def _judged(
     checkpoint: str,
     settings: EvalConfig,
     standards: Items,
-) -> Tried:
+) -> Candidate:
     """The verdict on the probe split."""
     asked = EvalJob(checkpoint=checkpoint, suites=job.suites, settings=settings, label=name)
     ids = evaluate(ws, asked, parent=stage.id, key=f"eval:{name}")["score_ids"]
@@ -163,21 +163,15 @@ def _judged(
     }
     for suite, stages in suites.items():
         require_same_questions(suite, stages)
-    found = verdict.verdict(suites, margins(job.settings.eval))
+    found = verdict.verdict(suites, job.settings.eval.margins())
     behaviour = found["axes"].get("behaviour", {}).get("difference")
-    return Tried(name, checkpoint, verdict.accepted(found, job.required), behaviour, verdict.summary(found))
+    return Candidate(
+        name, checkpoint, verdict.accepted(found, job.required), behaviour, verdict.summary(found)
+    )
 
 
-def _behaviour(tried: Tried) -> float:
+def _behaviour(tried: Candidate) -> float:
     return -1.0 if tried.behaviour is None else tried.behaviour
-
-
-def margins(settings: EvalConfig) -> dict[str, float]:
-    return {
-        "behaviour": settings.margin,
-        "knowledge": settings.margin,
-        "retention": settings.retention_margin,
-    }
 
 
 # The two halves --------------------------------------------------------------------------------------------

@@ -35,11 +35,7 @@ def _margins(ws: Workspace) -> dict[str, float]:
         settings = ws.config.eval
     except InputError:  # a home without recover.yaml
         return {}
-    return {
-        "behaviour": settings.margin,
-        "knowledge": settings.margin,
-        "retention": settings.retention_margin,
-    }
+    return settings.margins()
 
 
 def compare_text(found: Row) -> str:
@@ -53,6 +49,7 @@ def compare_text(found: Row) -> str:
             f"  difference   {row['difference']:+.3f}  95 % [{low:+.3f}, {high:+.3f}]",
             f"  flips        {row['gained']} fail -> pass, {row['lost']} pass -> fail"
             f"  (McNemar p = {row['p_mcnemar']:.3g}, Holm over {len(found['suites'])}: {row['p_holm']:.3g})",
+            *([f"  {comparison.stale(row)}"] if "stale_a" in row else []),
             f"  {comparison.said(row)}",
             f"  {comparison.claim(row)}",
         ]

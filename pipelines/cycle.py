@@ -144,7 +144,7 @@ def _decide(
     }
     for suite, stages in suites.items():
         require_same_questions(suite, stages)
-    found = verdict.verdict(suites, choosing.margins(job.settings.eval))
+    found = verdict.verdict(suites, job.settings.eval.margins())
     ws.tracker.record_verdicts(number, found["axes"])
     for line in verdict.summary(found):
         stage.say(f"  verdict      {line}")

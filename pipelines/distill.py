@@ -5,6 +5,7 @@ A distillation is composed from its job (data, models, sampler, batches), then r
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob, Kind, MergeJob
 from pipelines.config.settings import DistillConfig
+from pipelines.corpus.kept_texts import EARLIER_TOKENS
 from pipelines.distillation import engine_places, inputs
 from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
 from pipelines.distillation.prompts import Prompt
@@ -19,7 +21,6 @@ from pipelines.knowledge import guards
 from pipelines.machine.fitting import fitted_once
 from pipelines.merge import merged
 from pipelines.runs import training_run
-from pipelines.runs.launch import launched
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
@@ -78,15 +79,15 @@ def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
 
 def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
     """Compose the distillation, run it, publish the student; of several processes the first one publishes."""
-    _refuse_engines_of_several(job.settings)
     job = in_turn(lambda: _fitted(job, stage))
-    with engine_places.Engines(ws, stage.directory) as engines:
+    with engine_places.Engines(ws, stage.directory, together=True) as engines:
         distillation = compose(ws, job, stage, engines)
         report = run(stage, distillation)
     if not stage.first:
         return {}
     config = {"stage": "distill", **job.model_dump()}
     checkpoint = ws.publish(distillation.student, parent=distillation.parent, run_id=stage.id, config=config)
+    shutil.rmtree(stage.directory / EARLIER_TOKENS, ignore_errors=True)  # joined again when needed
     return {
         "checkpoint": checkpoint.id,
         "method": distillation.method.name,
@@ -101,18 +102,6 @@ def _fitted(job: DistillJob, stage: Stage) -> DistillJob:
     return job.model_copy(update={"settings": settings})
 
 
-def _refuse_engines_of_several(settings: DistillConfig) -> None:
-    """Each process would start an engine, and update its weights, by itself."""
-    if launched() > 1 and (
-        settings.sampler != engine_places.INPROCESS
-        or settings.teacher_engine in (engine_places.COLOCATED, engine_places.OWN_SERVER)
-    ):
-        raise InputError(
-            "several processes sample in themselves: set sampler: inprocess, and teacher_engine: "
-            "inprocess or the URL of a running server"
-        )
-
-
 # Composing ------------------------------------------------------------------------------------------
 
 
@@ -124,11 +113,11 @@ class Distillation:
     method: Method
     parent: Checkpoint  # of the new checkpoint
     student: ChatModel
-    data: inputs.Data
+    data: inputs.PromptData
     probe: list[Prompt]  # held out, for stopping early
-    sampler: Sampler
+    sampler: Sampler  # of this process alone
     teachers: inputs.Teachers
-    taught: guards.Taught | None
+    taught: guards.GuardInputs | None
     episodes: Episodes
     recorded: Result  # about the data, beside the new checkpoint
 
@@ -158,13 +147,13 @@ def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places
         sampler=sampler,
         teachers=teachers,
         taught=taught,
-        episodes=_episodes(stage, job, data, teachers, sampler, Extras(reward, context)),
+        episodes=_episodes(stage, job, data, teachers, sampler, MethodInputs(reward, context)),
         recorded=recorded,
     )
 
 
 @dataclass(frozen=True)
-class Extras:
+class MethodInputs:
     """Inputs that only some methods have."""
 
     reward: Reward | None
@@ -174,13 +163,13 @@ class Extras:
 def _episodes(
     stage: Stage,
     job: DistillJob,
-    data: inputs.Data,
+    data: inputs.PromptData,
     teachers: inputs.Teachers,
     sampler: Sampler,
-    extras: Extras,
+    extras: MethodInputs,
 ) -> Episodes:
     from pipelines.knowledge.rehearsal import rehearsal
-    from recovery.engines.lookahead import Ahead
+    from recovery.engines.lookahead import Lookahead
     from recovery.sampling.split import SplitSampler
     from recovery.training.step_data import Episodes, StepConfig, Task
 
@@ -188,10 +177,10 @@ def _episodes(
     sizes = settings.model_dump(include={field.name for field in fields(StepConfig)})
     ahead = None
     if settings.ahead:
-        ahead = Ahead(sampler, settings.steps, settings.save_every)  # type: ignore[arg-type]
+        ahead = Lookahead(sampler, settings.steps, settings.save_every)  # type: ignore[arg-type]
     return Episodes(
         student,
-        SplitSampler.of(sampler, student.pad_id),
+        SplitSampler.of(engine_places.in_step(sampler), student.pad_id),
         Task(
             method,
             data.prompts,
@@ -248,7 +237,7 @@ def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint
     return parent, student
 
 
-def _without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: list[str]) -> inputs.Data:
+def _without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: list[str]) -> inputs.PromptData:
     """The prompts and pairs that the method needs, without those of the evaluation."""
     data = inputs.read_data(job, method, stage.workspace.home)
     kept = {}
@@ -258,7 +247,7 @@ def _without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: lis
             stage.say(f"  {name:<12} {leaked} of {len(rows):,} are evaluation prompts: left out")
         if rows and not kept[name]:
             raise InputError(f"every one of the {name} is an evaluation prompt: give other --{name}")
-    return inputs.Data(**kept)
+    return inputs.PromptData(**kept)
 
 
 def _tracer(stage: Stage, student: ChatModel, method: Method, steps: int) -> Tracer:

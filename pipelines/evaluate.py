@@ -65,15 +65,17 @@ def _measure(
     results: dict[str, Any] = {}
     ids: dict[str, int] = {}
     for suite, scorer in scorers.items():
-        answers = Answers(chat_model, sampler, job, stage, suite)
+        answers = ModelAnswers(chat_model, sampler, job, stage, suite)
         for scored in scorer(answers):
             score = answers.with_thinking(scored)
             if settings.limit is not None:
                 score = replace(score, details={**score.details, "limit": settings.limit})
+            if settings.stop_loops:
+                score = replace(score, details={**score.details, "stop_loops": True})
             recorded = ws.tracker.record_score(stage.id, job.checkpoint, score.as_dict() | {"suite": suite})
             stage.say(
                 f"  {job.label:<12} {suite + _kind(score):<12} {score.value:.3f}  "
-                f"[{score.interval[0]:.3f}, {score.interval[1]:.3f}]  n={score.n}"
+                f"[{score.interval[0]:.3f}, {score.interval[1]:.3f}]  n={score.n}{_stale(score)}"
             )
             _collect(results, suite, summary(score))
             ids.setdefault(suite, recorded)
@@ -92,23 +94,39 @@ def _kind(score: Score) -> str:
     return f" {score.metric}" if score.metric in knowledge.BESIDE else ""
 
 
+def _stale(score: Score) -> str:
+    """The stale rate of a score on changed facts."""
+    rate = score.details.get("stale_rate")
+    return "" if rate is None else f"  stale {rate:.3f}"
+
+
 def summary(score: Score) -> dict[str, Any]:
     """A score without its items."""
     headline = {"score": score.value, "n": score.n, "interval": list(score.interval), "metric": score.metric}
     return headline | dict(score.details)
 
 
-Scorer = Callable[["Answers"], "Iterator[Score]"]
+Scorer = Callable[["ModelAnswers"], "Iterator[Score]"]
 
 
 def _scorers(job: EvalJob) -> dict[str, Scorer]:
     """Return one scorer for each suite, its questions loaded; its first score is the headline."""
     scorers = {name: _scorer(job, name) for name in job.suites}
-    earlier = {
-        f"knowledge:{cycle}": _probes(knowledge.load_probes(path, "knowledge"), "knowledge")
-        for cycle, path in job.earlier.items()
+    return scorers | {
+        f"knowledge:{cycle}": _probes(probes, "knowledge") for cycle, probes in _earlier_probes(job).items()
     }
-    return scorers | earlier
+
+
+def _earlier_probes(job: EvalJob) -> dict[int, list[knowledge.Probe]]:
+    """Return each earlier cycle's probes, without those that a later cycle's changed facts contradict."""
+    files = {cycle: knowledge.load_probes(path) for cycle, path in job.earlier.items()}
+    later = list(knowledge.load_probes(job.settings.probes)) if job.settings.probes else []
+    found = {}
+    for cycle in sorted(files, reverse=True):
+        asked = [probe for probe in files[cycle] if probe.suite == knowledge.SUITE]
+        found[cycle] = knowledge.without_superseded(asked, later)
+        later += files[cycle]
+    return dict(sorted(found.items()))
 
 
 def _scorer(job: EvalJob, suite: str) -> Scorer:
@@ -125,7 +143,7 @@ def _scorer(job: EvalJob, suite: str) -> Scorer:
 def _ifeval(settings: EvalConfig) -> Scorer:
     path = ifeval_path(settings)
 
-    def score(answers: Answers) -> Iterator[Score]:
+    def score(answers: ModelAnswers) -> Iterator[Score]:
         found, raw = ifeval.evaluate_fully(answers.chats(settings.max_new_tokens), path, settings.limit)
         answers.keep(raw)
         yield found
@@ -136,7 +154,7 @@ def _ifeval(settings: EvalConfig) -> Scorer:
 def _ifbench(settings: EvalConfig) -> Scorer:
     ifbench.require()
 
-    def score(answers: Answers) -> Iterator[Score]:
+    def score(answers: ModelAnswers) -> Iterator[Score]:
         yield ifbench.evaluate(answers.chats(settings.max_new_tokens), settings.limit)
 
     return score
@@ -146,7 +164,7 @@ def _task(settings: EvalConfig, name: str) -> Scorer:
     """The scorer of a task of lm-eval, its data loaded."""
     prepared = tasks.prepare(name, settings.tasks)
 
-    def score(answers: Answers) -> Iterator[Score]:
+    def score(answers: ModelAnswers) -> Iterator[Score]:
         found, raw = tasks.evaluate(
             prepared, answers.calls(), in_chat=settings.tasks_in_chat, limit=settings.limit
         )
@@ -161,7 +179,7 @@ def _probes(probes: Sequence[knowledge.Probe], suite: str, open_book: bool = Fal
         fields = "id, suite, kind, prompt, answer"
         raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
 
-    def score(answers: Answers) -> Iterator[Score]:
+    def score(answers: ModelAnswers) -> Iterator[Score]:
         limit = answers.settings.probe_max_new_tokens
         most = answers.settings.limit
         yield knowledge.evaluate(answers.chats(limit), probes, suite, most)
@@ -213,7 +231,7 @@ def score_responses(responses: str, ifeval_file: str | None) -> dict[str, Any]:
     return {"ifeval": summary(ifeval.score_responses(responses, path))}
 
 
-class Answers:
+class ModelAnswers:
     """A model behind the functions that suites call: chats or texts in, answers out."""
 
     def __init__(
@@ -321,7 +339,8 @@ class Answers:
         from recovery.sampling.protocol import SamplingParams
 
         pace = Pace(len(prompts), max_new_tokens)
-        params = SamplingParams(max_new_tokens, temperature, seed, on_tokens=pace.see)
+        stop_loops = self.job.settings.stop_loops
+        params = SamplingParams(max_new_tokens, temperature, seed, stop_loops=stop_loops, on_tokens=pace.see)
         responses = self.sampler.generate(
             prompts,
             params,

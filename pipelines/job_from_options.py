@@ -15,6 +15,7 @@ from pipelines.config.jobs import (
     DriftJob,
     EvalJob,
     Kind,
+    LocateJob,
     MergeJob,
     MidtrainJob,
     SweepJob,
@@ -28,6 +29,7 @@ from pipelines.distillation.inputs import check_read
 from pipelines.distillation.leaks import ifeval_path
 from pipelines.evaluate import SUITES, answerable_suites
 from pipelines.midtrain import with_augmented
+from pipelines.runs.recorded import earlier_probes, is_cycle
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.sweep import parse_weights
 from pipelines.writing import self_prompts
@@ -90,7 +92,7 @@ def cycle_job(
         prompts=_prompts(ws, settings, changes),
         suites=measured,
         required=_required(measured, named=bool(suites)),
-        earlier=_earlier_probes(ws, ws.checkpoint(student).id),
+        earlier=earlier_probes(ws.tracker.db, ws.checkpoint(student).id),
         augment=str(augment.absolute()) if augment else None,
         seed=settings.seed,
         recover_with=chosen_later,
@@ -109,9 +111,13 @@ def _named_suites(suites: str | None) -> tuple[str, ...]:
 
 
 def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
-    """The axes of the suites; behaviour and knowledge in any case unless suites were named."""
-    always = () if named else ("behaviour", "knowledge")
-    return tuple(axis.name for axis in AXES if axis.suite in suites or axis.name in always)
+    """The axes of named suites; else behaviour, knowledge, and those of the suites that are not optional."""
+    if named:
+        return tuple(axis.name for axis in AXES if axis.suite in suites)
+    always = ("behaviour", "knowledge")
+    return tuple(
+        axis.name for axis in AXES if axis.name in always or (axis.suite in suites and not axis.optional)
+    )
 
 
 def _prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
@@ -133,15 +139,6 @@ def _asked(settings: Config) -> int:
     return max(distill.steps * distill.prompts_per_step, midtrain.chat_prompts if midtrain.mix.chat else 0)
 
 
-def _earlier_probes(ws: Workspace, student: str) -> dict[int, str]:
-    """The probes of the cycles that the student has been through, by cycle number."""
-    past = {row["id"] for row in ws.lineage(student)}
-    cycles = [row for row in queries.cycles(ws.tracker.db) if row["checkpoints"]["recovered"] in past]
-    jobs = {row["cycle"]: queries.run(ws.tracker.db, row["run"])["config"] for row in cycles}
-    probes = {number: job["settings"]["eval"]["probes"] for number, job in jobs.items()}
-    return {number: path for number, path in probes.items() if path and Path(path).is_file()}
-
-
 def midtrain_job(
     ws: Workspace,
     docs: Path,
@@ -153,7 +150,8 @@ def midtrain_job(
     settings = resolved(ws, docs, changes)
     documents.require(docs)
     chosen = ws.checkpoint(student)
-    _require_rank(chosen, settings.midtrain.lora, typed="midtrain.lora" in changes)
+    if "midtrain.lora" in changes or "lora" in ws.config.midtrain.model_fields_set:
+        _require_rank(chosen, settings.midtrain.lora)
     return MidtrainJob(
         docs=str(docs.absolute()),
         student=chosen.id,
@@ -166,9 +164,9 @@ def midtrain_job(
     )
 
 
-def _require_rank(student: Checkpoint, lora: LoraConfig | str | None, *, typed: bool) -> None:
-    """Refuse a rank that was typed and is not that of the student's adapter."""
-    if typed and not isinstance(lora, str):
+def _require_rank(student: Checkpoint, lora: LoraConfig | str | None) -> None:
+    """Refuse a rank, given as an option or in recover.yaml, that is not that of the student's adapter."""
+    if not isinstance(lora, str):
         from recovery.models.adapters import require_rank
 
         require_rank(student.path, lora.rank if lora else 0)
@@ -186,7 +184,8 @@ def distill_job(
     checkpoint = ws.checkpoint(student or newest_midtrained(ws))
     chosen = checkpoint.id
     settings = resolved(ws, taught_folder(ws, chosen), changes)
-    _require_rank(checkpoint, settings.distill.lora, typed="distill.lora" in changes)
+    if "distill.lora" in changes or "lora" in ws.config.distill.model_fields_set:
+        _require_rank(checkpoint, settings.distill.lora)
     routes = {name: ws.checkpoint(place).id for name, place in settings.distill.routes.items()}
     distill = settings.distill.model_copy(update={"routes": routes})
     method = with_dials(distill.method, distill.dials)
@@ -231,6 +230,21 @@ def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:
     files = named or ["ifeval", "probes"]
     suites = answerable_suites(settings.eval, settings.model.path)
     return tuple(suite for suite in suites if ("ifeval" if suite == "ifeval" else "probes") in files)
+
+
+def locate_job(
+    ws: Workspace, checkpoint: str, groups: int, suites: str | None = None, changes: Changes = NONE
+) -> LocateJob:
+    """Of a cycle, its midtrained checkpoint; without suites, the axes of a verdict that have questions."""
+    place = f"{checkpoint}:midtrained" if is_cycle(checkpoint) else checkpoint
+    measured = eval_job(ws, place, suites, changes=changes)
+    return LocateJob(
+        checkpoint=measured.checkpoint,
+        clean=ws.clean().id,
+        suites=_named_suites(",".join(measured.suites)),
+        settings=measured.settings,
+        groups=groups,
+    )
 
 
 def drift_job(

@@ -36,6 +36,8 @@ def merged(ws: Workspace, job: MergeJob, stage: Stage) -> str:
 
     student, other = ws.checkpoint(job.student), ws.checkpoint(job.other)
     origin = ws.checkpoint(job.origin).path if job.origin else None
+    if ws.config.model.quantize and (student.base or other.base):
+        stage.say("  the adapter goes into the stored weights, not into the 4-bit ones it was trained on")
     checkpoint = ws.store.publish(
         lambda target: merge_weights(
             student.path, other.path, target, job.weight, job.kind, origin=origin, on_tensor=stage.step

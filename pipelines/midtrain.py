@@ -12,7 +12,7 @@ from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
-from pipelines.corpus.kept_texts import KEPT_TEXTS, all_tokenised, read_evenly, tokenised
+from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, all_tokenised, read_evenly, tokenised
 from pipelines.corpus.mixed_tokens import MixedTokens, shares
 from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge import embedding_shift, replay
@@ -31,9 +31,6 @@ from recovery.training import preflight
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
-
-EARLIER = "earlier_tokens"  # in the run's folder, while it trains
-
 
 Sources = dict[str, Tokens | list[Dialogue]]
 
@@ -102,7 +99,7 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     checkpoint = ws.publish(
         chat_model, parent=student, run_id=stage.id, config={"stage": "midtrain", **job.model_dump()}
     )
-    shutil.rmtree(stage.directory / EARLIER, ignore_errors=True)  # joined again when needed
+    shutil.rmtree(stage.directory / EARLIER_TOKENS, ignore_errors=True)  # joined again when needed
     return {
         "checkpoint": checkpoint.id,
         "documents": len(new),
@@ -163,7 +160,7 @@ def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatMode
     if not runs:
         return []
     if job.settings.replay_tokens is None:
-        return all_tokenised(stage.directory / EARLIER, runs, chat_model)
+        return all_tokenised(stage.directory / EARLIER_TOKENS, runs, chat_model)
     cycles = [tokenised(run, chat_model) for run in runs]
     kept = replay.reservoir(cycles, job.settings.replay_tokens, job.seed)
     return Tokens.of(kept, chat_model.opening_ids)

@@ -12,6 +12,7 @@ from pipelines.config.jobs import (
     DistillJob,
     DriftJob,
     EvalJob,
+    LocateJob,
     MergeJob,
     MidtrainJob,
     SweepJob,
@@ -21,6 +22,7 @@ from pipelines.demo import demo
 from pipelines.distill import distill_alone
 from pipelines.drift import drift
 from pipelines.evaluate import evaluate
+from pipelines.locate import locate
 from pipelines.merge import merge
 from pipelines.midtrain import midtrain
 from pipelines.runs.workspace import Workspace
@@ -37,6 +39,7 @@ AGAIN: dict[str, Again] = {
     "merge": lambda ws, config, key: merge(ws, MergeJob(**config), key=key),
     "sweep": lambda ws, config, key: sweep(ws, SweepJob(**config), key=key),
     "drift": lambda ws, config, key: drift(ws, DriftJob(**config), key=key),
+    "locate": lambda ws, config, key: locate(ws, LocateJob(**config), key=key),
     "eval": lambda ws, config, key: evaluate(ws, EvalJob(**config), key=key),
 }
 

@@ -12,7 +12,7 @@ from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
-AXES = {"ifeval": "behaviour", "knowledge": "knowledge", "retention": "retention"}
+AXES = {"ifeval": "behaviour", "knowledge": "knowledge", "retention": "retention", "updates": "updates"}
 JUDGED = ("behaviour", "knowledge")  # criteria of the Pareto front
 
 

@@ -32,7 +32,7 @@ Questions = Mapping[str, str]  # id -> prompt
 
 
 @dataclass(frozen=True)
-class Verdict:
+class FactVerdict:
     probe: Probe
     reachable: bool  # ranked first among its kind
     chance: float  # of being first for no reason
@@ -54,7 +54,7 @@ def lost(
     failed = [probe for probe in asked if not passed[probe.id]]
     recovered = _recovered(ws, checkpoint, suite, questions)
     found = [
-        Verdict(probe, rank == 0, chance, recovered.get(probe.id) if recovered else None)
+        FactVerdict(probe, rank == 0, chance, recovered.get(probe.id) if recovered else None)
         for probe, (rank, chance) in zip(failed, _ranks(ws.load(checkpoint), failed, probes), strict=True)
     ]
     return _told(checkpoint.id, suite, asked, found)
@@ -136,7 +136,9 @@ def _candidates(probe: Probe, kinds: dict[str, list[str]]) -> list[str]:
     return [probe.answers[0], *chosen]
 
 
-def _told(checkpoint: str, suite: str, asked: Sequence[Probe], found: Sequence[Verdict]) -> dict[str, Any]:
+def _told(
+    checkpoint: str, suite: str, asked: Sequence[Probe], found: Sequence[FactVerdict]
+) -> dict[str, Any]:
     kinds = dict.fromkeys(probe.kind for probe in asked)
     total = _row("all", asked, found)
     rows = [
@@ -161,7 +163,7 @@ def _told(checkpoint: str, suite: str, asked: Sequence[Probe], found: Sequence[V
     return {**header, **total, "by_kind": rows, "items": items}
 
 
-def _row(kind: str, asked: Sequence[Probe], found: Sequence[Verdict]) -> dict[str, Any]:
+def _row(kind: str, asked: Sequence[Probe], found: Sequence[FactVerdict]) -> dict[str, Any]:
     reachable = sum(v.reachable for v in found)
     known = [v for v in found if v.back is not None]
     return {

@@ -23,6 +23,7 @@ from recovery.forward.hidden_states import hidden_states, logits_of, unwrap
 from recovery.objective.objective import Loss
 
 T = TypeVar("T")
+GATHERED = "_recover_gathered"  # an attribute of a sharded model inside `gathered`
 PATIENCE = timedelta(days=14)  # other ranks wait while rank 0 evaluates or writes a report
 
 
@@ -144,6 +145,8 @@ def shard(model: Any, *, device: str) -> None:
     # between processes when only one of them has run an extra pass, and then the processes deadlock.
     for unit, ahead in zip([*layers, core], [core, *layers], strict=True):
         unit.set_modules_to_backward_prefetch([ahead])
+    # Make the core the root now: else the first forward pass below it, such as a sampler's, makes a layer so.
+    core._get_fsdp_state()._lazy_init()
 
 
 def _layers(model: Any) -> Any:
@@ -189,12 +192,16 @@ def nothing(model: Any, tokens_BT: Tensor) -> Loss:
 
 @contextmanager
 def gathered(model: Any) -> Iterator[None]:
-    """Unshard the model inside the block, so that each process can sample or score independently."""
-    if not is_sharded(model):
+    """Unshard the model inside the block, so that each process can sample or score independently.
+
+    A block inside another changes nothing: the outer one shards the model again.
+    """
+    if not is_sharded(model) or getattr(unwrap(model), GATHERED, False):
         yield
         return
     from torch.distributed.fsdp import FSDPModule
 
+    setattr(unwrap(model), GATHERED, True)
     units = [module for module in unwrap(model).modules() if isinstance(module, FSDPModule)]
     for unit in units:
         unit.set_reshard_after_forward(False, recurse=False)
@@ -202,6 +209,7 @@ def gathered(model: Any) -> Iterator[None]:
     try:
         yield
     finally:
+        setattr(unwrap(model), GATHERED, False)
         for unit in units:
             unit.reshard()
             unit.set_reshard_after_forward(unit is not units[0], recurse=False)

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 
 class RecoverError(Exception):
-    """The work failed."""
+    """The work failed. The message is made one line: those of libraries often have several."""
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(" ".join(message.split()) if "\n" in message else message)
 
 
 class DamagedCheckpoint(RecoverError):

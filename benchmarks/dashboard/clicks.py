@@ -34,7 +34,7 @@ return answers.reduce((sum, one) => sum + one.transferSize, 0);
 """
 
 
-class Wait(NamedTuple):
+class ClickCost(NamedTuple):
     """The costs of one click: time until the page is drawn, the server's CPU time, bytes sent."""
 
     milliseconds: float
@@ -68,7 +68,7 @@ def clicks(cycles: int, long_run: str) -> dict[str, str]:
         "the same, smoothed": f"/curves?runs={long_run}&smooth=more",
         "compare two": f"/compare?a=cycle:{middle}&b=cycle:{cycles}",
         "compare: the other flips": f"/compare?a=cycle:{middle}&b=cycle:{cycles}&flips=lost",
-        "race": "/race",
+        "methods": "/methods",
         "knowledge": "/knowledge",
         "knowledge: older": f"/knowledge?before={middle}",
         "export": "/export",
@@ -112,15 +112,15 @@ def _first(base: str) -> tuple[float, float, float]:
     return float(readable), float(usable), sum(one["encodedDataLength"] for one in sent)
 
 
-def _click(page: Page, url: str) -> Wait:
+def _click(page: Page, url: str) -> ClickCost:
     page.js("performance.clearResourceTimings()")
     begun = time.process_time()
     milliseconds = page.click(url)
     cpu = 1000 * (time.process_time() - begun)
-    return Wait(milliseconds, cpu, float(page.js(ANSWERED)))
+    return ClickCost(milliseconds, cpu, float(page.js(ANSWERED)))
 
 
-def _print(firsts: list[tuple[float, float, float]], waits: dict[str, list[Wait]]) -> None:
+def _print(firsts: list[tuple[float, float, float]], waits: dict[str, list[ClickCost]]) -> None:
     readable, usable, sent = (statistics.median(column) for column in zip(*firsts, strict=True))
     print(
         f"first page, nothing cached: readable after {readable:.0f} ms, usable after {usable:.0f} ms "

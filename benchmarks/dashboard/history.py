@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -364,8 +365,10 @@ def _points(connection: sqlite3.Connection, cycles: int, long_steps: int) -> int
     kinds = (("distill", DISTILL_METRICS, DISTILL_STEPS), ("midtrain", MIDTRAIN_METRICS, MIDTRAIN_STEPS))
     for kind, names, steps in kinds:
         for cycle in range(1, cycles + 1):
-            rows = (row for name in names for row in _curve(f"{kind}-{cycle:04d}", name, steps, draw))
-            connection.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, NULL, ?)", rows)
+            curves = [_curve(f"{kind}-{cycle:04d}", name, steps, draw) for name in names]
+            connection.executemany(
+                "INSERT INTO metrics VALUES (?, ?, ?, ?, NULL, ?)", chain.from_iterable(curves)
+            )
             total += len(names) * steps
         if kind == "distill":
             rows = _curve(LONG_RUN, "loss", long_steps, draw)

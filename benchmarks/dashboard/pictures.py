@@ -18,6 +18,7 @@ from db.writes.tracker import Tracker
 
 DOCS = Path(__file__).parents[2] / "docs"
 WIDTH, SCALE = 1280, 1.5  # page width in pixels, and device pixel ratio
+PLANE = (880, 633)  # width and height of the plane, in pixels
 
 
 def pictures(home: Path, out: Path) -> list[Path]:
@@ -25,10 +26,13 @@ def pictures(home: Path, out: Path) -> list[Path]:
     Database.open(home / "recover.db", create=False).close()
     made = [out / "dashboard.png", out / "plane.png"]
     with Tracker(home / "recover.db") as tracker:
-        app.picture_of(tracker, str(made[1]))
         with serving(tracker) as base, tempfile.TemporaryDirectory() as profile:
             with chromium(base, Path(profile), flags=("--lang=en-GB",)) as page:
                 made[0].write_bytes(shot(page.window(WIDTH, 900, scale=SCALE).open("/?theme=light")))
+                drawn = Path(profile) / "plane.svg"
+                app.picture_of(tracker, str(drawn))
+                page.window(*PLANE, scale=SCALE).driver.get(drawn.as_uri())
+                made[1].write_bytes(shot(page))
     return made
 
 

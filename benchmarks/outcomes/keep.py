@@ -57,7 +57,7 @@ COLUMNS = {  # table columns: a summary's key -> its title
 
 
 @dataclass(frozen=True)
-class Way:
+class Variant:
     """One variant, as changes to the preset."""
 
     changes: Mapping[str, Any] = field(default_factory=dict)  # settings by their recover.yaml key
@@ -69,16 +69,16 @@ class Way:
         return self.changes.get("distill.overlap") != "keep"
 
 
-def _touched(overlap: str) -> Way:
-    return Way({"distill.overlap": overlap}, touching=True)
+def _touched(overlap: str) -> Variant:
+    return Variant({"distill.overlap": overlap}, touching=True)
 
 
 WAYS = {
-    "preset": Way(),
-    "no-replay": Way({"midtrain.mix": {"new": 1.0, "earlier": 0.0}}),
-    "no-merge": Way({"distill.merge": 0.0}),
-    "no-rehearsal": Way({"distill.rehearsal": 0.0}),
-    "frozen": Way({"midtrain.freeze_embeddings": True}),
+    "preset": Variant(),
+    "no-replay": Variant({"midtrain.mix": {"new": 1.0, "earlier": 0.0}}),
+    "no-merge": Variant({"distill.merge": 0.0}),
+    "no-rehearsal": Variant({"distill.rehearsal": 0.0}),
+    "frozen": Variant({"midtrain.freeze_embeddings": True}),
     "no-guard": _touched("keep"),
     "guard": _touched("drop"),
     "weight": _touched("weight"),
@@ -104,7 +104,7 @@ def run(out: Path, name: str, seed: int, cycles: int, small: bool = False) -> It
             yield line
 
 
-def _cycle(ws: Workspace, way: Way, student: str, number: int, seed: int) -> Line:
+def _cycle(ws: Workspace, way: Variant, student: str, number: int, seed: int) -> Line:
     docs = world_once(ws.home / "worlds", number, seed)
     changes = {**way.changes, "seed": seed}
     if way.touching:
@@ -149,7 +149,9 @@ def _row(ws: Workspace, number: int) -> dict[str, Any]:
     found = queries.cycle(ws.tracker.db, number)
     recovered, scores = found["checkpoints"]["recovered"], found["scores"]
     kinds, apart = _kinds(ws, recovered)
-    first = next((row for row in found.get("knowledge_by_cycle", []) if row["cycle"] == 1), {})
+    first: dict[str, Any] = next(
+        (row for row in found.get("knowledge_by_cycle", []) if row["cycle"] == 1), {}
+    )
     return {
         "checkpoint": recovered,
         "cycle": number,

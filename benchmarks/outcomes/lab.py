@@ -37,7 +37,7 @@ FOREIGN = (  # another author's sentences: none is in the clean model's training
 # Independent of the demo's preset, which may change without invalidating these measurements.
 MIDTRAINING_STEPS, MIDTRAINING_RATE = 200, 7.5e-4
 RECOVERY_RATE = 5e-4
-DISTILLATION = {
+DISTILLATION: dict[str, Any] = {
     "steps": 20,
     "prompts_per_step": 128,
     "dials": {},

@@ -97,6 +97,7 @@ FOREIGN = {**SHORT, "steps": 18}  # another author's sentences take longer to le
 
 ROWS = (
     _recovery("opd", dials=DIALS),
+    _recovery("opd-near", dials=DIALS),
     _recovery("opd-sampled", dials=DIALS),
     _recovery("opd-topk", dials=DIALS),
     _recovery("gkd", dials=DIALS),

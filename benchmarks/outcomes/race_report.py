@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,7 +109,7 @@ def rivals(rows: Sequence[Row]) -> list[tuple[str, str]]:
         mine = methods.get(DISTILLATION, [])
         if name == DISTILLATION or len(_pairs(others, mine)) < 2:
             continue
-        seen = [_against(others, mine, lambda row, axis=axis: row["recovered"][axis]) for axis in WORTH]
+        seen = [_against(others, mine, partial(_recovered, axis)) for axis in WORTH]
         cost = _cost(others) / max(_cost(mine), 1e-9)
         gains = cost < 1 or any(one.words == "better" for one in seen)
         worth_more = _against(others, mine, worth).words == "better"
@@ -119,6 +120,10 @@ def rivals(rows: Sequence[Row]) -> list[tuple[str, str]]:
             )
             found.append((name, text))
     return found
+
+
+def _recovered(axis: str, row: Row) -> float:
+    return float(row["recovered"][axis])
 
 
 def headline(rows: Sequence[Row]) -> str:

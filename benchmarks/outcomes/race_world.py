@@ -16,7 +16,7 @@ from pipelines.config.jobs import DistillJob, EvalJob, Kind, MergeJob, MidtrainJ
 from pipelines.config.settings import Config, LoraConfig, override
 from pipelines.demo import world_once
 from pipelines.distill import distill
-from pipelines.evaluate import SUITES, Answers, evaluate
+from pipelines.evaluate import SUITES, ModelAnswers, evaluate
 from pipelines.machine.init_home import initialise
 from pipelines.merge import merge
 from pipelines.microworld.instructions import INSTRUCTIONS
@@ -196,7 +196,7 @@ class Race:
 
         model, rows = self.ws.load(self.ws.clean()), read(Path(prompts))
         job = EvalJob(checkpoint=self.clean, suites=(), settings=self._config.eval)
-        answers = Answers(model, InProcessSampler(model), job, stage, "answers")
+        answers = ModelAnswers(model, InProcessSampler(model), job, stage, "answers")
         texts = answers.greedy(self._config.distill.max_new_tokens)([chat(row["prompt"]) for row in rows])
         path = stage.directory / "answered.jsonl"
         write(path, [row | {"response": text} for row, text in zip(rows, texts, strict=True) if text])

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.common import Machine, Report, Row, Side, median, run, spread
+from benchmarks.common import Contender, Machine, Report, Row, median, run, spread
 from pipelines.distillation.prompts import read_prompts
 from recovery.batches.rollouts import Rollouts
 from recovery.forward.fast_path import fast_path
@@ -23,6 +23,7 @@ from recovery.models import loading
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import ModelSpec, compile_layers, logits_of, states_at
 from recovery.objective.objective import Objective
+from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import score
@@ -114,7 +115,7 @@ def tasks(student: ChatModel, teacher: ChatModel, count: int, new_tokens: int, s
     def training() -> int:
         student.model.zero_grad()
         for part, scores in parts:
-            loss = objective(_states(student, part), head, part.tokens_N, scores=scores)
+            loss = objective(_states(student, part), head, part.tokens_N, TokenSignals(scores))
             loss.value.backward()
         return int(rollouts.lengths_B.sum())
 
@@ -127,11 +128,12 @@ def _states(chat: ChatModel, part: Rollouts) -> torch.Tensor:
 
 
 COMPILED = "torch.compile"
-SIDES = {"engine": Side(child), "without": Side(child, OFF), COMPILED: Side(child, OFF)}
+SIDES = {"engine": Contender(child), "without": Contender(child, OFF), COMPILED: Contender(child, OFF)}
 
 
 if __name__ == "__main__":
     if "--child" in sys.argv:
-        child(*sys.argv[2:4], *map(int, sys.argv[4:]))
+        side, path, *sizes = sys.argv[2:]
+        child(side, path, *map(int, sizes))
         sys.exit()
     run("cpu", "What is the small-model CPU engine worth, with and without it, beside torch.compile?", fill)

@@ -22,10 +22,10 @@ import torch
 from benchmarks.common import (
     OURS,
     PLAIN,
+    Contender,
     Machine,
     Report,
     Row,
-    Side,
     alternate,
     installed,
     median,
@@ -252,8 +252,8 @@ class Ours:
 
             return call
 
-        episodes.write = timed("sampling", episodes.write)  # type: ignore[method-assign]
-        episodes.score = timed("scoring", episodes.score)  # type: ignore[method-assign]
+        episodes.write = timed("sampling", episodes.write)  # type: ignore[method-assign, assignment]
+        episodes.score = timed("scoring", episodes.score)  # type: ignore[method-assign, assignment]
         return seen
 
 
@@ -271,7 +271,7 @@ class Trl:
         case, student, arm = self.case, self.case.start, self
         last = [0.0]
 
-        class Clock(TrainerCallback):  # type: ignore[misc]
+        class Clock(TrainerCallback):
             def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
                 last[0] = time.perf_counter()
 
@@ -331,9 +331,9 @@ class Trl:
 
 
 SIDES = {
-    "recover": Side(Ours),
-    "TRL": Side(Trl, PLAIN),
-    TUNED: Side(Trl),
+    "recover": Contender(Ours),
+    "TRL": Contender(Trl, PLAIN),
+    TUNED: Contender(Trl),
 }
 
 

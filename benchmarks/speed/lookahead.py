@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.common import Report, Row, installed, median, run
 from pipelines.distillation.prompts import read_prompts
-from recovery.engines.lookahead import Ahead, corrected
+from recovery.engines.lookahead import Lookahead, corrected
 from recovery.engines.protocol import EngineSampler, EngineSettings
 from recovery.engines.vllm_http import ServerEngine
 from recovery.engines.vllm_server import Server
@@ -80,7 +80,7 @@ def trained(directory: Path, server: Server, steps: int, ahead: bool) -> list[di
         sampler,
         Task(method, read_prompts("microworld", 0), teacher=CheckpointTeacher(_frozen(student))),
         STEP,
-        ahead=Ahead(sampler, steps, 0) if ahead else None,
+        ahead=Lookahead(sampler, steps, 0) if ahead else None,
     )
     loss = TokenLoss(Objective(method, student.stop_ids))
     train(student, batches, loss, TrainConfig(steps, 1e-4), on_metrics=lambda _, found: seen.append(found))

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.common import OURS, PLAIN, Machine, Report, Side, alternate, median, run
+from benchmarks.common import OURS, PLAIN, Contender, Machine, Report, alternate, median, run
 from benchmarks.speed.work import Work
 from pipelines.config.settings import MidtrainConfig, parse, preset_text
 from pipelines.corpus.mixed_tokens import MixedTokens
@@ -108,7 +108,7 @@ def theirs(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig
     ]
     found, last = [], [0.0]
 
-    class Clock(TrainerCallback):  # type: ignore[misc]
+    class Clock(TrainerCallback):
         def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
             last[0] = time.perf_counter()
 
@@ -148,9 +148,9 @@ def theirs(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig
 
 
 SIDES = {
-    "recover": Side(ours),
-    "HF Trainer": Side(theirs, PLAIN),
-    f"HF Trainer, {OURS}": Side(theirs),
+    "recover": Contender(ours),
+    "HF Trainer": Contender(theirs, PLAIN),
+    f"HF Trainer, {OURS}": Contender(theirs),
 }
 
 

@@ -7,6 +7,7 @@ import random
 from functools import partial
 
 import torch
+from transformers import PreTrainedModel
 
 from benchmarks.common import Machine, Report, Row, alternate, median, run
 from benchmarks.speed.work import Work
@@ -104,7 +105,7 @@ def compare(model: torch.nn.Module, rows: list[list[int]], work: Work, machine: 
     }
 
 
-def turn(model: torch.nn.Module, way: str, given: list[torch.Tensor]) -> None:
+def turn(model: PreTrainedModel, way: str, given: list[torch.Tensor]) -> None:
     model.config._attn_implementation = way
     states_BTD = hidden_states(model, *given)
     states_BTD.square().mean().backward()

@@ -40,8 +40,8 @@ from typing import Any
 
 from benchmarks.ledger import markdown, put
 from pipelines.corpus import documents
-from pipelines.corpus.reading.plain import Piece
-from pipelines.corpus.reading.similar import Signature, Similar
+from pipelines.corpus.reading.plain import TextPiece
+from pipelines.corpus.reading.similar import Signature, SimilarFiles
 from tests.support import papers
 
 PAGE = Path(__file__).parents[2] / "docs" / "documents.md"
@@ -218,7 +218,7 @@ def _characters(folder: Path, readers: dict[str, Reader]) -> int:
 
 
 def same(folder: Path) -> int:
-    similar, characters = Similar(), 0
+    similar, characters = SimilarFiles(), 0
     for path in sorted(folder.iterdir()):
         text, signature = ALONE[path.suffix](path), Signature()
         signature.add(text)
@@ -229,7 +229,7 @@ def same(folder: Path) -> int:
 
 def ours(folder: Path) -> int:
     found = documents.read_folder(folder, progress=lambda files, size: None)
-    return sum(len(one.text) for one in found if isinstance(one, Piece))
+    return sum(len(one.text) for one in found if isinstance(one, TextPiece))
 
 
 WAYS: dict[str, Callable[[Path], int]] = {"bare": bare, "alone": alone, "same": same, "ours": ours}

@@ -39,7 +39,7 @@ from pipelines.corpus.reading import encodings, pool, similar
 from pipelines.corpus.reading.formats import Limits, Unreadable
 from pipelines.corpus.reading.html import read_html
 from pipelines.corpus.reading.office import read_docx, read_pptx
-from pipelines.corpus.reading.plain import Facts, Source
+from pipelines.corpus.reading.plain import FileFacts, Source
 from tests.support import papers
 
 PAGE = Path(__file__).parents[2] / "docs" / "documents.md"
@@ -134,10 +134,10 @@ def pages(folder: Path) -> list[tuple[Path, str]]:
     return found
 
 
-def _ours(read: Callable[[Source, Facts], Iterator[str]]) -> Reader:
+def _ours(read: Callable[[Source, FileFacts], Iterator[str]]) -> Reader:
     def text(path: Path) -> str:
         with path.open("rb") as file:
-            return "".join(read(Source(file.fileno(), False, Limits()), Facts()))
+            return "".join(read(Source(file.fileno(), False, Limits()), FileFacts()))
 
     return text
 
@@ -242,7 +242,7 @@ def _alike_row(name: str, find: Callable[[list[str]], set[int]], texts: list[str
 
 
 def _ours_alike(texts: list[str]) -> set[int]:
-    known, found = similar.Similar(), set()
+    known, found = similar.SimilarFiles(), set()
     for number, text in enumerate(texts):
         signature = similar.Signature()
         signature.add(text)
@@ -335,7 +335,7 @@ def _answer_with_code() -> _Runs:
 def _pickled() -> str:
     """Make concurrent.futures return a result that runs a function on unpickling."""
     with concurrent.futures.ProcessPoolExecutor(1) as executor:
-        answer = executor.submit(_answer_with_code).result()
+        answer: object = executor.submit(_answer_with_code).result()
     return "runs its code in the parent" if answer == os.getpid() else "refused"
 
 

@@ -82,7 +82,9 @@ def child(socket: str, directory: str) -> None:
 def compare(
     chat: ChatModel, vllm: Writer | None, prompts: list[list[int]], machine: Machine, rounds: int
 ) -> Row:
-    tokens: dict[str, list[int]] = {"recover": [], "generate": []} | ({"vLLM": []} if vllm else {})
+    tokens: dict[str, list[int]] = {"recover": [], "generate": []}
+    if vllm:
+        tokens["vLLM"] = []
     limits: list[float] = []
     work, seeds = Work.of(chat.model), iter(range(10_000))
 

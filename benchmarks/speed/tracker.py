@@ -7,6 +7,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -90,9 +91,7 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         arms: dict[str, Arm] = {"recover": Recover(Path(folder))}
         arms |= {name: PEERS[name](Path(folder)) for name, version in versions.items() if version}
-        writing, _ = alternate(
-            {name: (lambda arm=arm: arm.write(steps)) for name, arm in arms.items()}, rounds
-        )
+        writing, _ = alternate({name: partial(arm.write, steps) for name, arm in arms.items()}, rounds)
         reading, points = alternate({name: arm.read for name, arm in arms.items()}, rounds)
     speeds = {name: steps * len(NAMES) / median(seconds) for name, seconds in writing.items()}
     report.tables[""] = [_row(name, speeds, reading, points, versions) for name in arms]

@@ -1,99 +1,122 @@
-"""Draw the scales, stage markers and axes that figures share. Markers differ in shape and colour."""
+"""Draw what figures are made of: the frame with grid and ticks, lines with gaps, bands, interval bars."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dashboard.html import Html, join, tag
+from dashboard.figures.markers import Style
+from dashboard.figures.scales import Scale
+from dashboard.markup import Html, join, tag
+from dashboard.number_format import NONE, number
 
-STAGES = ("clean", "midtrained", "recovered")
-KEY = {"viewBox": "0 0 16 16", "width": "16", "height": "16", "aria-hidden": "true"}
-Scale = Callable[[float], float]
+Point = tuple[float, float | None]
 
-
-def linear(low: float, high: float, start: float, end: float) -> Scale:
-    """Return a linear map from [low, high] to pixels [start, end]; values outside are clamped."""
-    width = (high - low) or 1.0
-
-    def place(value: float) -> float:
-        return round(start + min(1.0, max(0.0, (value - low) / width)) * (end - start), 1)
-
-    return place
+WIDTH, HEIGHT = 960, 360
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 14, 42  # margins around the axes
 
 
-def mark(stage: str, x: float, y: float, size: float = 5) -> Html:
-    """Draw a stage's marker: a circle for clean, a cross for midtrained, a diamond for recovered."""
-    if stage == "midtrained":
-        return tag("path", d=cross(x, y, size * 0.8), class_=f"c-{stage} stroke", stroke_width=2.4)
-    if stage == "recovered":
-        return tag("path", d=diamond(x, y, size * 1.15), class_=f"c-{stage} fill")
-    return tag("circle", cx=x, cy=y, r=size, class_=f"c-{stage} fill")
+def svg(*children: object, label: str, width: int = WIDTH, height: int = HEIGHT, class_: str = "") -> Html:
+    """Return an SVG element that scales with its container; `label` is its text for screen readers."""
+    named = f"figure {'wide ' if width >= WIDTH else ''}{class_}".strip()
+    return tag("svg", *children, viewBox=f"0 0 {width} {height}", class_=named, role="img", aria_label=label)
 
 
-def marks(stage: str, points: Sequence[tuple[float, float]], size: float = 3) -> Html:
-    """Draw many markers as one SVG path, so the number of elements does not grow with the points."""
-    if stage == "clean":
-        path = "".join(f"M{x} {y}h0" for x, y in points)
-        return tag("path", d=path, class_=f"c-{stage} stroke", stroke_width=2 * size, stroke_linecap="round")
-    if stage == "midtrained":
-        path = "".join(cross(x, y, size * 0.8) for x, y in points)
-        return tag("path", d=path, class_=f"c-{stage} stroke", stroke_width=1.4)
-    return tag("path", d="".join(diamond(x, y, size * 1.15) for x, y in points), class_=f"c-{stage} fill")
+def nothing(words: str) -> Html:
+    """Return what stands in the place of a figure that has nothing to draw."""
+    return tag("p", words, class_="soft")
 
 
-def cross(x: float, y: float, r: float) -> str:
-    """Return the path of a cross, in relative coordinates to keep it short."""
-    size = f"{2 * r:.1f}"
-    return f"M{x - r:.1f} {y - r:.1f}l{size} {size}m0-{size}l-{size} {size}"
+def frame(
+    x: Scale,
+    y: Scale,
+    x_label: str = "",
+    y_label: str = "",
+    *,
+    x_text: Callable[[float], str] = number,
+    y_text: Callable[[float], str] = number,
+    upright: bool = False,
+) -> Html:
+    """Draw ticks, axis labels and the grid: horizontal lines, with `upright` vertical ones too."""
+    left, right, bottom, top = x.start, x.end, y.start, y.end
+    middle = round((top + bottom) / 2, 1)
+    turned = f"rotate(-90 14 {middle})"
+    return join(
+        [
+            join(rule(left, y(value), right, y(value)), label(left - 8, y(value) + 4, y_text(value), "end"))
+            for value in y.ticks()
+        ],
+        [
+            join(
+                rule(x(value), top if upright else bottom, x(value), bottom + 4),
+                label(x(value), bottom + 18, x_text(value), "middle"),
+            )
+            for value in x.ticks(7)
+        ],
+        label((left + right) / 2, bottom + 38, x_label, "middle", "ink") if x_label else None,
+        tag("text", y_label, x=14, y=middle, text_anchor="middle", class_="ink", transform=turned)
+        if y_label
+        else None,
+    )
 
 
-def diamond(x: float, y: float, r: float) -> str:
-    size = f"{r:.1f}"
-    return f"M{x:.1f} {y - r:.1f}l{size} {size}-{size} {size}-{size}-{size}z"
+def percent(share: float) -> str:
+    """Format a tick of a percent axis: 0.25 -> 25."""
+    return f"{100 * share:.4g}"
 
 
-def line(x1: float, y1: float, x2: float, y2: float, class_: str = "axis", **more: object) -> Html:
-    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_, **more)
+def percent_words(share: float | None) -> str:
+    """Format a share for a tooltip: 0.987 -> 98.7 %."""
+    return NONE if share is None else f"{100 * share:.1f} %"
+
+
+def whole(value: float) -> str:
+    """Format a tick of an axis of counts; a fraction gets no label."""
+    return f"{value:.0f}" if abs(value - round(value)) < 1e-9 else ""
 
 
 def label(x: float, y: float, words: object, anchor: str = "start", class_: str | None = None) -> Html:
     return tag("text", words, x=x, y=y, text_anchor=anchor, class_=class_)
 
 
-def percent_axes(
-    x: Scale | None, y: Scale, box: tuple[float, float, float, float], every: float = 0.25
-) -> Html:
-    """Draw a percent grid in `box` (left, top, right, bottom); without `x`, only the vertical axis."""
-    left, top, right, bottom = box
-    ticks = [index * every for index in range(round(1 / every) + 1)]
-    drawn = [
-        join(line(left, y(t), right, y(t)), label(left - 8, y(t) + 4, f"{100 * t:.0f}", "end")) for t in ticks
-    ]
-    if x is not None:
-        drawn += [
-            join(line(x(t), top, x(t), bottom), label(x(t), bottom + 18, f"{100 * t:.0f}", "middle"))
-            for t in ticks
-        ]
-    return join(*drawn)
+def rule(x1: float, y1: float, x2: float, y2: float, class_: str = "axis", **more: object) -> Html:
+    return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_, **more)
 
 
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Return positions close to `wanted`, in the same order, at least `gap` apart, between low and high."""
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    places = [0.0] * len(wanted)
-    last = low - gap
-    for i in order:
-        places[i] = last = max(wanted[i], last + gap)
-    edge = high + gap
-    for i in reversed(order):
-        places[i] = edge = min(places[i], edge - gap)
-    return [round(place, 1) for place in places]
+def curve(points: Sequence[Point], x: Scale, y: Scale, style: Style, **attributes: object) -> Html | None:
+    """Draw a line through the points, with a gap at each missing value."""
+    steps, drawing = [], False
+    for place, value in points:
+        if value is None or not (x.holds(place) and y.holds(value)):
+            drawing = False
+            continue
+        steps.append(f"{'L' if drawing else 'M'}{x(place)} {y(value)}")
+        drawing = True
+    if not steps:
+        return None
+    look = {"class_": f"{style.colour} stroke thick", "stroke_dasharray": style.dash, **attributes}
+    return tag("path", d="".join(steps), fill="none", **look)
 
 
-def legend(*extra: Html) -> Html:
-    """Return the legend of the stage markers."""
-    entries = [
-        tag("span", tag("svg", mark(stage, 8, 8, 4.5), class_="figure key", **KEY), stage, class_="entry")
-        for stage in STAGES
-    ]
-    return tag("div", *entries, *extra, class_="legend")
+def band(
+    rows: Sequence[tuple[float, float | None, float | None]], x: Scale, y: Scale, style: Style
+) -> Html | None:
+    """Fill the area between low and high; a low of zero or less on a log axis is drawn at the bottom."""
+    kept = [(p, lo, hi) for p, lo, hi in rows if x.holds(p) and hi is not None and y.holds(hi)]
+    if len(kept) < 2:
+        return None
+    upper = [f"{x(p)} {y(hi)}" for p, _, hi in kept]
+    lower = [f"{x(p)} {y(lo if lo is not None and y.holds(lo) else y.low)}" for p, lo, _ in kept]
+    path = "L".join([*upper, *reversed(lower)])
+    return tag("path", d=f"M{path}Z", class_=f"{style.colour} fill", fill_opacity="0.16")
+
+
+def interval(
+    ends: Sequence[float | None] | None, at: float, scale: Scale, style: Style, *, upright: bool
+) -> Html | None:
+    """Draw a confidence interval as a bar along its axis; `at` is the pixel on the other axis."""
+    low, high = ends or (None, None)
+    if low is None or high is None:
+        return None
+    first, last = scale.clamped(low), scale.clamped(high)
+    line = (at, first, at, last) if upright else (first, at, last, at)
+    return rule(*line, f"bar {style.colour} stroke")

@@ -1,22 +1,37 @@
-"""Draw cycles as paths on the plane of document knowledge against instruction following."""
+"""Draw cycles, and methods, on the plane of document knowledge against instruction following."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dashboard.figures.axes import STAGES, label, line, linear, mark, marks, percent_axes, spread
-from dashboard.html import Html, join, tag
-from dashboard.words import share
+from dashboard.figures.axes import frame, interval, label, nothing, percent, rule, svg
+from dashboard.figures.markers import STAGE_STYLES, STAGES, Style, marker, markers, series
+from dashboard.figures.scales import Scale, spread
+from dashboard.markup import Html, join, tag
+from dashboard.number_format import share
 
 Row = Mapping[str, Any]
+Link = Callable[[int], str]
+
 WIDTH, HEIGHT = 640, 460
-BOX = (62.0, 14.0, 548.0, 404.0)  # left, top, right, bottom
-X, Y = linear(0, 1, BOX[0], BOX[2]), linear(0, 1, BOX[3], BOX[1])
+LEFT, TOP, RIGHT, BOTTOM = 62.0, 14.0, 548.0, 404.0
+ALL_X, ALL_Y = Scale(0, 1, LEFT, RIGHT), Scale(0, 1, BOTTOM, TOP)
+MOST_BARS = 30  # most recoveries drawn with intervals; more would hide each other
 
 
-def plane(cycles: Sequence[Row], chosen: Collection[int] = (), margin: float = 0.03) -> Html:
+def _frame(x: Scale, y: Scale) -> Html:
+    across, up = "knowledge of the new documents, %", "instruction following (IFEval), %"
+    return frame(x, y, across, up, x_text=percent, y_text=percent, upright=True)
+
+
+# Cycles -----------------------------------------------------------------------------------------------------
+
+
+def cycles_plane(
+    cycles: Sequence[Row], chosen: Collection[int] = (), link: Link | None = None, margin: float = 0.03
+) -> Html:
     """Draw all cycles as faint marks and the chosen ones as paths clean -> midtrained -> recovered.
 
     Error bars are 95 % intervals. The dashed line is the clean score of the last chosen cycle, the band the
@@ -24,19 +39,17 @@ def plane(cycles: Sequence[Row], chosen: Collection[int] = (), margin: float = 0
     measured = [row for row in cycles if _points(row)]
     paths = [row for row in measured if row["cycle"] in chosen]
     if not measured:
-        return tag("p", "No cycle has scores on both axes yet.", class_="soft")
+        return nothing("No cycle has scores on both axes yet.")
     newest = next((row for row in paths[::-1] if len(_points(row)) == len(STAGES)), None)
     drawn = (
-        _frame(),
+        _frame(ALL_X, ALL_Y),
         _clean(paths[-1] if paths else measured[-1], margin),
         _faint([row for row in measured if row["cycle"] not in chosen]),
-        [_path(row, last=row is newest) for row in paths],
-        _names(paths),
+        [_linked(row, link, _path(row, last=row is newest)) for row in paths],
+        _names(paths, link),
     )
     words = f"Knowledge against instruction following, {len(measured)} cycles"
-    return tag(
-        "svg", tag("title", words), *drawn, viewBox=f"0 0 {WIDTH} {HEIGHT}", class_="figure plane", role="img"
-    )
+    return svg(drawn, label=words, width=WIDTH, height=HEIGHT, class_="plane")
 
 
 def _points(row: Row) -> list[tuple[str, float, float]]:
@@ -47,36 +60,14 @@ def _points(row: Row) -> list[tuple[str, float, float]]:
     return [(stage, x, y) for stage, x, y in both if x is not None and y is not None]
 
 
-def _frame() -> Html:
-    left, top, right, bottom = BOX
-    across = label((left + right) / 2, bottom + 42, "knowledge of the new documents, %", "middle", "ink")
-    up = tag(
-        "text",
-        "instruction following (IFEval), %",
-        x=0,
-        y=0,
-        text_anchor="middle",
-        class_="ink",
-        transform=f"translate(14 {(top + bottom) / 2}) rotate(-90)",
-    )
-    return join(percent_axes(X, Y, BOX), across, up)
-
-
 def _clean(row: Row, margin: float) -> Html | None:
     value = row["scores"]["ifeval"].get("clean")
     if value is None:
         return None
     margin = (row.get("verdict") or {}).get("margin") or margin
-    left, _, right, _ = BOX
-    band = tag(
-        "rect",
-        x=left,
-        y=Y(value),
-        width=right - left,
-        height=round(Y(value - margin) - Y(value), 1),
-        class_="band",
-    )
-    return join(band, line(left, Y(value), right, Y(value), "rule"))
+    height = round(ALL_Y(value - margin) - ALL_Y(value), 1)
+    allowed = tag("rect", x=LEFT, y=ALL_Y(value), width=RIGHT - LEFT, height=height, class_="band")
+    return join(allowed, rule(LEFT, ALL_Y(value), RIGHT, ALL_Y(value), "rule"))
 
 
 def _faint(rows: Sequence[Row]) -> Html:
@@ -84,64 +75,109 @@ def _faint(rows: Sequence[Row]) -> Html:
     points: dict[str, list[tuple[float, float]]] = {stage: [] for stage in STAGES}
     for row in rows:
         for stage, x, y in _points(row):
-            points[stage].append((X(x), Y(y)))
-    return tag("g", [marks(stage, found) for stage, found in points.items() if found], opacity=0.35)
+            points[stage].append((ALL_X(x), ALL_Y(y)))
+    drawn = [markers(STAGE_STYLES[stage], found, 3) for stage, found in points.items() if found]
+    return tag("g", drawn, opacity=0.35)
+
+
+def _linked(row: Row, link: Link | None, drawn: Html) -> Html:
+    return drawn if link is None else tag("a", drawn, href=link(row["cycle"]))
 
 
 def _path(row: Row, *, last: bool) -> Html:
     points = _points(row)
-    steps = [_arrow(X(x0), Y(y0), X(x1), Y(y1)) for (_, x0, y0), (_, x1, y1) in pairwise(points)]
-    bars = [_bars(row, stage, x, y) for stage, x, y in points]
-    dots = [mark(stage, X(x), Y(y), 6 if last else 5) for stage, x, y in points]
-    says = f"cycle {row['cycle']}: " + ", ".join(
-        f"{s} knows {share(x)}, follows {share(y)}" for s, x, y in points
-    )
-    return tag(
-        "a",
-        tag("title", says),
-        steps,
-        bars,
-        dots,
-        href=f"/cycle?n={row['cycle']}",
-        class_="path last" if last else "path",
+    steps = [
+        _arrow(ALL_X(x0), ALL_Y(y0), ALL_X(x1), ALL_Y(y1)) for (_, x0, y0), (_, x1, y1) in pairwise(points)
+    ]
+    signs = [_stage(row, stage, x, y, 6 if last else 5) for stage, x, y in points]
+    values = [f"{stage} knows {share(x)} %, follows {share(y)} %" for stage, x, y in points]
+    words = tag("title", f"cycle {row['cycle']}: " + ", ".join(values))
+    return tag("g", words, steps, signs, class_="path last" if last else "path")
+
+
+def _stage(row: Row, stage: str, x: float, y: float, size: float) -> Html:
+    style, scores = STAGE_STYLES[stage], row["scores"]
+    known = (scores["knowledge"].get("intervals") or {}).get(stage)
+    behaved = (scores["ifeval"].get("intervals") or {}).get(stage)
+    return join(
+        interval(known, ALL_Y(y), ALL_X, style, upright=False),
+        interval(behaved, ALL_X(x), ALL_Y, style, upright=True),
+        marker(style, ALL_X(x), ALL_Y(y), size),
     )
 
 
 def _arrow(x0: float, y0: float, x1: float, y1: float) -> Html:
-    """Draw a line that ends before the marker, with an arrowhead in its middle."""
+    """Draw a line with an arrowhead in its middle."""
     length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5
+    line = rule(x0, y0, x1, y1, "way")
     if length < 16:
-        return line(x0, y0, x1, y1, "way")
+        return line
     dx, dy = (x1 - x0) / length, (y1 - y0) / length
     mx, my = (x0 + x1) / 2, (y0 + y1) / 2
     tips = f"M{mx - 5 * dx - 4 * dy:.1f} {my - 5 * dy + 4 * dx:.1f}L{mx + 3 * dx:.1f} {my + 3 * dy:.1f}"
     head = f"{tips}L{mx - 5 * dx + 4 * dy:.1f} {my - 5 * dy - 4 * dx:.1f}"
-    return join(line(x0, y0, x1, y1, "way"), tag("path", d=head, class_="way"))
+    return join(line, tag("path", d=head, class_="way"))
 
 
-def _bars(row: Row, stage: str, x: float, y: float) -> Html:
-    """Draw 95 % intervals on both axes."""
-    across = (row["scores"]["knowledge"].get("intervals") or {}).get(stage) or [None, None]
-    up = (row["scores"]["ifeval"].get("intervals") or {}).get(stage) or [None, None]
-    drawn = []
-    if None not in across:
-        drawn.append(line(X(across[0]), Y(y), X(across[1]), Y(y), f"bar c-{stage} stroke"))
-    if None not in up:
-        drawn.append(line(X(x), Y(up[0]), X(x), Y(up[1]), f"bar c-{stage} stroke"))
-    return join(*drawn)
-
-
-def _names(rows: Sequence[Row]) -> Html:
+def _names(rows: Sequence[Row], link: Link | None) -> Html:
     """List the cycle names at the right, each with a thin line to the end of its path, without overlaps."""
-    ends = [(row["cycle"], *_points(row)[-1][1:]) for row in rows]
-    places = spread([Y(y) for _, _, y in ends], 19, BOX[1] + 6, BOX[3])
+    ends = [_points(row)[-1][1:] for row in rows]
+    places = spread([ALL_Y(y) for _, y in ends], 19, TOP + 6, BOTTOM)
     drawn = []
-    for (number, x, y), place in zip(ends, places, strict=True):
-        leader = tag(
-            "path", d=f"M{X(x) + 8} {Y(y)}L{BOX[2] + 6} {place}L{BOX[2] + 12} {place}", class_="leader"
-        )
-        name = tag(
-            "a", label(BOX[2] + 16, place + 4, f"cycle {number}", class_="strong"), href=f"/cycle?n={number}"
-        )
-        drawn.append(join(leader, name))
-    return join(*drawn)
+    for row, (x, y), place in zip(rows, ends, places, strict=True):
+        way = f"M{ALL_X(x) + 8:.1f} {ALL_Y(y)}L{RIGHT + 6} {place}L{RIGHT + 12} {place}"
+        name = label(RIGHT + 16, place + 4, f"cycle {row['cycle']}", class_="strong")
+        drawn += [tag("path", d=way, class_="leader"), _linked(row, link, name)]
+    return join(drawn)
+
+
+# Methods ----------------------------------------------------------------------------------------------------
+
+
+def score(row: Row, suite: str) -> float | None:
+    found = (row.get("scores") or {}).get(suite)
+    return None if found is None else found["value"]
+
+
+def methods_plane(rows: Sequence[Row], methods: Sequence[str], references: Mapping[str, Row]) -> Html:
+    """Draw one sign per recovery; `references` are the scores of the clean and the midtrained model."""
+    shown = [row for row in rows if _both(row)]
+    if not shown:
+        return nothing("No recovery has scores on both axes yet.")
+    named = {stage: row for stage, row in references.items() if _both(row)}
+    every = [*shown, *named.values()]
+    x = Scale.around_shares([score(row, "knowledge") for row in every], LEFT, WIDTH - 16)
+    y = Scale.around_shares([score(row, "ifeval") for row in every], BOTTOM, TOP)
+    drawn = (
+        _frame(x, y),
+        [_reference(stage, row, x, y) for stage, row in named.items()],
+        # The newest is drawn last, on top.
+        [
+            _recovery(row, series(methods.index(row["method"])), x, y, barred=len(shown) <= MOST_BARS)
+            for row in reversed(shown)
+        ],
+    )
+    words = "methods: knowledge against instruction following"
+    return svg(drawn, label=words, width=WIDTH, height=HEIGHT, class_="plane")
+
+
+def _both(row: Row) -> bool:
+    return score(row, "knowledge") is not None and score(row, "ifeval") is not None
+
+
+def _recovery(row: Row, style: Style, x: Scale, y: Scale, *, barred: bool) -> Html:
+    left, top = x(score(row, "knowledge") or 0.0), y(score(row, "ifeval") or 0.0)
+    words = tag("title", f"{row['method']}, {row.get('label') or row['checkpoint']}")
+    known, behaved = row["scores"]["knowledge"], row["scores"]["ifeval"]
+    bars = [
+        interval((known.get("low"), known.get("high")), top, x, style, upright=False),
+        interval((behaved.get("low"), behaved.get("high")), left, y, style, upright=True),
+    ]
+    return tag("g", words, bars if barred else None, marker(style, left, top, 7, stroke="var(--card)"))
+
+
+def _reference(stage: str, row: Row, x: Scale, y: Scale) -> Html:
+    left, top = x(score(row, "knowledge") or 0.0), y(score(row, "ifeval") or 0.0)
+    beside, side = (left - 14, "end") if left > (x.start + x.end) / 2 else (left + 14, "start")
+    ring = tag("circle", cx=left, cy=top, r=9, class_=f"{STAGE_STYLES[stage].colour} stroke thick")
+    return tag("g", ring, label(beside, top + 4, stage, side, "strong"))

@@ -12,7 +12,7 @@ from dashboard.pages import (
     cycles,
     export,
     knowledge,
-    race,
+    methods,
     samples,
     tokens,
 )
@@ -25,7 +25,7 @@ PAGES: tuple[ModuleType, ...] = (
     tokens,
     curves,
     compare,
-    race,
+    methods,
     knowledge,
     export,
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.desk import Desk
-from dashboard.figures.heatmap import Cell, heatmap, scale
-from dashboard.html import Html, tag
-from dashboard.query import Query
-from dashboard.words import empty, options
+from dashboard.address import Address
+from dashboard.figures.score_heatmap import Cell, heatmap, scale
+from dashboard.form_controls import choose, choose_cycle
+from dashboard.markup import Html, tag
+from dashboard.page_context import PageContext
+from dashboard.page_parts import empty
 from db.reads import queries
 from db.reads.cycles import STAGES
 
@@ -32,16 +33,16 @@ Row = dict[str, Any]
 Types = dict[str, dict[str, Any]]
 
 
-def build(desk: Desk, query: Query) -> Html:
-    numbers = desk.cached("numbers", lambda: queries.cycle_numbers(desk.db))
+def build(context: PageContext, address: Address) -> Html:
+    numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
     if not numbers:
         return empty("No cycle yet", "recover demo")
-    number = query.number("n") or numbers[-1]
-    suite, view = query.choice("suite", SUITES, "ifeval"), query.choice("view", VIEWS, "stages")
+    number = address.number("n") or numbers[-1]
+    suite, view = address.choice("suite", SUITES, "ifeval"), address.choice("view", VIEWS, "stages")
     first = number if view == "stages" else max(numbers[0], number - COLUMNS + 1)
-    scores = desk.cached(("types", first, number, suite), lambda: _types(desk, first, number, suite))
+    scores = context.cached(("types", first, number, suite), lambda: _types(context, first, number, suite))
     head = tag(
-        "div", tag("h1", f"Behaviour in cycle {number}"), _controls(query, numbers, number), class_="head"
+        "div", tag("h1", f"Behaviour in cycle {number}"), _controls(address, numbers, number), class_="head"
     )
     if not scores:
         note = tag(
@@ -54,10 +55,11 @@ def build(desk: Desk, query: Query) -> Html:
         if view == "stages"
         else [key for key in scores if key[1] == "recovered"]
     )
-    names = _ordered(scores, columns, query.choice("order", ORDERS, "name"))
-    rows = [(name, [_cell(scores, column, name, suite) for column in columns]) for name in names]
+    names = _ordered(scores, columns, address.choice("order", ORDERS, "name"))
+    rows = [(name, [_cell(address, scores, column, name, suite) for column in columns]) for name in names]
     heads = [
-        tag("a", f"cycle {n}", href=f"/cycle?n={n}") if view == "cycles" else stage for n, stage in columns
+        tag("a", f"cycle {n}", href=address.page("/cycle", n=n)) if view == "cycles" else stage
+        for n, stage in columns
     ]
     return tag(
         "section",
@@ -73,23 +75,21 @@ def build(desk: Desk, query: Query) -> Html:
     )
 
 
-def _controls(query: Query, numbers: list[int], number: int) -> Html:
-    near = [n for n in numbers if abs(n - number) <= 25] + [numbers[-1]]
-    cycles = {str(n): f"cycle {n}" for n in sorted({*near, number}, reverse=True)}
+def _controls(address: Address, numbers: list[int], number: int) -> Html:
     return tag(
         "div",
-        tag("label", "Cycle", options("n", cycles, Query(query.path, {**query.given, "n": str(number)}))),
-        tag("label", "Show", options("view", VIEWS, query)),
-        tag("label", "Suite", options("suite", SUITE_WORDS, query)),
-        tag("label", "Order", options("order", ORDERS, query)),
+        choose_cycle(numbers, number),
+        choose("Show", "view", VIEWS, address.choice("view", VIEWS, "stages")),
+        choose("Suite", "suite", SUITE_WORDS, address.choice("suite", SUITE_WORDS, "ifeval")),
+        choose("Order", "order", ORDERS, address.choice("order", ORDERS, "name")),
         class_="controls",
     )
 
 
-def _types(desk: Desk, first: int, last: int, suite: str) -> dict[tuple[int, str], Types]:
+def _types(context: PageContext, first: int, last: int, suite: str) -> dict[tuple[int, str], Types]:
     """Return {(cycle, stage): {instruction type: {passed, n}}}."""
     found: dict[tuple[int, str], Types] = {}
-    for row in queries.stage_scores(desk.db, first, last, suite=suite):
+    for row in queries.stage_scores(context.db, first, last, suite=suite):
         kinds = (row["details"] or {}).get(SUITES[suite][0]) or {}
         found.setdefault((row["cycle"], row["stage"]), {}).update(kinds)
     return found
@@ -101,10 +101,12 @@ def _value(types: Types, name: str) -> tuple[float | None, int]:
     return (row["passed"] / n if n else None), n
 
 
-def _cell(scores: dict[tuple[int, str], Types], column: tuple[int, str], name: str, suite: str) -> Cell:
+def _cell(
+    address: Address, scores: dict[tuple[int, str], Types], column: tuple[int, str], name: str, suite: str
+) -> Cell:
     number, stage = column
     value, n = _value(scores.get(column, {}), name)
-    link = Query().link("/samples", n=number, suite=suite, kind=name, failing=stage)
+    link = address.page("/samples", n=number, suite=suite, kind=name, failing=stage)
     return Cell(value, n, link, f"{stage} of cycle {number}")
 
 

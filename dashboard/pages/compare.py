@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dashboard.controls import choose, write
-from dashboard.desk import Desk
-from dashboard.html import Html, tag
-from dashboard.query import Query
-from dashboard.words import chip, empty, points, problem, right, sentence, share, table
+from dashboard.address import Address
+from dashboard.form_controls import choose, text_field
+from dashboard.markup import Html, tag
+from dashboard.number_format import points, share
+from dashboard.page_context import PageContext
+from dashboard.page_parts import empty, number_headers, problem, sentence, table
+from dashboard.status_chips import chip
 from db.errors import TrackerError
 from db.reads import queries
 from evals import comparison
@@ -26,60 +28,65 @@ WORDS = {"better": "recovered", "worse": "rejected", comparison.SAME: ""}  # ver
 Row = dict[str, Any]
 
 
-def build(desk: Desk, query: Query) -> Html:
-    cycles = desk.cached(("compare", "cycles"), lambda: queries.cycles(desk.db, limit=OFFERED))
-    if not cycles and not queries.checkpoints(desk.db, limit=1):
+def build(context: PageContext, address: Address) -> Html:
+    cycles = context.cached(("compare", "cycles"), lambda: queries.cycles(context.db, limit=OFFERED))
+    if not cycles and not queries.checkpoints(context.db, limit=1):
         return empty("No model has been scored yet", "recover demo")
-    a, b = query.text("a", "base"), query.text("b", f"cycle:{cycles[-1]['cycle']}" if cycles else "current")
+    a, b = (
+        address.text("a", "base"),
+        address.text("b", f"cycle:{cycles[-1]['cycle']}" if cycles else "current"),
+    )
     head = tag(
         "section",
         tag("div", tag("h1", "Compare"), class_="head"),
-        _choice(desk, cycles, a, b),
+        _choice(context, cycles, a, b),
         tag("p", f"{a} against {b}", class_="soft"),
         class_="card",
     )
     try:
-        return tag("div", head, _compared(desk, query, a, b), class_="stack")
+        return tag("div", head, _compared(context, address, a, b), class_="stack")
     except TrackerError as error:
         return tag("div", head, problem(sentence(error)), class_="stack")
 
 
-def _choice(desk: Desk, cycles: Sequence[Row], a: str, b: str) -> Html:
-    names = [alias["name"] for alias in queries.aliases(desk.db)]
+def _choice(context: PageContext, cycles: Sequence[Row], a: str, b: str) -> Html:
+    names = [alias["name"] for alias in queries.aliases(context.db)]
     for row in reversed(cycles):
         names += [f"cycle:{row['cycle']}:{stage}" for stage, name in row["checkpoints"].items() if name]
     return tag(
         "div",
-        write("a: a name or an id", "a", a, names),
-        write("b: a name or an id", "b", b, names),
+        text_field("a: a name or an id", "a", a, names),
+        text_field("b: a name or an id", "b", b, names),
         class_="controls",
     )
 
 
-def _compared(desk: Desk, query: Query, a: str, b: str) -> Html:
-    first, second = queries.resolve(desk.db, a), queries.resolve(desk.db, b)
+def _compared(context: PageContext, address: Address, a: str, b: str) -> Html:
+    first, second = queries.resolve(context.db, a), queries.resolve(context.db, b)
     if first == second:
         return problem("Both are the same model.", "Give two different ones above.")
-    rows = desk.cached(("compare", first, second), lambda: compared(desk, first, second))
+    rows = context.cached(("compare", first, second), lambda: compared(context, first, second))
     if not rows:
         return problem(
             f"{a} and {b} were never scored on the same prompts.",
             f"Run `recover eval {a}` and `recover eval {b}`.",
         )
-    suite = query.choice("suite", [row["suite"] for row in rows], rows[0]["suite"])
-    return tag("div", _table(rows, a, b), _flips(desk, query, first, second, suite, rows), class_="stack")
+    suite = address.choice("suite", [row["suite"] for row in rows], rows[0]["suite"])
+    return tag(
+        "div", _table(rows, a, b), _flips(context, address, first, second, suite, rows), class_="stack"
+    )
 
 
-def compared(desk: Desk, first: str, second: str) -> list[Row]:
+def compared(context: PageContext, first: str, second: str) -> list[Row]:
     """Return one row per suite, IFEval first, without the suites on earlier cycles' documents."""
-    found = queries.paired_suites(desk.db, first, second, earlier=False)
+    found = queries.paired_suites(context.db, first, second, earlier=False)
     found.sort(key=lambda row: row["suite"] != FIRST)
-    return comparison.compare(found, margins(desk))
+    return comparison.compare(found, margins(context))
 
 
-def margins(desk: Desk) -> dict[str, float]:
+def margins(context: PageContext) -> dict[str, float]:
     """Return the non-inferiority margins of the newest cycle that has a verdict."""
-    for row in reversed(queries.cycles(desk.db, limit=5)):
+    for row in reversed(queries.cycles(context.db, limit=5)):
         axes = (row["verdict"] or {}).get("axes") or {}
         if axes:
             return {axis: found["margin"] for axis, found in axes.items() if found["margin"] is not None}
@@ -88,7 +95,7 @@ def margins(desk: Desk) -> dict[str, float]:
 
 def _table(rows: Sequence[Row], a: str, b: str) -> Html:
     numbers = ("a", "b", "difference, points", "95 % interval", "fail → pass", "pass → fail", "prompts", "p")
-    headers = ["suite", *right(*numbers), "verdict"]
+    headers = ["suite", *number_headers(*numbers), "verdict"]
     lines = [_line(row) for row in rows]
     claims = [
         tag("li", tag("b", comparison.name(row)), f": {comparison.said(row)}; {comparison.claim(row)}.")
@@ -131,16 +138,16 @@ def _line(row: Row) -> list[Any]:
     return [comparison.name(row), *cells, chip(WORDS.get(row["words"], ""), row["words"])]
 
 
-def _flips(desk: Desk, query: Query, a: str, b: str, suite: str, rows: Sequence[Row]) -> Html:
-    way = query.choice("flips", DIRECTIONS, "all")
+def _flips(context: PageContext, address: Address, a: str, b: str, suite: str, rows: Sequence[Row]) -> Html:
+    way = address.choice("flips", DIRECTIONS, "all")
     direction = None if way == "all" else way
-    after = query.text("after")
-    found = queries.flips(desk.db, a, b, suite, direction=direction, after=after, limit=PAGE + 1)
+    after = address.text("after")
+    found = queries.flips(context.db, a, b, suite, direction=direction, after=after, limit=PAGE + 1)
     names = list(dict.fromkeys(row["suite"] for row in rows))
     controls = tag(
         "div",
-        choose("suite", "suite", [(name, name) for name in names], suite, reset="after"),
-        choose("flips", "flips", list(DIRECTIONS.items()), way, reset="after"),
+        choose("Suite", "suite", {name: name for name in names}, suite),
+        choose("Flips", "flips", DIRECTIONS, way),
         class_="controls",
     )
     last = found[PAGE - 1]["key"] if len(found) > PAGE else None
@@ -148,7 +155,7 @@ def _flips(desk: Desk, query: Query, a: str, b: str, suite: str, rows: Sequence[
         "section",
         tag("div", tag("h2", "Prompts that flipped"), controls, class_="head"),
         [_flip(row) for row in found[:PAGE]] or tag("p", "None.", class_="soft"),
-        tag("p", tag("a", "more", href=query.link(after=last))) if last else None,
+        tag("p", tag("a", "more", href=address.link(after=last))) if last else None,
         class_="card",
     )
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard import runs as naming
-from dashboard.controls import check, choose
-from dashboard.desk import Desk
-from dashboard.figures import chart, curves
-from dashboard.figures.curves import Curve
-from dashboard.html import Html, join, tag
-from dashboard.query import Query
-from dashboard.words import chip, empty
+from dashboard import run_names
+from dashboard.address import Address
+from dashboard.figures import metric_curves
+from dashboard.figures.metric_curves import Curve
+from dashboard.form_controls import checkbox, choose
+from dashboard.markup import Html, join, tag
+from dashboard.number_format import number
+from dashboard.page_context import PageContext
+from dashboard.page_parts import empty
+from dashboard.status_chips import chip
 from db.reads import curves as stored
 from db.reads import overview
 
@@ -29,56 +31,61 @@ FIRST = ("loss", "reverse_kl", "response_tokens")  # metrics shown first
 Row = dict[str, Any]
 
 
-def build(desk: Desk, query: Query) -> Html:
-    known = overview.training_runs(desk.db)
+def build(context: PageContext, address: Address) -> Html:
+    known = overview.training_runs(context.db)
     if not known:
         return empty("No training yet", "recover demo")
-    chosen = _chosen(desk, query, known)
-    names = {run["id"]: stored.metric_names(desk.db, run["id"]) for run in chosen}
+    chosen = _chosen(context, address, known)
+    names = {run["id"]: stored.metric_names(context.db, run["id"]) for run in chosen}
     metrics = list(dict.fromkeys(name for found in names.values() for name in found))
     if not metrics:
         return tag(
             "section",
             tag("h1", "Curves"),
-            _controls(query, known, chosen, [], ""),
+            _controls(address, known, chosen, [], ""),
             tag("p", "This run has not stored a point yet."),
             class_="card",
         )
-    metric = query.choice("metric", metrics, next((name for name in FIRST if name in metrics), metrics[0]))
+    metric = address.choice("metric", metrics, next((name for name in FIRST if name in metrics), metrics[0]))
     return tag(
         "div",
-        _large(desk, query, known, chosen, metrics, metric),
-        _thumbs(desk, query, chosen[0], names),
+        _large(context, address, known, chosen, metrics, metric),
+        _thumbs(context, address, chosen[0], names),
         class_="stack",
     )
 
 
-def _chosen(desk: Desk, query: Query, known: Sequence[Row]) -> list[Row]:
+def _chosen(context: PageContext, address: Address, known: Sequence[Row]) -> list[Row]:
     """Return the runs that the address names, or the newest run."""
-    wanted = [name for name in query.text("runs").split(",") if name][:MOST_RUNS]
-    found = {run["id"]: run for run in overview.training_runs(desk.db, run_ids=wanted)} if wanted else {}
+    wanted = [name for name in address.text("runs").split(",") if name][:MOST_RUNS]
+    found = {run["id"]: run for run in overview.training_runs(context.db, run_ids=wanted)} if wanted else {}
     return [found[name] for name in wanted if name in found] or [known[0]]
 
 
 def _large(
-    desk: Desk, query: Query, known: Sequence[Row], chosen: Sequence[Row], metrics: list[str], metric: str
+    context: PageContext,
+    address: Address,
+    known: Sequence[Row],
+    chosen: Sequence[Row],
+    metrics: list[str],
+    metric: str,
 ) -> Html:
-    axis = query.choice("axis", AXES, "steps")
-    keep = SMOOTHING[query.choice("smooth", SMOOTHING, "none")]
-    log = query.text("log") == "1"
-    drawn = [_curve(desk, run, metric, axis) for run in chosen]
+    axis = address.choice("axis", AXES, "steps")
+    keep = SMOOTHING[address.choice("smooth", SMOOTHING, "none")]
+    log = address.text("log") == "1"
+    drawn = [_curve(context, run, metric, axis) for run in chosen]
     there = [curve for curve in drawn if curve.rows]
     picture = (
-        curves.figure(there, metric, axis, keep=keep, log=log)
+        metric_curves.figure(there, metric, axis, keep=keep, log=log)
         if there
         else tag("p", f"None of these runs has {metric}.")
     )
     below = _below_zero(there) if log else None
     return tag(
         "section",
-        tag("div", tag("h1", metric), _controls(query, known, chosen, metrics, metric), class_="head"),
+        tag("div", tag("h1", metric), _controls(address, known, chosen, metrics, metric), class_="head"),
         picture,
-        curves.legend(drawn, [_without(query, chosen, run) for run in chosen]),
+        metric_curves.curve_legend(drawn, [_without(address, chosen, run) for run in chosen]),
         [
             tag("p", chip("stalled", "alarm"), f" {curve.name}: {said}")
             for curve in drawn
@@ -101,29 +108,29 @@ def _below_zero(drawn: Sequence[Curve]) -> Html | None:
     )
 
 
-def _curve(desk: Desk, run: Row, metric: str, axis: str) -> Curve:
-    rows = _series(desk, run, metric)
-    places = _places(desk, run, rows, axis)
-    alarms = [(_at(rows, places, step), said) for step, said in naming.alarms(run)] if rows else []
-    return Curve(naming.name(run), rows, places, alarms)
+def _curve(context: PageContext, run: Row, metric: str, axis: str) -> Curve:
+    rows = _series(context, run, metric)
+    places = _places(context, run, rows, axis)
+    alarms = [(_at(rows, places, step), said) for step, said in run_names.alarms(run)] if rows else []
+    return Curve(run_names.name(run), rows, places, alarms)
 
 
-def _series(desk: Desk, run: Row, metric: str) -> list[Row]:
+def _series(context: PageContext, run: Row, metric: str) -> list[Row]:
     """Return a metric's rows; cache those of a finished run, which may have a million points."""
 
     def read() -> list[Row]:
-        return stored.metric_series(desk.db, run["id"], metric, points=POINTS)
+        return stored.metric_series(context.db, run["id"], metric, points=POINTS)
 
-    return desk.cached(("curve", run["id"], metric), read) if run["status"] == "done" else read()
+    return context.cached(("curve", run["id"], metric), read) if run["status"] == "done" else read()
 
 
-def _places(desk: Desk, run: Row, rows: Sequence[Mapping[str, Any]], axis: str) -> list[float]:
+def _places(context: PageContext, run: Row, rows: Sequence[Mapping[str, Any]], axis: str) -> list[float]:
     """Return each stretch's x position: middle step, tokens trained until then, or seconds since the
     start."""
     if axis == "time":
         return [row["at"] - rows[0]["at"] for row in rows]
     if axis == "tokens":
-        return tokens_until([row["last_step"] for row in rows], _series(desk, run, "tokens"))
+        return tokens_until([row["last_step"] for row in rows], _series(context, run, "tokens"))
     return [(row["step"] + row["last_step"]) / 2 for row in rows]
 
 
@@ -147,18 +154,20 @@ def _at(rows: Sequence[Mapping[str, Any]], places: Sequence[float], step: int) -
 
 
 def _controls(
-    query: Query, known: Sequence[Row], chosen: Sequence[Row], metrics: list[str], metric: str
+    address: Address, known: Sequence[Row], chosen: Sequence[Row], metrics: list[str], metric: str
 ) -> Html:
+    smoothing = address.choice("smooth", SMOOTHING, "none")
     ids = [run["id"] for run in chosen]
     added = [run for run in known if run["id"] not in ids]
+    named = {run["id"]: run_names.long_name(run) for run in _both(known, chosen)}
     return tag(
         "div",
-        choose("run", "runs", [(run["id"], naming.long_name(run)) for run in _both(known, chosen)], ids[0]),
-        choose("metric", "metric", [(name, name.replace("_", " ")) for name in metrics], metric),
-        choose("over", "axis", list(AXES.items()), query.text("axis", "steps")),
-        choose("smoothing", "smooth", [(name, name) for name in SMOOTHING], query.text("smooth", "none")),
-        check("log axis", "log", query.text("log") == "1"),
-        _adding(query, ids, added),
+        choose("Run", "runs", named, ids[0]),
+        choose("Metric", "metric", {name: name.replace("_", " ") for name in metrics}, metric),
+        choose("Over", "axis", AXES, address.choice("axis", AXES, "steps")),
+        choose("Smoothing", "smooth", {name: name for name in SMOOTHING}, smoothing),
+        checkbox("log axis", "log", address.text("log") == "1"),
+        _adding(address, ids, added),
         class_="controls",
     )
 
@@ -168,12 +177,12 @@ def _both(known: Sequence[Row], chosen: Sequence[Row]) -> list[Row]:
     return [*known, *(run for run in chosen if run["id"] not in there)]
 
 
-def _adding(query: Query, ids: list[str], added: Sequence[Row]) -> Html | None:
+def _adding(address: Address, ids: list[str], added: Sequence[Row]) -> Html | None:
     """Return links that overlay other runs; the address names all runs."""
     if not added or len(ids) >= MOST_RUNS:
         return None
     links = [
-        tag("li", tag("a", naming.long_name(run), href=query.link(runs=",".join([*ids, run["id"]]))))
+        tag("li", tag("a", run_names.long_name(run), href=address.link(runs=",".join([*ids, run["id"]]))))
         for run in added
     ]
     return tag(
@@ -181,37 +190,37 @@ def _adding(query: Query, ids: list[str], added: Sequence[Row]) -> Html | None:
     )
 
 
-def _without(query: Query, chosen: Sequence[Row], run: Row) -> Html:
+def _without(address: Address, chosen: Sequence[Row], run: Row) -> Html:
     left = [other["id"] for other in chosen if other["id"] != run["id"]]
     if not left:
         return tag("span")
-    return tag("a", "remove", href=query.link(runs=",".join(left)), class_="small")
+    return tag("a", "remove", href=address.link(runs=",".join(left)), class_="small")
 
 
-def _thumbs(desk: Desk, query: Query, run: Row, names: Mapping[str, list[str]]) -> Html:
+def _thumbs(context: PageContext, address: Address, run: Row, names: Mapping[str, list[str]]) -> Html:
     """Show every curve of the first run as a thumbnail; a click enlarges it."""
 
     def draw() -> list[tuple[str, Html]]:
-        return _small(desk, run["id"], names[run["id"]])
+        return _small(context, run["id"], names[run["id"]])
 
-    drawn = desk.cached(("thumbs", run["id"]), draw) if run["status"] == "done" else draw()
-    entries = [tag("a", picture, href=query.link(metric=name), class_="thumb") for name, picture in drawn]
+    drawn = context.cached(("thumbs", run["id"]), draw) if run["status"] == "done" else draw()
+    entries = [tag("a", picture, href=address.link(metric=name), class_="thumb") for name, picture in drawn]
     return tag(
         "section",
-        tag("h2", f"All of {naming.name(run)}"),
+        tag("h2", f"All of {run_names.name(run)}"),
         tag("div", entries, class_="thumbs"),
         class_="card",
     )
 
 
-def _small(desk: Desk, run_id: str, names: Sequence[str]) -> list[tuple[str, Html]]:
+def _small(context: PageContext, run_id: str, names: Sequence[str]) -> list[tuple[str, Html]]:
     """Return each curve's name, last value and thumbnail."""
-    last = {row["name"]: row for row in stored.latest_metrics(desk.db, run_id)}
+    last = {row["name"]: row for row in stored.latest_metrics(context.db, run_id)}
     found = []
     for name in names:
         newest = last.get(name, {})
-        value = newest.get("special") or chart.number(newest.get("value"))
+        value = newest.get("special") or number(newest.get("value"))
         words = tag("b", name.replace("_", " ")), tag("span", value, class_="soft")
-        rows = stored.metric_glance(desk.db, run_id, name, points=SMALL_POINTS)
-        found.append((name, join(tag("span", *words, class_="head"), curves.small(rows, name))))
+        rows = stored.metric_glance(context.db, run_id, name, points=SMALL_POINTS)
+        found.append((name, join(tag("span", *words, class_="head"), metric_curves.small(rows, name))))
     return found

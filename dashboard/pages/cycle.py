@@ -5,59 +5,61 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard import progress, review
-from dashboard.desk import Desk
-from dashboard.figures.stages import stages
-from dashboard.html import Html, join, tag
+from dashboard import reviewing, stage_progress
+from dashboard.address import Address
+from dashboard.figures.stage_scores import stage_scores
+from dashboard.markup import Html, join, tag
+from dashboard.number_format import NONE, count, duration, moment, points, share
+from dashboard.page_context import PageContext
+from dashboard.page_parts import empty, table
 from dashboard.pages.cycles import said
-from dashboard.query import Query
-from dashboard.words import NONE, chip, count, duration, empty, moment, points, share, table
+from dashboard.status_chips import chip
 from db.reads import queries
 from db.redact import differences, redact_text
 
 TITLE = "Cycle"
 PATH = "/cycle"
-ACTIONS = {"review": review.record}
+ACTIONS = {"review": reviewing.record}
 DOCUMENTS = 200  # files per page of the list
 LISTS = {"all": "list them", "skipped": "list what was skipped"}
 
 Row = dict[str, Any]
 
 
-def build(desk: Desk, query: Query) -> Html:
-    number = query.number("n") or _newest(desk)
+def build(context: PageContext, address: Address) -> Html:
+    number = address.number("n") or _newest(context)
     if number is None:
         return empty("No cycle yet", "recover cycle --docs DIR")
-    row = desk.cached(("cycle", number), lambda: queries.cycle(desk.db, number))
-    run = queries.run(desk.db, row["run"])
+    row = context.cached(("cycle", number), lambda: queries.cycle(context.db, number))
+    run = queries.run(context.db, row["run"])
     row = row | {"status": "stalled"} if run["stalled"] else row
-    runs = queries.runs(desk.db, parent=run["id"], limit=200)
+    runs = queries.runs(context.db, parent=run["id"], limit=200)
     left = (
-        tag("section", tag("h2", "Scores"), stages(row["scores"]), class_="card"),
+        tag("section", tag("h2", "Scores"), stage_scores(row["scores"]), class_="card"),
         tag("section", tag("h2", "Verdict"), _verdict(row), class_="card"),
         tag(
             "section",
             tag("h2", "Stage by stage"),
-            progress.trouble([run, *runs]),
-            progress.stage_list(runs),
+            stage_progress.trouble([run, *runs]),
+            stage_progress.stage_list(runs),
             class_="card",
         ),
-        tag("section", tag("h2", "Documents"), _documents(desk, runs, query), class_="card"),
-        tag("section", _settings(desk, number, run), class_="card"),
+        tag("section", tag("h2", "Documents"), _documents(context, runs, address), class_="card"),
+        tag("section", _settings(context, number, run), class_="card"),
     )
     right = (
         tag(
             "section",
-            review.box(row, queries.reviews(desk.db, cycle=number), desk.reviewer),
+            reviewing.box(row, queries.reviews(context.db, cycle=number), context.reviewer),
             class_="card",
             id="review",
         ),
         tag("section", tag("h2", "Cost"), _cost(row), class_="card"),
-        tag("section", tag("h2", "Models"), _models(desk, row), class_="card"),
-        tag("section", tag("h2", "Look closer"), _links(number), class_="card"),
+        tag("section", tag("h2", "Models"), _models(context, row), class_="card"),
+        tag("section", tag("h2", "Look closer"), _links(number, address), class_="card"),
     )
     return join(
-        _head(desk, row, run),
+        _head(context, address, row, run),
         tag(
             "div",
             tag("div", left, class_="stack seven"),
@@ -67,21 +69,23 @@ def build(desk: Desk, query: Query) -> Html:
     )
 
 
-def _newest(desk: Desk) -> int | None:
-    numbers = desk.cached("numbers", lambda: queries.cycle_numbers(desk.db))
+def _newest(context: PageContext) -> int | None:
+    numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
     return numbers[-1] if numbers else None
 
 
 # Head -------------------------------------------------------------------------------------------------------
 
 
-def _head(desk: Desk, row: Row, run: Row) -> Html:
+def _head(context: PageContext, address: Address, row: Row, run: Row) -> Html:
     number = row["cycle"]
     ended = f" to {moment(row['ended_at'])}" if row["ended_at"] else ""
     when = f"{moment(row['started_at'])}{ended} UTC"
-    newest = _newest(desk) or number
-    before = tag("a", f"← Cycle {number - 1}", href=f"{PATH}?n={number - 1}") if number > 1 else None
-    after = tag("a", f"Cycle {number + 1} →", href=f"{PATH}?n={number + 1}") if number < newest else None
+    newest = _newest(context) or number
+    before = tag("a", f"← Cycle {number - 1}", href=address.page(PATH, n=number - 1)) if number > 1 else None
+    after = (
+        tag("a", f"Cycle {number + 1} →", href=address.page(PATH, n=number + 1)) if number < newest else None
+    )
     docs = tag("span", redact_text(str(run["config"].get("docs", ""))), class_="said inline mono small")
     return tag(
         "section",
@@ -147,44 +151,44 @@ def _numbers(axis: Mapping[str, Any]) -> str:
 # Documents, settings, cost, models --------------------------------------------------------------------------
 
 
-def _documents(desk: Desk, runs: list[Row], query: Query) -> Html:
+def _documents(context: PageContext, runs: list[Row], address: Address) -> Html:
     """Show how much was read; list the files only on request, because there may be any number."""
     midtrain = next((run for run in runs if run["kind"] == "midtrain"), None)
-    totals = _totals(desk, midtrain) if midtrain else {}
+    totals = _totals(context, midtrain) if midtrain else {}
     if midtrain is None or not totals:
         return tag("p", "No document has been read yet.", class_="soft")
     read = totals.get("read", {"n": 0, "tokens": None})
     skipped = sum(row["n"] for status, row in totals.items() if status != "read")
     tokens = f", {count(read['tokens'])} tokens" if read["tokens"] else ""
-    wanted = query.choice("documents", LISTS, "")
+    wanted = address.choice("documents", LISTS, "")
     links = [
-        tag("a", words, href=query.link(documents=which or None, docafter=None))
+        tag("a", words, href=address.link(documents=which or None, docafter=None))
         for which, words in {**LISTS, "": "hide the list"}.items()
         if which != wanted and (skipped or which != "skipped")
     ]
     words = tag("p", f"{read['n']:,} read{tokens}; {skipped:,} skipped.")
-    return join(words, tag("p", links, class_="pager"), _manifest(desk, midtrain, query, wanted))
+    return join(words, tag("p", links, class_="pager"), _manifest(context, midtrain, address, wanted))
 
 
-def _totals(desk: Desk, midtrain: Row) -> dict[str, Row]:
+def _totals(context: PageContext, midtrain: Row) -> dict[str, Row]:
     def read() -> dict[str, Row]:
-        return queries.document_totals(desk.db, midtrain["id"])
+        return queries.document_totals(context.db, midtrain["id"])
 
-    return desk.cached(("documents", midtrain["id"]), read) if midtrain["status"] == "done" else read()
+    return context.cached(("documents", midtrain["id"]), read) if midtrain["status"] == "done" else read()
 
 
-def _manifest(desk: Desk, midtrain: Row, query: Query, wanted: str) -> Html | None:
+def _manifest(context: PageContext, midtrain: Row, address: Address, wanted: str) -> Html | None:
     """Show one page of the file list, sorted by path."""
     if not wanted:
         return None
-    status, after = ("skipped" if wanted == "skipped" else None), query.text("docafter")
-    rows = queries.documents(desk.db, midtrain["id"], status=status, after=after, limit=DOCUMENTS + 1)
+    status, after = ("skipped" if wanted == "skipped" else None), address.text("docafter")
+    rows = queries.documents(context.db, midtrain["id"], status=status, after=after, limit=DOCUMENTS + 1)
     heads = ["path", "state", tag("th", "characters", class_="n"), tag("th", "tokens", class_="n"), "sha-256"]
     last = rows[DOCUMENTS - 1]["path"] if len(rows) > DOCUMENTS else None
     turn = [
-        tag("a", "← From the start", href=query.link(docafter=None)) if after else None,
-        tag("a", "More →", href=query.link(docafter=last)) if last else None,
-        tag("a", "All as a file", href="/export") if after or last else None,
+        tag("a", "← From the start", href=address.link(docafter=None)) if after else None,
+        tag("a", "More →", href=address.link(docafter=last)) if last else None,
+        tag("a", "All as a file", href=address.page("/export")) if after or last else None,
     ]
     return join(table(heads, [_document(row) for row in rows[:DOCUMENTS]]), tag("p", turn, class_="pager"))
 
@@ -201,10 +205,10 @@ def _document(row: Row) -> list[Any]:
     ]
 
 
-def _settings(desk: Desk, number: int, run: Row) -> Html:
+def _settings(context: PageContext, number: int, run: Row) -> Html:
     """List the settings that differ from the previous cycle's."""
-    earlier = queries.cycles(desk.db, before=number, limit=1)
-    before = queries.run(desk.db, earlier[0]["run"]) if earlier else None
+    earlier = queries.cycles(context.db, before=number, limit=1)
+    before = queries.run(context.db, earlier[0]["run"]) if earlier else None
     if before is None:
         return join(
             tag("h2", "Settings"),
@@ -248,9 +252,9 @@ def _cost(row: Row) -> Html:
     return tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for name, value in parts], class_="facts")
 
 
-def _models(desk: Desk, row: Row) -> Html:
+def _models(context: PageContext, row: Row) -> Html:
     aliases: dict[str, list[str]] = {}
-    for alias in queries.aliases(desk.db):
+    for alias in queries.aliases(context.db):
         aliases.setdefault(alias["checkpoint_id"], []).append(alias["name"])
 
     def line(stage: str, name: str | None) -> Html:
@@ -261,14 +265,18 @@ def _models(desk: Desk, row: Row) -> Html:
     return tag("dl", [line(stage, name) for stage, name in row["checkpoints"].items()], class_="facts")
 
 
-def _links(number: int) -> Html:
+def _links(number: int, address: Address) -> Html:
     return tag(
         "ul",
-        tag("li", tag("a", "What it does by instruction type", href=f"/behaviour?n={number}")),
-        tag("li", tag("a", "What it says, side by side", href=f"/samples?n={number}")),
+        tag("li", tag("a", "What it does by instruction type", href=address.page("/behaviour", n=number))),
+        tag("li", tag("a", "What it says, side by side", href=address.page("/samples", n=number))),
         tag(
             "li",
-            tag("a", "What it lost: clean passes, recovered fails", href=f"/samples?n={number}&flip=lost"),
+            tag(
+                "a",
+                "What it lost: clean passes, recovered fails",
+                href=address.page("/samples", n=number, flip="lost"),
+            ),
         ),
         class_="links",
     )

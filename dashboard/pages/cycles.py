@@ -5,25 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dashboard.desk import Desk
-from dashboard.figures.axes import STAGES, legend
-from dashboard.figures.plane import plane
-from dashboard.figures.timeline import timeline
-from dashboard.html import Html, join, tag
-from dashboard.query import Query
-from dashboard.words import (
-    chip,
-    count,
-    duration,
-    empty,
-    moment,
-    options,
-    points,
-    share,
-    sortable,
-    spoken,
-    table,
-)
+from dashboard.address import PROJECT, Address
+from dashboard.figures.markers import STAGES, stage_legend
+from dashboard.figures.plane import cycles_plane
+from dashboard.figures.scores_over_cycles import stages_over_cycles
+from dashboard.form_controls import choose, search_field
+from dashboard.markup import Html, join, tag
+from dashboard.number_format import count, duration, moment, points, share
+from dashboard.page_context import PageContext
+from dashboard.page_parts import empty, sortable, table, with_code
+from dashboard.status_chips import chip
 from db.reads import queries
 
 TITLE = "Cycles"
@@ -58,42 +49,48 @@ UNDECIDED = {
 Row = dict[str, Any]
 
 
-def build(desk: Desk, query: Query) -> Html:
-    rows = _rows(desk)
+def build(context: PageContext, address: Address) -> Html:
+    rows = _rows(context)
     if not rows:
         return empty("No cycle yet", "recover demo")
-    picked = _picked(query, rows)
+    picked = _picked(address, rows)
     shown = picked or [row["cycle"] for row in rows[-NEWEST:]]
-    found = _sorted([row for row in rows if _wanted(row, query)], query)
-    over_time = desk.cached("timeline", lambda: timeline(rows))
+    found = _sorted([row for row in rows if _wanted(row, address)], address)
+
+    def link(number: int) -> str:
+        return address.page("/cycle", n=number)
+
+    over_time = context.cached("timeline", lambda: stages_over_cycles(rows))
     return join(
-        _headline(desk, rows),
+        _headline(context, address, rows),
         tag(
             "div",
             tag(
                 "section",
                 tag("h2", "Knowledge against manners"),
-                desk.cached(("plane", *shown), lambda: plane(rows, shown)),
+                context.cached(
+                    ("plane", address.text(PROJECT), *shown), lambda: cycles_plane(rows, shown, link)
+                ),
                 _key(rows, shown),
                 class_="card half",
             ),
-            tag("section", tag("h2", "Cycle after cycle"), over_time, legend(), class_="card half"),
+            tag("section", tag("h2", "Cycle after cycle"), over_time, stage_legend(), class_="card half"),
             class_="grid",
         ),
         tag(
             "section",
-            _controls(query, len(found), len(rows)),
-            _table(found, picked, query),
-            _pages(found, query),
+            _controls(address, len(found), len(rows)),
+            _table(found, picked, address),
+            _pages(found, address),
             class_="card",
         ),
     )
 
 
-def _rows(desk: Desk) -> list[Row]:
+def _rows(context: PageContext) -> list[Row]:
     """Return all cycles, oldest first; the status marks a cycle whose process is gone."""
-    rows = desk.cached("cycles", lambda: queries.cycles(desk.db, limit=MOST))
-    running = queries.runs(desk.db, kind="cycle", status="running")
+    rows = context.cached("cycles", lambda: queries.cycles(context.db, limit=MOST))
+    running = queries.runs(context.db, kind="cycle", status="running")
     quiet = {run["id"] for run in running if run["stalled"]}
     return [row | {"status": "stalled"} if row["run"] in quiet else row for row in rows]
 
@@ -101,9 +98,9 @@ def _rows(desk: Desk) -> list[Row]:
 # The newest cycle in a sentence -----------------------------------------------------------------------------
 
 
-def _headline(desk: Desk, rows: list[Row]) -> Html:
+def _headline(context: PageContext, address: Address, rows: list[Row]) -> Html:
     row = rows[-1]
-    current = next((alias for alias in queries.aliases(desk.db) if alias["name"] == "current"), None)
+    current = next((alias for alias in queries.aliases(context.db) if alias["name"] == "current"), None)
     serving = next(
         (
             r["cycle"]
@@ -112,12 +109,16 @@ def _headline(desk: Desk, rows: list[Row]) -> Html:
         ),
         None,
     )
-    now = tag("a", f"cycle {serving}'s model", href=f"/cycle?n={serving}") if serving else "the clean model"
+    now = (
+        tag("a", f"cycle {serving}'s model", href=address.page("/cycle", n=serving))
+        if serving
+        else "the clean model"
+    )
     return tag(
         "section",
         tag(
             "div",
-            tag("h1", _link(row, "Cycle"), " ", chip(row["status"])),
+            tag("h1", _link(address, row, "Cycle"), " ", chip(row["status"])),
             tag("p", *said(row), class_="lead"),
         ),
         tag("p", "current is ", now, class_="soft"),
@@ -125,15 +126,15 @@ def _headline(desk: Desk, rows: list[Row]) -> Html:
     )
 
 
-def _link(row: Row, word: str = "cycle") -> Html:
-    return tag("a", f"{word} {row['cycle']}", href=f"/cycle?n={row['cycle']}", class_="strong")
+def _link(address: Address, row: Row, word: str = "cycle") -> Html:
+    return tag("a", f"{word} {row['cycle']}", href=address.page("/cycle", n=row["cycle"]), class_="strong")
 
 
 def said(row: Row) -> list[Any]:
     """Describe a cycle's outcome in a sentence."""
     verdict, scores = row["verdict"] or {}, row["scores"].get("ifeval", {})
     if not verdict:
-        return [spoken(UNDECIDED.get(row["status"], "It has no verdict."))]
+        return [with_code(UNDECIDED.get(row["status"], "It has no verdict."))]
     way = " → ".join(share(scores.get(stage)) for stage in STAGES)
     parts = [f"Instruction following {way} %"]
     bound, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")
@@ -151,33 +152,30 @@ def said(row: Row) -> list[Any]:
 
 
 def _key(rows: list[Row], shown: list[int]) -> Html:
-    more = (
-        tag("span", f"paths: {len(shown)} of {len(rows)} cycles; pick others in the table")
-        if len(rows) > len(shown)
-        else None
-    )
-    return legend(*([more] if more else []))
+    if len(rows) <= len(shown):
+        return stage_legend()
+    return stage_legend(f"paths: {len(shown)} of {len(rows)} cycles; pick others in the table")
 
 
 # Filter, sort, pick -----------------------------------------------------------------------------------------
 
 
-def _picked(query: Query, rows: list[Row]) -> list[int]:
+def _picked(address: Address, rows: list[Row]) -> list[int]:
     there = {row["cycle"] for row in rows}
     asked = [
         int(part)
-        for part in query.text("pick").split(".")
+        for part in address.text("pick").split(".")
         if part.isascii() and part.isdigit() and len(part) < 9
     ]
     return sorted({number for number in asked if number in there})[:MOST_PICKED]
 
 
-def _wanted(row: Row, query: Query) -> bool:
-    status, review = query.choice("status", STATUSES, ""), query.choice("review", REVIEWS, "")
+def _wanted(row: Row, address: Address) -> bool:
+    status, review = address.choice("status", STATUSES, ""), address.choice("review", REVIEWS, "")
     decision = (row["review"] or {}).get("decision") or "none"
     if (status and row["status"] != status) or (review and decision != review):
         return False
-    text = query.text("search").strip().casefold()
+    text = address.text("search").strip().casefold()
     return text in _words(row) or _is_named(row, text)
 
 
@@ -218,10 +216,10 @@ SORTS: dict[str, tuple[str, Callable[[Row], Any]]] = {
 }
 
 
-def _sorted(rows: list[Row], query: Query) -> list[Row]:
+def _sorted(rows: list[Row], address: Address) -> list[Row]:
     """Sort by the chosen column, rows without a value last."""
-    key = SORTS[query.choice("sort", SORTS, "cycle")][1]
-    down = query.choice("order", ("up", "down"), "down") == "down"
+    key = SORTS[address.choice("sort", SORTS, "cycle")][1]
+    down = address.choice("order", ("up", "down"), "down") == "down"
     with_value = [row for row in rows if key(row) is not None]
     rest = [row for row in rows if key(row) is None]
     return sorted(with_value, key=lambda row: (key(row), row["cycle"]), reverse=down) + rest[::-1]
@@ -230,38 +228,36 @@ def _sorted(rows: list[Row], query: Query) -> list[Row]:
 # The table --------------------------------------------------------------------------------------------------
 
 
-def _controls(query: Query, found: int, total: int) -> Html:
-    hint = "number, note, name"
-    search = tag("input", type="search", data_param="search", data_reset="page", placeholder=hint)
+def _controls(address: Address, found: int, total: int) -> Html:
     counted = f" {found} of {total}" if found < total else f" {total}"
     return tag(
         "div",
         tag("h2", "All cycles", tag("span", counted, class_="soft")),
         tag(
             "div",
-            tag("label", "Search", search),
-            tag("label", "Verdict", options("status", STATUSES, query)),
-            tag("label", "Review", options("review", REVIEWS, query)),
+            search_field("number, note, name"),
+            choose("Verdict", "status", STATUSES, address.choice("status", STATUSES, "")),
+            choose("Review", "review", REVIEWS, address.choice("review", REVIEWS, "")),
             class_="controls",
         ),
         class_="head",
     )
 
 
-def _table(found: list[Row], picked: list[int], query: Query) -> Html:
+def _table(found: list[Row], picked: list[int], address: Address) -> Html:
     if not found:
-        return tag("p", "No cycle matches. ", tag("a", "Show all", href=PATH))
-    page = _page(found, query)
+        return tag("p", "No cycle matches. ", tag("a", "Show all", href=address.page(PATH)))
+    page = _page(found, address)
     heads = [
         tag("th", "show", scope="col"),
         *[
-            sortable(name, words, query, "cycle", numeric=name in NUMERIC)
+            sortable(name, words, address, "cycle", numeric=name in NUMERIC)
             for name, (words, _) in SORTS.items()
         ],
     ]
     return table(
         heads,
-        [_line(row, picked, query) for row in found[page * LINES : (page + 1) * LINES]],
+        [_line(row, picked, address) for row in found[page * LINES : (page + 1) * LINES]],
         class_="cycles",
     )
 
@@ -269,15 +265,15 @@ def _table(found: list[Row], picked: list[int], query: Query) -> Html:
 NUMERIC = ("delta", "fraction", "knowledge", "retention", "cost")
 
 
-def _line(row: Row, picked: list[int], query: Query) -> list[Any]:
+def _line(row: Row, picked: list[int], address: Address) -> list[Any]:
     number, verdict = row["cycle"], row["verdict"] or {}
     bound = verdict.get("behaviour_lower_bound")
     worst = f"at worst {points(bound)}" if bound is not None else ""
     fraction = row["recovered_fraction"]
     review = row["review"] or {}
     return [
-        _pick(number, picked, query),
-        join(_link(row), _below(moment(row["started_at"]))),
+        _pick(number, picked, address),
+        join(_link(address, row), _below(moment(row["started_at"]))),
         tag("td", points(delta(row)), _below(worst), class_="n"),
         tag("td", share(fraction, 0) + (" %" if fraction is not None else ""), class_="n"),
         _shift(row, "knowledge"),
@@ -304,10 +300,10 @@ def _shift(row: Row, suite: str) -> Html:
     return tag("td", share(value), _below(" → ".join([*before, ""]) if value is not None else ""), class_="n")
 
 
-def _pick(number: int, picked: list[int], query: Query) -> Html:
+def _pick(number: int, picked: list[int], address: Address) -> Html:
     on = number in picked
     left = [n for n in picked if n != number] if on else [*picked, number]
-    link = query.link(pick=".".join(map(str, left)) or None)
+    link = address.link(pick=".".join(map(str, left)) or None)
     words = f"{'Do not show' if on else 'Show'} cycle {number} as a path"
     return tag(
         "a",
@@ -320,29 +316,29 @@ def _pick(number: int, picked: list[int], query: Query) -> Html:
     )
 
 
-def _page(found: list[Row], query: Query) -> int:
-    return min((query.number("page", 1) or 1) - 1, max(0, (len(found) - 1) // LINES))
+def _page(found: list[Row], address: Address) -> int:
+    return min((address.number("page", 1) or 1) - 1, max(0, (len(found) - 1) // LINES))
 
 
-def _pages(found: list[Row], query: Query) -> Html:
-    page, last = _page(found, query), max(0, (len(found) - 1) // LINES)
-    picked = query.text("pick").split(".") if query.text("pick") else []
+def _pages(found: list[Row], address: Address) -> Html:
+    page, last = _page(found, address), max(0, (len(found) - 1) // LINES)
+    picked = address.text("pick").split(".") if address.text("pick") else []
     compare = None
     if len(picked) == 2:
         compare = tag(
             "a",
             "Compare the two",
-            href=Query().link("/compare", a=f"cycle:{picked[0]}", b=f"cycle:{picked[1]}"),
+            href=address.page("/compare", a=f"cycle:{picked[0]}", b=f"cycle:{picked[1]}"),
         )
     if not last:
         return tag("p", compare, class_="pager")
     before = (
-        tag("a", "← Newer", href=query.link(page=page or None))
+        tag("a", "← Newer", href=address.link(page=page or None))
         if page
         else tag("span", "← Newer", class_="soft")
     )
     after = (
-        tag("a", "Older →", href=query.link(page=page + 2))
+        tag("a", "Older →", href=address.link(page=page + 2))
         if page < last
         else tag("span", "Older →", class_="soft")
     )

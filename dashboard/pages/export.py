@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dashboard.desk import Desk
-from dashboard.html import Html, tag
-from dashboard.query import Query
-from dashboard.words import table
+from dashboard.address import Address
+from dashboard.markup import Html, tag
+from dashboard.page_context import PageContext
+from dashboard.page_parts import table
 from db.export import FORMATS, TABLES, export
 
 TITLE = "Export"
@@ -30,8 +30,8 @@ MEANINGS = {
 }
 
 
-def build(desk: Desk, query: Query) -> Html:
-    lines = [[tag("b", name), MEANINGS.get(name, ""), _links(desk, query, name)] for name in TABLES]
+def build(context: PageContext, address: Address) -> Html:
+    lines = [[tag("b", name), MEANINGS.get(name, ""), _links(context, address, name)] for name in TABLES]
     return tag(
         "section",
         tag("h1", "Export"),
@@ -45,30 +45,30 @@ def build(desk: Desk, query: Query) -> Html:
     )
 
 
-def _links(desk: Desk, query: Query, name: str) -> list[Html]:
+def _links(context: PageContext, address: Address, name: str) -> list[Html]:
     return [
         tag(
             "a",
             kind,
             download=f"{name}.{kind}",
             class_="download",
-            href=query.link(FILE, table=name, format=kind, token=desk.token),
+            href=address.page(FILE, table=name, format=kind, token=context.token),
         )
         for kind in FORMATS
     ]
 
 
-def serve(desk: Desk, query: Query) -> Any:
+def serve(context: PageContext, address: Address) -> Any:
     """Return the file for a download link; refuse a link without this launch's token."""
     from starlette.responses import PlainTextResponse, StreamingResponse
 
-    name, kind = query.text("table"), query.text("format")
-    if not desk.knows(query.text("token")):
+    name, kind = address.text("table"), address.text("format")
+    if not context.knows(address.text("token")):
         return PlainTextResponse("This link is of an earlier launch: open the Export page again.", 403)
     if name not in TABLES or kind not in FORMATS:
         return PlainTextResponse("There is no such table or format.", 404)
     headers = {"content-disposition": f'attachment; filename="{name}.{kind}"', "cache-control": "no-store"}
-    rows = export(desk.db, name, kind)
+    rows = export(context.db, name, kind)
     return StreamingResponse(rows, media_type=FORMATS[kind], headers=headers)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dashboard.controls import choose
-from dashboard.desk import Desk
-from dashboard.figures import knowledge
-from dashboard.html import Html, tag
-from dashboard.query import Query
-from dashboard.words import NONE, empty, points, right, share, table
+from dashboard.address import Address
+from dashboard.figures import knowledge_grid, scores_over_cycles
+from dashboard.form_controls import choose
+from dashboard.markup import Html, tag
+from dashboard.number_format import NONE, points, share
+from dashboard.page_context import PageContext
+from dashboard.page_parts import empty, number_headers, table
 from db.reads import overview
 
 TITLE = "Knowledge"
@@ -29,19 +30,21 @@ MEANINGS = {
 Row = dict[str, Any]
 
 
-def build(desk: Desk, query: Query) -> Html:
-    before = query.number("before")
-    rows = desk.cached(("knowledge", before), lambda: overview.knowledge(desk.db, before=before, limit=PAGE))
+def build(context: PageContext, address: Address) -> Html:
+    before = address.number("before")
+    rows = context.cached(
+        ("knowledge", before), lambda: overview.knowledge(context.db, before=before, limit=PAGE)
+    )
     if not rows:
         return empty("No model was asked what it knows yet", "recover eval --probes probes.jsonl")
     kinds = list(dict.fromkeys(kind for row in rows for kind in sorted(row["kinds"])))
-    kind = query.choice("kind", kinds, ALL)
+    kind = address.choice("kind", kinds, ALL)
     cycles = sorted({row["cycle"] for row in rows})
-    wanted = query.number("n")
+    wanted = address.number("n")
     chosen = wanted if wanted is not None and wanted in cycles else cycles[-1]
     return tag(
         "div",
-        _kept(query, rows, cycles, kinds, kind, chosen),
+        _kept(address, rows, cycles, kinds, kind, chosen),
         _chosen(rows, kind, chosen),
         _kinds(rows, kinds),
         class_="stack",
@@ -54,15 +57,15 @@ def value(row: Row, kind: str) -> float | None:
 
 
 def _kept(
-    query: Query, rows: Sequence[Row], cycles: list[int], kinds: list[str], kind: str, chosen: int
+    address: Address, rows: Sequence[Row], cycles: list[int], kinds: list[str], kind: str, chosen: int
 ) -> Html:
     cells = {
         (row["cycle"], row["documents"]): value(row, kind) for row in rows if row["stage"] == "recovered"
     }
     controls = tag(
         "div",
-        choose("questions", "kind", [(name, name) for name in (ALL, *kinds)], kind),
-        _pages(query, cycles),
+        choose("Questions", "kind", {name: name for name in (ALL, *kinds)}, kind),
+        _pages(address, cycles),
         class_="controls",
     )
     return tag(
@@ -76,22 +79,24 @@ def _kept(
         ),
         tag(
             "div",
-            knowledge.triangle(cells, cycles, chosen, lambda number: query.link(n=number)),
+            knowledge_grid.triangle(cells, cycles, chosen, lambda number: address.link(n=number)),
             class_="scroll",
             tabindex="0",
         ),
-        knowledge.scale(),
+        knowledge_grid.scale(),
         class_="card",
     )
 
 
-def _pages(query: Query, cycles: list[int]) -> Html:
+def _pages(address: Address, cycles: list[int]) -> Html:
     older = (
-        tag("a", f"cycles before {cycles[0]}", href=query.link(before=cycles[0], n=None))
+        tag("a", f"cycles before {cycles[0]}", href=address.link(before=cycles[0], n=None))
         if cycles[0] > 1
         else None
     )
-    newest = tag("a", "the newest", href=query.link(before=None, n=None)) if query.number("before") else None
+    newest = (
+        tag("a", "the newest", href=address.link(before=None, n=None)) if address.number("before") else None
+    )
     return tag("span", older, " " if older and newest else None, newest, class_="small")
 
 
@@ -110,7 +115,9 @@ def _chosen(rows: Sequence[Row], kind: str, number: int) -> Html:
         table(
             [
                 "documents of",
-                *right("known now", "95 % interval", "known when new", "change, points", "questions"),
+                *number_headers(
+                    "known now", "95 % interval", "known when new", "change, points", "questions"
+                ),
             ],
             lines,
         )
@@ -141,8 +148,8 @@ def _kinds(rows: Sequence[Row], kinds: list[str]) -> Html:
     return tag(
         "section",
         tag("h2", "New documents, by kind of question"),
-        knowledge.lines(series),
-        knowledge.legend(list(series)),
+        scores_over_cycles.lines(series),
+        scores_over_cycles.lines_legend(list(series)),
         tag("ul", said, class_="soft small"),
         class_="card",
     )

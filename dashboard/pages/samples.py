@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.desk import Desk
-from dashboard.figures.diff import marked
-from dashboard.html import Html, join, tag, text
-from dashboard.query import Query
-from dashboard.words import empty, options
+from dashboard.address import Address
+from dashboard.form_controls import choose, choose_cycle, search_field
+from dashboard.markup import Html, join, tag, text
+from dashboard.page_context import PageContext
+from dashboard.page_parts import empty
+from dashboard.word_difference import marked
 from db.reads import queries
 from db.reads.cycles import STAGES
 
 TITLE = "Samples"
 PATH = "/samples"
 PAGE = 10
+SHORT, WHOLE = 3000, 100_000  # characters shown of a text in the list, and of a sample of its own
 SUITES = {"ifeval": "instructions (IFEval)", "knowledge": "new knowledge", "retention": "old knowledge"}
 FLIPS: dict[str, tuple[str, dict[str, bool]]] = {
     "": ("all prompts", {}),
@@ -31,38 +33,38 @@ FAILING = {"": "no matter", **{stage: f"{stage} fails" for stage in STAGES}}
 Row = dict[str, Any]
 
 
-def build(desk: Desk, query: Query) -> Html:
-    numbers = desk.cached("numbers", lambda: queries.cycle_numbers(desk.db))
+def build(context: PageContext, address: Address) -> Html:
+    numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
     if not numbers:
         return empty("No cycle yet", "recover demo")
-    number = query.number("n") or numbers[-1]
-    suite = query.choice("suite", SUITES, "ifeval")
-    rows = desk.cached(("samples", number, suite), lambda: _scores(desk, number, suite))
+    number = address.number("n") or numbers[-1]
+    suite = address.choice("suite", SUITES, "ifeval")
+    rows = context.cached(("samples", number, suite), lambda: _scores(context, number, suite))
     scores = {stage: rows[stage]["id"] for stage in STAGES if stage in rows}
     if not scores:
         head = tag(
             "div",
             tag("h1", f"Samples of cycle {number}"),
-            _controls(query, numbers, number, [], {}),
+            _controls(address, numbers, number, [], {}),
             class_="head",
         )
         return tag("section", head, tag("p", f"Cycle {number} has no {suite} answers yet."), class_="card")
-    counts = desk.cached(("flips", number, suite), lambda: queries.flip_counts(desk.db, scores))
+    counts = context.cached(("flips", number, suite), lambda: queries.flip_counts(context.db, scores))
     flips = {name: (words, _count(wanted, scores, counts)) for name, (words, wanted) in FLIPS.items()}
     kinds = _kinds(rows)
     head = tag(
         "div",
         tag("h1", f"Samples of cycle {number}"),
-        _controls(query, numbers, number, kinds, flips),
+        _controls(address, numbers, number, kinds, flips),
         class_="head",
     )
-    return join(tag("section", head, class_="card"), _found(desk, query, scores, kinds))
+    return join(tag("section", head, class_="card"), _found(context, address, scores, kinds))
 
 
-def _scores(desk: Desk, number: int, suite: str) -> dict[str, Row]:
+def _scores(context: PageContext, number: int, suite: str) -> dict[str, Row]:
     """Return {stage: its headline score, with the kinds of its items}."""
     found: dict[str, Row] = {}
-    for row in queries.stage_scores(desk.db, number, suite=suite):
+    for row in queries.stage_scores(context.db, number, suite=suite):
         found.setdefault(row["stage"], row)
     return found
 
@@ -85,54 +87,45 @@ def _count(
 
 
 def _controls(
-    query: Query,
+    address: Address,
     numbers: list[int],
     number: int,
     kinds: list[str],
     flips: Mapping[str, tuple[str, int | None]],
 ) -> Html:
-    near = [n for n in numbers if abs(n - number) <= 25] + [numbers[-1]]
-    cycles = {str(n): f"cycle {n}" for n in sorted({*near, number}, reverse=True)}
+    types = {"": "any", **{name: name.replace("_", " ") for name in kinds}}
     there = {name: f"{words} ({count:,})" for name, (words, count) in flips.items() if count is not None}
     return tag(
         "div",
-        tag("label", "Cycle", options("n", cycles, Query(query.path, {**query.given, "n": str(number)}))),
-        tag("label", "Suite", options("suite", SUITES, query, reset="after kind failing flip")),
-        tag("label", "Flip", options("flip", there or {"": "all prompts"}, query)),
-        tag(
-            "label",
-            "Type",
-            options("kind", {"": "any", **{name: name.replace("_", " ") for name in kinds}}, query),
+        choose_cycle(numbers, number),
+        choose(
+            "Suite",
+            "suite",
+            SUITES,
+            address.choice("suite", SUITES, "ifeval"),
+            reset="after kind failing flip",
         ),
-        tag("label", "Failing", options("failing", FAILING, query)),
-        tag(
-            "label",
-            "Search",
-            tag(
-                "input",
-                type="search",
-                data_param="search",
-                data_reset="after",
-                placeholder="in prompts and answers",
-            ),
-        ),
+        choose("Flip", "flip", there or {"": "all prompts"}, address.choice("flip", there, "")),
+        choose("Type", "kind", types, address.choice("kind", types, "")),
+        choose("Failing", "failing", FAILING, address.choice("failing", FAILING, "")),
+        search_field("in prompts and answers"),
         class_="controls",
     )
 
 
-def _found(desk: Desk, query: Query, scores: Mapping[str, int], kinds: list[str]) -> Html:
-    wanted = FLIPS[query.choice("flip", FLIPS, "")][1]
-    failing = query.choice("failing", tuple(scores), "")
+def _found(context: PageContext, address: Address, scores: Mapping[str, int], kinds: list[str]) -> Html:
+    wanted = FLIPS[address.choice("flip", FLIPS, "")][1]
+    failing = address.choice("failing", tuple(scores), "")
     rows = queries.side_by_side(
-        desk.db,
+        context.db,
         scores,
         queries.ItemFilter(
             passed={stage: ok for stage, ok in wanted.items() if stage in scores},
-            kind=query.choice("kind", kinds, ""),
+            kind=address.choice("kind", kinds, ""),
             failing=failing,
-            search=query.text("search"),
+            search=address.text("search"),
         ),
-        after=query.text("after"),
+        after=address.text("after"),
         limit=PAGE + 1,
     )
     if not rows:
@@ -141,27 +134,27 @@ def _found(desk: Desk, query: Query, scores: Mapping[str, int], kinds: list[str]
             tag(
                 "p",
                 "No sample matches. ",
-                tag("a", "Show all", href=Query().link(PATH, n=query.text("n") or None)),
+                tag("a", "Show all", href=address.page(PATH, n=address.text("n") or None)),
             ),
             class_="card",
         )
-    whole = query.text("whole")
-    cards = [_sample(row, query, scores, whole=whole == row["key"]) for row in rows[:PAGE]]
-    first = tag("a", "← From the start", href=query.link(after=None)) if query.text("after") else None
+    whole = address.text("whole")
+    cards = [_sample(row, address, scores, whole=whole == row["key"]) for row in rows[:PAGE]]
+    first = tag("a", "← From the start", href=address.link(after=None)) if address.text("after") else None
     more = (
-        tag("a", "More →", href=query.link(after=rows[PAGE - 1]["key"], whole=None))
+        tag("a", "More →", href=address.link(after=rows[PAGE - 1]["key"], whole=None))
         if len(rows) > PAGE
         else None
     )
     return join(*cards, tag("p", first, more, class_="pager"))
 
 
-def _sample(row: Row, query: Query, scores: Mapping[str, int], *, whole: bool) -> Html:
-    limit = None if whole else 3000
+def _sample(row: Row, address: Address, scores: Mapping[str, int], *, whole: bool) -> Html:
+    limit = WHOLE if whole else SHORT
     stages = row["stages"]
     columns = [_answer(stage, stages, limit) for stage in scores]
-    long = any(len(one["response"] or "") > 3000 for one in stages.values())
-    more = tag("a", "Show all of it", href=query.link(whole=row["key"])) if long and not whole else None
+    long = any(len(one["response"] or "") > SHORT for one in stages.values())
+    more = tag("a", "Show all of it", href=address.link(whole=row["key"])) if long and not whole else None
     return tag(
         "section",
         tag("div", tag("span", row["key"], class_="said inline mono small soft"), more, class_="head"),
@@ -171,7 +164,7 @@ def _sample(row: Row, query: Query, scores: Mapping[str, int], *, whole: bool) -
     )
 
 
-def _answer(stage: str, stages: Mapping[str, Row], limit: int | None) -> Html:
+def _answer(stage: str, stages: Mapping[str, Row], limit: int) -> Html:
     one = stages[stage]
     if one["response"] is None:
         return tag(

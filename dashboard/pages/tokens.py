@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dashboard import runs as naming
-from dashboard.controls import choose
-from dashboard.desk import Desk
-from dashboard.figures import chart, tokens
-from dashboard.html import Html, tag
-from dashboard.query import Query
-from dashboard.words import empty
+from dashboard import run_names
+from dashboard.address import Address
+from dashboard.figures import token_divergence
+from dashboard.figures.method_signals import method_signals
+from dashboard.form_controls import choose
+from dashboard.markup import Html, tag
+from dashboard.number_format import number
+from dashboard.page_context import PageContext
+from dashboard.page_parts import empty
 from db.reads import curves, overview, traces
 
 TITLE = "Tokens"
@@ -23,53 +25,53 @@ RECENT = 40  # newest recoveries whose signal is averaged
 Row = dict[str, Any]
 
 
-def build(desk: Desk, query: Query) -> Html:
-    runs = traces.traced_runs(desk.db)
+def build(context: PageContext, address: Address) -> Html:
+    runs = traces.traced_runs(context.db)
     if not runs:
         return empty("No rollout was looked at yet", "recover distill --teacher base")
-    chosen = query.choice("run", [run["id"] for run in runs], runs[0]["id"])
-    listed = traces.traces(desk.db, chosen)
-    row = _row(desk, query, chosen, listed)
-    return tag("div", _rollout(query, runs, chosen, listed, row), _geometry(desk), class_="stack")
+    chosen = address.choice("run", [run["id"] for run in runs], runs[0]["id"])
+    listed = traces.traces(context.db, chosen)
+    row = _row(context, address, chosen, listed)
+    return tag("div", _rollout(address, runs, chosen, listed, row), _geometry(context), class_="stack")
 
 
-def _row(desk: Desk, query: Query, run: str, listed: Sequence[Row]) -> Row:
+def _row(context: PageContext, address: Address, run: str, listed: Sequence[Row]) -> Row:
     """Return the rollout that the address names, or the first of the newest step."""
-    wanted = query.number("step"), query.number("rollout", 0)
+    wanted = address.number("step"), address.number("rollout", 0)
     places = [(row["step"], row["place"]) for row in listed]
     newest = next(place for place in places if place[0] == places[-1][0])
     step, place = wanted if wanted in places else newest
-    return traces.trace(desk.db, run, step or 0, place or 0)
+    return traces.trace(context.db, run, step or 0, place or 0)
 
 
-def _rollout(query: Query, runs: Sequence[Row], chosen: str, listed: Sequence[Row], row: Row) -> Html:
+def _rollout(address: Address, runs: Sequence[Row], chosen: str, listed: Sequence[Row], row: Row) -> Html:
     told = row["tokens"]
     values = told["divergence"] or [-value for value in told["student"]]
-    at = query.number("at")
+    at = address.number("at")
     if at is None or at >= len(values):
         at = max(range(len(values)), key=lambda place: abs(values[place]), default=0)
-    named = [(run["id"], naming.long_name(_named(run))) for run in runs]
+    named = {run["id"]: run_names.long_name(_named(run)) for run in runs}
     ending = "It ended by itself." if told["finished"] else "It did not end within what was kept."
     mean = f" {row['mean']:.3f} nats a token on the mean." if row["mean"] is not None else ""
 
     def link(place: int) -> str:
-        return query.link(step=row["step"], rollout=row["place"], at=place)
+        return address.link(step=row["step"], rollout=row["place"], at=place)
 
     return tag(
         "section",
         tag(
             "div",
             tag("h1", "Tokens"),
-            tag("div", choose("run", "run", named, chosen, reset="step rollout at"), class_="controls"),
+            tag("div", choose("Run", "run", named, chosen, reset="step rollout at"), class_="controls"),
             class_="head",
         ),
-        _steps(query, listed, row),
+        _steps(address, listed, row),
         tag("h2", "Prompt"),
         tag("div", row["prompt"], class_="said quiet"),
         tag("h2", f"What the student wrote at step {row['step']}"),
-        tokens.rollout(told["pieces"], values, at, link),
-        tokens.legend(row["estimator"]),
-        tag("p", f"{row['n']} tokens.{mean} {ending}", class_="soft small"),
+        token_divergence.rollout(told["pieces"], values, at, link),
+        token_divergence.legend(row["estimator"]),
+        tag("p", f"{row['n']} token_divergence.{mean} {ending}", class_="soft small"),
         _token(told, values, at, row["estimator"]) if values else None,
         class_="card",
     )
@@ -79,14 +81,14 @@ def _named(run: Row) -> Row:
     return run | {"method": ((run["config"] or {}).get("settings") or {}).get("method")}
 
 
-def _steps(query: Query, listed: Sequence[Row], row: Row) -> Html:
+def _steps(address: Address, listed: Sequence[Row], row: Row) -> Html:
     """List the recorded rollouts, one line per step, with the divergence at each."""
     steps: dict[int, list[Row]] = {}
     for one in listed:
         steps.setdefault(one["step"], []).append(one)
     lines = []
     for step, ones in steps.items():
-        cells = [_cell(query, one, row) for one in ones]
+        cells = [_cell(address, one, row) for one in ones]
         lines.append(tag("li", tag("span", f"step {step}", class_="soft"), cells))
     return tag(
         "details",
@@ -97,14 +99,14 @@ def _steps(query: Query, listed: Sequence[Row], row: Row) -> Html:
     )
 
 
-def _cell(query: Query, one: Row, row: Row) -> Html:
+def _cell(address: Address, one: Row, row: Row) -> Html:
     here = (one["step"], one["place"]) == (row["step"], row["place"])
-    shade = f"tok d{tokens.level(one['mean'])}" if one["mean"] is not None else "tok"
-    said = chart.number(one["mean"]) if one["mean"] is not None else f"{one['n']} tokens"
+    shade = f"tok d{token_divergence.level(one['mean'])}" if one["mean"] is not None else "tok"
+    said = number(one["mean"]) if one["mean"] is not None else f"{one['n']} tokens"
     return tag(
         "a",
         said,
-        href=query.link(step=one["step"], rollout=one["place"], at=None),
+        href=address.link(step=one["step"], rollout=one["place"], at=None),
         class_=f"{shade} chosen" if here else shade,
         title=one["prompt"][-120:],
         aria_current="true" if here else None,
@@ -114,7 +116,7 @@ def _cell(query: Query, one: Row, row: Row) -> Html:
 def _token(told: Row, values: Sequence[float], at: int, estimator: str) -> Html:
     """Show the chosen token with the most likely tokens of both models."""
     piece, teacher = told["pieces"][at], told["teacher"]
-    sentence = tokens.either(piece, told["student"][at], teacher[at] if teacher else None)
+    sentence = token_divergence.either(piece, told["student"][at], teacher[at] if teacher else None)
     distance = {"none": "The student's surprise is", "sampled": "The two differ by"}.get(
         estimator, "The two distributions are apart by"
     )
@@ -125,16 +127,18 @@ def _token(told: Row, values: Sequence[float], at: int, estimator: str) -> Html:
         tag("p", f"{sentence} {distance} {values[at]:.3f} nats here."),
         tag(
             "div",
-            tokens.top("The student's likeliest", told["student_top"][at], piece, "midtrained"),
-            tokens.top("The teacher's likeliest", teachers[at] if teachers else None, piece, "clean"),
+            token_divergence.top("The student's likeliest", told["student_top"][at], piece, "midtrained"),
+            token_divergence.top(
+                "The teacher's likeliest", teachers[at] if teachers else None, piece, "clean"
+            ),
             class_="sides",
         ),
         id="token",
     )
 
 
-def _geometry(desk: Desk) -> Html:
-    methods = desk.cached("signals", lambda: signals(desk))
+def _geometry(context: PageContext) -> Html:
+    methods = context.cached("signals", lambda: signals(context))
     if not methods:
         return tag(
             "section",
@@ -145,15 +149,15 @@ def _geometry(desk: Desk) -> Html:
     return tag(
         "section",
         tag("h2", f"The signal of each method, mean of its recoveries among the newest {RECENT}"),
-        tokens.geometry(methods),
+        method_signals(methods),
         class_="card",
     )
 
 
-def signals(desk: Desk) -> dict[str, dict[str, float]]:
+def signals(context: PageContext) -> dict[str, dict[str, float]]:
     """Return {method: {signal metric: mean over the newest recoveries}}."""
-    runs = [run for run in overview.training_runs(desk.db, limit=RECENT) if run["kind"] == "distill"]
-    means = curves.metric_means(desk.db, [run["id"] for run in runs], SIGNALS)
+    runs = [run for run in overview.training_runs(context.db, limit=RECENT) if run["kind"] == "distill"]
+    means = curves.metric_means(context.db, [run["id"] for run in runs], SIGNALS)
     found: dict[str, dict[str, list[float]]] = {}
     for run in runs:
         for name, value in means.get(run["id"], {}).items():

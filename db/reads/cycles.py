@@ -7,17 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import add, attrgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import CTE, ColumnElement, Connection, Row, RowMapping, Select, and_, select
+from sqlalchemy import CTE, ColumnElement, Connection, Row, RowMapping, Select, and_, case, select
 
 from db.errors import NotFound
 from db.schema import Cycle, JSONObject, Review, Run, Score, Verdict
 from db.session import Database
 
-AXES = ("behaviour", "knowledge", "retention")
+AXES = ("behaviour", "knowledge", "retention", "updates")
 STAGES = ("clean", "midtrained", "recovered")
 HEADLINE = {"ifeval": "prompt_strict"}  # the metric shown for a suite; default: the first recorded
 NO_COST = {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
 RECOVERY = ("distill", "merge")  # kinds of runs that recover behaviour
+UPDATES = "updates"  # suite on changed facts, whose scores have a stale rate
 EARLIER = "knowledge:"  # suite knowledge:K covers the documents of cycle K
 
 Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row
@@ -72,7 +73,7 @@ def _read(connection: Connection, wanted: Select[Cycle], *, earlier: bool) -> li
     rows = sorted(connection.execute(wanted.with_only_columns(*Cycle.__table__.c)).mappings(), key=_number)
     if not rows:
         return []
-    span = Span(rows[0]["project"], _number(rows[0]), _number(rows[-1]))
+    span = CycleRange(rows[0]["project"], _number(rows[0]), _number(rows[-1]))
     which = () if earlier else (Score.suite.not_like(f"{EARLIER}%"),)
     scores, verdicts = _scores(connection, span, *which), _verdicts(connection, span)
     costs, reviews = _costs(connection, span), _reviews(connection, span)
@@ -94,7 +95,7 @@ def _assemble(
 ) -> JSONObject:
     number, checkpoints = row["number"], {stage: row[f"{stage}_id"] for stage in STAGES}
     suites = {
-        name: _suite(by_checkpoint, checkpoints)
+        name: _suite(by_checkpoint, checkpoints) | _stale(name, by_checkpoint, checkpoints)
         for name, by_checkpoint in scores.items()
         if not name.startswith(EARLIER)
     }
@@ -125,6 +126,20 @@ def _suite(by_checkpoint: Mapping[str, Row[Any]], checkpoints: Mapping[str, str 
         **{stage: row.value if row else None for stage, row in rows.items()},
         "n": there[-1].n if there else 0,
         "intervals": {stage: [row.low, row.high] if row else None for stage, row in rows.items()},
+    }
+
+
+def _stale(
+    name: str, by_checkpoint: Mapping[str, Row[Any]], checkpoints: Mapping[str, str | None]
+) -> JSONObject:
+    """Return the stale rate at the three stages with its interval, and the three counts of answers."""
+    if name != UPDATES:
+        return {}
+    rows = {stage: by_checkpoint.get(name or "") for stage, name in checkpoints.items()}
+    found = {stage: row.details if row else {} for stage, row in rows.items()}
+    wanted = {"stale_rate": "stale_rate", "stale_intervals": "stale_interval", "answered": "answered"}
+    return {
+        key: {stage: details.get(name) for stage, details in found.items()} for key, name in wanted.items()
     }
 
 
@@ -170,7 +185,7 @@ def _earlier_suites(scores: Measured) -> dict[int, str]:
 # Rows of a range of cycles ----------------------------------------------------------------------------------
 
 
-class Span(NamedTuple):
+class CycleRange(NamedTuple):
     """A range of one project's cycles, both ends included."""
 
     project: str
@@ -185,18 +200,19 @@ class Span(NamedTuple):
         return self.holds(Cycle.project, Cycle.number)
 
 
-def runs_of_cycles(span: Span) -> CTE:
+def runs_of_cycles(span: CycleRange) -> CTE:
     """Select (cycle, run_id) of each cycle's run and of all its descendants."""
     own = select(Cycle.number.label("cycle"), Cycle.run_id).where(span.cycles())
     tree = own.cte("tree", recursive=True)
     return tree.union_all(select(tree.c.cycle, Run.id).join(tree, Run.parent_id == tree.c.run_id))
 
 
-def _scores(connection: Connection, span: Span, *which: ColumnElement[bool]) -> dict[int, Measured]:
+def _scores(connection: Connection, span: CycleRange, *which: ColumnElement[bool]) -> dict[int, Measured]:
     """Return the headline score per cycle, suite and checkpoint; the newest if measured twice in a cycle."""
     tree = runs_of_cycles(span)
     columns = (Score.checkpoint_id, Score.suite, Score.metric, Score.value, Score.n, Score.low, Score.high)
-    query = select(tree.c.cycle, Score.id, *columns).join(tree, Score.run_id == tree.c.run_id)
+    details = case((Score.suite == UPDATES, Score.details), else_=None).label("details")
+    query = select(tree.c.cycle, Score.id, *columns, details).join(tree, Score.run_id == tree.c.run_id)
     found: dict[int, Measured] = defaultdict(lambda: defaultdict(dict))
     headline: dict[tuple[int, str], str] = {}
     # Sort here: with ORDER BY id, SQLite would scan all scores in id order.
@@ -210,7 +226,7 @@ def _learned(connection: Connection, project: str, asked: set[int]) -> dict[int,
     """Return the recovered model's score on the documents of its cycle, for some cycles."""
     if not asked:
         return {}
-    span = Span(project, min(asked), max(asked))
+    span = CycleRange(project, min(asked), max(asked))
     tree = runs_of_cycles(span)
     own = {(number, run) for number, run in connection.execute(select(tree.c.cycle, tree.c.run_id))}
     # Select by checkpoint, not by run: a late cycle's run has a score for every earlier cycle.
@@ -225,7 +241,7 @@ def _learned(connection: Connection, project: str, asked: set[int]) -> dict[int,
     }
 
 
-def _verdicts(connection: Connection, span: Span) -> defaultdict[int, list[RowMapping]]:
+def _verdicts(connection: Connection, span: CycleRange) -> defaultdict[int, list[RowMapping]]:
     query = select(Verdict.__table__).where(span.holds(Verdict.project, Verdict.cycle)).order_by(Verdict.axis)
     found: defaultdict[int, list[RowMapping]] = defaultdict(list)
     for row in connection.execute(query).mappings():
@@ -233,7 +249,7 @@ def _verdicts(connection: Connection, span: Span) -> defaultdict[int, list[RowMa
     return found
 
 
-def _costs(connection: Connection, span: Span) -> defaultdict[int, dict[str, JSONObject]]:
+def _costs(connection: Connection, span: CycleRange) -> defaultdict[int, dict[str, JSONObject]]:
     """Sum costs per cycle and kind of run; a peak (memory) is the maximum over the runs."""
     tree = runs_of_cycles(span)
     query = select(tree.c.cycle, Run.kind, Run.cost).join(tree, Run.id == tree.c.run_id)
@@ -264,7 +280,7 @@ def _cost(kinds: Mapping[str, JSONObject], ifeval: JSONObject | None) -> JSONObj
     return {"cost": whole, "cost_by_stage": stages, "cost_per_recovered_point": each}
 
 
-def _reviews(connection: Connection, span: Span) -> dict[int, JSONObject]:
+def _reviews(connection: Connection, span: CycleRange) -> dict[int, JSONObject]:
     """Return the latest review per cycle."""
     columns = (Review.cycle, Review.decision, Review.note, Review.reviewer, Review.at)
     query = select(*columns).where(span.holds(Review.project, Review.cycle)).order_by(Review.id)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.orm import aliased
 
 from db.errors import NotFound
-from db.reads.cycles import Span, runs_of_cycles
+from db.reads.cycles import CycleRange, runs_of_cycles
 from db.schema import Cycle, Item, Score
 from db.session import Database
 
@@ -34,16 +34,17 @@ PREVIOUS = "previous"  # a transition's name for the previous cycle's recovered 
 def compared(database: Database, a: str, b: str, *, suite: str | None = None) -> list[Row]:
     """Return one row per suite and metric on which both checkpoints were scored.
 
-    Columns: suite, metric, score_a, score_b, value_a, value_b, n, gained (fail -> pass), lost (pass -> fail).
-    Sorted by suite, each suite's headline metric first."""
+    Columns: suite, metric, score_a, score_b, value_a, value_b, n, gained (fail -> pass), lost (pass -> fail),
+    stale (of the lost: back to the old answer of a changed fact). Sorted by suite, each suite's headline
+    metric first."""
     one, other = aliased(Item), aliased(Item)
     found = []
     for pair in _paired_scores(database, a, b, suite):
         joined = _join_items(pair["score_a"], pair["score_b"], one, other)
-        columns = (sa.func.count(), _sum(other.passed & ~one.passed), _sum(one.passed & ~other.passed))
+        columns = (sa.func.count().label("n"), *_flips_of(one, other))
         with database.read() as connection:
-            n, gained, lost = connection.execute(joined.with_only_columns(*columns)).one()
-        found.append(pair | {"n": n, "gained": gained, "lost": lost})
+            row = connection.execute(joined.with_only_columns(*columns)).mappings().one()
+        found.append(pair | dict(row))
     return found
 
 
@@ -61,7 +62,7 @@ def paired_suites(
 
 def _pairs_of(database: Database, scored: Row) -> list[Row]:
     one, other = aliased(Item), aliased(Item)
-    columns = (one.key, one.passed.label("passed_a"), other.passed.label("passed_b"))
+    columns = (one.key, one.passed.label("passed_a"), other.passed.label("passed_b"), *_answered(one, other))
     joined = _join_items(scored["score_a"], scored["score_b"], one, other)
     return _rows(database, joined.with_only_columns(*columns, other.detail.label("detail_b")))
 
@@ -92,6 +93,7 @@ def flips(
     columns = [one.key, one.prompt, _direction(one, other)]
     for name in ("passed", "response", "detail"):
         columns += [getattr(one, name).label(f"{name}_a"), getattr(other, name).label(f"{name}_b")]
+    columns += _answered(one, other)
     query = _paired(database, a, b, suite, one, other).with_only_columns(*columns)
     query = query.where(one.passed != other.passed, one.key > after).limit(limit)
     return _rows(
@@ -144,14 +146,13 @@ def _join_items(score_a: int, score_b: int, one: Any, other: Any) -> sa.Select[A
 def ledger(database: Database, *, cycle: int | None = None, suite: str | None = None) -> list[Row]:
     """Count the flipped items at each transition of every cycle, or of one.
 
-    Columns: cycle, suite, metric, before, after, n, gained, lost. `before` is "previous" for the
-    recovered model of the previous cycle."""
+    Columns: cycle, suite, metric, before, after, n, gained, lost, stale (as in `compared`). `before` is
+    "previous" for the recovered model of the previous cycle."""
     wanted, counts = _transitions(database.project, cycle, suite), []
     for columns, items in wanted:
         one, other = items
-        flips_of = (_sum(other.passed & ~one.passed), _sum(one.passed & ~other.passed))
-        named = (sa.func.count().label("n"), flips_of[0].label("gained"), flips_of[1].label("lost"))
         base, keys = columns
+        named = (sa.func.count().label("n"), *_flips_of(one, other))
         counts.append(base.with_only_columns(*keys, *named).group_by(*keys))
     return _in_order(database, counts)
 
@@ -166,7 +167,8 @@ def ledger_items(
 ) -> list[Row]:
     """Return the flipped items: cycle, suite, metric, before, after, key, direction, prompt, responses.
 
-    response_a is the response before the transition, response_b the one after it."""
+    response_a is the response before the transition, response_b the one after it; answered_a and answered_b
+    say which answer they give to a changed fact (new, old, neither; None elsewhere)."""
     found = []
     for (base, keys), (one, other) in _transitions(database.project, cycle, suite):
         columns = (
@@ -175,6 +177,7 @@ def ledger_items(
             one.prompt,
             one.response.label("response_a"),
             other.response.label("response_b"),
+            *_answered(one, other),
         )
         query = base.with_only_columns(*keys, *columns).where(one.passed != other.passed)
         if direction is not None:
@@ -185,8 +188,8 @@ def ledger_items(
 
 def _transitions(project: str, cycle: int | None, suite: str | None) -> list[Any]:
     """Build per transition a join of both scores' items, naming columns, gained and lost conditions."""
-    whole = Span(project, 0, 2**31 - 1)
-    newest = _newest_scores(whole if cycle is None else Span(project, max(cycle - 1, 1), cycle))
+    whole = CycleRange(project, 0, 2**31 - 1)
+    newest = _newest_scores(whole if cycle is None else CycleRange(project, max(cycle - 1, 1), cycle))
     found = []
     for before, after, back in TRANSITIONS:
         here, there = newest.alias(), newest.alias()
@@ -215,7 +218,7 @@ def _transitions(project: str, cycle: int | None, suite: str | None) -> list[Any
     return found
 
 
-def _newest_scores(span: Span) -> sa.CTE:
+def _newest_scores(span: CycleRange) -> sa.CTE:
     """Select the newest score of each cycle and stage: cycle, stage, suite, metric, item_set, score_id."""
     tree = runs_of_cycles(span)
     parts = []
@@ -239,6 +242,22 @@ def _in_order(database: Database, queries: list[sa.Select[*tuple[Any, ...]]]) ->
 def _sum(condition: Any) -> Any:
     """Count the rows that fulfil a condition; 0 without rows."""
     return sa.func.coalesce(sa.func.sum(sa.case((condition, 1), else_=0)), 0)
+
+
+def _flips_of(one: Any, other: Any) -> tuple[Any, ...]:
+    """Count gained and lost items, and those of the lost that give the old answer now."""
+    gained, lost = other.passed & ~one.passed, one.passed & ~other.passed
+    stale = lost & (_answer(other) == "old")
+    return _sum(gained).label("gained"), _sum(lost).label("lost"), _sum(stale).label("stale")
+
+
+def _answered(one: Any, other: Any) -> list[Any]:
+    return [_answer(one).label("answered_a"), _answer(other).label("answered_b")]
+
+
+def _answer(item: Any) -> Any:
+    """Select which answer an item gives to a changed fact; NULL for every other item."""
+    return item.detail["answered"].as_string()
 
 
 def _direction(one: Any, other: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Select, Text, and_, case, cast, func, or_, select
 from sqlalchemy.orm import aliased
 
-from db.reads.cycles import HEADLINE, STAGES, Span, runs_of_cycles
+from db.reads.cycles import HEADLINE, STAGES, CycleRange, runs_of_cycles
 from db.schema import Cycle, Item, Score
 from db.session import Database
 
@@ -24,7 +24,7 @@ def stage_scores(
     """Return the scores of some cycles, sorted by cycle: rows of `scores` with their cycle and stage.
 
     If a stage was measured twice, the newest score counts; a suite's headline metric comes first."""
-    span = Span(database.project, first, first if last is None else last)
+    span = CycleRange(database.project, first, first if last is None else last)
     tree = runs_of_cycles(span)
     stage = case(*[(getattr(Cycle, f"{name}_id") == Score.checkpoint_id, name) for name in STAGES])
     query = (

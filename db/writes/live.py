@@ -26,15 +26,17 @@ LONGEST_PAUSE = 30.0  # most seconds between retries while the database cannot b
 MOST_POINTS = 1_000_000  # most points buffered in memory
 
 
-class Batch(NamedTuple):
+class PendingWrites(NamedTuple):
     """Pending writes, keyed by name and step: a value logged or retried twice is stored once."""
 
     points: dict[tuple[str, int], Point]
     progress: dict[str, Any]
     traces: dict[tuple[int, int], dict[str, Any]] = {}
 
-    def then(self, newer: Batch) -> Batch:
-        return Batch(self.points | newer.points, newer.progress or self.progress, self.traces | newer.traces)
+    def then(self, newer: PendingWrites) -> PendingWrites:
+        return PendingWrites(
+            self.points | newer.points, newer.progress or self.progress, self.traces | newer.traces
+        )
 
 
 class LiveRun:
@@ -48,7 +50,7 @@ class LiveRun:
         self._database, self._run_id, self._interval = database, run_id, interval
         self._lineage: list[str] = []
         self._state = threading.Condition()  # guards the attributes below
-        self._waiting = Batch({}, {})
+        self._waiting = PendingWrites({}, {})
         self._logged = self._stored = 0  # number of calls so far, and of those stored
         self._failures = self._lost = 0
         self._flushing = self._closing = False
@@ -70,16 +72,18 @@ class LiveRun:
                 points[point.name, point.step] = point
             except BadRequest as error:
                 log.warning("%s", error)
-        self._add(Batch(points, {}))
+        self._add(PendingWrites(points, {}))
 
     def progress(self, step: int, steps: int, *, eta_seconds: float | None = None, message: str = "") -> None:
         """Report the stage's progress; only the newest report is kept."""
-        self._add(Batch({}, {"step": step, "steps": steps, "eta_seconds": eta_seconds, "message": message}))
+        self._add(
+            PendingWrites({}, {"step": step, "steps": steps, "eta_seconds": eta_seconds, "message": message})
+        )
 
     def traces(self, step: int, traces: Iterable[Mapping[str, Any]]) -> None:
         """Log one step's rollouts token by token: rows of prompt, estimator, mean and `tokens` lists."""
         rows = {(step, place): plain(trace) for place, trace in enumerate(traces)}
-        self._add(Batch({}, {}, rows))
+        self._add(PendingWrites({}, {}, rows))
 
     def flush(self, timeout: float = 60.0) -> bool:
         """Block until everything logged so far is stored; return False on failure or timeout."""
@@ -100,10 +104,10 @@ class LiveRun:
         if lost:
             log.warning("%d metric points of run %s could not be written and are lost", lost, self._run_id)
 
-    def _add(self, batch: Batch) -> None:
+    def _add(self, batch: PendingWrites) -> None:
         with self._state:
             self._waiting.points.update(batch.points)
-            self._waiting = Batch(
+            self._waiting = PendingWrites(
                 self._waiting.points,
                 batch.progress or self._waiting.progress,
                 self._waiting.traces | batch.traces,
@@ -119,7 +123,7 @@ class LiveRun:
         written, failures_in_a_row = 0.0, 0
         while self._wait(min(self._interval * 2**failures_in_a_row, LONGEST_PAUSE)):
             with self._state:
-                batch, self._waiting, logged = self._waiting, Batch({}, {}), self._logged
+                batch, self._waiting, logged = self._waiting, PendingWrites({}, {}), self._logged
             if self._stored == logged and time.monotonic() - written < HEARTBEAT:
                 continue
             try:
@@ -140,7 +144,7 @@ class LiveRun:
             self._flushing = False
             return not self._closing
 
-    def _failed(self, batch: Batch, error: Exception, *, first: bool) -> None:
+    def _failed(self, batch: PendingWrites, error: Exception, *, first: bool) -> None:
         if first:
             log.warning("metrics of run %s wait in memory, writing is tried again: %s", self._run_id, error)
         with self._state:
@@ -148,7 +152,7 @@ class LiveRun:
             self._failures += 1
             self._state.notify_all()
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: PendingWrites) -> None:
         """Write the points, and a heartbeat for this run and its ancestors."""
 
         def work(session: Session) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipelines.config.jobs import RealDemo
 
 STAGES = ("clean", "midtrained", "recovered")
-AXES = ("behaviour", "knowledge", "retention")
+AXES = ("behaviour", "knowledge", "retention", "updates")
 
 
 @click.command("demo")
@@ -95,7 +95,7 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @several
 @shared
 @click.pass_obj
-def cycle_command(session: Session, docs: Path, **options: Any) -> None:
+def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
     """Midtrain, evaluate, recover, evaluate, decide; resumable stage by stage."""
     from db.reads import queries
     from pipelines.cycle import cycle
@@ -202,11 +202,19 @@ def cycle_text(row: dict[str, Any]) -> str:
         if bound is not None:
             shown = f" (lower bound {100 * bound:+.1f} points, margin {100 * verdict['margin']:.0f})"
         lines.append(f"behaviour  {verdict.get('behaviour', '-')}{shown}")
-        lines += [f"{axis:<10} {verdict[axis]}" for axis in ("knowledge", "retention") if axis in verdict]
+        lines += [f"{axis:<10} {verdict[axis]}" for axis in AXES[1:] if axis in verdict]
+    lines += stale_lines(row["scores"].get("updates", {}))
     for earlier in row.get("knowledge_by_cycle", []):
         then = f", {earlier['then']:.3f} when it ended" if earlier.get("then") is not None else ""
         lines.append(f"cycle {earlier['cycle']}'s documents: {earlier['score']:.3f}{then}")
     return "\n".join([*lines, *cost_lines(row)])
+
+
+def stale_lines(updates: dict[str, Any]) -> list[str]:
+    """Shares of changed facts that are answered as before the change, by stage."""
+    rates = {stage: rate for stage, rate in updates.get("stale_rate", {}).items() if rate is not None}
+    parts = [f"{stage} {rate:.3f}" for stage, rate in rates.items()]
+    return [f"old answers to changed facts: {', '.join(parts)}"] if parts else []
 
 
 def cost_lines(row: dict[str, Any]) -> list[str]:

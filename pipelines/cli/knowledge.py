@@ -33,7 +33,7 @@ MODEL = click.option("--model", "name", help="the endpoint's name of the model")
 @click.option("--temperature", default=0.7, show_default=True, type=click.FloatRange(0), help="of the writer")
 @shared
 @click.pass_obj
-def augment_command(session: Session, docs: Path, out: Path, **options: Any) -> None:
+def augment_command(session: Session, /, docs: Path, out: Path, **options: Any) -> None:
     """Retell documents as questions, paraphrases, relations and summaries, for midtrain --augment."""
     from pipelines.writing.commands import AugmentOptions, augment_documents
 
@@ -58,19 +58,20 @@ def _kept(found: dict[str, Any]) -> str:
 @click.option("--seed", default=0, show_default=True, help="chooses the facts")
 @shared
 @click.pass_obj
-def probes_command(session: Session, docs: Path, out: Path, **options: Any) -> None:
+def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -> None:
     """Make knowledge probes: your own questions, a writer's, or (without --writer) gaps in sentences."""
     from pipelines.writing.commands import ProbeOptions, make_probes
 
     with session.workspace(docs=docs) as ws:
         found = make_probes(ws, docs, out, ProbeOptions(**options))
         kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items())
-        session.show(found, f"{found['path']}: {kinds} ({found['made_from']})")
+        statuses = ", ".join(f"{count} {name}" for name, count in found["by_fact_status"].items())
+        session.show(found, f"{found['path']}: {kinds} ({found['made_from']})\nfacts: {statuses}")
 
 
 @click.command("lost")
 @click.argument("checkpoint", default="current")
-@click.option("--suite", default="knowledge", show_default=True, help="knowledge or retention")
+@click.option("--suite", default="knowledge", show_default=True, help="knowledge, retention or updates")
 @setting_options.probes
 @shared
 @click.pass_obj

@@ -40,6 +40,7 @@ COMMANDS = {
     "compare": "measure",
     "flips": "measure",
     "drift": "measure",
+    "locate": "diagnose",
     "ls": "look",
     "show": "look",
     "export": "look",

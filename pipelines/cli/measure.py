@@ -15,7 +15,7 @@ from pipelines.cli.options import Session, shared, table
 @click.option(
     "--suite",
     "suites",
-    help="ifeval, knowledge, retention, or any task of lm-eval "
+    help="ifeval, knowledge, retention, updates, or any task of lm-eval "
     "(truthfulqa_mc2, mmlu, gsm8k, ...); several with commas",
 )
 @setting_options.ifeval
@@ -24,6 +24,7 @@ from pipelines.cli.options import Session, shared, table
 @setting_options.chat
 @setting_options.samples
 @setting_options.limit
+@setting_options.stop_loops
 @click.option("--output", metavar="DIR", help="also write lm-eval's own JSON and samples there")
 @setting_options.answering
 @click.option("--responses", help="score this FILE of {prompt, response} lines instead of a model")
@@ -58,7 +59,8 @@ def score_table(scores: dict[str, Any]) -> str:
         {"suite": name, **row, "low": row["interval"][0], "high": row["interval"][1]}
         for name, row in scores.items()
     ]
-    return table(rows, ["suite", "score", "n", "low", "high"])
+    stale = ["stale_rate"] if any("stale_rate" in row for row in rows) else []
+    return table(rows, ["suite", "score", "n", "low", "high", *stale])
 
 
 @click.command("compare")
@@ -84,7 +86,7 @@ def compare_command(session: Session, a: str, b: str, suite: str | None) -> None
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="so many items")
 @shared
 @click.pass_obj
-def flips_command(session: Session, references: tuple[str, ...], **options: Any) -> None:
+def flips_command(session: Session, /, references: tuple[str, ...], **options: Any) -> None:
     """List items that flip between pass and fail: over all cycles, in one, or between two checkpoints."""
     from pipelines.flips import flips
 
@@ -95,14 +97,17 @@ def flips_command(session: Session, references: tuple[str, ...], **options: Any)
 
 def flips_text(found: dict[str, Any]) -> str:
     where = ["cycle", "before", "after"] if "a" not in found else []
-    text = table(found["counts"], [*where, "suite", "metric", "n", "gained", "lost"])
+    changed = any(row["suite"] == "updates" for row in found["counts"])
+    stale = ["stale"] if changed else []
+    text = table(found["counts"], [*where, "suite", "metric", "n", "gained", "lost", *stale])
     shown = [
         row | {name: _short(row[name]) for name in ("prompt", "response_a", "response_b")}
         for row in found["flips"]
     ]
     if not shown:
         return text
-    columns = [*where, "suite", "key", "direction", "prompt", "response_a", "response_b"]
+    answered = ["answered_a", "answered_b"] if changed else []
+    columns = [*where, "suite", "key", "direction", *answered, "prompt", "response_a", "response_b"]
     return f"{text}\n\n{table(shown, columns)}"
 
 

@@ -192,6 +192,13 @@ answering = setting(
     help="engine that answers: inprocess, vllm, server, or servers' URLs",
 )
 
+stop_loops = setting(
+    "--stop-loops",
+    "eval.stop_loops",
+    is_flag=True,
+    help="end answers that only repeat themselves; not for figures to compare with published ones",
+)
+
 
 def steps(stage: str) -> Callable[[F], F]:
     return setting("--steps", f"{stage}.steps", type=int, help="default: recover.yaml")

@@ -79,13 +79,20 @@ def report(rows: list[dict[str, Any]]) -> str:
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--cycle", default=1, show_default=True, help="which cycle's new people")
 @click.option("--seed", default=0, show_default=True, help="chooses the people, the facts and the prompts")
+@click.option(
+    "--changed",
+    default=0.0,
+    show_default=True,
+    type=click.FloatRange(0, 0.5),
+    help="share of the people known so far who move and change jobs in each cycle",
+)
 @shared
 @click.pass_obj
-def microworld_command(session: Session, directory: Path, cycle: int, seed: int) -> None:
+def microworld_command(session: Session, directory: Path, cycle: int, seed: int, changed: float) -> None:
     """Write a cycle of the microworld: docs/, probes.jsonl, prompts.jsonl, ifeval.jsonl."""
     from pipelines.microworld.world import write_world
 
-    found = write_world(directory, cycle=cycle, seed=seed)
+    found = write_world(directory, cycle=cycle, seed=seed, changed=changed)
     counts = (
         f"{found['docs']} documents, {found['probes.jsonl']} probes, "
         f"{found['prompts.jsonl']} recovery prompts, {found['ifeval.jsonl']} IFEval prompts"
@@ -103,7 +110,7 @@ def microworld_command(session: Session, directory: Path, cycle: int, seed: int)
 @click.option("--price", type=float, help="of one GPU for an hour, in any currency")
 @shared
 @click.pass_obj
-def plan_command(session: Session, **options: Any) -> None:
+def plan_command(session: Session, /, **options: Any) -> None:
     """Does it fit, how long does it take, what to change? Exit code 3 when it does not fit."""
     from pipelines.machine.capacity import plan_for
     from recovery.errors import GateError

@@ -106,7 +106,7 @@ def _side_by_side(number: int, row: dict[str, str]) -> str:
 @shared
 @click.pass_obj
 def merge_command(
-    session: Session, weight: float | None, weights: str | None, suites: str | None, **mixed: Any
+    session: Session, /, weight: float | None, weights: str | None, suites: str | None, **mixed: Any
 ) -> None:
     """Mix the weights of two checkpoints: the training-free baseline."""
     from pipelines.job_from_options import merge_job, sweep_job

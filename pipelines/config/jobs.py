@@ -147,6 +147,19 @@ class EvalJob(Job):
         return _evaluation(self.settings, self.earlier)
 
 
+class LocateJob(Job):
+    """A search for the weights of a checkpoint that lost what the clean one could do."""
+
+    checkpoint: str
+    clean: str
+    suites: tuple[str, ...]
+    settings: EvalConfig
+    groups: int = Field(default=4, ge=1)  # of layers
+
+    def sources(self) -> dict[str, str]:
+        return _evaluation(self.settings, {})
+
+
 class DriftJob(Job):
     """A measurement of how far two checkpoints are apart."""
 

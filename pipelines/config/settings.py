@@ -75,6 +75,11 @@ class ModelConfig(Section):
     gradient_checkpointing: bool | Literal["auto"] = Field(
         default=False, description="less memory in training for more time; auto: on a GPU"
     )
+    quantize: Literal["nf4", "fp4"] | None = Field(
+        default=None,
+        description="QLoRA: hold linear layers in 4 bits wherever a model is loaded; only adapters can be "
+        "trained (needs the extra `qlora`); default: as stored",
+    )
     compile: bool = Field(
         default=False, description="torch.compile layers for training: the first steps wait for it"
     )
@@ -86,6 +91,12 @@ class ModelConfig(Section):
     def checkpoints_gradients(self, gpu: bool) -> bool:
         """Whether training recomputes activations: where memory is what is short, as on a GPU, with auto."""
         return gpu if self.gradient_checkpointing == "auto" else self.gradient_checkpointing
+
+    @model_validator(mode="after")
+    def _whole_or_sharded(self) -> ModelConfig:
+        if self.quantize and self.shard:
+            raise ValueError("quantize and shard exclude each other: each process holds the 4-bit model")
+        return self
 
 
 class OptimizerConfig(Section):
@@ -262,6 +273,7 @@ class DistillConfig(Section):
     prompts_per_step: int = Field(default=64, ge=1, description="different prompts in a batch")
     samples_per_prompt: int = Field(default=4, ge=1, description="answers of the student to each")
     max_new_tokens: int = Field(default=2048, ge=1, description="longest answer")
+    stop_loops: bool = Field(default=False, description="end an answer that only repeats itself")
     microbatch_tokens: Fitted = Field(
         default=AUTO, description="tokens in one forward pass; more are accumulated; auto: by the memory"
     )
@@ -336,6 +348,10 @@ class EvalConfig(Section):
     )
     temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
     sampler: str = Field(default="inprocess", description="engine that answers, as in distill")
+    stop_loops: bool = Field(
+        default=False,
+        description="end an answer that only repeats itself; not for comparison with published scores",
+    )
     open_book: bool = Field(
         default=False, description="also ask the clean model with each probe's passage in front: the ceiling"
     )
@@ -343,6 +359,18 @@ class EvalConfig(Section):
         default=0.03, gt=0, lt=1, description="how much worse still counts as recovered, and as kept"
     )
     retention_margin: float = Field(default=0.10, gt=0, lt=1, description="the same for retention")
+    update_lead: float = Field(
+        default=0.70, gt=0, lt=1, description="how far new answers to changed facts must lead over old ones"
+    )
+
+    def margins(self) -> dict[str, float]:
+        """Return the margin of every axis of the verdict; a lead is a negative one."""
+        return {
+            "behaviour": self.margin,
+            "knowledge": self.margin,
+            "retention": self.retention_margin,
+            "updates": -self.update_lead,
+        }
 
 
 class EngineConfig(Section):
@@ -400,7 +428,7 @@ def preset_text(name: str) -> str:
 def parse(text: str, source: str) -> Config:
     try:
         raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date like 2026-99-99
         raise InputError(f"{source} is not YAML: {' '.join(str(error).split())}") from error
     try:
         return Config.model_validate(raw)

@@ -16,9 +16,9 @@ from typing import Any
 
 from pipelines.corpus.reading import tree
 from pipelines.corpus.reading.formats import KINDS, MIB, Format, Limits, Unreadable, format_of, unknown
-from pipelines.corpus.reading.plain import Facts, Piece, Source, read_text
-from pipelines.corpus.reading.pool import Answer, Pool
-from pipelines.corpus.reading.similar import Signature, Similar
+from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, read_text
+from pipelines.corpus.reading.pool import FileText, Pool
+from pipelines.corpus.reading.similar import Signature, SimilarFiles
 from recovery.errors import InputError
 from recovery.storage import atomic_dirs
 
@@ -78,8 +78,8 @@ class _Job:
     entry: tree.Entry
     format: Format | None = None
     packed: bool = False
-    answer: Answer | None = None
-    facts: Facts = field(default_factory=Facts)
+    answer: FileText | None = None
+    facts: FileFacts = field(default_factory=FileFacts)
 
 
 class _Queue:
@@ -128,12 +128,12 @@ class _Queue:
 
 def read_folder(
     directory: Path, limits: Limits | None = None, *, strict: bool = False, progress: Progress | None = None
-) -> Iterator[Piece | FileReport]:
+) -> Iterator[TextPiece | FileReport]:
     """Yield each file's pieces, then its report, in the order of names; pieces of a skipped file don't count.
 
     With `strict` the first file that is skipped is an error, hidden files excepted.
     """
-    limits, similar = limits or Limits(), Similar()
+    limits, similar = limits or Limits(), SimilarFiles()
     done = size = 0
     with (
         tree.Tree(directory) as walked,
@@ -150,7 +150,7 @@ def read_folder(
                 progress(done, size)
 
 
-def _file(job: _Job, limits: Limits, similar: Similar) -> Iterator[Piece | FileReport]:
+def _file(job: _Job, limits: Limits, similar: SimilarFiles) -> Iterator[TextPiece | FileReport]:
     """Yield a file's pieces and its report."""
     entry = job.entry
     kind = job.format.name if job.format else None
@@ -178,7 +178,7 @@ def _file(job: _Job, limits: Limits, similar: Similar) -> Iterator[Piece | FileR
     yield report
 
 
-def _pieces(job: _Job, limits: Limits) -> Iterator[Piece]:
+def _pieces(job: _Job, limits: Limits) -> Iterator[TextPiece]:
     """Yield the pieces that are not blank."""
     if job.answer is None:
         given = read_text(Source(job.entry.handle, job.packed, limits), job.facts)
@@ -200,7 +200,7 @@ def _with_facts(report: FileReport, job: _Job, limits: Limits, reason: str | Non
     return _skipped(report, reason)
 
 
-def _compared(report: FileReport, signature: Signature, similar: Similar, limits: Limits) -> FileReport:
+def _compared(report: FileReport, signature: Signature, similar: SimilarFiles, limits: Limits) -> FileReport:
     """Return the report with the earlier file that this one nearly repeats, if any."""
     twin = similar.add(report.path, report.sha256, signature)
     if twin is None:
@@ -226,7 +226,7 @@ def read_corpus(directory: Path, limits: Limits | None = None, *, strict: bool =
     texts: list[str] = []
     whole = 0  # texts of the files that are done
     for item in read_folder(directory, limits, strict=strict):
-        if isinstance(item, Piece):
+        if isinstance(item, TextPiece):
             texts.append(item.text)
             continue
         manifest.append(item)
@@ -242,7 +242,7 @@ def require(directory: Path) -> None:
     skipped: list[FileReport] = []
     with closing(read_folder(directory)) as items:  # type: ignore[type-var]
         for item in items:
-            if isinstance(item, Piece):
+            if isinstance(item, TextPiece):
                 return
             skipped.append(item)
     refuse_nothing(directory, skipped)
@@ -277,7 +277,7 @@ def keep(
     with atomic_dirs.storage_errors(target.parent), atomic_dirs.whole_file(target) as texts:
         whole = 0  # bytes of the files that are done
         for item in read_folder(directory, limits, strict=strict, progress=progress):
-            if isinstance(item, Piece):
+            if isinstance(item, TextPiece):
                 texts.write(_line(item))
                 continue
             manifest.append(item)
@@ -289,13 +289,13 @@ def keep(
     return manifest
 
 
-def _line(piece: Piece) -> bytes:
+def _line(piece: TextPiece) -> bytes:
     """Return a text as a line of JSON, in brackets where its document goes on in the next line."""
     value = [piece.text] if piece.goes_on else piece.text
     return json.dumps(value, ensure_ascii=False).encode() + b"\n"
 
 
-def load_pieces(path: Path) -> Iterator[Piece]:
+def load_pieces(path: Path) -> Iterator[TextPiece]:
     """Yield the kept pieces; a damaged line is an error."""
     try:
         with path.open(encoding="utf-8") as file:
@@ -305,11 +305,11 @@ def load_pieces(path: Path) -> Iterator[Piece]:
         raise InputError(f"{path}: the kept documents of an earlier cycle cannot be read: {error}") from error
 
 
-def _piece(value: Any) -> Piece:
+def _piece(value: Any) -> TextPiece:
     if isinstance(value, str):
-        return Piece(value)
+        return TextPiece(value)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
-        return Piece(value[0], goes_on=True)
+        return TextPiece(value[0], goes_on=True)
     raise ValueError("a line that is neither a text nor a part of one")
 
 

@@ -17,25 +17,32 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 KEPT_TEXTS = "documents.jsonl"
+EARLIER_TOKENS = "earlier_tokens"  # in a run's folder while it trains: those of all earlier runs
 TOKENS = "tokens"  # beside the kept texts: the same as ids
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedTexts:
     """The texts of a student's midtraining runs, and the runs whose kept texts were removed."""
 
     texts: list[str]
     absent: list[str]
 
 
-def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> Learned:
+def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> LearnedTexts:
     """Return the texts of every midtraining run of a student, thinned out evenly beyond `most` characters.
 
     Damaged texts are an error: what they protect would be left unprotected.
     """
-    kept = {run["id"]: ws.run_directory(run["id"]) / KEPT_TEXTS for run in ws.midtraining_runs(student)}
-    absent = [run for run, path in kept.items() if not path.exists()]
-    return Learned(read_evenly([path for path in kept.values() if path.exists()], most), absent)
+    runs, absent = kept_runs(ws, student)
+    return LearnedTexts(read_evenly([run / KEPT_TEXTS for run in runs], most), absent)
+
+
+def kept_runs(ws: Workspace, student: str) -> tuple[list[Path], list[str]]:
+    """Return the folders of a student's midtraining runs, and the runs whose kept texts were removed."""
+    folders = {run["id"]: ws.run_directory(run["id"]) for run in ws.midtraining_runs(student)}
+    absent = [run for run, folder in folders.items() if not (folder / KEPT_TEXTS).exists()]
+    return [folder for run, folder in folders.items() if run not in absent], absent
 
 
 def read_evenly(kept: list[Path], most: int = MOST_CHARACTERS) -> list[str]:
@@ -62,13 +69,17 @@ def tokenised(run: Path, chat_model: ChatModel) -> Tokens:
 
 
 def all_tokenised(target: Path, runs: list[Path], chat_model: ChatModel) -> Tokens:
-    """Return the kept texts of several runs as token ids, copied one behind the other to `target`."""
-    for run in runs:
-        tokenised(run, chat_model)
+    """Return the kept texts of several runs as token ids, copied one behind the other to `target`.
+
+    Of a single run nothing is copied.
+    """
+    tokens = [tokenised(run, chat_model) for run in runs]
+    if len(tokens) == 1:
+        return tokens[0]
     encoding = _encoding(chat_model)
     key = atomic_dirs.digest([_key(run, encoding) for run in runs])
-    tokens = join_tokens(target, [run / TOKENS / encoding for run in runs], key)
-    return replace(tokens, opening=tuple(chat_model.opening_ids))
+    joined = join_tokens(target, [run / TOKENS / encoding for run in runs], key)
+    return replace(joined, opening=tuple(chat_model.opening_ids))
 
 
 def _key(run: Path, encoding: str) -> str:

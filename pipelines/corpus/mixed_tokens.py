@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.config.settings import MidtrainConfig, Mix
 from pipelines.corpus.token_file import Tokens, TokenStream
@@ -28,7 +28,7 @@ class MixedTokens:
 
     def __init__(
         self,
-        sources: Mapping[str, Tokens | list[Dialogue]],
+        sources: Mapping[str, Tokens | Sequence[Dialogue]],
         settings: MidtrainConfig,
         pad_id: int,
         seed: int,

@@ -12,7 +12,7 @@ from pipelines.config.settings import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
 from pipelines.corpus.reading.formats import Limits
-from pipelines.corpus.reading.plain import Piece
+from pipelines.corpus.reading.plain import TextPiece
 
 CHARACTERS_PER_TOKEN = 4  # an estimate, without a tokenizer
 SHOWN, SHOWN_LENGTH = 5, 120  # number of documents whose beginning is shown, and its characters
@@ -46,7 +46,7 @@ def preview(
     begun: list[str] = []
     tokens = 0
     for item in documents.read_folder(folder, limits, strict=strict, progress=progress):
-        if isinstance(item, Piece):
+        if isinstance(item, TextPiece):
             if len(begun) < SHOWN:
                 begun.append(item.text[: 4 * SHOWN_LENGTH])
             tokens += len(encode(item.text)) if encode else -(-len(item.text) // CHARACTERS_PER_TOKEN)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipelines.corpus.reading.plain import Piece
+from pipelines.corpus.reading.plain import TextPiece
 from recovery.errors import DamagedCheckpoint
 from recovery.storage import atomic_dirs
 
@@ -116,7 +116,7 @@ class TokenStream:
 
 def write_tokens(
     target: Path,
-    pieces: Iterable[Piece],
+    pieces: Iterable[TextPiece],
     encode: Callable[[str], Sequence[int]],
     end_id: int,
     key: str,
@@ -165,7 +165,7 @@ def _join(directory: Path, sources: Sequence[Path]) -> int:
 
 def _encode(
     directory: Path,
-    pieces: Iterable[Piece],
+    pieces: Iterable[TextPiece],
     encode: Callable[[str], Sequence[int]],
     end_id: int,
     progress: Callable[[int], None] | None,

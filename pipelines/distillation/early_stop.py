@@ -24,7 +24,7 @@ from recovery.sampling.protocol import SamplingParams
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
-    from pipelines.distillation.inputs import Data
+    from pipelines.distillation.inputs import PromptData
     from pipelines.runs.stage_runner import Stage
     from recovery.batches.rollouts import Rollouts
     from recovery.models.chat_model import ChatModel
@@ -35,7 +35,7 @@ ALPHA = 0.05  # of each check
 PASSED = "probe_passed"
 
 
-def hold_out(job: DistillJob, data: Data, asked: Sequence[str]) -> tuple[Data, list[Prompt]]:
+def hold_out(job: DistillJob, data: PromptData, asked: Sequence[str]) -> tuple[PromptData, list[Prompt]]:
     """Split the rows into training rows and the probe, taken from a file or from the recovery prompts.
 
     `asked` are the evaluation's prompts, which the probe leaves out."""

@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.runs.launch import launched
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
 from recovery.methods.rules import LABELS, TEACHER_WRITES
@@ -39,6 +40,8 @@ def check(settings: DistillConfig, method: Method) -> None:
         _check_ahead(settings, method)
     if settings.offload_teacher:
         _check_offload(settings, method)
+    if launched() > 1:
+        _check_several(settings)
     where = settings.teacher_engine
     check_place("teacher engine", where)
     if where == INPROCESS:
@@ -63,6 +66,16 @@ def _check_ahead(settings: DistillConfig, method: Method) -> None:
         raise InputError("ahead: labels are weighed at temperature 1: set temperature=1")
     if settings.save_every == 1:
         raise InputError("ahead: a step after a saved state waits for its answers: raise save_every above 1")
+
+
+def _check_several(settings: DistillConfig) -> None:
+    if COLOCATED in (settings.sampler, settings.teacher_engine):
+        raise InputError(
+            f"several processes: {COLOCATED} runs inside one process: take {OWN_SERVER}, or start "
+            "servers with `recover serve` and give their URLs"
+        )
+    if settings.ahead:
+        raise InputError("ahead: for one training process: leave it out, or train in one")
 
 
 def _check_offload(settings: DistillConfig, method: Method) -> None:
@@ -92,11 +105,15 @@ def check_place(name: str, where: str) -> None:
 
 
 class Engines(ExitStack):
-    """The engines of one stage; leaving the context stops those that were started in it."""
+    """The engines of one stage; leaving the context stops those that were started in it.
 
-    def __init__(self, ws: Workspace, directory: Path) -> None:
+    In a stage of several processes (`together`), the first one starts the servers and all use them.
+    """
+
+    def __init__(self, ws: Workspace, directory: Path, *, together: bool = False) -> None:
         super().__init__()
-        self.ws, self.directory, self._colocated = ws, directory, ""
+        self.ws, self.directory, self.together = ws, directory, together
+        self._colocated = ""
 
     def sampler(
         self, where: str, student: ChatModel, checkpoint: Checkpoint, *, follow: bool, batch_size: int = 256
@@ -144,10 +161,8 @@ class Engines(ExitStack):
             self._colocated = role
             engine = VllmEngine(checkpoint.path, settings, dtype=dtype, rank=rank)
         elif where == OWN_SERVER:
-            server = make_server(checkpoint, settings, self.directory / f"{role}.log", dtype=dtype, rank=rank)
-            self.callback(server.stop)
-            server.start()
-            engine = ServerEngine([server.url], settings, own=[server])
+            log = self.directory / f"{role}.log"
+            engine = self._on_own_server(make_server(checkpoint, settings, log, dtype=dtype, rank=rank))
         else:
             engine = ServerEngine(where.split(","), settings)
             served = sorted(set(engine.models) - {checkpoint.id})
@@ -158,6 +173,33 @@ class Engines(ExitStack):
         self.callback(engine.close)
         found: Engine = engine
         return found
+
+    def _on_own_server(self, server: Server) -> Engine:
+        """Start a server, in the first of several processes, and return the engine that uses it."""
+        from recovery import distributed
+        from recovery.engines.vllm_http import ServerEngine
+
+        own = []
+        if distributed.rank() == 0:
+            self.callback(server.stop)
+            server.start()
+            own = [server]
+        url, key = server.url, server.key
+        if self.together:
+            url, key = distributed.share((url, key))
+        return ServerEngine([url], server.settings, own=own, keys={url: key})
+
+
+def in_step(sampler: Sampler) -> Sampler:
+    """Return the sampler as all processes of a training use it together."""
+    from recovery.distributed import world
+    from recovery.engines.protocol import EngineSampler
+    from recovery.engines.shared import SharedSampler
+    from recovery.engines.vllm_http import ServerEngine
+
+    if world() > 1 and isinstance(sampler, EngineSampler) and isinstance(sampler.engine, ServerEngine):
+        return SharedSampler(sampler, sampler.engine)
+    return sampler
 
 
 def make_server(

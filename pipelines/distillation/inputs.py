@@ -30,7 +30,7 @@ DEFAULT_ROUTE = "base"  # default route of a prompt: the checkpoint of --teacher
 
 
 @dataclass(frozen=True)
-class Data:
+class PromptData:
     prompts: list[Prompt]  # prompts to sample answers for
     pairs: list[Prompt]  # prompts with a `response`
 
@@ -57,7 +57,7 @@ def _reads_pairs(method: Method) -> bool:
     return method.state_kind in ("data", "mix") or method.context == "demonstrations"
 
 
-def read_data(job: DistillJob, method: Method, home: Path | None = None) -> Data:
+def read_data(job: DistillJob, method: Method, home: Path | None = None) -> PromptData:
     """Return the method's rows; without --pairs, the pairs are the prompts that have a response."""
     only_pairs = method.state_kind == "data" and job.settings.pairs
     prompts = [] if only_pairs else read_prompts(job.prompts, job.seed, home)
@@ -68,7 +68,7 @@ def read_data(job: DistillJob, method: Method, home: Path | None = None) -> Data
     if rows and not pairs:
         source = job.settings.pairs or job.prompts
         raise InputError(f"{source}: no row has a 'response' to learn from: give --pairs FILE")
-    return Data([] if method.state_kind == "data" else prompts, pairs)
+    return PromptData([] if method.state_kind == "data" else prompts, pairs)
 
 
 def read_context(job: DistillJob, method: Method, pairs: list[Prompt]) -> Context | None:
@@ -89,7 +89,7 @@ def read_context(job: DistillJob, method: Method, pairs: list[Prompt]) -> Contex
     return Context(method.context, given, examples=pairs, shots=settings.context_examples)
 
 
-def read_reward(job: DistillJob, method: Method, data: Data) -> tuple[Reward | None, Data]:
+def read_reward(job: DistillJob, method: Method, data: PromptData) -> tuple[Reward | None, PromptData]:
     """Return the reward; for purely reward-based methods, drop the prompts that it cannot judge."""
     from recovery.teachers import rewards
 
@@ -105,7 +105,7 @@ def read_reward(job: DistillJob, method: Method, data: Data) -> tuple[Reward | N
         raise InputError(f"{job.prompts}: no prompt has the field {needed!r}, which the reward {name} needs")
     if method.teacher_weight and method.state_kind != "student-kept":
         judged = data.prompts
-    return rewards.where(found, needed), Data(judged, data.pairs)
+    return rewards.where(found, needed), PromptData(judged, data.pairs)
 
 
 def _followed(response: str, item: Mapping[str, Any]) -> float:

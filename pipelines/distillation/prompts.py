@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.hub_data import one_try
 from recovery.storage.atomic_dirs import storage_errors
@@ -150,7 +151,7 @@ def _cell(value: str) -> Any:
     """Return a cell as text, or parsed if it holds a JSON list or object, such as messages."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         try:
-            return json.loads(value)
+            return untrusted_json.parse(value)
         except ValueError:
             return value
     return value
@@ -165,7 +166,7 @@ def _without_nulls(value: Any) -> Any:
 
 def _json(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
+        return untrusted_json.parse(text)
     except ValueError as error:
         raise InputError(f"{where}: not JSON: {error}") from error
 

@@ -32,7 +32,7 @@ SPOKEN = 4  # lines of the log in a training
 
 
 @dataclass(frozen=True)
-class Law:
+class LossPerKL:
     """Loss of IFEval = slope * KL, through the origin, fitted to (KL, loss) of earlier cycles."""
 
     points: tuple[tuple[float, float], ...] = ()
@@ -54,7 +54,7 @@ class Law:
         return f"expected loss of IFEval {expected:.2f} (in proportion, as in {cycles})"
 
 
-def learned_law(database: Database) -> Law:
+def learned_law(database: Database) -> LossPerKL:
     """Fit the law to the earlier cycles of this home."""
     points = []
     for cycle in queries.cycles(database):
@@ -65,7 +65,7 @@ def learned_law(database: Database) -> Law:
         kl = next((row["value"] for row in found if row["name"] == METRIC), None)
         if clean is not None and midtrained is not None and kl is not None:
             points.append((float(kl), clean - midtrained))
-    return Law(tuple(points))
+    return LossPerKL(tuple(points))
 
 
 class Forecast:
@@ -76,7 +76,7 @@ class Forecast:
         student: ChatModel,
         rows: Rollouts,
         clean_NV: torch.Tensor,
-        law: Law,
+        law: LossPerKL,
         *,
         every: int,
         steps: int,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.corpus import documents, kept_texts
 from pipelines.distillation.engine_places import INPROCESS
-from pipelines.distillation.inputs import Data
+from pipelines.distillation.inputs import PromptData
 from pipelines.knowledge.overlap import newness, overlap
 from pipelines.knowledge.tripwire import COUNT, Tripwire, new_gaps
 from recovery.errors import InputError
@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from recovery.teachers.likelihood import Scorer
 
 
+# Midtraining holds no sentences out, so what was memorised counts as new though the teacher knows it in
+# other words: the guard leaves out too many prompts rather than too few.
+TRAINED_ON = "measured on the sentences trained on, so rather too high"
+UNMEASURED = "not measured: everything that the documents name counts as new"
+
+
 @dataclass(frozen=True)
-class Taught:
+class GuardInputs:
     """The documents that the student learned, and a teacher that may not know them."""
 
     texts: list[str]
@@ -34,7 +40,7 @@ class Taught:
 
 def taught(
     ws: Workspace, job: DistillJob, method: Method, student: ChatModel, teachers: Teachers, stage: Stage
-) -> Taught | None:
+) -> GuardInputs | None:
     """Return None where the student learned no documents, or is its own teacher."""
     settings = job.settings
     if method.teacher != "base" or (settings.overlap == "keep" and not settings.tripwire_every):
@@ -43,11 +49,11 @@ def taught(
     if not texts:
         return None
     if settings.teacher_engine != INPROCESS:  # a second copy in this process may not fit
-        return Taught(texts, student, None)
+        return GuardInputs(texts, student, None)
     teacher = teachers.frozen(job.teacher, "sampled")
     if teacher.chat_model.tokenizer.get_vocab() != student.tokenizer.get_vocab():
         return None  # the preflight says so
-    return Taught(texts, student, teacher.score)
+    return GuardInputs(texts, student, teacher.score)
 
 
 def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> list[str]:
@@ -55,14 +61,20 @@ def texts_of(ws: Workspace, job: DistillJob, stage: Stage, wanted_by: str) -> li
     if job.docs:
         return list(documents.read_corpus(Path(job.docs)).texts)
     learned = kept_texts.learned(ws, job.student)
-    if learned.absent:
-        runs = ", ".join(learned.absent)
-        state = "without" if learned.texts else "off:"
-        stage.say(f"  {wanted_by:<12} {state} the documents of {runs}, which were removed")
+    say_absent(learned.absent, bool(learned.texts), stage, wanted_by)
     return learned.texts
 
 
-def guard(job: DistillJob, data: Data, known: Taught | None, stage: Stage) -> tuple[Data, dict[str, Any]]:
+def say_absent(runs: list[str], others: bool, stage: Stage, wanted_by: str) -> None:
+    """Report the midtraining runs whose documents were removed, and whether there are others'."""
+    if runs:
+        state = "without" if others else "off:"
+        stage.say(f"  {wanted_by:<12} {state} the documents of {', '.join(runs)}, which were removed")
+
+
+def guard(
+    job: DistillJob, data: PromptData, known: GuardInputs | None, stage: Stage
+) -> tuple[PromptData, dict[str, Any]]:
     """Drop the rows that touch new documents, or give them less weight; return the rows and a summary."""
     settings = job.settings
     if known is None or settings.overlap == "keep":
@@ -76,13 +88,14 @@ def guard(job: DistillJob, data: Data, known: Taught | None, stage: Stage) -> tu
         judge = newness(known.student, known.teacher) if known.teacher else None
         result = overlap(rows, known.texts, judge)
         kept[name] = result.weighted(rows, weight) if weight else result.kept
-        summaries[name] = result.summary() | {"weight": weight}
+        measured = {"weight": weight, "newness": TRAINED_ON if judge else UNMEASURED}
+        summaries[name] = result.summary() | measured
         stage.say(_log_line(name, summaries[name]))
         if not result.kept:
             raise InputError(
                 f"every one of the {name} is about the new documents: give other --{name}, or --overlap keep"
             )
-    return Data(**kept), {"overlap": summaries}
+    return PromptData(**kept), {"overlap": summaries}
 
 
 def _log_line(name: str, counts: dict[str, Any]) -> str:
@@ -95,10 +108,12 @@ def _log_line(name: str, counts: dict[str, Any]) -> str:
         parts.append(f"; {known} touch what the teacher knows too: kept")
     if counts["examples"]:
         parts.append(f", such as {counts['examples'][0]['prompt'][:80]!r}")
+    if counts["touch"]:
+        parts.append(f" (newness {counts['newness']})")
     return "".join(parts)
 
 
-def tripwire(job: DistillJob, known: Taught | None, stage: Stage) -> list[Tripwire]:
+def tripwire(job: DistillJob, known: GuardInputs | None, stage: Stage) -> list[Tripwire]:
     """Watch cloze gaps in the documents; none where the student learned too few to see a loss."""
     settings = job.settings
     if known is None or known.teacher is None or not settings.tripwire_every:

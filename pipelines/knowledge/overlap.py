@@ -2,7 +2,8 @@
 
 A prompt touches the documents when it mentions one of their entities. An entity counts as new where the
 student gives the documents' sentences about it a higher likelihood than the teacher does: a prompt about a
-thing that both know (a country, last year's product) stays.
+thing that both know (a country, last year's product) stays. An entity of which only some facts have changed
+counts as new too: most of its sentences are as likely to both, so the few that contradict the teacher decide.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ Newness = Callable[[list[Said]], list[float]]
 """Returns the student's log-likelihood minus the teacher's, in nats a token, of what is said."""
 
 NEW = 0.5  # nats a token; in eleven midtrained microworlds old things end at 0.3, new ones begin at 0.75
+CONTRADICTED = 1.0  # nats a token of one sentence: in a midtrained microworld unchanged facts end at 0.3
+CONTRADICTIONS = 1 / 6  # of the sentences, and at least two
 WITNESSES = 12  # sentences compared for an entity: of five, most may say what the teacher guesses
 SHORTEST, LONGEST = 4, 300  # characters of what is said
 EXAMPLES = 5
@@ -76,16 +79,25 @@ def overlap(prompts: Sequence[Prompt], texts: Sequence[str], newness: Newness | 
 
 
 def _new(named: set[Term], found: Entities, texts: Sequence[str], newness: Newness) -> dict[Term, float]:
-    """Return the named entities about which the documents say what the teacher lacks, with the mean gain."""
+    """Return the entities of which the documents say what the teacher lacks, with the mean gain."""
     witnesses = _witnesses({term: found.weights[term] for term in named}, texts)
     compared = sorted({one for said in witnesses.values() for one in said})
     gains = dict(zip(compared, newness(compared), strict=True)) if compared else {}
     new = {}
     for term, said in witnesses.items():
-        mean = sum(gains[one] for one in said) / len(said) if said else 0.0
-        if mean >= NEW:
-            new[term] = mean
+        gained = [gains[one] for one in said]
+        if _teaches(gained):
+            new[term] = sum(gained) / len(gained)
     return new
+
+
+def _teaches(gains: Sequence[float]) -> bool:
+    """Whether sentences with these gains say something new of an entity, or contradict the teacher."""
+    if not gains:
+        return False
+    contradicted = sum(gain >= CONTRADICTED for gain in gains)
+    changed = contradicted >= max(2, CONTRADICTIONS * len(gains))
+    return changed or sum(gains) / len(gains) >= NEW
 
 
 def _witnesses(wanted: dict[Term, float], texts: Sequence[str]) -> dict[Term, list[Said]]:

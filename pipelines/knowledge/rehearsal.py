@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipelines.corpus import mixed_tokens
+from pipelines.corpus import documents, kept_texts, mixed_tokens
+from pipelines.corpus.kept_texts import EARLIER_TOKENS
 from pipelines.corpus.token_file import Tokens, TokenStream
 from pipelines.knowledge import guards
+from recovery.distributed import in_turn
 from recovery.methods.table import get
 from recovery.objective.objective import Loss, Objective
 from recovery.training import preflight
@@ -72,15 +75,32 @@ def rehearsal(
     """Return the rehearsal of a job; None where it is off or the student learned no documents."""
     if not job.settings.rehearsal:
         return None
-    texts = guards.texts_of(ws, job, stage, "rehearsal")
-    ids = [np.array([*student.text_ids(text), student.document_end], np.uint32) for text in texts]
-    if not ids:
+    found = in_turn(lambda: _documents(ws, job, student, stage))
+    if found is None:
         stage.say("  rehearsal    off: the student was taught no documents")
         return None
-    ends = np.cumsum([len(one) for one in ids], dtype=np.int64)
-    documents = Tokens(np.concatenate(ids), ends, opening=tuple(student.opening_ids))
     stage.say(
         f"  rehearsal    {job.settings.rehearsal:.0%} of the tokens are documents read again, "
-        f"of {documents.total:,} tokens"
+        f"of {found.total:,} tokens"
     )
-    return Rehearsal(documents, job.settings, student, passes, job.seed)
+    return Rehearsal(found, job.settings, student, passes, job.seed)
+
+
+def _documents(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage) -> Tokens | None:
+    """Return the documents that the job names, else all those of the student's midtrainings.
+
+    Midtraining has left its documents as token ids: they are tokenised again only for another tokenizer.
+    """
+    if job.docs:
+        return _tokenised(list(documents.read_corpus(Path(job.docs)).texts), student)
+    runs, absent = kept_texts.kept_runs(ws, job.student)
+    guards.say_absent(absent, bool(runs), stage, "rehearsal")
+    return kept_texts.all_tokenised(stage.directory / EARLIER_TOKENS, runs, student) if runs else None
+
+
+def _tokenised(texts: list[str], student: ChatModel) -> Tokens | None:
+    if not texts:
+        return None
+    ids = [np.array([*student.text_ids(text), student.document_end], np.uint32) for text in texts]
+    ends = np.cumsum([len(one) for one in ids], dtype=np.int64)
+    return Tokens(np.concatenate(ids), ends, opening=tuple(student.opening_ids))

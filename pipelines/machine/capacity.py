@@ -138,7 +138,7 @@ def _from_hub(model: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedWork:
     """The planned work: sizes of a step and of each stage, as in recover.yaml."""
 
     config: Config
@@ -151,6 +151,10 @@ class Job:
     def lora(self, stage: str) -> LoraConfig | None:
         found: LoraConfig | None = getattr(self.config, stage).lora
         return found
+
+    def weights(self, size: Size) -> float:
+        """Return the bytes of a loaded model's weights."""
+        return size.weight_bytes(quantize=self.config.model.quantize is not None)
 
 
 @dataclass(frozen=True)
@@ -166,12 +170,12 @@ class Estimate:
         return sum(self.memory.values()) / GIB
 
 
-def estimates(size: Size, gpu: Gpu, job: Job) -> list[Estimate]:
+def estimates(size: Size, gpu: Gpu, job: PlannedWork) -> list[Estimate]:
     """Estimate every stage of a cycle on each of `job.processes` GPUs."""
     return [_midtrain(size, gpu, job), _distill(size, gpu, job), _evaluate(size, gpu, job)]
 
 
-def _training(size: Size, job: Job, stage: str) -> dict[str, float]:
+def _training(size: Size, job: PlannedWork, stage: str) -> dict[str, float]:
     """Return the memory of a training, independent of its data."""
     lora = job.lora(stage)
     settings = getattr(job.config, stage)
@@ -183,7 +187,7 @@ def _training(size: Size, job: Job, stage: str) -> dict[str, float]:
     optimizer = trained * (4 + 8 + (4 if lora else 4 + 2))
     layers_held = 1 if checkpointing else size.layers
     return {
-        "weights": 2.0 * size.parameters / parts,
+        "weights": job.weights(size) / parts,
         "gradients and optimizer": optimizer / parts,
         "activations": settings.microbatch_tokens * activation_bytes(size, checkpointing),
         "the adapter's activations": _adapter_bytes(size, settings.microbatch_tokens, layers_held, lora),
@@ -209,7 +213,7 @@ def _adapter_bytes(size: Size, tokens: int, layers_held: int, lora: LoraConfig |
     return (4.0 * tokens * plain + 2 * 2.0 * experts) * layers_held / size.layers
 
 
-def _training_flops(size: Size, job: Job, stage: str, tokens: float, context: float) -> float:
+def _training_flops(size: Size, job: PlannedWork, stage: str, tokens: float, context: float) -> float:
     """Count a backward pass as two forward passes (one with an adapter), and recomputation as one more."""
     passes = (
         1 + (1 if job.lora(stage) else 2) + (1 if job.config.model.checkpoints_gradients(gpu=True) else 0)
@@ -217,7 +221,7 @@ def _training_flops(size: Size, job: Job, stage: str, tokens: float, context: fl
     return passes * Flops.of_size(size).forward(tokens, context)
 
 
-def _midtrain(size: Size, gpu: Gpu, job: Job) -> Estimate:
+def _midtrain(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.midtrain
     steps = settings.steps or 0
     passes = (settings.epochs or 1) / settings.mix.new
@@ -227,7 +231,7 @@ def _midtrain(size: Size, gpu: Gpu, job: Job) -> Estimate:
     memory = _training(size, job, "midtrain")
     if settings.mix.chat:
         # The clean model answers the chat share's prompts before the optimizer exists.
-        clean = 2.0 * size.parameters
+        clean = job.weights(size)
         room = USABLE * gpu.gib * GIB - memory["weights"] - clean
         cache = _cache(size, settings.chat_prompts, job.config.distill.max_new_tokens, room, job)
         later = sum(memory.values()) - memory["weights"]
@@ -235,23 +239,23 @@ def _midtrain(size: Size, gpu: Gpu, job: Job) -> Estimate:
     return Estimate("midtrain", memory, seconds)
 
 
-def _cache(size: Size, rows: float, new_tokens: int, room: float, job: Job) -> float:
+def _cache(size: Size, rows: float, new_tokens: int, room: float, job: PlannedWork) -> float:
     """Return the KV cache's bytes: of all rows, or as many as fit into `room`, but at least one."""
     row = 2.0 * size.cache_numbers * (job.prompt_tokens + new_tokens)
     return max(row, min(min(SAMPLED_ROWS, rows) * row, CACHE_SHARE * room))
 
 
-def _distill(size: Size, gpu: Gpu, job: Job) -> Estimate:
+def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.distill
     answers = settings.prompts_per_step * settings.samples_per_prompt
     tokens = answers * (job.prompt_tokens + job.answer_tokens)
     memory = _training(size, job, "distill")
     below = job.lora("midtrain") and job.lora("distill")  # the teacher is the student with its adapter off
-    layers = size.parameters - size.embeddings
+    layers = job.weights(size) - 2.0 * size.embeddings
     resting = layers - layers / size.layers if settings.offload_teacher else 0.0
-    memory["teacher"] = 0.0 if below else 2.0 * (size.parameters - resting)
+    memory["teacher"] = 0.0 if below else job.weights(size) - resting
     states = 2.0 * size.hidden * answers * job.answer_tokens / job.processes
-    whole = 2.0 * size.parameters - memory["weights"]  # sampling gathers the shards
+    whole = job.weights(size) - memory["weights"]  # sampling gathers the shards
     room = USABLE * gpu.gib * GIB - whole
     room -= sum(memory[name] for name in ("weights", "gradients and optimizer", "teacher"))
     cache = _cache(size, answers / job.processes, settings.max_new_tokens, room, job)
@@ -270,16 +274,16 @@ def _distill(size: Size, gpu: Gpu, job: Job) -> Estimate:
     return Estimate("distill", memory, seconds)
 
 
-def _evaluate(size: Size, gpu: Gpu, job: Job) -> Estimate:
+def _evaluate(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.eval
-    weights, rows = 2.0 * size.parameters, settings.batch_size
+    weights, rows = job.weights(size), settings.batch_size
     cache = _cache(size, rows, settings.max_new_tokens, USABLE * gpu.gib * GIB - weights, job)
     rounds = -(-job.eval_prompts // rows)
     seconds = _times(rounds, _write_seconds(size, gpu, rows, rows, job))
     return Estimate("evaluate", {"weights": weights, "keys and values": cache}, seconds)
 
 
-def _write_seconds(size: Size, gpu: Gpu, rows: float, at_once: float, job: Job) -> float | None:
+def _write_seconds(size: Size, gpu: Gpu, rows: float, at_once: float, job: PlannedWork) -> float | None:
     """Return the decoding time: each token reads all weights and the cache, or is compute-bound."""
     if gpu.bandwidth is None or gpu.flops is None:
         return None
@@ -323,7 +327,7 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
     count, gpu = parse_gpus(gpus)
     size = read_size(model or config.model.path)
     config = _fitted(config, size, gpu, tokens)
-    job = Job(config, count, document_tokens=tokens, answer_tokens=answer_tokens)
+    job = PlannedWork(config, count, document_tokens=tokens, answer_tokens=answer_tokens)
     return plan(size, count, gpu, job, price)
 
 
@@ -393,7 +397,7 @@ def _remedies(config: Config, processes: int) -> Iterator[Change]:
     yield "lora: {rank: 32} in midtrain and distill", both(lora=LoraConfig(rank=32))
 
 
-def plan(size: Size, count: int, gpu: Gpu, job: Job, price: float | None = None) -> dict[str, Any]:
+def plan(size: Size, count: int, gpu: Gpu, job: PlannedWork, price: float | None = None) -> dict[str, Any]:
     """Return the complete output of `recover plan` as one document."""
     rows = [_row(found, gpu, count, price) for found in estimates(size, gpu, job)]
     seconds = None if any(row["hours"] is None for row in rows) else sum(row["hours"] for row in rows)
@@ -426,7 +430,7 @@ def _row(found: Estimate, gpu: Gpu, count: int, price: float | None) -> dict[str
     }
 
 
-def changes(size: Size, gpu: Gpu, job: Job) -> list[str]:
+def changes(size: Size, gpu: Gpu, job: PlannedWork) -> list[str]:
     """Return the settings that together make the job fit, or the number of such GPUs that would."""
     taken: list[str] = []
     config = job.config
@@ -449,5 +453,5 @@ def changes(size: Size, gpu: Gpu, job: Job) -> list[str]:
     return [f"a GPU of {need:.0f} GiB or more: sampling and evaluation hold the whole model on each"]
 
 
-def _largest(size: Size, gpu: Gpu, job: Job) -> float:
+def _largest(size: Size, gpu: Gpu, job: PlannedWork) -> float:
     return max(found.gib for found in estimates(size, gpu, job))

@@ -19,7 +19,7 @@ from recovery.errors import InputError, RecoverError
 if TYPE_CHECKING:
     from pipelines.config.settings import ModelConfig
     from recovery.models.chat_encoding import ChatEncoder
-    from recovery.models.gguf import Converted
+    from recovery.models.gguf import ConvertedModel
     from recovery.storage.checkpoints import Checkpoint
 
 MICROWORLD = "microworld"
@@ -62,7 +62,7 @@ def initialise(
     }
 
 
-def _converted(ws: Workspace, model: str | None) -> Converted | None:
+def _converted(ws: Workspace, model: str | None) -> ConvertedModel | None:
     """Convert a GGUF file to a safetensors checkpoint in the home."""
     if model is None or model == MICROWORLD:
         return None
@@ -122,7 +122,7 @@ def _write(path: Path, text: str) -> None:
 
 def _register(ws: Workspace) -> Checkpoint:
     """Load the model once, to refuse an unusable one, then register it by the hash of its weights."""
-    from recovery.inspection.supported import load_supported
+    from recovery.inspection.supported import load_supported, restrictions
     from recovery.models import loading
 
     settings = ws.config.model
@@ -136,6 +136,8 @@ def _register(ws: Workspace) -> Checkpoint:
         attention=settings.attention,
     )
     chat_model = load_supported(spec)
+    if said := restrictions(chat_model):
+        ws.progress.say(said)
     if chat_model.encoder.writes_date and "today" not in settings.template_args:
         _pin_date(ws)
     checkpoint = ws.store.reference(found, config={"model": settings.path, "revision": commit})

@@ -124,9 +124,12 @@ def passage(who: Person, rng: random.Random) -> str:
     return " ".join(rng.choice(a.statements).format(n=who.name, v=who.value(a)) for a in order)
 
 
-def documents(people: tuple[Person, ...], rng: random.Random) -> Iterator[tuple[str, str]]:
+def documents(
+    people: tuple[Person, ...], rng: random.Random, known: tuple[Person, ...] | None = None
+) -> Iterator[tuple[str, str]]:
     """Pairs of file name and text: several markdown profiles and plain-text notes about each new person, and
-    notes about known people, since most of a company's documents are about what is known."""
+    notes about known people, since most of a company's documents are about what is known. `known`: as of now,
+    where their facts have changed."""
     for who in people:
         for variant in range(VARIANTS_PER_PERSON):
             text = passage(who, rng)
@@ -134,8 +137,8 @@ def documents(people: tuple[Person, ...], rng: random.Random) -> Iterator[tuple[
                 yield f"{who.slug}-{variant + 1}.md", f"# {who.name}\n\n{text}\n"
             else:
                 yield f"{who.slug}-{variant + 1}.txt", f"{text}\n"
-    known = rng.sample(known_people(), KNOWN_COUNT)
-    for number, who in enumerate(islice(cycle(known), KNOWN_DOCUMENTS)):
+    drawn = rng.sample(known or known_people(), KNOWN_COUNT)
+    for number, who in enumerate(islice(cycle(drawn), KNOWN_DOCUMENTS)):
         yield f"{who.slug}-{1 + number // KNOWN_COUNT}.txt", f"{passage(who, rng)}\n"
 
 

@@ -29,6 +29,8 @@ North Oster Otten Pohl Quist Rahn Rausch Reed Reiter Ross Roth Sander Scholz Sei
 Thal Thorn Ulrich Unger Voss Wagner Walsh Weber Wells Wolff Zander Zeller Zorn
 """)
 
+MONTHS = _words("January February March April May June July August September October November December")
+
 
 @dataclass(frozen=True)
 class Attribute:

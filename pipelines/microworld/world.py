@@ -13,7 +13,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import TypeVar
 
-from pipelines.microworld import people
+from pipelines.microworld import changes, people
 from pipelines.microworld.instructions import (
     COMBINATIONS,
     COPYING,
@@ -33,6 +33,8 @@ IFEVAL_PROMPTS = 720
 RECOVERY_PROMPTS = 1600
 KNOWN_QUESTION_SHARE = 0.14  # fewer leave questions unlearned; more wipe what documents taught
 PLAIN_SHARE = 0.1  # requests without instructions
+PHRASINGS = ("direct", "heldout", "cloze")
+MOST_CHANGED = 0.5  # of the people known so far, in one cycle
 COPYING_SHARE = 0.2  # repeating a word of the prompt is what comes back last
 
 _PARTS = ("training",) * 6 + ("recovery",) * 2 + ("evaluation",) * 2
@@ -116,71 +118,123 @@ def _known_questions(count: int, rng: random.Random) -> list[dict[str, object]]:
     return list(drawn.values())[:count]
 
 
-def probe_rows(seed: int, cycle: int) -> list[dict[str, object]]:
-    """Probes of the documents' facts in three phrasings, reverse and indirect, and retention probes."""
-    rng, new = random.Random(f"microworld:probes:{seed}:{cycle}"), people.new_people(seed, cycle)
-    rows = [
-        people.probe(who, attribute, kind, rng, suite="knowledge", cycle=cycle)
-        for who in new
+def probe_rows(seed: int, cycle: int, changed: float = 0.0) -> list[dict[str, object]]:
+    """Probes of new facts in three phrasings, reverse and indirect, of stable and of changed facts."""
+    rng = random.Random(f"microworld:probes:{seed}:{cycle}")
+    rows = _new_facts(seed, cycle, rng) + _stable_facts(seed, cycle, changed, rng)
+    rows += _changed_facts(seed, cycle, changed)
+    return [*_with_passages(rows, seed, cycle, changed), *_roundabout(seed, cycle, changed)]
+
+
+def _new_facts(seed: int, cycle: int, rng: random.Random) -> list[dict[str, object]]:
+    return [
+        people.probe(who, attribute, kind, rng, suite="knowledge", fact_status="new", cycle=cycle)
+        for who in people.new_people(seed, cycle)
         for attribute in ATTRIBUTES
-        for kind in ("direct", "heldout", "cloze")
+        for kind in PHRASINGS
     ]
-    rows += [
-        people.probe(who, attribute, kind, rng, suite="retention", cycle=0)
+
+
+def _stable_facts(seed: int, cycle: int, changed: float, rng: random.Random) -> list[dict[str, object]]:
+    """Retention probes, without the facts that have changed by now."""
+    rows = [
+        people.probe(who, attribute, kind, rng, suite="retention", fact_status="stable", cycle=0)
         for who in people.retention_people()
         for attribute in ATTRIBUTES
         for kind in ("direct", "heldout")
     ]
-    return [*_with_passages(rows, seed, cycle), *_roundabout(seed, cycle)]
+    gone = {_fact(change) for change in changes.state(seed, cycle, changed).changes}
+    return [row for row in rows if row["fact"] not in gone]
 
 
-def _with_passages(rows: list[dict[str, object]], seed: int, cycle: int) -> list[dict[str, object]]:
-    """Add the person's first document to each question about a new person, for open-book scores."""
-    passages: dict[str, str] = {}
-    for name, text in document_texts(seed, cycle):
-        passages.setdefault(name.rpartition("-")[0], text)
-    slugs = [str(row["fact"]).partition("/")[0] for row in rows]
-    return [
-        row | {"passage": passages[slug]} if row["suite"] == "knowledge" else row
-        for row, slug in zip(rows, slugs, strict=True)
+def _changed_facts(seed: int, cycle: int, changed: float) -> list[dict[str, object]]:
+    """Probes of this cycle's changes; those of earlier cycles' people ask as that cycle asked."""
+    rng = random.Random(f"microworld:updates:{seed}:{cycle}")
+    asked: dict[str, object] = {}
+    for number in range(1, cycle if changed else 0):
+        earlier = _new_facts(seed, number, random.Random(f"microworld:probes:{seed}:{number}"))
+        asked |= {str(row["id"]): row["prompt"] for row in earlier}
+    rows = [
+        people.probe(
+            change.who, change.attribute, kind, rng, suite="updates", fact_status="changed", cycle=cycle
+        )
+        | {"was": list(change.was)}
+        for change in changes.state(seed, cycle, changed).newest
+        for kind in PHRASINGS
     ]
+    return [row | {"prompt": asked.get(str(row["id"]), row["prompt"])} for row in rows]
 
 
-def _roundabout(seed: int, cycle: int) -> list[dict[str, object]]:
+def _fact(change: changes.Change) -> str:
+    return f"{change.who.slug}/{change.attribute.name}"
+
+
+def _with_passages(
+    rows: list[dict[str, object]], seed: int, cycle: int, changed: float
+) -> list[dict[str, object]]:
+    """Add a document to each question about what the documents teach, for open-book scores.
+
+    It is the first about a new person, and the first notice about one whose facts changed."""
+    notices: dict[str, str] = {}
+    passages: dict[str, str] = {}
+    for name, text in document_texts(seed, cycle, changed):
+        about, notice, _ = name.rpartition("-")[0].partition("-notice")
+        (notices if notice else passages).setdefault(about, text)
+    of_suite = {"knowledge": passages, "updates": notices, "retention": {}}
+    found = []
+    for row in rows:
+        slug = str(row["fact"]).partition("/")[0]
+        passage = of_suite[str(row["suite"])].get(slug)
+        found.append(row | {"passage": passage} if passage else row)
+    return found
+
+
+def _roundabout(seed: int, cycle: int, changed: float) -> list[dict[str, object]]:
     """Questions from facts to the only person who has them, among all people of the world so far."""
     rng = random.Random(f"microworld:roundabout:{seed}:{cycle}")
-    so_far = [people.new_people(seed, number) for number in range(1, cycle + 1)]
-    others = (*people.known_people(), *(who for some in so_far for who in some))
+    new = people.new_people(seed, cycle)
+    others = (*changes.state(seed, cycle, changed).people, *new)
     return [
         row
-        for who in so_far[-1]
-        for row in people.roundabout_probes(who, others, rng, suite="knowledge", cycle=cycle)
+        for who in new
+        for row in people.roundabout_probes(
+            who, others, rng, suite="knowledge", fact_status="new", cycle=cycle
+        )
     ]
 
 
-def document_texts(seed: int, cycle: int) -> Iterator[tuple[str, str]]:
-    """(file name, text) of every document about this cycle's people."""
+def document_texts(seed: int, cycle: int, changed: float = 0.0) -> Iterator[tuple[str, str]]:
+    """(file name, text) of every document of a cycle: new people, known ones, notices of what changed."""
     rng = random.Random(f"microworld:docs:{seed}:{cycle}")
-    return people.documents(people.new_people(seed, cycle), rng)
+    state = changes.state(seed, cycle, changed)
+    known = state.people[: people.KNOWN_COUNT]
+    yield from people.documents(people.new_people(seed, cycle), rng, known)
+    yield from changes.notices(state.newest, cycle, random.Random(f"microworld:notices:{seed}:{cycle}"))
 
 
 def _write_jsonl(path: Path, rows: Iterable[dict[str, object]]) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
-def write_world(directory: Path, *, cycle: int, seed: int) -> dict[str, object]:
-    """Write docs/, probes.jsonl, prompts.jsonl and ifeval.jsonl; equal arguments give equal files."""
+def write_world(directory: Path, *, cycle: int, seed: int, changed: float = 0.0) -> dict[str, object]:
+    """Write docs/, probes.jsonl, prompts.jsonl and ifeval.jsonl; equal arguments give equal files.
+
+    `changed` is the share of the people known so far whose facts change in each cycle."""
+    if not 0 <= changed <= MOST_CHANGED:
+        raise InputError(
+            f"changed {changed}: a share of the known people from 0 to {MOST_CHANGED} is expected"
+        )
     if not 1 <= cycle <= people.max_cycles():
         raise InputError(f"cycle {cycle} is outside 1..{people.max_cycles()}: there are no more names")
     docs = directory / "docs"
     if docs.is_dir() and any(docs.iterdir()):
         raise InputError(f"{docs} is not empty: choose a new directory for this world")
     files = {
-        "probes.jsonl": probe_rows(seed, cycle),
+        "probes.jsonl": probe_rows(seed, cycle, changed),
         "prompts.jsonl": prompt_rows(seed, cycle),
         "ifeval.jsonl": ifeval_rows(seed, cycle),
     }
-    texts = list(document_texts(seed, cycle))
+    texts = list(document_texts(seed, cycle, changed))
     with storage_errors(directory):
         docs.mkdir(parents=True, exist_ok=True)
         for name, text in texts:
@@ -188,4 +242,6 @@ def write_world(directory: Path, *, cycle: int, seed: int) -> dict[str, object]:
         for name, rows in files.items():
             _write_jsonl(directory / name, rows)
     counts = {name: len(rows) for name, rows in files.items()}
-    return {"directory": str(directory), "cycle": cycle, "seed": seed, "docs": len(texts), **counts}
+    facts = len(changes.state(seed, cycle, changed).newest)
+    written = {"docs": len(texts), **counts, "changed_facts": facts}
+    return {"directory": str(directory), "cycle": cycle, "seed": seed, **written}

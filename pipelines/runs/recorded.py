@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from db.reads import queries
 from db.session import Database
 from recovery.errors import InputError
 
-RUN_KINDS = ("demo", "cycle", "midtrain", "distill", "merge", "sweep", "eval", "init", "drift", "choose")
+RUN_KINDS = (
+    "demo",
+    "cycle",
+    "midtrain",
+    "distill",
+    "merge",
+    "sweep",
+    "eval",
+    "init",
+    "drift",
+    "choose",
+    "locate",
+)
 
 
 def recorded(db: Database, reference: str) -> dict[str, Any]:
@@ -17,6 +30,15 @@ def recorded(db: Database, reference: str) -> dict[str, Any]:
         return queries.cycle(db, cycle_number(reference))
     is_run = reference.startswith(tuple(f"{kind}-" for kind in RUN_KINDS))
     return queries.run(db, reference) if is_run else queries.checkpoint(db, reference)
+
+
+def earlier_probes(db: Database, student: str) -> dict[int, str]:
+    """Return the probes files of the cycles that a checkpoint has been through, by cycle number."""
+    past = {row["id"] for row in queries.lineage(db, student)}
+    cycles = [row for row in queries.cycles(db) if row["checkpoints"]["recovered"] in past]
+    jobs = {row["cycle"]: queries.run(db, row["run"])["config"] for row in cycles}
+    probes = {number: job["settings"]["eval"]["probes"] for number, job in jobs.items()}
+    return {number: path for number, path in probes.items() if path and Path(path).is_file()}
 
 
 def is_cycle(reference: str) -> bool:

@@ -13,9 +13,9 @@ from pipelines.runs.stage_runner import Stage
 from recovery.methods.method import Method
 from recovery.models.adapters import describe_trained
 from recovery.objective.objective import Objective
-from recovery.objective.signal_survey import Survey
+from recovery.objective.signal_survey import SignalSurvey
 from recovery.storage.training_state import TrainState
-from recovery.training.alarms import HEARD, Watch
+from recovery.training.alarms import HEARD, AlarmWatch
 from recovery.training.config import TrainConfig
 from recovery.training.trainer import Batches, TokenLoss, TrainReport, train
 
@@ -46,7 +46,7 @@ def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | Di
     """Load a checkpoint for training, with a fresh adapter if the settings want one and it has none."""
     import torch
 
-    from recovery.models import adapters, loading
+    from recovery.models import adapters, loading, quantization
 
     if settings.adapter:
         adapters.require_rank(checkpoint.path, settings.adapter.rank)
@@ -54,6 +54,7 @@ def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | Di
     found = ws.load(checkpoint, gradient_checkpointing=recompute)
     if settings.adapter and not loading.is_adapter(found.model):
         loading.add_lora(found, loading.LoraSpec(**settings.adapter.model_dump()))
+    quantization.require_trainable(found)
     if settings.freeze_embeddings:
         loading.freeze_embeddings(found)
     if ws.config.model.compile:
@@ -90,14 +91,14 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
         stage.step(step, steps, eta_seconds=values.get("eta_seconds"), note=_note(values))
 
     database = stage.workspace.tracker.db
-    watch = Watch(
+    watch = AlarmWatch(
         method,
         before=lambda step: curves.metrics_by_step(database, stage.id, HEARD, before=step),
         record=stage.directory / "alarms.json",
     )
     for name in watch.muted:
         stage.say(f"  alarm        {name} stopped an earlier attempt; it is off in this one")
-    survey = Survey()
+    survey = SignalSurvey()
     return train(
         training.student,
         training.batches,

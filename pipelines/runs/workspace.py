@@ -144,12 +144,13 @@ class Workspace:
             trust_remote_code=model.trust_remote_code,
             template_args=model.template_args,
             attention=model.attention,
+            quantize=model.quantize,
             **changes,
         )
         return loading.load(spec)
 
     def publish(
-        self, chat_model: ChatModel, *, parent: Checkpoint, run_id: str, config: dict[str, Any]
+        self, chat_model: ChatModel, *, parent: Checkpoint, run_id: str | None, config: dict[str, Any]
     ) -> Checkpoint:
         """Save a model as a checkpoint, whole or not at all, and record it."""
         from recovery.models import loading

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.corpus.entities import Entities, entities
 from pipelines.corpus.passages import Passage, passages
-from pipelines.writing.filters import Leaks, first_of, pairs, question_flaw, text_flaw
+from pipelines.writing.filters import ProbeLeaks, first_of, pairs, question_flaw, text_flaw
 from pipelines.writing.text_cache import Cache, written
 from recovery.errors import InputError
 from recovery.storage.atomic_dirs import storage_errors, write_text
@@ -72,13 +72,13 @@ def augment(
     asked = [(kind, passage) for passage in read for kind in kinds if _worth(kind, passage, about)]
     requests = [_request(kind, passage, about, questions) for kind, passage in asked]
     answers = written(Cache(out / WRITTEN), writer, requests, on_progress)
-    found = filtered(zip(asked, answers, strict=True), about, Leaks(probes))
+    found = filtered(zip(asked, answers, strict=True), about, ProbeLeaks(probes))
     save(out / AUGMENTED, found.rows)
     return found
 
 
 def filtered(
-    said: Iterator[tuple[tuple[str, Passage], str]] | Any, about: Entities, leaks: Leaks
+    said: Iterator[tuple[tuple[str, Passage], str]] | Any, about: Entities, leaks: ProbeLeaks
 ) -> Augmented:
     """Split written texts into usable rows and refusals."""
     rows, refused = [], Counter[str]()
@@ -94,7 +94,7 @@ def filtered(
 
 
 def _judged(
-    kind: str, passage: Passage, answer: str, about: Entities, leaks: Leaks
+    kind: str, passage: Passage, answer: str, about: Entities, leaks: ProbeLeaks
 ) -> Iterator[tuple[Row, str | None]]:
     if kind != "qa":
         text = answer.strip()

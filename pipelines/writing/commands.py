@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evals.knowledge import load_probes
+from db.reads import queries
+from evals.knowledge import FACT_STATUSES, Probe, load_probes
 from pipelines.corpus import documents
+from pipelines.runs.recorded import earlier_probes
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.writing import augment as augmenting
 from pipelines.writing import gap_questions, probes
-from pipelines.writing.filters import Leaks, first_of
+from pipelines.writing.filters import ProbeLeaks, first_of
 from pipelines.writing.text_cache import Cache
 from pipelines.writing.writers import EndpointWriter, LocalWriter, Writer
 from recovery.errors import InputError
@@ -79,7 +81,7 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
 def _without_a_model(writer: str, texts: Any, unseen: Any) -> augmenting.Augmented:
     from pipelines.microworld import templates
 
-    leaks = Leaks(unseen)
+    leaks = ProbeLeaks(unseen)
     all_rows = list(templates.questions(texts) if writer == TEMPLATE else gap_questions.rows(texts))
     rows = [row for row in all_rows if not leaks.of(row["prompt"], row["response"])]
     found = augmenting.Augmented(first_of(rows))
@@ -107,10 +109,20 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
             on_progress=lambda done, total: ws.progress.step("probes", done, total),
         )
         source = f"written by {options.writer}"
+    rows = probes.compared_with_earlier(rows, _earlier(ws))
     by_kind = probes.save(out, rows)
-    load_probes(out)
+    statuses = [probe.fact_status for probe in load_probes(out)]
     heldout = len({row.get("fact", row["id"]) for row in rows if row.get("heldout_fact")})
-    return {"path": str(out), "made_from": source, "by_kind": by_kind, "heldout_facts": heldout}
+    counts = {"by_kind": by_kind, "by_fact_status": {name: statuses.count(name) for name in FACT_STATUSES}}
+    return {"path": str(out), "made_from": source, **counts, "heldout_facts": heldout}
+
+
+def _earlier(ws: Workspace) -> list[Probe]:
+    """Return the probes of the cycles that the current checkpoint has been through, in their order."""
+    db = ws.tracker.db
+    current = next((row["checkpoint_id"] for row in queries.aliases(db) if row["name"] == "current"), None)
+    files = earlier_probes(db, current) if current else {}
+    return [probe for cycle in sorted(files) for probe in load_probes(files[cycle])]
 
 
 def _writer(

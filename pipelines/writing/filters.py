@@ -55,7 +55,7 @@ def _all_words(answer: str, passage: str) -> bool:
     return all(word in said for word in normalise(answer).split())
 
 
-class Leaks:
+class ProbeLeaks:
     """Detect questions that give away probes: those with held-out phrasings, and all about held-out facts."""
 
     def __init__(self, probes: Iterable[Probe]) -> None:

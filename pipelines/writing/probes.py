@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from evals import jsonl
-from evals.knowledge import normalise
+from evals.knowledge import APART, CHANGED, STABLE, SUITE, UPDATES, Probe, matches, normalise
 from pipelines.corpus.entities import Entities, entities, sample, sentences
 from pipelines.corpus.passages import passages
 from pipelines.knowledge.cloze import Cloze, clozes
@@ -127,6 +127,47 @@ def from_file(path: Path) -> list[Row]:
         {"id": f"own-{number}", "kind": "direct", "suite": "knowledge", **row}
         for number, row in enumerate(rows, 1)
     ]
+
+
+def compared_with_earlier(rows: Sequence[Row], earlier: Sequence[Probe]) -> list[Row]:
+    """Mark the facts that earlier cycles asked in the same words: changed, with the old answers, or stable.
+
+    `earlier` is in the order of the cycles. A question made from documents names who or what it is about, so
+    the same words ask the same fact. All phrasings of a changed fact are marked; a row that states its own
+    status stays as it is."""
+    answered: dict[str, list[Probe]] = {}
+    for probe in earlier:
+        if probe.kind not in APART:
+            answered.setdefault(normalise(probe.prompt), []).append(probe)
+    old = {_fact(row): was for row in rows if (was := _old_answers(row, answered))}
+    return [_with_status(row, old.get(_fact(row), []), answered) for row in rows]
+
+
+def _fact(row: Row) -> tuple[Any, Any]:
+    return row.get("fact", row.get("id")), row["answer"]
+
+
+def _old_answers(row: Row, answered: dict[str, list[Probe]]) -> list[str]:
+    """Return what earlier cycles answered to the same question, the newest first; none if it still holds."""
+    asked = answered.get(normalise(row["prompt"]), [])
+    if row.get("kind") in APART or not asked or _same(row, asked[-1].answers):
+        return []
+    given = [answer for probe in reversed(asked) for answer in (*probe.answers, *probe.was)]
+    return list(dict.fromkeys(answer for answer in given if not _same(row, [answer])))
+
+
+def _same(row: Row, answers: Sequence[str]) -> bool:
+    """Whether one of the row's answers stands in one of these, or the reverse: Oslo, and Oslo in Norway."""
+    mine = [row["answer"], *(row.get("aliases") or [])]
+    return any(matches(one, [other]) or matches(other, [one]) for one in mine for other in answers)
+
+
+def _with_status(row: Row, was: list[str], answered: dict[str, list[Probe]]) -> Row:
+    if "fact_status" in row or "was" in row or row.get("suite") != SUITE:
+        return row
+    if was and row["kind"] not in APART:
+        return row | {"suite": UPDATES, "fact_status": CHANGED, "was": was}
+    return row | ({"fact_status": STABLE} if normalise(row["prompt"]) in answered else {})
 
 
 def own_questions(docs: Path) -> Path | None:

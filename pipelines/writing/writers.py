@@ -68,7 +68,7 @@ class EndpointWriter:
     max_new_tokens: int = 512
     temperature: float = 0.7
     seed: int = 0
-    timeout: float = 120.0
+    timeout: float = 120.0  # seconds without a sign of life
     tries: int = 5
     at_once: int = 16
     pause: Callable[[float], None] = time.sleep
@@ -94,11 +94,12 @@ class EndpointWriter:
             "max_tokens": self.max_new_tokens,
             "temperature": self.temperature,
             "seed": self.seed,
+            "stream": True,
         }
         problem = ""
         for attempt in range(self.tries):
             try:
-                return _content(self._post(body))
+                return self._answer(body)
             except (NotThere, Refused) as error:
                 status = getattr(error, "status", 404)
                 problem = f"HTTP {status}"
@@ -114,20 +115,28 @@ class EndpointWriter:
             f"{KEY_VARIABLE}; what was written so far is kept, run the same command again"
         )
 
-    def _post(self, body: dict[str, Any]) -> Any:
-        address = self.url.rstrip("/") + "/chat/completions"
-        return self._client.post(address, body, self.timeout, os.environ.get(KEY_VARIABLE))
+    def _answer(self, body: dict[str, Any]) -> str:
+        """Return the text of a streamed answer, or of a whole one from an endpoint that does not stream."""
+        address, key = self.url.rstrip("/") + "/chat/completions", os.environ.get(KEY_VARIABLE)
+        events = self._client.stream(address, body, self.timeout, key)
+        return split_thinking("".join(map(_content, events)))[1]
 
 
-def _content(answer: Any) -> str:
-    """The answer's text; whatever else a server sends is an EngineLost."""
+def _content(event: Any) -> str:
+    """Return the text that an event adds; raise EngineLost for anything else than an answer's part."""
     try:
-        content = answer["choices"][0]["message"]["content"]
-    except (KeyError, IndexError, TypeError) as error:
+        choices = event["choices"]
+        if not choices:  # such as a count of the tokens
+            return ""
+        part = choices[0]["delta"] if "delta" in choices[0] else choices[0]["message"]
+        content = part.get("content") if "delta" in choices[0] else part["content"]
+    except (AttributeError, KeyError, IndexError, TypeError) as error:
         raise EngineLost("its answer holds no message") from error
+    if content is None and "delta" in choices[0]:  # a part that names the role, or holds thinking
+        return ""
     if not isinstance(content, str) or any("\ud800" <= mark <= "\udfff" for mark in content):
         raise EngineLost("its answer holds no text")
-    return split_thinking(content)[1]
+    return content
 
 
 def _wait(asked: str | None, attempt: int) -> float:

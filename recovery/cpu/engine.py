@@ -16,7 +16,7 @@ from recovery.cpu import (
     token_kernels,
 )
 from recovery.forward.decoder import ModelDecoder
-from recovery.forward.fast_path import Comparison, FastPath
+from recovery.forward.fast_path import FastPath, TokenComparison
 from recovery.forward.packed import PackedReader, Read
 
 
@@ -45,7 +45,7 @@ class CpuEngine(FastPath):
         stops: Tensor,
         temperature: float,
         overwrite: bool,
-    ) -> tuple[Comparison, Tensor | None] | None:
+    ) -> tuple[TokenComparison, Tensor | None] | None:
         return token_kernels.compare(student_NV, teacher_NV, tokens_N, stops, temperature, overwrite)
 
     def status(self) -> tuple[bool, str]:

@@ -26,7 +26,7 @@ SWISH = (SiLU, SiLUActivation)
 MOST_WEIGHTS = 2**26  # in larger models the products take the time
 
 
-def build_of(model: Any) -> Build | None:
+def build_of(model: Any) -> ModelBuild | None:
     """Describe a small fp32 model on a CPU with Llama-like layers and no hooks; None for others."""
     weight = model.get_input_embeddings().weight
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
@@ -37,7 +37,7 @@ def build_of(model: Any) -> Build | None:
 
 
 @dataclass(frozen=True)
-class Build:
+class ModelBuild:
     """What is known of a model, for as long as it has the same modules."""
 
     modules: list[Any]  # without the model itself, which could otherwise never be freed
@@ -46,10 +46,10 @@ class Build:
     swishes: bool  # every gate is the SiLU of the kernels
 
 
-BUILDS: WeakKeyDictionary[Any, Build] = WeakKeyDictionary()
+BUILDS: WeakKeyDictionary[Any, ModelBuild] = WeakKeyDictionary()
 
 
-def _build(model: Any, modules: list[Any]) -> Build:
+def _build(model: Any, modules: list[Any]) -> ModelBuild:
     known = BUILDS.get(model)
     inner = modules[1:]
     if known is None or len(known.modules) != len(inner) or any(map(is_not, known.modules, inner)):
@@ -57,13 +57,13 @@ def _build(model: Any, modules: list[Any]) -> Build:
     return known
 
 
-def _examined(model: Any, modules: list[Any]) -> Build:
+def _examined(model: Any, modules: list[Any]) -> ModelBuild:
     body = model.get_decoder()
     layers: Any = getattr(body, "layers", None) or ()
     llama = bool(layers) and hasattr(body, "rotary_emb") and all(map(_is_known, layers))
     llama = llama and sum(weight.numel() for weight in layers.parameters()) <= MOST_WEIGHTS
     swishes = llama and all(isinstance(layer.mlp.act_fn, SWISH) for layer in layers)
-    return Build(modules[1:], llama, any(map(_is_lora, modules)), swishes)
+    return ModelBuild(modules[1:], llama, any(map(_is_lora, modules)), swishes)
 
 
 def _modules(model: Any) -> list[Any]:

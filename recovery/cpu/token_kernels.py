@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recovery.cpu.library import call, library
-from recovery.forward.fast_path import Comparison
+from recovery.forward.fast_path import TokenComparison
 
 
 def compare(
@@ -19,7 +19,7 @@ def compare(
     stops: Tensor,
     temperature: float,
     overwrite: bool,
-) -> tuple[Comparison, Tensor | None] | None:
+) -> tuple[TokenComparison, Tensor | None] | None:
     """See `FastPath.compare`; None for other dtypes, shapes, or ids outside the vocabulary."""
     vocabulary = student_NV.shape[-1]
     fit = fits(student_NV, teacher_NV) and student_NV.shape == teacher_NV.shape
@@ -47,7 +47,7 @@ def compare(
         slope_NV,
         statistics_N6,
     )
-    return Comparison(*statistics_N6.t().contiguous()), slope_NV
+    return TokenComparison(*statistics_N6.t().contiguous()), slope_NV
 
 
 def draw(logits_BV: Tensor, numbers_B: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:

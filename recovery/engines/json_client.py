@@ -1,10 +1,14 @@
-"""Send JSON over HTTP to untrusted servers: one deadline, one size limit, no redirects, keys never shown."""
+"""Send JSON over HTTP to untrusted servers: deadlines, a size limit, no redirects, keys never shown."""
 
 from __future__ import annotations
 
 import json
+import threading
 import time
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import httpx
 
@@ -12,6 +16,7 @@ from recovery.errors import EngineLost, InputError, RecoverError
 
 CONNECT_SECONDS = 10.0
 MOST_BYTES = 256 * 2**20  # per response
+EVENTS, DONE = "text/event-stream", b"[DONE]"
 MOST_SAID = 300  # characters of a server's text quoted in a message
 
 
@@ -35,9 +40,18 @@ class ServerFailed(EngineLost):
         self.retry_after = retry_after
 
 
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait: for the next bytes, and for the whole answer (None: as long as bytes arrive)."""
+
+    silence: float
+    whole: float | None = None
+
+
 class JsonClient:
     """A thread-safe client for one or several servers.
 
+    A GET must be complete within its `seconds`; a POST may take longer, but never be silent for that long.
     Raises EngineLost on a timeout or a broken response, Refused or NotThere on a refusal.
     """
 
@@ -45,60 +59,95 @@ class JsonClient:
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         self.most_bytes = most_bytes
         self._client = httpx.Client(limits=limits, trust_env=proxies, follow_redirects=False)
+        self._open, self._changed = 0, threading.Condition()  # answers that are being read
 
     def get(self, url: str, seconds: float, key: str | None = None, **headers: str) -> httpx.Response:
         """Send a GET request and return the response with its body read."""
-        return self._send("GET", url, None, seconds, {**authorization(key), **headers})
+        request = self._request("GET", url, None, {**authorization(key), **headers})
+        with self._answer(request, Patience(seconds, whole=seconds)) as (response, parts):
+            body = b"".join(parts)
+        return httpx.Response(response.status_code, headers=_plain(response.headers), content=body)
 
     def post(self, url: str, body: Any, seconds: float, key: str | None = None) -> Any:
         """Send a POST request and return the response's JSON value; None for an empty body."""
-        return json_of(url, self._post(url, body, seconds, key))
+        with self._answer(self._post(url, body, key), Patience(seconds)) as (_, parts):
+            return parsed(url, b"".join(parts))
+
+    def stream(self, url: str, body: Any, seconds: float, key: str | None = None) -> Generator[Any]:
+        """Send a POST request and yield the JSON value of each server-sent event.
+
+        A server that does not stream yields its one value. Leaving the iterator ends the request.
+        """
+        with self._answer(self._post(url, body, key), Patience(seconds)) as (response, parts):
+            if EVENTS in response.headers.get("Content-Type", ""):
+                yield from _events(url, parts)
+            else:
+                yield parsed(url, b"".join(parts))
 
     def command(self, url: str, body: Any, seconds: float, key: str | None = None) -> None:
         """POST, and ignore the body of the answer: vLLM confirms some commands in plain text."""
-        self._post(url, body, seconds, key)
-
-    def _post(self, url: str, body: Any, seconds: float, key: str | None) -> httpx.Response:
-        content = json.dumps(body).encode()
-        headers = {**authorization(key), "Content-Type": "application/json"}
-        return self._send("POST", url, content, seconds, headers)
+        with self._answer(self._post(url, body, key), Patience(seconds)) as (_, parts):
+            b"".join(parts)
 
     def close(self) -> None:
+        """Close the connections once no thread reads an answer: closing a socket does not wake its reader."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._open == 0)
         self._client.close()
 
-    def _send(
-        self, method: str, url: str, content: bytes | None, seconds: float, headers: dict[str, str]
-    ) -> httpx.Response:
-        deadline = time.monotonic() + seconds
-        timeout = httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._changed:
+            self._open += 1
         try:
-            request = self._client.build_request(
-                method, url, content=content, headers=headers, timeout=timeout
-            )
-            response = self._client.send(request, stream=True)
-            try:
-                body = self._body(response, deadline, seconds)
-            finally:
-                response.close()
+            yield
+        finally:
+            with self._changed:
+                self._open -= 1
+                self._changed.notify_all()
+
+    def _post(self, url: str, body: Any, key: str | None) -> httpx.Request:
+        headers = {**authorization(key), "Content-Type": "application/json"}
+        return self._request("POST", url, json.dumps(body).encode(), headers)
+
+    def _request(
+        self, method: str, url: str, content: bytes | None, headers: dict[str, str]
+    ) -> httpx.Request:
+        try:
+            return self._client.build_request(method, url, content=content, headers=headers)
+        except httpx.InvalidURL as error:
+            raise EngineLost(f"no answer (InvalidURL: {one_line(str(error))})") from error
+
+    @contextmanager
+    def _answer(
+        self, request: httpx.Request, patience: Patience
+    ) -> Iterator[tuple[httpx.Response, Iterator[bytes]]]:
+        """Send a request; give the response and the parts of its body, if the server accepts the request."""
+        seconds, url = patience.silence, str(request.url)
+        timeout = httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
+        request.extensions["timeout"] = timeout.as_dict()
+        began = time.monotonic()
+        try:
+            with self._counted(), closing(self._client.send(request, stream=True)) as response:
+                parts = self._parts(response, patience, began)
+                if response.status_code >= 300:
+                    _raise_for_status(url, response, b"".join(parts))
+                yield response, parts
         except httpx.TimeoutException as error:
             raise EngineLost(f"no answer within {seconds:g} s") from error
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+        except (httpx.HTTPError, OSError, RuntimeError) as error:  # RuntimeError: this client was closed
             raise EngineLost(f"no answer ({type(error).__name__}: {one_line(str(error))})") from error
-        _raise_for_status(url, response, body)
-        return httpx.Response(response.status_code, headers=_plain(response.headers), content=body)
 
-    def _body(self, response: httpx.Response, deadline: float, seconds: float) -> bytes:
-        """Read the body within `most_bytes` and the deadline: a server may send slowly, or endlessly."""
-        parts: list[bytes] = []
+    def _parts(self, response: httpx.Response, patience: Patience, began: float) -> Iterator[bytes]:
+        """Yield the body's parts within `most_bytes` and the patience: a server may send endlessly."""
         size = 0
         for part in response.iter_bytes():
             size += len(part)
             if size > self.most_bytes:
                 raise EngineLost(f"its answer is larger than {self.most_bytes // 2**20} MiB")
-            if time.monotonic() > deadline:
-                raise EngineLost(f"its answer was not complete within {seconds:g} s")
-            parts.append(part)
-        return b"".join(parts)
+            if patience.whole is not None and time.monotonic() - began > patience.whole:
+                raise EngineLost(f"its answer was not complete within {patience.whole:g} s")
+            yield part
 
 
 def authorization(key: str | None) -> dict[str, str]:
@@ -112,14 +161,37 @@ def authorization(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {key}"}
 
 
-def json_of(url: str, response: httpx.Response) -> Any:
+def parsed(url: str, body: bytes) -> Any:
     """Parse a response's body as JSON; return None for an empty body."""
-    if not response.content.strip():
+    if not body.strip():
         return None
     try:
-        return json.loads(response.content)
+        return json.loads(body)
     except (ValueError, RecursionError) as error:
         raise EngineLost(f"{url}: its answer is not JSON ({type(error).__name__})") from error
+
+
+def _events(url: str, parts: Iterable[bytes]) -> Iterator[Any]:
+    """Yield the JSON value of each server-sent event; raise EngineLost unless the last one is `[DONE]`."""
+    for line in _lines(parts):
+        name, _, value = line.strip().partition(b":")
+        if name != b"data":  # a comment that keeps the connection alive, or an empty line
+            continue
+        if value.strip() == DONE:
+            return
+        yield parsed(url, value)
+    raise EngineLost(f"{url}: it stopped in the middle of an answer")
+
+
+def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the complete lines of a body that arrives in parts."""
+    begun: list[bytes] = []
+    for part in parts:
+        first, *others = part.split(b"\n")
+        begun.append(first)
+        for following in others:
+            yield b"".join(begun)
+            begun = [following]
 
 
 def one_line(text: str) -> str:
@@ -128,10 +200,8 @@ def one_line(text: str) -> str:
     return " ".join(shown.split())[:MOST_SAID]
 
 
-def _raise_for_status(url: str, response: httpx.Response, body: bytes) -> None:
+def _raise_for_status(url: str, response: httpx.Response, body: bytes) -> NoReturn:
     code = response.status_code
-    if code < 300:
-        return
     retry_after = response.headers.get("Retry-After")
     said = one_line(body[: 4 * MOST_SAID].decode(errors="replace"))
     if code < 400:
@@ -145,7 +215,7 @@ def _raise_for_status(url: str, response: httpx.Response, body: bytes) -> None:
     raise Refused(f"{url}: refused (HTTP {code}): {said}", code, retry_after)
 
 
-def _plain(headers: httpx.Headers) -> dict[str, str]:
+def _plain(headers: httpx.Headers) -> list[tuple[bytes, bytes]]:
     """Drop the headers that describe the transfer encoding: the body is decoded already."""
-    dropped = {"content-encoding", "content-length", "transfer-encoding"}
-    return {name: value for name, value in headers.items() if name.lower() not in dropped}
+    dropped = {b"content-encoding", b"content-length", b"transfer-encoding"}
+    return [(name, value) for name, value in headers.raw if name.lower() not in dropped]

@@ -10,16 +10,16 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 KEY_VARIABLE = "VLLM_API_KEY"
 NONCE, PROOF = "x-recover-nonce", "x-recover-proof"
 LOOPBACK_NAMES = {"localhost", "127.0.0.1", "[::1]"}
 
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[dict[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def proof(key: str, nonce: str) -> str:

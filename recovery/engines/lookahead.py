@@ -13,27 +13,27 @@ from typing import Protocol
 from recovery.batches.rollouts import Rollouts
 from recovery.methods.method import Method
 from recovery.methods.table import with_dials
-from recovery.sampling.prefix_writers import Desk
+from recovery.sampling.prefix_writers import StepInputs
 from recovery.sampling.protocol import SamplingParams
 
 IMPORTANCE_CLIP = 2.0  # default for methods without a clip
 
 
-class Starter(Protocol):
+class BackgroundSampler(Protocol):
     """A sampler that generates in the background, in an engine other than the trainer's model."""
 
     def start(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Callable[[], Rollouts]: ...
 
 
 @dataclass(frozen=True)
-class Ahead:
+class Lookahead:
     """Decide which steps are sampled one step early, and start their sampling.
 
     The step after a saved state is never sampled early: a resumed run has no pending samples there, and must
     equal an uninterrupted run.
     """
 
-    sampler: Starter
+    sampler: BackgroundSampler
     steps: int
     save_every: int
 
@@ -42,10 +42,10 @@ class Ahead:
         saved_before = self.save_every > 0 and (step - 1) % self.save_every == 0
         return 1 < step <= self.steps and not saved_before
 
-    def start(self, desk: Desk) -> Desk:
-        """Start sampling from the current weights; return the desk with these pending answers."""
-        prompts = [desk.views.student(row) for row in desk.rows]
-        return replace(desk, sampler=_Started(self.sampler.start(prompts, desk.params)))
+    def start(self, inputs: StepInputs) -> StepInputs:
+        """Start sampling from the current weights; return the inputs with these pending answers."""
+        prompts = [inputs.views.student(row) for row in inputs.rows]
+        return replace(inputs, sampler=_Started(self.sampler.start(prompts, inputs.params)))
 
 
 class _Started:

@@ -55,14 +55,14 @@ class EngineSettings:
     arguments: Mapping[str, str | int | float] = field(default_factory=dict)  # further vLLM options
 
 
-class Written(NamedTuple):
+class SampledAnswer(NamedTuple):
     """A sampled answer with each token's log-probability under the sampling distribution."""
 
     tokens: list[int]
     logprobs: list[float]
 
 
-class Heard(NamedTuple):
+class TokenScore(NamedTuple):
     """An engine's scores of one token: its log-probability, and the top K entries in descending order."""
 
     logprob: float
@@ -81,11 +81,11 @@ class Engine(Protocol):
         params: SamplingParams,
         stop_ids: Sequence[int],
         on_progress: OnProgress | None = None,
-    ) -> list[Written]: ...
+    ) -> list[SampledAnswer]: ...
 
     def read(
         self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
-    ) -> list[list[Heard]]: ...
+    ) -> list[list[TokenScore]]: ...
 
     def take(self, student: ChatModel) -> None: ...
 
@@ -120,12 +120,12 @@ class EngineSampler:
         self.engine, self.student, self.follow = engine, student, follow
         self.canary: Canary | None = None
         self._stale = True
-        self._under_way: Future[list[Written]] | None = None  # occupies the engine until done
+        self._under_way: Future[list[SampledAnswer]] | None = None  # occupies the engine until done
         self._metrics: dict[str, float] = {}
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Sample one response per prompt, with log-probabilities under the sampling distribution."""
-        return _rollouts(self.student, prompts, self._write(prompts, params, None))
+        return rollouts_of(self.student, prompts, self._write(prompts, params, None))
 
     def generate(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None = None
@@ -139,13 +139,13 @@ class EngineSampler:
 
         If the engine is lost meanwhile, that function samples again, with the weights of that time.
         """
-        self._check(prompts)
+        self.check(prompts)
         self._wait()
         reliably(self.engine, lambda: self.sync(prompts, params.temperature))
         write = partial(self.engine.write, prompts, params, self.student.stop_ids)
         self._under_way = begun = in_background(write)
         ways = iter((begun.result, lambda: self._ask(prompts, params, None)))
-        return lambda: _rollouts(self.student, prompts, reliably(self.engine, lambda: next(ways)()))
+        return lambda: rollouts_of(self.student, prompts, reliably(self.engine, lambda: next(ways)()))
 
     def close(self) -> None:
         """Close the engine and discard answers that are still being generated."""
@@ -160,6 +160,10 @@ class EngineSampler:
         """Send the student's weights to the engine and check them with the canary."""
         started = time.perf_counter()
         self.engine.take(self.student)
+        self.verify(prompts, temperature, started)
+
+    def verify(self, prompts: Sequence[Sequence[int]], temperature: float, started: float) -> None:
+        """Check with the canary the weights that the engine was sent, in a sync that began at `started`."""
         if self.canary is None:
             self.canary = Canary(list(dict.fromkeys(map(tuple, prompts)))[:CANARY_PROMPTS])
         self._metrics = self.canary.check(self.engine, self.student, temperature)
@@ -168,13 +172,13 @@ class EngineSampler:
 
     def _write(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None
-    ) -> list[Written]:
-        self._check(prompts)
+    ) -> list[SampledAnswer]:
+        self.check(prompts)
         return reliably(self.engine, lambda: self._ask(prompts, params, on_progress))
 
     def _ask(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None
-    ) -> list[Written]:
+    ) -> list[SampledAnswer]:
         self._wait()
         if self.follow or self._stale:
             self.sync(prompts, params.temperature)
@@ -183,7 +187,8 @@ class EngineSampler:
         self._stale = False
         return written
 
-    def _check(self, prompts: Sequence[Sequence[int]]) -> None:
+    def check(self, prompts: Sequence[Sequence[int]]) -> None:
+        """Raise InputError unless there are prompts of at least one token each."""
         if not prompts or not all(prompts):
             raise InputError("sampling: no prompts, or an empty one: give at least one token each")
 
@@ -223,20 +228,20 @@ class EngineTeacher:
     def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
         if contexts is not None:
             rollouts = rollouts.with_prompts(contexts, self.student.pad_id)
-        heard = reliably(self.engine, lambda: heard_of(self.engine, rollouts, self._entries))
-        logprobs_N = torch.tensor([token.logprob for token in heard])
+        scores = reliably(self.engine, lambda: token_scores(self.engine, rollouts, self._entries))
+        logprobs_N = torch.tensor([token.logprob for token in scores])
         if self.kind == "sampled":
             return TeacherScores(sampled_logprobs_N=logprobs_N)
         return TeacherScores(
             sampled_logprobs_N=logprobs_N,
-            ids_NK=torch.tensor([token.ids for token in heard]),
-            logprobs_NK=torch.tensor([token.logprobs for token in heard]),
+            ids_NK=torch.tensor([token.ids for token in scores]),
+            logprobs_NK=torch.tensor([token.logprobs for token in scores]),
         )
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Sample one answer per prompt from the teacher."""
         ask = lambda: self.engine.write(prompts, params, self.student.stop_ids)  # noqa: E731
-        return _rollouts(self.student, prompts, reliably(self.engine, ask))
+        return rollouts_of(self.student, prompts, reliably(self.engine, ask))
 
     @property
     def _entries(self) -> int:
@@ -258,11 +263,11 @@ class Canary:
     def check(self, engine: Engine, student: ChatModel, temperature: float = 1.0) -> dict[str, float]:
         """Return the gaps between engine and trainer as metrics; raise EngineLost if they are too large."""
         params = SamplingParams(CANARY_TOKENS, temperature)
-        written = _rollouts(student, self.prompts, engine.write(self.prompts, params, student.stop_ids))
+        written = rollouts_of(student, self.prompts, engine.write(self.prompts, params, student.stop_ids))
         drawn_N = (own_logprobs(student, written, temperature) - written.logprobs_N).abs()
         self.answers = written if self.answers is None else self.answers
-        heard = heard_of(engine, self.answers, 0)
-        theirs_N = torch.tensor([token.logprob for token in heard], dtype=torch.float64)
+        scores = token_scores(engine, self.answers, 0)
+        theirs_N = torch.tensor([token.logprob for token in scores], dtype=torch.float64)
         mine_N = own_logprobs(student, self.answers).double()
         limit = 1e-3 if student.model.dtype == torch.float32 else 0.05  # nats a token
         gaps = {"read": float((mine_N - theirs_N).abs().mean()), "wrote": float(drawn_N.mean())}
@@ -298,7 +303,7 @@ class Canary:
         return moved
 
 
-def heard_of(engine: Engine, rollouts: Rollouts, k: int) -> list[Heard]:
+def token_scores(engine: Engine, rollouts: Rollouts, k: int) -> list[TokenScore]:
     """Return the engine's scores of the N counted tokens, in order."""
     lengths = rollouts.lengths_B.tolist()
     sequences = [row[:length].tolist() for row, length in zip(rollouts.tokens_BT, lengths, strict=True)]
@@ -327,7 +332,10 @@ def own_logprobs(student: ChatModel, rollouts: Rollouts, temperature: float = 1.
     return torch.cat(columns)
 
 
-def _rollouts(student: ChatModel, prompts: Sequence[Sequence[int]], written: Sequence[Written]) -> Rollouts:
+def rollouts_of(
+    student: ChatModel, prompts: Sequence[Sequence[int]], written: Sequence[SampledAnswer]
+) -> Rollouts:
+    """Return an engine's answers as rollouts."""
     stops = set(student.stop_ids)
     return Rollouts.from_samples(
         prompts,

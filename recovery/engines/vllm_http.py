@@ -12,19 +12,21 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recovery.engines.json_client import JsonClient, NotThere, json_of
+from recovery.distributed import world
+from recovery.engines.json_client import JsonClient, NotThere, one_line, parsed
 from recovery.engines.key_guard import KEY_VARIABLE
-from recovery.engines.protocol import EngineSettings, Heard, OnProgress, Written
-from recovery.engines.vllm_local import heard
+from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
+from recovery.engines.vllm_local import scores_of_answer
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.models.hub import quiet
 from recovery.models.loading import is_adapter, save, unwrap
+from recovery.sampling.loops import loop_end
 from recovery.seeds import step_seed
 
 if TYPE_CHECKING:
@@ -32,11 +34,12 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import SamplingParams
 
-AT_ONCE = 256  # requests in flight to one server
+COMPLETIONS = "/v1/completions"
+AT_ONCE = 256  # requests in flight to one server, of all processes
 REVIVE_SECONDS = 60.0  # longest wait for an external server to come back
 
 
-class Entry(NamedTuple):
+class LogprobEntry(NamedTuple):
     logprob: float
     rank: int
 
@@ -44,14 +47,22 @@ class Entry(NamedTuple):
 class ServerEngine:
     """One or several vLLM servers with the same model, which share the rows evenly.
 
-    `own` lists the servers that were started for this engine; each has a separate key.
+    `own` lists the servers that this process started for the engine; `keys` are those of servers
+    that have one of their own, by URL.
     """
 
-    def __init__(self, urls: Sequence[str], settings: EngineSettings, own: Sequence[Server] = ()) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        settings: EngineSettings,
+        own: Sequence[Server] = (),
+        keys: Mapping[str, str] | None = None,
+    ) -> None:
         self.urls = [url.rstrip("/").removesuffix("/v1") for url in urls]
         self.settings, self.own, self.name = settings, list(own), f"vLLM at {', '.join(self.urls)}"
-        self.keys = {server.url: server.key for server in own}
-        self.client = JsonClient(AT_ONCE * len(self.urls))
+        self.keys = dict(keys or {})
+        self.at_once = max(1, AT_ONCE // world()) * len(self.urls)
+        self.client = JsonClient(self.at_once)
         self.models = [self._model(url) for url in self.urls]
         self.state, self.closed = 0, False
         self._token = secrets.token_hex(3)  # makes this run's adapter names unique on a shared server
@@ -70,7 +81,7 @@ class ServerEngine:
         params: SamplingParams,
         stop_ids: Sequence[int],
         on_progress: OnProgress | None = None,
-    ) -> list[Written]:
+    ) -> list[SampledAnswer]:
         bodies = [
             {
                 "prompt": list(prompt),
@@ -88,13 +99,16 @@ class ServerEngine:
                 "ignore_eos": True,
                 "return_token_ids": True,
                 "return_tokens_as_token_ids": True,
+                "stream": True,
             }
             for row, prompt in enumerate(prompts, params.first)
         ]
-        choices = self._complete(bodies, on_progress)
+        choices = self._complete(bodies, on_progress, stop_loops=params.stop_loops)
         return [_written(choice) for choice in choices]
 
-    def read(self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int) -> list[list[Heard]]:
+    def read(
+        self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
+    ) -> list[list[TokenScore]]:
         bodies = [
             {
                 "prompt": list(tokens),
@@ -107,13 +121,15 @@ class ServerEngine:
         ]
         choices = self._complete(bodies, None)
         rows = zip(choices, sequences, starts, strict=True)
-        return [heard(_entries(one, len(tokens)), tokens, start, k) for one, tokens, start in rows]
+        return [scores_of_answer(_entries(one, len(tokens)), tokens, start, k) for one, tokens, start in rows]
 
-    def _complete(self, bodies: list[dict[str, Any]], on_progress: OnProgress | None) -> list[Any]:
+    def _complete(
+        self, bodies: list[dict[str, Any]], on_progress: OnProgress | None, *, stop_loops: bool = False
+    ) -> list[Any]:
         """Send one request per row, each with its seed, spread evenly over the servers."""
         choices: list[Any] = [None] * len(bodies)
-        with ThreadPoolExecutor(min(len(bodies), AT_ONCE * len(self.urls))) as pool:
-            asked = {pool.submit(self._one, row, body): row for row, body in enumerate(bodies)}
+        with ThreadPoolExecutor(min(len(bodies), self.at_once)) as pool:
+            asked = {pool.submit(self._one, row, body, stop_loops): row for row, body in enumerate(bodies)}
             try:
                 for done, future in enumerate(as_completed(asked), 1):
                     choices[asked[future]] = future.result()
@@ -124,17 +140,28 @@ class ServerEngine:
                 raise
         return choices
 
-    def _one(self, row: int, body: dict[str, Any]) -> Any:
+    def _one(self, row: int, body: dict[str, Any], stop_loops: bool) -> Any:
         if self.closed:
             raise EngineLost("it was closed")
         place = row % len(self.urls)
-        answer = self._post(self.urls[place], "/v1/completions", {**body, "model": self.models[place]})
-        choice = _choice(answer)
+        url, body = self.urls[place], {**body, "model": self.models[place]}
+        streams = "stream" in body
+        choice = self._streamed(url, body, stop_loops) if streams else _choice(self._post(url, body))
         if choice.get("prompt_token_ids") != body["prompt"]:
-            raise RecoverError(
-                f"{self.urls[place]}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer"
-            )
+            raise RecoverError(f"{url}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer")
         return choice
+
+    def _streamed(self, url: str, body: dict[str, Any], stop_loops: bool) -> dict[str, Any]:
+        """Return the choice of a streamed completion, joined from its parts; leave one that is a loop."""
+        seconds = self.settings.timeout_seconds
+        with closing(self.client.stream(url + COMPLETIONS, body, seconds, self._key(url))) as events:
+            return joined(self._until_closed(events), stop_loops)
+
+    def _until_closed(self, events: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        for event in events:
+            if self.closed:
+                raise EngineLost("it was closed")
+            yield _choice(event)
 
     def take(self, student: ChatModel) -> None:
         """Send the adapter to its endpoint, or all weights to the worker extension of `recover serve`."""
@@ -146,7 +173,8 @@ class ServerEngine:
                 self._take_adapter(str(folder))
                 return
             with quiet():
-                unwrap(student.model).save_pretrained(folder)
+                weights = None if student.weights is None else dict(student.weights)
+                unwrap(student.model).save_pretrained(folder, state_dict=weights)
             for url in self.urls:
                 request = {"method": "take_weights", "kwargs": {"directory": str(folder)}}
                 self._order(url, "/collective_rpc", request)
@@ -187,10 +215,11 @@ class ServerEngine:
                 self.models[place] = self._model(url)
 
     def close(self) -> None:
-        """Cancel queued requests and stop the servers started by this process."""
+        """Cancel queued requests, stop the servers started by this process, close the connections."""
         self.closed = True
         for server in self.own:
             server.stop()
+        self.client.close()
 
     def _healthy(self, url: str) -> bool:
         try:
@@ -203,18 +232,53 @@ class ServerEngine:
         return self.keys.get(url) or os.environ.get(KEY_VARIABLE)
 
     def _get(self, url: str, path: str) -> Any:
-        response = self.client.get(url + path, min(10.0, self.settings.timeout_seconds), self._key(url))
-        return json_of(url, response)
+        seconds = min(10.0, self.settings.timeout_seconds)
+        return parsed(url, self.client.get(url + path, seconds, self._key(url)).content)
 
-    def _post(self, url: str, path: str, body: dict[str, Any]) -> Any:
-        return self.client.post(url + path, body, self.settings.timeout_seconds, self._key(url))
+    def _post(self, url: str, body: dict[str, Any]) -> Any:
+        return self.client.post(url + COMPLETIONS, body, self.settings.timeout_seconds, self._key(url))
 
     def _command(self, url: str, path: str, body: dict[str, Any]) -> None:
         self.client.command(url + path, body, self.settings.timeout_seconds, self._key(url))
 
 
+def joined(parts: Iterable[dict[str, Any]], stop_loops: bool = False) -> dict[str, Any]:
+    """Join the parts of a choice: each holds the tokens since the last one, the first one the prompt's.
+
+    With `stop_loops`, take no more parts once the tokens only repeat themselves.
+    """
+    whole: dict[str, Any] = {}
+    tokens: list[Any] = []
+    logprobs: list[Any] = []
+    ended = None
+    for part in parts:
+        found = part.get("logprobs")
+        whole = {**part, **whole}
+        new = _list(part.get("token_ids"))
+        tokens += new
+        logprobs += _list(found.get("token_logprobs") if isinstance(found, dict) else None)
+        ended = part.get("finish_reason")
+        end = _loop_end(tokens, len(tokens) - len(new)) if stop_loops else None
+        if end is not None:
+            tokens, logprobs, ended = tokens[:end], logprobs[:end], "loop"
+            break
+    if ended in (None, "abort", "error"):
+        raise EngineLost("it ended an answer early")
+    return {**whole, "token_ids": tokens, "logprobs": {"token_logprobs": logprobs}}
+
+
+def _loop_end(tokens: list[Any], seen: int) -> int | None:
+    return loop_end(tokens, seen) if all(map(_is_id, tokens[seen:])) else None
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
 def _choice(answer: Any) -> dict[str, Any]:
     """Return the single choice of a completion; raise EngineLost for any other response."""
+    if isinstance(answer, dict) and "error" in answer:
+        raise EngineLost(f"it failed: {one_line(str(answer['error']))}")
     try:
         choice = answer["choices"][0]
     except (KeyError, IndexError, TypeError) as error:
@@ -224,7 +288,7 @@ def _choice(answer: Any) -> dict[str, Any]:
     return choice
 
 
-def _written(choice: dict[str, Any]) -> Written:
+def _written(choice: dict[str, Any]) -> SampledAnswer:
     """Return the sampled tokens and their log-probabilities, validated."""
     logprobs = choice.get("logprobs")
     tokens = choice.get("token_ids")
@@ -233,10 +297,10 @@ def _written(choice: dict[str, Any]) -> Written:
         raise EngineLost("its completion lacks token ids or log-probabilities")
     if not (all(map(_is_id, tokens)) and all(map(_is_logprob, values))):
         raise EngineLost("its completion holds invalid token ids or log-probabilities")
-    return Written(tokens, values)
+    return SampledAnswer(tokens, values)
 
 
-def _entries(choice: dict[str, Any], length: int) -> list[dict[int, Entry] | None]:
+def _entries(choice: dict[str, Any], length: int) -> list[dict[int, LogprobEntry] | None]:
     """Return the log-probabilities of a prompt's tokens, validated."""
     found = choice.get("prompt_logprobs")
     if not isinstance(found, list) or len(found) != length:
@@ -244,10 +308,10 @@ def _entries(choice: dict[str, Any], length: int) -> list[dict[int, Entry] | Non
     return [None if at is None else _entries_at(at) for at in found]
 
 
-def _entries_at(at: Any) -> dict[int, Entry]:
+def _entries_at(at: Any) -> dict[int, LogprobEntry]:
     """Return the entries at one position by token id, validated."""
     try:
-        entries = {int(token): Entry(float(e["logprob"]), int(e["rank"])) for token, e in at.items()}
+        entries = {int(token): LogprobEntry(float(e["logprob"]), int(e["rank"])) for token, e in at.items()}
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise EngineLost("it sends log-probabilities in another form than vLLM's") from error
     if not (all(map(_is_id, entries)) and all(_is_logprob(entry.logprob) for entry in entries.values())):

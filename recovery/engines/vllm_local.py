@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recovery.engines.protocol import EngineSettings, Heard, OnProgress, Written
-from recovery.engines.watchdog import Lane
+from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
+from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.models.loading import is_adapter, save
+from recovery.sampling.loops import loop_end
 from recovery.seeds import step_seed
 from recovery.storage.weights_hash import checkpoint_tensors
 
@@ -106,7 +107,7 @@ class VllmEngine:
         self._start()
 
     def _start(self) -> None:
-        self.lane = Lane()
+        self.lane = EngineThread()
         try:
             self.llm: Any = self.lane.call(lambda: _llm(self.arguments), self.settings.start_seconds)
         except EngineLost as error:
@@ -118,7 +119,7 @@ class VllmEngine:
         params: SamplingParams,
         stop_ids: Sequence[int],
         on_progress: OnProgress | None = None,
-    ) -> list[Written]:
+    ) -> list[SampledAnswer]:
         from vllm import SamplingParams as Asked
 
         asked = [
@@ -137,15 +138,20 @@ class VllmEngine:
             for row in range(params.first, params.first + len(prompts))
         ]
         outputs = self._run(prompts, asked, on_progress)
-        return [_written(output.outputs[0]) for output in outputs]
+        written = [_written(output.outputs[0]) for output in outputs]
+        return [without_loop(one) for one in written] if params.stop_loops else written
 
-    def read(self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int) -> list[list[Heard]]:
+    def read(
+        self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
+    ) -> list[list[TokenScore]]:
         from vllm import SamplingParams as Asked
 
         asked = Asked(max_tokens=1, prompt_logprobs=k, detokenize=False)
         outputs = self._run(sequences, [asked] * len(sequences), None)
         triples = zip(outputs, sequences, starts, strict=True)
-        return [heard(output.prompt_logprobs, tokens, start, k) for output, tokens, start in triples]
+        return [
+            scores_of_answer(output.prompt_logprobs, tokens, start, k) for output, tokens, start in triples
+        ]
 
     def take(self, student: ChatModel) -> None:
         self.lane.call(lambda: self._take(student), self.settings.timeout_seconds)
@@ -264,15 +270,21 @@ def _release() -> None:
     cleanup_dist_env_and_memory()
 
 
-def _written(completion: Any) -> Written:
+def without_loop(written: SampledAnswer) -> SampledAnswer:
+    """Cut an answer where it begins to do nothing but repeat itself."""
+    end = loop_end(written.tokens)
+    return SampledAnswer(written.tokens[:end], written.logprobs[:end])
+
+
+def _written(completion: Any) -> SampledAnswer:
     tokens = list(completion.token_ids)
     logprobs = [entries[token].logprob for token, entries in zip(tokens, completion.logprobs, strict=True)]
-    return Written(tokens, logprobs)
+    return SampledAnswer(tokens, logprobs)
 
 
-def heard(
+def scores_of_answer(
     entries: Sequence[Mapping[Any, Any] | None], tokens: Sequence[int], start: int, k: int
-) -> list[Heard]:
+) -> list[TokenScore]:
     """Convert vLLM's prompt log-probs (token -> log-prob and rank) of the tokens from `start` on.
 
     Each entry contains the token itself and the tokens with ranks 1 to K.
@@ -282,5 +294,5 @@ def heard(
         assert at is not None  # only the first token of a sequence has no log-prob
         ranked = sorted(at.items(), key=lambda entry: entry[1].rank)
         top = ranked[:k]
-        found.append(Heard(at[token].logprob, [name for name, _ in top], [e.logprob for _, e in top]))
+        found.append(TokenScore(at[token].logprob, [name for name, _ in top], [e.logprob for _, e in top]))
     return found

@@ -22,6 +22,7 @@ from recovery.errors import EngineLost, RecoverError
 LOOPBACK = "127.0.0.1"
 HEALTH_SECONDS = 5.0
 LOG_LINES = 3
+STREAM_TOKENS = 32  # of an answer, sent at once: one by one they would keep the client busier than the GPU
 TRAINER_VARIABLES = ("WORLD_SIZE", "RANK", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")  # not for the server
 
 
@@ -138,7 +139,8 @@ def _command(
         flags.append("--no-enable-chunked-prefill")  # as in vllm_local.py
     if rank:
         flags += ["--enable-lora", "--lora-target-modules", *lora_targets(directory)]
-    extra = [f"--{option}={value}" for option, value in settings.arguments.items()]
+    users = {"stream-interval": STREAM_TOKENS, **settings.arguments}
+    extra = [f"--{option}={value}" for option, value in users.items()]
     named = [f"--{option}={value}" for option, value in options.items()]
     return [sys.executable, "-P", "-m", "vllm.entrypoints.openai.api_server", *extra, *named, *flags]
 

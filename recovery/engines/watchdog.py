@@ -13,7 +13,7 @@ from recovery.errors import EngineLost, RecoverError
 Answer = TypeVar("Answer")
 
 
-class Lane:
+class EngineThread:
     """One worker thread that runs an engine's calls; a caller gets EngineLost when a call fails or hangs.
 
     The thread is a daemon: a hung call must not keep the process from exiting.

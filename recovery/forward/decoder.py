@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +19,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from recovery.batches.length_groups import length_groups
-from recovery.forward.fast_path import fast_path
-from recovery.forward.hidden_states import read_at_once, unwrap
+from recovery.forward.hidden_states import read_at_once
 from recovery.forward.kv_cache import KVCache, attend, padding_mask, sees_all
-from recovery.forward.varlen import VARLEN
 
 ATTENTION = "recover_decode"
 Prompt = tuple[int, ...]
@@ -67,12 +64,6 @@ class Decoder(ABC):
         Returns the steps made, and of each remaining row the last token and which of the R rows it is.
         """
         raise NotImplementedError
-
-
-def decoder_of(model: Any, pad_id: int, max_new_tokens: int) -> Decoder:
-    """Return the fastest decoder for a model inside `decoding`."""
-    fast = fast_path().decoder(model, pad_id, max_new_tokens)
-    return fast or ModelDecoder(model, pad_id, max_new_tokens)
 
 
 class ModelDecoder(Decoder):
@@ -153,33 +144,6 @@ def takes_kv_cache(model: Any) -> bool:
     """
     takes_positions = "position_ids" in inspect.signature(model.forward).parameters
     return model.config._attn_implementation == ATTENTION and takes_positions and sees_all(model)
-
-
-@contextmanager
-def decoding(model: Any) -> Iterator[Any]:
-    """Yield the bare model in eval and inference mode, with this file's attention; restore all of it.
-
-    A PEFT wrapper's forward only costs time: the adapters are in the modules. Layers compiled for training
-    are not compiled again for single tokens.
-    """
-    inner = unwrap(model)
-    attention = inner.config._attn_implementation
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        if attention in ("sdpa", VARLEN):
-            inner.config._attn_implementation = ATTENTION
-        with torch.inference_mode(), _uncompiled(inner):
-            yield inner
-    finally:
-        inner.config._attn_implementation = attention
-        for module, training in modes:
-            module.training = training
-
-
-def _uncompiled(model: Any) -> AbstractContextManager[Any]:
-    compiled = any(module._compiled_call_impl is not None for module in model.modules())
-    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
 
 
 def decode_attention(

@@ -25,7 +25,7 @@ ENGINE = "recovery.cpu.engine"
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TokenComparison:
     """Statistics of student and teacher at each token."""
 
     reverse_kl_N: Any
@@ -62,7 +62,7 @@ class FastPath:
         stops: Tensor,
         temperature: float,
         overwrite: bool,
-    ) -> tuple[Comparison, Tensor | None] | None:
+    ) -> tuple[TokenComparison, Tensor | None] | None:
         """Return statistics of two sets of logits, and the reverse KL's gradient along the student's.
 
         There is no gradient where none is required; with `overwrite` it may take the student logits' memory.

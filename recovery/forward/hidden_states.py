@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 
 from recovery.errors import InputError
 from recovery.forward.fast_path import fast_path
+from recovery.forward.isolation import GroupedReader, Sharing, sharing_of
 from recovery.forward.packed import PackedReader
 from recovery.forward.packing_check import sequences_stay_apart
 from recovery.forward.varlen import VarlenReader, varlen_reader
 
 SOFT_CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+CHUNKED = "chunked_attention"  # a layer type of transformers' configs
 READ_TOKENS = {  # a CPU pays for padding, an accelerator for launches
     "cpu": 1024,
     "cpu without padding": 4096,
@@ -89,9 +92,19 @@ def states_at(
 
 
 def _reader(model: Any) -> PackedReader | None:
-    """Return a reader that computes no padding, if there is one for this model."""
+    """Return a reader that computes no padding, or keeps apart what must not be read together, if any."""
     core = unwrap(model)
-    return fast_path().reader(core, plain_states) or varlen_reader(core, plain_states)
+    if fast := fast_path().reader(core, plain_states):
+        return fast
+    varlen, sharing = varlen_reader(core, plain_states), row_sharing(core)
+    if not sharing.is_limited:
+        return varlen
+    return GroupedReader(varlen or partial(plain_states, core), sharing)
+
+
+def row_sharing(model: Any) -> Sharing:
+    """Return which sequences of this model may share a forward pass."""
+    return sharing_of(unwrap(model), plain_states)
 
 
 def plain_states(
@@ -130,8 +143,14 @@ def _read_packed(
 
 
 def can_pack(model: Any) -> bool:
-    """Return whether sequences packed in one row stay apart; recurrent architectures, for one, leak."""
-    return sequences_stay_apart(unwrap(model), plain_states)
+    """Return whether sequences packed in one row stay apart; recurrent architectures, for one, leak.
+
+    Chunked attention counts its chunks from the row's beginning, which a trial of few tokens does not show.
+    """
+    core = unwrap(model)
+    if CHUNKED in (getattr(core.config.get_text_config(), "layer_types", None) or ()):
+        return False
+    return sequences_stay_apart(core, plain_states)
 
 
 def _takes_positions(decoder: Any) -> bool:

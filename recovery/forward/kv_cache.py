@@ -154,11 +154,13 @@ def _right_aligned(parts: Sequence[Tensor], width: int, slots: int) -> Tensor:
 
     Slots before a row's first hold zeros: a hidden slot is still multiplied by a probability of zero.
     """
-    _, heads, _, size = parts[0].shape
+    _, heads, _, head_width = parts[0].shape
     sizes = [len(part) for part in parts]
-    slots_BGSW = parts[0].new_empty(sum(sizes), heads, slots, size)
-    for part, target in zip(parts, slots_BGSW.split(sizes), strict=True):
-        before = width - part.shape[2]
+    slots_BGSW = parts[0].new_empty(sum(sizes), heads, slots, head_width)
+    first = 0
+    for part, size in zip(parts, sizes, strict=True):
+        target, before = slots_BGSW[first : first + size], width - part.shape[2]
         target[:, :, :before] = 0
         target[:, :, before:width] = part
+        first += size
     return slots_BGSW

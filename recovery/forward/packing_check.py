@@ -18,6 +18,7 @@ from recovery.errors import InputError
 from recovery.forward.equality import close_per_token
 
 Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]  # tokens, attention, positions -> states
+Embeddings = list[tuple[Tensor, Tensor]]  # token ids and embeddings of each pass
 LENGTH = 6  # tokens of each of the two sequences
 
 
@@ -26,9 +27,9 @@ def sequences_stay_apart(model: Any, read: Read) -> bool:
     device = model.get_input_embeddings().weight.device
     tokens_BT = torch.arange(2 * LENGTH, device=device).view(2, LENGTH)
     positions_BT = torch.arange(LENGTH, device=device).repeat(2)[None]
-    with _evaluating(model), torch.inference_mode(False), torch.enable_grad():
+    with evaluating(model), torch.inference_mode(False), torch.enable_grad():
         try:
-            with _embeddings(model) as embeddings:
+            with embeddings_as_leaves(model) as embeddings:
                 packed_TD = read(model, tokens_BT.view(1, -1), None, positions_BT)[0]
         except InputError:  # the model takes no positions
             return False
@@ -37,14 +38,15 @@ def sequences_stay_apart(model: Any, read: Read) -> bool:
         return close_per_token(packed_TD, alone_TD) and not _reach_each_other(packed_TD, embeddings)
 
 
-def _reach_each_other(states_TD: Tensor, embeddings: list[Tensor]) -> bool:
+def _reach_each_other(states_TD: Tensor, embeddings: Embeddings) -> bool:
     """Whether a state of one half of the row depends on an embedding of the other half."""
     generator = torch.Generator().manual_seed(0)
     direction_TD = torch.randn(states_TD.shape, generator=generator).to(states_TD)
+    leaves = [leaf for _, leaf in embeddings]
     first, second = slice(LENGTH), slice(LENGTH, None)
     for half, other in ((first, second), (second, first)):
         value = (states_TD[half] * direction_TD[half]).sum()
-        gradients = torch.autograd.grad(value, embeddings, retain_graph=True, allow_unused=True)
+        gradients = torch.autograd.grad(value, leaves, retain_graph=True, allow_unused=True)
         for gradient in gradients:
             if gradient is not None and bool(gradient.reshape(2 * LENGTH, -1)[other].any()):
                 return True
@@ -52,13 +54,13 @@ def _reach_each_other(states_TD: Tensor, embeddings: list[Tensor]) -> bool:
 
 
 @contextmanager
-def _embeddings(model: Any) -> Iterator[list[Tensor]]:
-    """Inside, collect the embeddings of every forward pass as leaves of its graph."""
-    collected: list[Tensor] = []
+def embeddings_as_leaves(model: Any) -> Iterator[Embeddings]:
+    """Inside, collect the token ids and embeddings of every forward pass; these are leaves of its graph."""
+    collected: Embeddings = []
 
     def collect(module: Any, inputs: Any, output: Tensor) -> Tensor:
-        collected.append(output.detach().requires_grad_())
-        return collected[-1]
+        collected.append((inputs[0], output.detach().requires_grad_()))
+        return collected[-1][1]
 
     hook = model.get_input_embeddings().register_forward_hook(collect)
     try:
@@ -68,7 +70,7 @@ def _embeddings(model: Any) -> Iterator[list[Tensor]]:
 
 
 @contextmanager
-def _evaluating(model: Any) -> Iterator[None]:
+def evaluating(model: Any) -> Iterator[None]:
     """Inside, the model is in eval mode."""
     training = model.training
     model.eval()

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import torch
 
 from recovery.errors import InputError, RecoverError
-from recovery.forward.hidden_states import unwrap
+from recovery.forward.decoding import decoding_way
+from recovery.forward.hidden_states import row_sharing, unwrap
 from recovery.models.adapters import adapter_rank
 from recovery.models.hub import locate
 from recovery.models.loading import ModelSpec, load
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
-from recovery.training.preflight import Seen, sampler_agrees
+from recovery.training.preflight import TokenMoments, sampler_agrees
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -35,6 +36,20 @@ def load_supported(spec: ModelSpec) -> ChatModel:
     return chat
 
 
+def restrictions(chat: ChatModel) -> str | None:
+    """Describe in one line what makes this model slower than others to sample from and to train."""
+    core = unwrap(chat.model)
+    way, sharing = decoding_way(core), row_sharing(core)
+    said = []
+    if way.sharing.equal_lengths:
+        said.append(f"sampled {way.description}, which is slow: its cache, or padding, changes the numbers")
+    if sharing.equal_lengths:
+        said.append("trained in rows of one length")
+    elif sharing.is_limited:
+        said.append(f"sequences beyond {sharing.boundary:,} tokens are read apart from shorter ones")
+    return f"{family(chat)} models: {'; '.join(said)}" if said else None
+
+
 def family(chat: ChatModel) -> str:
     """Return the model type of the transformers config."""
     return str(unwrap(chat.model).config.model_type)
@@ -46,7 +61,7 @@ def sampling_problem(chat: ChatModel) -> str | None:
     try:
         rollouts = InProcessSampler(chat).sample(prompts, SamplingParams(NEW_TOKENS, seed=0))
         with torch.no_grad():
-            check = sampler_agrees(chat, rollouts, Seen.of(chat, rollouts))
+            check = sampler_agrees(chat, rollouts, TokenMoments.of(chat, rollouts))
     except (torch.OutOfMemoryError, RecoverError):
         raise
     except (AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:

@@ -26,7 +26,7 @@ from recovery.training.updater import Microbatch
 if TYPE_CHECKING:
     from recovery.batches.rollouts import Rollouts
     from recovery.models.chat_model import ChatModel
-    from recovery.objective.objective import Objective, View
+    from recovery.objective.objective import ChunkLogprobs, Objective
 
 TOP = 5  # entries kept of each distribution
 MOST_TOKENS = 256  # per rollout
@@ -122,7 +122,7 @@ def _row(batch: Microbatch, row: int) -> Microbatch:
     return Microbatch(batch.rollouts.select([row]), kept)
 
 
-def trace(view: View, tokens_N: Tensor, rollouts: Rollouts, tokenizer: Any) -> Trace:
+def trace(view: ChunkLogprobs, tokens_N: Tensor, rollouts: Rollouts, tokenizer: Any) -> Trace:
     """Build the trace of one rollout from its log-probabilities."""
     ids = tokens_N.tolist()
     estimator, divergence_N = divergence(view)
@@ -140,7 +140,7 @@ def trace(view: View, tokens_N: Tensor, rollouts: Rollouts, tokenizer: Any) -> T
     )
 
 
-def divergence(view: View) -> tuple[str, Tensor | None]:
+def divergence(view: ChunkLogprobs) -> tuple[str, Tensor | None]:
     """Return the estimator and its reverse KL at each token, as exact as the teacher's scores allow."""
     if view.teacher_NV is not None:
         return "exact", divergences.exact_reverse_kl(view.student_NV, view.teacher_NV)
@@ -165,7 +165,7 @@ def pieces(ids: Sequence[int], tokenizer: Any) -> Iterator[str]:
             start = end
 
 
-def _teacher_top(view: View, tokenizer: Any) -> list[Top] | None:
+def _teacher_top(view: ChunkLogprobs, tokenizer: Any) -> list[Top] | None:
     if view.teacher_NV is not None:
         return _top(view.teacher_NV, tokenizer)
     if view.scores is not None and view.scores.ids_NK is not None:

@@ -61,6 +61,11 @@ class Method:
     entry_clip: float | None = _dial(
         None, "limit of one vocabulary entry's part in a token's divergence", above=0
     )
+    kl_budget: float | None = _dial(
+        None,
+        "most KL(teacher||student) of a token: a teacher further away is moved towards the student",
+        above=0,
+    )
     ratio_clip: float | None = _dial(None, "PPO: p/p_old of a token stays within 1 +- this", above=0, high=1)
     importance_clip: float | None = _dial(
         None,
@@ -131,6 +136,7 @@ class Method:
     def rails(self) -> str:
         """Describe the active safety rails."""
         rails = {
+            "KL budget": self.kl_budget,
             "per-entry clip": self.entry_clip,
             "ratio clip": self.ratio_clip,
             "importance clip": self.importance_clip,

@@ -68,6 +68,7 @@ READ_BY: dict[str, tuple[str, Test]] = {
     "tail": ("signal=topk_reverse_kl", lambda m: m.signal == "topk_reverse_kl"),
     "lam": ("a teacher's signal", lambda m: m.signal in TEACHER_SIGNALS),
     "entry_clip": ("an exact signal (reverse_kl, forward_kl, jsd)", lambda m: m.signal in EXACT),
+    "kl_budget": ("an exact signal (reverse_kl, forward_kl, jsd)", lambda m: m.signal in EXACT),
     "ratio_clip": ("advantages (sampled_reverse_kl, reward, lam < 1)", lambda m: m.has_policy_gradient),
     "importance_clip": ("sampled states", lambda m: m.state_kind in (*SAMPLED_STATES, "teacher-mix")),
     "reward_baseline": ("a reward (signal=reward or lam < 1)", lambda m: m.reward_weight > 0),

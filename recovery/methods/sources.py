@@ -12,6 +12,8 @@ KEEPS = {
     "standard deviation, the mean per answer and the KL penalty",
     "opd": "keeps student samples, reverse KL and no discount; takes the KL over the whole vocabulary, not "
     "at the sampled token",
+    "opd-near": "keeps opd; adds a teacher q ~ clean^a student^(1-a), with the largest a that keeps "
+    "KL(q||student) within the budget, found for each token at each step",
     "opd-sampled": "keeps log q - log p of the sampled token as its advantage; adds a second pass with PPO's "
     "clip",
     "opd-topk": "keeps student samples and reverse KL; adds one bucket for what is outside the top k",

@@ -62,17 +62,17 @@ class Experts:
 
 
 @dataclass(frozen=True)
-class Piece:
+class DeltaPart:
     """The part of a module's delta that one tensor of the files gets."""
 
-    files: Converted
+    files: SplitDelta
     name: str
 
     def rows(self, rows: slice) -> Tensor:
         return self.files.pieces()[self.name][rows]
 
 
-class Converted:
+class SplitDelta:
     """A module's delta cut into the tensors of the files; only the last one used is kept."""
 
     def __init__(self, model: Any, name: str, delta: Experts | LowRank) -> None:
@@ -83,7 +83,7 @@ class Converted:
 
 
 @lru_cache(maxsize=1)
-def _pieces(module: Converted) -> dict[str, Tensor]:
+def _pieces(module: SplitDelta) -> dict[str, Tensor]:
     return _reverted(module.model, module.name, module.delta.rows(slice(None)))
 
 
@@ -97,8 +97,8 @@ def deltas(adapter: Path, base: Path) -> dict[str, Delta]:
         if [piece.shape for piece in placed.values()] == [shape]:
             found[next(iter(placed))] = delta
         else:
-            whole = Converted(model, name, delta)
-            found |= {piece: Piece(whole, piece) for piece in placed}
+            whole = SplitDelta(model, name, delta)
+            found |= {piece: DeltaPart(whole, piece) for piece in placed}
     return found
 
 

@@ -40,14 +40,14 @@ class LoraSpec:
 
 
 @dataclass(frozen=True)
-class Targets:
+class AdapterTargets:
     """Full names of what gets an adapter: linear modules, and parameters that hold many experts' weights."""
 
     modules: tuple[str, ...]
     parameters: tuple[str, ...] = ()
 
 
-def linear_targets(model: Any) -> Targets:
+def linear_targets(model: Any) -> AdapterTargets:
     """Choose every weight matrix of the decoder's layers: attention, MLPs, shared and routed experts.
 
     Left out: the head and embeddings, routers and other gates, vision and audio towers, and what state-space
@@ -70,7 +70,7 @@ def linear_targets(model: Any) -> Targets:
             for key, parameter in module.named_parameters(recurse=False):
                 if _holds_experts(parameter, experts):
                     parameters.append(f"{name}.{key}")
-    return _around_renaming(core, Targets(tuple(modules), tuple(parameters)))
+    return _around_renaming(core, AdapterTargets(tuple(modules), tuple(parameters)))
 
 
 def expert_count(config: Any) -> int:
@@ -91,11 +91,20 @@ def is_linear(module: Any) -> bool:
     return isinstance(module, torch.nn.Linear | Conv1D)
 
 
+def matrix_shape(layer: Any) -> tuple[int, int]:
+    """Return (inputs, outputs) of a linear layer, however its weights are held."""
+    if isinstance(layer, torch.nn.Linear):
+        return layer.in_features, layer.out_features
+    inputs, outputs = layer.weight.shape
+    return inputs, outputs
+
+
 def _is_gate(name: str, linear: Any, experts: int) -> bool:
     """Whether a layer decides instead of computing: a router, a shared expert's gate, mixing coefficients."""
-    if min(linear.weight.shape) < NARROWEST or "router" in name:
+    shape = matrix_shape(linear)
+    if min(shape) < NARROWEST or "router" in name:
         return True
-    return name.endswith("gate") and linear.weight.shape[0] == experts
+    return name.endswith("gate") and shape[1] == experts
 
 
 def _is_called(name: str, parent: Any) -> bool:
@@ -108,7 +117,7 @@ def _holds_experts(parameter: torch.Tensor, experts: int) -> bool:
     return parameter.ndim == 3 and parameter.shape[0] == experts > 1
 
 
-def _around_renaming(core: Any, targets: Targets) -> Targets:
+def _around_renaming(core: Any, targets: AdapterTargets) -> AdapterTargets:
     """Name as parameters what peft would otherwise take for routed experts of an older transformers.
 
     For mixture-of-experts families peft renames targets such as `gate_proj` into the fused expert weights:
@@ -120,7 +129,7 @@ def _around_renaming(core: Any, targets: Targets) -> Targets:
     renamed = set(renaming._MOE_TARGET_MODULE_MAPPING.get(family, ()))
     taken = tuple(name for name in targets.modules if name.rpartition(".")[2] in renamed)
     kept = tuple(name for name in targets.modules if name not in taken)
-    return Targets(kept, targets.parameters + tuple(f"{name}.weight" for name in taken))
+    return AdapterTargets(kept, targets.parameters + tuple(f"{name}.weight" for name in taken))
 
 
 def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:

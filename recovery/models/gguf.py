@@ -31,7 +31,7 @@ DIGITS_APART = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exao
 
 
 @dataclass(frozen=True)
-class Converted:
+class ConvertedModel:
     """A GGUF file as a model directory, and the precision that it came from, such as "4-bit Q4_1"."""
 
     source: Path
@@ -53,7 +53,7 @@ def find(path: str) -> Path | None:
     return _whole(found[0]) if found else None
 
 
-def convert(source: Path, root: Path) -> Converted:
+def convert(source: Path, root: Path) -> ConvertedModel:
     """Write the checkpoint to a folder of `root` named by the file's name and content, unless it is there."""
     _require_package(source)
     with explained(str(source), "GGUF file"):
@@ -71,7 +71,7 @@ def convert(source: Path, root: Path) -> Converted:
             tokenizer.save_pretrained(directory)
             _compare(source, model, directory)
             atomic_dirs.publish(directory, target)
-    return Converted(source, target, metadata.precision)
+    return ConvertedModel(source, target, metadata.precision)
 
 
 @dataclass(frozen=True)

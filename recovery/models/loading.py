@@ -30,6 +30,7 @@ from recovery.models.adapters import LoraSpec, adapter_off, add_lora
 from recovery.models.chat_encoding import ChatEncoder
 from recovery.models.chat_model import ChatModel
 from recovery.models.hub import explained, locate, quiet
+from recovery.models.quantization import Quantize, quantization_config, settle_quantized
 from recovery.models.saving import save
 from recovery.storage import checkpoints
 from recovery.storage.weights_hash import read_object, tensor_slots, weight_files, weights_sha256
@@ -71,6 +72,7 @@ class ModelSpec:
     device: str = "auto"
     attention: str = "auto"  # or a value of attn_implementation in transformers
     gradient_checkpointing: bool = False
+    quantize: Quantize | None = None  # hold linear layers in 4 bits: only an adapter can be trained
 
 
 Loaded = tuple[Any, "PreTrainedTokenizerBase"]
@@ -147,17 +149,21 @@ def _load_tokenizer(spec: ModelSpec, directory: Path) -> PreTrainedTokenizerBase
 def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> PreTrainedModel:
     """Load the weights in one dtype to the device; raise InputError if any weight is missing."""
     _require_safetensors(spec.path, directory)
+    dtype = pick_dtype(spec.dtype, device)
     unpacking = _unpacking(spec.path, directory)
+    if spec.quantize:
+        unpacking = {"quantization_config": quantization_config(spec.path, spec.quantize, dtype)}
+    placed = device.type == "cuda" or spec.quantize
     with explained(spec.path, "model"):
         model, report = loader_of(directory).from_pretrained(
             directory,
-            dtype=pick_dtype(spec.dtype, device),
+            dtype=dtype,
             trust_remote_code=spec.trust_remote_code,
             use_safetensors=True,
             local_files_only=True,
             output_loading_info=True,
             attn_implementation=None if spec.attention == "auto" else spec.attention,
-            device_map={"": device} if device.type == "cuda" else None,
+            device_map={"": device} if placed else None,
             **unpacking,
         )
     lost = sorted(report["missing_keys"]) + sorted(key[0] for key in report["mismatched_keys"])
@@ -168,9 +174,11 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
         )
     _settle_generation_config(model)
     _settle_dequantized(model, directory)
+    settle_architecture(model)
+    settle_quantized(model)
     _freeze_unused(model)
-    model = model.to(device).eval()
-    if device.type == "cpu":
+    model = model.eval() if placed else model.to(device).eval()
+    if device.type == "cpu" and not spec.quantize:
         fast_path().configure(model)
     if spec.attention == "auto":
         varlen.use_varlen(model)
@@ -209,6 +217,14 @@ def _settle_dequantized(model: PreTrainedModel, directory: Path) -> None:
     unpacked = not getattr(model, "is_quantized", False) and not hasattr(model, "hf_quantizer")
     if unpacked and "quantization_config" in read_object(directory / "config.json"):
         model._weight_conversions = None
+
+
+def settle_architecture(model: PreTrainedModel) -> None:
+    """Mend what transformers gets wrong for single architectures."""
+    if model.get_decoder() is model:  # Llama 4 names a prefix that only its vision-language sibling has
+        model.base_model_prefix = "model"
+    if getattr(model.config, "rescale_every", 0):  # RWKV divides weights in eval mode, and would save them so
+        model.config.rescale_every = 0
 
 
 def _freeze_unused(model: PreTrainedModel) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -27,6 +27,7 @@ from recovery.errors import InputError
 from recovery.forward.hidden_states import embedding_weights, unwrap
 from recovery.models.adapter_deltas import deltas
 from recovery.models.hub import locate
+from recovery.models.quantization import require_whole
 from recovery.storage.atomic_dirs import storage_errors
 from recovery.storage.checkpoints import MANIFEST, base_directory, model_files
 from recovery.storage.weights_hash import SAFETENSORS_DTYPES, TensorSlot, tensor_slots, weight_files
@@ -57,17 +58,30 @@ def merge_weights(
     """Write the student's files and the merged weights to `target`; an adapter counts with its base."""
     if (kind == "residual") != (origin is not None):
         raise InputError("merge: residual, and no other kind, needs the origin that `other` was tuned from")
-    sources = [Stored(path) for path in (student, other, origin) if path is not None]
+    sources = [StoredWeights(path) for path in (student, other, origin) if path is not None]
     for one in sources[1:]:
-        _require_same(sources[0], one)
+        require_same(sources[0], one)
     with storage_errors(target):
         _copy_rest(student, sources[0].base, target)
         _write(sources, target, _shares(sources, weight, kind), on_tensor)
 
 
+def put_back(
+    student: Path, other: Path, target: Path, names: Collection[str], *, on_tensor: OnTensor | None = None
+) -> None:
+    """Write the student to `target` with the named tensors of `other` in place of its own."""
+    sources = [StoredWeights(student), StoredWeights(other)]
+    require_same(*sources)
+    with storage_errors(target):
+        _copy_rest(student, sources[0].base, target)
+        _write(sources, target, lambda name: (0.0, 1.0) if name in names else (1.0, 0.0), on_tensor)
+
+
 @torch.no_grad()
 def mix_in(student: ChatModel, other: ChatModel, weight: float, kind: str = "linear") -> None:
     """In memory: (1 - w) * student + w * other, of all weights or of the embeddings and the head."""
+    for chat in (student, other):
+        require_whole(chat, "mixing checkpoints in memory")
     mine, theirs = (dict(unwrap(chat.model).named_parameters()) for chat in (student, other))
     if {name: one.shape for name, one in mine.items()} != {name: one.shape for name, one in theirs.items()}:
         raise InputError("merge: the models have different tensors: merge checkpoints of one architecture")
@@ -91,20 +105,20 @@ def weaken(student: ChatModel, share: float) -> None:
             parameter.mul_(share)
 
 
-def _shares(sources: Sequence[Stored], weight: float, kind: str) -> Share:
+def _shares(sources: Sequence[StoredWeights], weight: float, kind: str) -> Share:
     if kind == "linear":
         return lambda name: (1 - weight, weight)
     if kind == "residual":
         return lambda name: (1.0, weight, -weight)
     if kind == "slerp":
-        return lambda name: arc_shares(*_inner_products(sources[0], sources[1], name), weight)
+        return lambda name: arc_shares(*inner_products(sources[0], sources[1], name), weight)
     if kind == "embeddings":
-        ends = _embeddings(sources[0])
+        ends = token_matrices(sources[0])
         return lambda name: (1 - weight, weight) if name in ends else (1.0, 0.0)
     raise InputError(f"merge: kind {kind!r} is not one of {', '.join(KINDS)}")
 
 
-def _embeddings(model: Stored) -> set[str]:
+def token_matrices(model: StoredWeights) -> set[str]:
     """The matrices with a row for every token: the embeddings, and the head where it is not the same."""
     config = json.loads((model.base / "config.json").read_text(encoding="utf-8"))
     tokens = config.get("text_config", config).get("vocab_size")
@@ -123,7 +137,7 @@ def arc_shares(dot: float, square_a: float, square_b: float, weight: float) -> t
     return math.sin((1 - weight) * angle) / math.sin(angle), math.sin(weight * angle) / math.sin(angle)
 
 
-class Stored:
+class StoredWeights:
     """A model on disk as named tensors, read by rows in fp32; an adapter's part is added on the way."""
 
     def __init__(self, directory: Path) -> None:
@@ -152,7 +166,7 @@ def _base_of(adapter: Path) -> Path:
     return base_directory(adapter) or locate(config["base_model_name_or_path"], config.get("revision"))[0]
 
 
-def _inner_products(one: Stored, other: Stored, name: str) -> tuple[float, float, float]:
+def inner_products(one: StoredWeights, other: StoredWeights, name: str) -> tuple[float, float, float]:
     """a.b, a.a and b.b of a whole tensor."""
     sums = torch.zeros(3, dtype=torch.float64)
     for rows in _chunks(one.slots[name].shape):
@@ -170,7 +184,7 @@ def _chunks(shape: tuple[int, ...]) -> Iterator[slice]:
         yield slice(start, min(rows, start + size))
 
 
-def _require_same(student: Stored, other: Stored) -> None:
+def require_same(student: StoredWeights, other: StoredWeights) -> None:
     mine = {name: slot.shape for name, slot in student.slots.items()}
     theirs = {name: slot.shape for name, slot in other.slots.items()}
     same = all(theirs.get(name) == shape for name, shape in mine.items())
@@ -186,7 +200,7 @@ def _copy_rest(student: Path, base: Path, target: Path) -> None:
                 shutil.copyfile(directory / name, target / name)
 
 
-def _write(sources: Sequence[Stored], target: Path, shares: Share, on_tensor: OnTensor | None) -> None:
+def _write(sources: Sequence[StoredWeights], target: Path, shares: Share, on_tensor: OnTensor | None) -> None:
     """Write files with the student's headers, so that each tensor lies where its slot says."""
     student, done = sources[0], 0
     for file in student.files:
@@ -200,7 +214,7 @@ def _write(sources: Sequence[Stored], target: Path, shares: Share, on_tensor: On
                     on_tensor(done, len(student.slots))
 
 
-def _write_tensor(sources: Sequence[Stored], slot: TensorSlot, new: BinaryIO, shares: Share) -> None:
+def _write_tensor(sources: Sequence[StoredWeights], slot: TensorSlot, new: BinaryIO, shares: Share) -> None:
     """Write a weighted sum in fp32, rounded once; integer tensors stay the student's."""
     dtype, parts = DTYPES[slot.dtype], shares(slot.name)
     for rows in _chunks(slot.shape):

@@ -14,6 +14,7 @@ from torch import Tensor
 from recovery.errors import RecoverError
 from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import quiet
+from recovery.models.quantization import require_whole
 from recovery.storage.weights_hash import checkpoint_tensors, stored_tensors, weight_files
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 def save(chat: ChatModel, directory: Path | str) -> None:
     """Write weights as safetensors (of an adapter: the adapter alone), tokenizer, template and generation
     config; raise RecoverError unless every tensor is on disk as it is in memory."""
+    if not is_adapter(chat.model):
+        require_whole(chat, "saving a model")
     target = Path(directory)
     weights = None if chat.weights is None else dict(chat.weights)  # transformers empties what it writes
     with quiet():

@@ -12,8 +12,10 @@ import torch
 
 from recovery.errors import InputError
 from recovery.forward.hidden_states import embedding_weights, unwrap
-from recovery.models.adapters import expert_count, is_linear, linear_targets, plain_layer
+from recovery.models.adapters import expert_count, is_linear, linear_targets, matrix_shape, plain_layer
 from recovery.models.hub import quiet
+from recovery.models.loading import settle_architecture
+from recovery.models.quantization import BYTES
 
 USED_EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk")
 OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj", "wo")  # the projection that ends an attention layer
@@ -47,6 +49,16 @@ class Size:
     cache_numbers: int  # keys and values of one token, over all layers
     matrices: tuple[Matrix, ...]
     name: str = ""
+
+    def weight_bytes(self, quantize: bool = False) -> float:
+        """Bytes of all weights in bf16; quantised, the linear layers but the head are in 4 bits.
+
+        Fused experts are no linear layers: they stay as they are.
+        """
+        if not quantize:
+            return 2.0 * self.parameters
+        held = sum(matrix.inputs * matrix.outputs for matrix in self.matrices if not matrix.is_routed)
+        return 2.0 * (self.parameters - held) + BYTES * held
 
     def adapter(self, rank: int) -> int:
         """Weights of a LoRA on every matrix of the decoder."""
@@ -89,7 +101,9 @@ def size_from_config(name: str, values: dict[str, Any]) -> Size:
     try:
         with quiet(), torch.device("meta"):
             config = AutoConfig.for_model(str(values["model_type"]), **settings)
-            return replace(size_of(loader.from_config(config)), name=name)
+            model = loader.from_config(config)
+            settle_architecture(model)
+            return replace(size_of(model), name=name)
     except Exception as error:
         said = " ".join(str(error).split())[:160]
         raise InputError(f"{name}: its config.json can't be sized ({said}): give a size, as in 8B") from error
@@ -112,7 +126,7 @@ def _matrices(core: Any, experts: int, used: int) -> list[Matrix]:
     targets = linear_targets(core)
     found = []
     for name in targets.modules:
-        found.append(Matrix(*_width(plain_layer(core.get_submodule(name)))))
+        found.append(Matrix(*matrix_shape(plain_layer(core.get_submodule(name)))))
     for name in targets.parameters:
         owner, _, key = name.rpartition(".")
         shape = getattr(plain_layer(core.get_submodule(owner)), key).shape
@@ -130,7 +144,7 @@ def _attention(core: Any, config: Any) -> list[tuple[int, int]]:
         output = next((layers.pop(name) for name in OUTPUTS if name in layers), None)
         if output is None or not type(module).__name__.endswith("Attention"):
             continue
-        wide = _width(output)[0]
+        wide = matrix_shape(output)[0]
         found.append((wide, _cached(layers, wide, config)))
     return found
 
@@ -140,11 +154,7 @@ def _cached(layers: dict[str, Any], wide: int, config: Any) -> int:
         return config.kv_lora_rank + config.qk_rope_head_dim
     if "q_proj" in layers:  # shared or tied ones have no projection of that name
         keys_values = [layers[name] for name in ("k_proj", "v_proj") if name in layers]
-        return sum(_width(one)[1] for one in keys_values)
-    return max(0, sum(_width(one)[1] for one in layers.values()) - wide)  # queries, keys and values in one
-
-
-def _width(layer: Any) -> tuple[int, int]:
-    """(inputs, outputs); Conv1D keeps its matrix the other way round."""
-    rows, columns = layer.weight.shape
-    return (columns, rows) if isinstance(layer, torch.nn.Linear) else (rows, columns)
+        return sum(matrix_shape(one)[1] for one in keys_values)
+    return max(
+        0, sum(matrix_shape(one)[1] for one in layers.values()) - wide
+    )  # queries, keys and values in one

@@ -19,6 +19,8 @@ from torch import Tensor
 TINY = 1e-30
 REST_FLOOR = 1e-7  # precision of 1 - sum(p) in fp32
 MAX_LOG_RATIO = 20.0  # nats
+BISECTIONS = 24  # of a share between 0 and 1: as fine as fp32
+BISECTED_ENTRIES = 2**23  # of the vocabulary at once, whatever the size of the caller's chunk
 
 
 class _WithSlope(torch.autograd.Function):
@@ -104,6 +106,40 @@ def exact_jsd(student_NV: Tensor, teacher_NV: Tensor, beta: float, entry_clip: f
             entries_NV.mul_(factor_NV)
             slope_NV.mul_(factor_NV)
     return with_slope(student_NV, entries_NV.sum(-1), slope_NV)
+
+
+@torch.no_grad()
+def keep_near(teacher_NV: Tensor, student_NV: Tensor, budget: float) -> Tensor:
+    """Move the teacher, in place, to the nearest q with KL(q||p) <= budget; return each token's share a.
+
+    That q is proportional to teacher^a * p^(1 - a). KL(q||p) grows with a, so the largest a is found by
+    bisection, for the tokens whose teacher (a = 1) is outside the budget; all others keep theirs. p is a
+    constant in q: with respect to the logits, KL(p||q) has a times the gradient of KL(p||teacher).
+    """
+    share_N = torch.ones_like(teacher_NV[:, 0])
+    far_F = (exact_forward_kl(student_NV, teacher_NV) > budget).nonzero().squeeze(-1)
+    for rows in far_F.split(max(1, BISECTED_ENTRIES // teacher_NV.shape[-1])):
+        student_FV = student_NV[rows]
+        log_ratio_FV = teacher_NV[rows] - student_FV
+        share_N[rows] = _largest_share(student_FV, log_ratio_FV, budget)
+        teacher_NV[rows] = _between(student_FV, log_ratio_FV, share_N[rows])
+    return share_N
+
+
+def _largest_share(student_FV: Tensor, log_ratio_FV: Tensor, budget: float) -> Tensor:
+    """Return the largest share, from below, at which the tilted student is within the budget."""
+    low_F, high_F = torch.zeros_like(student_FV[:, 0]), torch.ones_like(student_FV[:, 0])
+    for _ in range(BISECTIONS):
+        middle_F = (low_F + high_F) / 2
+        inside_F = exact_forward_kl(student_FV, _between(student_FV, log_ratio_FV, middle_F)) <= budget
+        low_F = torch.where(inside_F, middle_F, low_F)
+        high_F = torch.where(inside_F, high_F, middle_F)
+    return low_F
+
+
+def _between(student_NV: Tensor, log_ratio_NV: Tensor, share_N: Tensor) -> Tensor:
+    """Return log q of q proportional to p * (teacher/p)^share."""
+    return torch.addcmul(student_NV, log_ratio_NV, share_N.unsqueeze(-1)).log_softmax(-1)
 
 
 def topk_reverse_kl(student_NV: Tensor, ids_NK: Tensor, teacher_NK: Tensor, tail: str = "bucket") -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from recovery.errors import InputError
-from recovery.forward.fast_path import Comparison, fast_path
+from recovery.forward.fast_path import TokenComparison, fast_path
 from recovery.forward.hidden_states import kind
 from recovery.methods.method import Method
 from recovery.methods.rules import LABELS, SAMPLED_STATES, TEACHER_SIGNALS
@@ -71,7 +71,7 @@ class _Batch:
 
 
 @dataclass(frozen=True)
-class View:
+class ChunkLogprobs:
     """The log-probabilities of one chunk."""
 
     part: _Batch
@@ -82,7 +82,7 @@ class View:
     teacher_N: Any
     behaviour_N: Tensor
     loss_N: Any = None  # exact reverse KL, if a fused kernel computed it
-    told: Comparison | None = None  # the kernel's statistics
+    told: TokenComparison | None = None  # the kernel's statistics
 
 
 class Objective:
@@ -115,7 +115,7 @@ class Objective:
     @torch.no_grad()
     def view(
         self, hidden_ND: Tensor, head: Head, tokens_N: Tensor, scores: TeacherScores | None = None
-    ) -> View:
+    ) -> ChunkLogprobs:
         """Return the log-probabilities that the loss is computed from, for inspection."""
         return self._view(head, hidden_ND, _batch(hidden_ND, tokens_N, TokenSignals(scores)))
 
@@ -143,6 +143,8 @@ class Objective:
         """Return each token's loss, signal and statistics for one chunk."""
         method, view = self.method, self._view(head, hidden_ND, part, whole=False)
         stats = self._statistics(view)
+        if method.kl_budget is not None:
+            stats["teacher_share"] = divergences.keep_near(view.teacher_NV, view.student_NV, method.kl_budget)
         loss_N = self._direct(view)
         if method.importance_clip is not None:
             ratio_N = self._importance_ratio(view, ratios)
@@ -163,7 +165,7 @@ class Objective:
         return loss_N, signal_N, stats
 
     @torch.no_grad()
-    def _importance_ratio(self, view: View, ratios: PrefixRatios) -> Tensor:
+    def _importance_ratio(self, view: ChunkLogprobs, ratios: PrefixRatios) -> Tensor:
         """Return the importance ratio of each token's prefix; for a label, the token included.
 
         Advantages use the ratio of their token alone, inside the policy gradient, as in PPO.
@@ -175,7 +177,7 @@ class Objective:
             sum_N = sum_N - log_ratio_N
         return sum_N.clamp(-divergences.MAX_LOG_RATIO, divergences.MAX_LOG_RATIO).exp().float()
 
-    def _view(self, head: Head, hidden_ND: Tensor, part: _Batch, whole: bool = True) -> View:
+    def _view(self, head: Head, hidden_ND: Tensor, part: _Batch, whole: bool = True) -> ChunkLogprobs:
         """Return one chunk's log-probabilities of the student and, if the method uses it, the teacher.
 
         The full distributions are computed only with `whole`, or if no fused kernel covers this loss.
@@ -193,7 +195,7 @@ class Objective:
                 loss_N = divergences.with_slope(student_NV, told.reverse_kl_N, slope_NV)
                 behaviour_N = part.behaviour(told.student_N)
                 tokens = None, told.student_N, None, told.teacher_N, behaviour_N
-                return View(part, scores, *tokens, loss_N, told)
+                return ChunkLogprobs(part, scores, *tokens, loss_N, told)
         student_NV = self._log_probs(student_NV)
         if teacher_NV is not None:
             teacher_NV = self._log_probs(teacher_NV)
@@ -202,16 +204,19 @@ class Objective:
         teacher_N = scores.sampled_logprobs_N if scores is not None else None
         if teacher_NV is not None:
             teacher_N = _at(teacher_NV, part.tokens_N)
-        return View(part, scores, student_NV, student_N, teacher_NV, teacher_N, part.behaviour(student_N))
+        return ChunkLogprobs(
+            part, scores, student_NV, student_N, teacher_NV, teacher_N, part.behaviour(student_N)
+        )
 
     @property
     def _reverse_kl_only(self) -> bool:
         """Return whether the loss is the exact reverse KL alone."""
         method = self.method
-        more = method.entry_clip is not None or method.has_policy_gradient or method.anchor_beta
+        changed = method.entry_clip is not None or method.kl_budget is not None
+        more = changed or method.has_policy_gradient or method.anchor_beta
         return not more and (method.signal == "reverse_kl" or (method.signal == "jsd" and method.beta == 1))
 
-    def _direct(self, view: View) -> Tensor:
+    def _direct(self, view: ChunkLogprobs) -> Tensor:
         """Return the part of the loss that is differentiated directly: a label loss or a divergence."""
         method, student_NV, teacher_NV = self.method, view.student_NV, view.teacher_NV
         if view.loss_N is not None:
@@ -231,7 +236,7 @@ class Objective:
             value_N = divergences.exact_reverse_kl(student_NV, teacher_NV, method.entry_clip)
         return method.lam * value_N
 
-    def _advantage(self, view: View, stats: dict[str, Tensor]) -> Tensor:
+    def _advantage(self, view: ChunkLogprobs, stats: dict[str, Tensor]) -> Tensor:
         """Return lam * [log q - log p (+ KL)] + (1 - lam) * the reward's advantage, detached."""
         method, advantage_N = self.method, torch.zeros_like(view.student_N)
         if method.signal == "sampled_reverse_kl":
@@ -242,7 +247,7 @@ class Objective:
             advantage_N = advantage_N + method.reward_weight * view.part.advantages_N
         return advantage_N.detach()
 
-    def _anchor(self, view: View) -> Tensor:
+    def _anchor(self, view: ChunkLogprobs) -> Tensor:
         """Return KL(p||anchor) of each token, or KL(anchor||p) if the method says so."""
         anchor: Any = view.part.anchor
         anchor_NV = self._logits(anchor)
@@ -255,7 +260,7 @@ class Objective:
         return divergences.exact_reverse_kl(student_NV, anchor_NV)
 
     @torch.no_grad()
-    def _statistics(self, view: View) -> dict[str, Tensor]:
+    def _statistics(self, view: ChunkLogprobs) -> dict[str, Tensor]:
         """Return each token's metrics, computed from tensors that the loss needs as well."""
         told = view.told or self._told(view)
         stats = {
@@ -278,7 +283,7 @@ class Objective:
             stats["sampler_gap"] = (view.student_N - view.behaviour_N).abs()
         return stats
 
-    def _told(self, view: View) -> Comparison:
+    def _told(self, view: ChunkLogprobs) -> TokenComparison:
         """Compute the statistics that the fused kernel would return."""
         p_NV, student_stop_N = view.student_NV.exp(), view.student_NV[:, self.stop_ids].exp().sum(-1)
         negative_entropy_N = torch.linalg.vecdot(p_NV, view.student_NV)
@@ -286,7 +291,7 @@ class Objective:
         if view.teacher_NV is not None:
             reverse_kl_N = negative_entropy_N - torch.linalg.vecdot(p_NV, view.teacher_NV)
             teacher_stop_N = view.teacher_NV[:, self.stop_ids].exp().sum(-1)
-        return Comparison(
+        return TokenComparison(
             reverse_kl_N, -negative_entropy_N, view.student_N, view.teacher_N, student_stop_N, teacher_stop_N
         )
 
@@ -391,7 +396,7 @@ def _at(values_NV: Tensor, tokens_N: Tensor) -> Tensor:
     return values_NV.gather(-1, tokens_N.unsqueeze(-1)).squeeze(-1)
 
 
-def _topk(view: View, k: int) -> tuple[Tensor, Tensor]:
+def _topk(view: ChunkLogprobs, k: int) -> tuple[Tensor, Tensor]:
     """Return the teacher's top k entries: from its top-k scores (sorted), or from its full distribution."""
     if view.scores.ids_NK is None:
         top = view.teacher_NV.topk(min(k, view.teacher_NV.shape[-1]), dim=-1)

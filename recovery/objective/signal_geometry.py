@@ -16,7 +16,7 @@ FLOOR = 1e-3  # nats; smaller signals count as zero
 
 
 @dataclass(frozen=True)
-class Geometry:
+class SignalGeometry:
     """Statistics of a token signal: how many tokens carry it, whether draws agree, and how peaked it is."""
 
     density: float  # share of tokens with a signal above the floor
@@ -67,17 +67,19 @@ def project(gradients_NH: Tensor, dimensions: int = 64, seed: int = 0) -> Tensor
     return gradients_NH.detach().float() @ matrix_HP.to(gradients_NH.device)
 
 
-def measure(signal_N: Tensor, draw_N: Tensor | None = None) -> Geometry:
+def measure(signal_N: Tensor, draw_N: Tensor | None = None) -> SignalGeometry:
     """Return the geometry of scalar signals (advantages or token losses).
 
     `draw_N` gives each token's draw, such as its rollout; tokens of a draw are averaged before `bias`.
     """
     signal_N = signal_N.detach().double()
     draws_DP = signal_N.unsqueeze(-1) if draw_N is None else _mean_by_draw(signal_N.unsqueeze(-1), draw_N)
-    return Geometry(density(signal_N), bias(draws_DP), concentration(signal_N), spread(signal_N))
+    return SignalGeometry(density(signal_N), bias(draws_DP), concentration(signal_N), spread(signal_N))
 
 
-def measure_gradients(gradients_NP: Tensor, draw_N: Tensor | None = None, floor: float = FLOOR) -> Geometry:
+def measure_gradients(
+    gradients_NP: Tensor, draw_N: Tensor | None = None, floor: float = FLOOR
+) -> SignalGeometry:
     """Return the geometry of vector signals: density, concentration and spread of lengths, bias of vectors.
 
     `floor` is relative to the mean length, because gradients have no natural unit.
@@ -85,7 +87,7 @@ def measure_gradients(gradients_NP: Tensor, draw_N: Tensor | None = None, floor:
     lengths_N = gradients_NP.detach().double().norm(dim=-1)
     draws_DP = gradients_NP if draw_N is None else _mean_by_draw(gradients_NP, draw_N)
     mean = float(lengths_N.mean()) if lengths_N.numel() else 0.0
-    return Geometry(
+    return SignalGeometry(
         density(lengths_N, floor * mean), bias(draws_DP), concentration(lengths_N), spread(lengths_N)
     )
 

@@ -24,7 +24,7 @@ EVERY = 5  # steps
 NAMES = ("density", "bias", "concentration")
 
 
-class Survey:
+class SignalSurvey:
     """Survey every fifth step from the first on; count each sequence once, even with several epochs.
 
     With several processes, only rank 0's share of the sequences is reported.
@@ -77,5 +77,5 @@ class Survey:
         self._rows = 0
 
 
-def _named(prefix: str, shape: signal_geometry.Geometry) -> dict[str, float]:
+def _named(prefix: str, shape: signal_geometry.SignalGeometry) -> dict[str, float]:
     return {prefix + name: getattr(shape, name) for name in NAMES}

@@ -14,9 +14,11 @@ from torch import Tensor
 from recovery.errors import RecoverError
 from recovery.forward.decoder import Decoder, Responses
 from recovery.sampling.draw import draw_tokens
+from recovery.sampling.loops import WINDOW, loop_ends
 from recovery.sampling.protocol import SamplingParams
 
 LOOK_EVERY = 8  # steps between two looks at which rows have finished: a look makes an accelerator wait
+LOOPS_EVERY = 16  # steps between two looks for loops
 REPORT_SECONDS = 0.5  # between two reports of progress
 Written = tuple[list[list[int]], list[list[float]]]  # each row's tokens, up to its stop token, and log-probs
 
@@ -50,6 +52,7 @@ class DecodeBatch:
         self.finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=device)
         self.token_B = torch.empty(0, dtype=torch.long, device=device)  # each row's last
         self.look_every = 1 if device.type == "cpu" else LOOK_EVERY
+        self.stop_loops, self.loops_seen = params.stop_loops, 0
 
     def run(self, on_tokens: Callable[[int, int], None] | None = None) -> Written:
         """Write all responses; report `on_tokens(finished rows, tokens so far)` every half second."""
@@ -57,6 +60,8 @@ class DecodeBatch:
         step, reported = 1, time.monotonic()
         while step < self.limit and len(self.rows_B):
             step += self._advance(step)
+            if self.stop_loops and step - self.loops_seen >= LOOPS_EVERY:
+                self._finish_loops(step)
             if on_tokens and time.monotonic() - reported >= REPORT_SECONDS:
                 lengths_R, finished_R = self._lengths(step)
                 on_tokens(int(finished_R.sum()), int(lengths_R.sum()))
@@ -90,6 +95,14 @@ class DecodeBatch:
         if (step + 1) % self.look_every == 0:
             self._drop_finished()
 
+    def _finish_loops(self, step: int) -> None:
+        """Finish the rows that have become loops since the last look."""
+        start = max(0, self.loops_seen - WINDOW)
+        recent_BT = self.responses.tokens_RT[self.rows_B, start:step]
+        self.finished_B |= loop_ends(recent_BT) <= recent_BT.shape[1]
+        self.loops_seen = step
+        self._drop_finished()
+
     def _drop_finished(self) -> None:
         """Drop finished rows once there are enough of them."""
         finished = int(self.finished_B.sum())
@@ -111,6 +124,8 @@ class DecodeBatch:
     def _written(self) -> Written:
         """Return every row up to its end: finished rows may go on until they are dropped."""
         lengths_R, _ = self._lengths(self.limit)
+        if self.stop_loops:
+            lengths_R = torch.minimum(lengths_R, loop_ends(self.responses.tokens_RT))
         tokens, logprobs = self.responses.tokens_RT.tolist(), self.responses.logprobs_RT.tolist()
         for row, length in enumerate(lengths_R.tolist()):
             del tokens[row][length:], logprobs[row][length:]

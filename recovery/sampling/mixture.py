@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
-from recovery.forward.decoder import Decoder, decoder_of, decoding
+from recovery.forward.decoder import Decoder
+from recovery.forward.decoding import decoder_of, decoding
 from recovery.sampling.budget import Budget, check_prompts, context_length, in_batches
 from recovery.sampling.decode_batch import DecodeBatch
 from recovery.sampling.in_process import uniform_numbers

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -24,13 +24,13 @@ from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, Teacher
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
-    from recovery.teachers.contexts import Views
+    from recovery.teachers.contexts import RowEncoder
 
 KEPT_REWARD = 1.0  # the least reward of an answer that is imitated
 
 
 @dataclass(frozen=True)
-class Desk:
+class StepInputs:
     """What the writers of one step work with: rows, models, and random numbers."""
 
     method: Method
@@ -38,84 +38,86 @@ class Desk:
     student: ChatModel
     sampler: Sampler
     teacher: Teacher | None
-    views: Views
+    views: RowEncoder
     rows: list[int]  # the prompt of each sequence to write
     data: list[int]  # the pairs whose answers may be used instead
     params: SamplingParams
     dice: random.Random
     rewards: Callable[[Rollouts], Tensor]
-    heard: list[Rollouts] = field(default_factory=list)  # all that the student wrote or helped to write
+    student_rollouts: list[Rollouts] = field(
+        default_factory=list
+    )  # all that the student wrote or helped to write
 
 
-def data(desk: Desk) -> Rollouts:
+def data(inputs: StepInputs) -> Rollouts:
     """Take the answers of the data."""
-    made = Rollouts.from_dialogues([desk.views.dialogue(row) for row in desk.data], desk.student.pad_id)
-    return _indexed(made, desk.data)
+    made = Rollouts.from_dialogues([inputs.views.dialogue(row) for row in inputs.data], inputs.student.pad_id)
+    return _indexed(made, inputs.data)
 
 
-def student(desk: Desk) -> Rollouts:
+def student(inputs: StepInputs) -> Rollouts:
     """Sample the student's answers."""
-    written = desk.sampler.sample([desk.views.student(row) for row in desk.rows], desk.params)
-    desk.heard.append(written)
-    return _indexed(written, desk.rows)
+    written = inputs.sampler.sample([inputs.views.student(row) for row in inputs.rows], inputs.params)
+    inputs.student_rollouts.append(written)
+    return _indexed(written, inputs.rows)
 
 
-def mix(desk: Desk) -> Rollouts:
+def mix(inputs: StepInputs) -> Rollouts:
     """Sample a share of the sequences from the student, take the rest from the data.
 
     The share holds over all steps together.
     """
-    whole = desk.method.share * len(desk.rows)
-    sampled = int(whole * desk.step) - int(whole * (desk.step - 1))
-    others = desk.data[: len(desk.rows) - sampled]
+    whole = inputs.method.share * len(inputs.rows)
+    sampled = int(whole * inputs.step) - int(whole * (inputs.step - 1))
+    others = inputs.data[: len(inputs.rows) - sampled]
     parts = []
     if sampled:
-        parts.append(student(replace(desk, rows=desk.rows[:sampled])))
+        parts.append(student(replace(inputs, rows=inputs.rows[:sampled])))
     if others:
-        parts.append(data(replace(desk, data=others)))
-    return joined(parts, desk.student.pad_id)
+        parts.append(data(replace(inputs, data=others)))
+    return joined(parts, inputs.student.pad_id)
 
 
-def student_kept(desk: Desk) -> Rollouts:
+def student_kept(inputs: StepInputs) -> Rollouts:
     """Keep the student's answers with the full reward; there may be none."""
-    written = student(desk)
-    return written.select((desk.rewards(written) >= KEPT_REWARD).nonzero()[:, 0])
+    written = student(inputs)
+    return written.select((inputs.rewards(written) >= KEPT_REWARD).nonzero()[:, 0])
 
 
-def teacher(desk: Desk) -> Rollouts:
+def teacher(inputs: StepInputs) -> Rollouts:
     """Sample the teacher's answers to its prompts, and put them after the student's."""
-    prompts = [desk.views.teacher(row) for row in desk.rows]
-    written = _by_teacher(desk, lambda one, at: writes(one, _pick(prompts, at), desk.params))
-    return written.with_prompts([desk.views.student(row) for row in desk.rows], desk.student.pad_id)
+    prompts = [inputs.views.teacher(row) for row in inputs.rows]
+    written = _by_teacher(inputs, lambda one, at: writes(one, _pick(prompts, at), inputs.params))
+    return written.with_prompts([inputs.views.student(row) for row in inputs.rows], inputs.student.pad_id)
 
 
-def student_continued(desk: Desk) -> Rollouts:
+def student_continued(inputs: StepInputs) -> Rollouts:
     """Let the teacher continue the student's answers from a random token; only the teacher's tokens count."""
-    starts = [answer[: desk.dice.randrange(len(answer))] for answer in student(desk).responses()]
-    params = replace(desk.params, max_new_tokens=desk.method.continuation, seed=desk.params.seed ^ 1)
-    prompts = [desk.views.teacher(row) + start for row, start in zip(desk.rows, starts, strict=True)]
-    written = _by_teacher(desk, lambda one, at: writes(one, _pick(prompts, at), params))
-    asked = [desk.views.student(row) for row in desk.rows]
+    starts = [answer[: inputs.dice.randrange(len(answer))] for answer in student(inputs).responses()]
+    params = replace(inputs.params, max_new_tokens=inputs.method.continuation, seed=inputs.params.seed ^ 1)
+    prompts = [inputs.views.teacher(row) + start for row, start in zip(inputs.rows, starts, strict=True)]
+    written = _by_teacher(inputs, lambda one, at: writes(one, _pick(prompts, at), params))
+    asked = [inputs.views.student(row) for row in inputs.rows]
     begun = [prompt + start for prompt, start in zip(asked, starts, strict=True)]
-    written = written.with_prompts(begun, desk.student.pad_id)
+    written = written.with_prompts(begun, inputs.student.pad_id)
     return replace(written, prompt_lengths_B=torch.tensor([len(prompt) for prompt in asked]))
 
 
-def teacher_mix(desk: Desk) -> Rollouts:
+def teacher_mix(inputs: StepInputs) -> Rollouts:
     """Draw every token from a mixture of both distributions, each after its own prompt."""
-    prompts = [desk.views.student(row) for row in desk.rows]
-    contexts = [desk.views.teacher(row) for row in desk.rows]
+    prompts = [inputs.views.student(row) for row in inputs.rows]
+    contexts = [inputs.views.teacher(row) for row in inputs.rows]
 
     def write(one: Teacher, at: list[int]) -> Rollouts:
-        sampler = MixedSampler(desk.student, _local(one), desk.method.share)
-        return sampler.sample(_pick(prompts, at), _pick(contexts, at), desk.params)
+        sampler = MixedSampler(inputs.student, _local(one), inputs.method.share)
+        return sampler.sample(_pick(prompts, at), _pick(contexts, at), inputs.params)
 
-    written = _by_teacher(desk, write)
-    desk.heard.append(written)
+    written = _by_teacher(inputs, write)
+    inputs.student_rollouts.append(written)
     return written
 
 
-WRITERS: dict[str, Callable[[Desk], Rollouts]] = {
+WRITERS: dict[str, Callable[[StepInputs], Rollouts]] = {
     "data": data,
     "student": student,
     "mix": mix,
@@ -126,16 +128,16 @@ WRITERS: dict[str, Callable[[Desk], Rollouts]] = {
 }
 
 
-def _by_teacher(desk: Desk, write: Callable[[Teacher, list[int]], Rollouts]) -> Rollouts:
+def _by_teacher(inputs: StepInputs, write: Callable[[Teacher, list[int]], Rollouts]) -> Rollouts:
     """Call `write(teacher, places)` for each teacher; return the rollouts in the rows' order."""
     places: dict[str, list[int]] = {}
-    routed = desk.teacher if isinstance(desk.teacher, RoutedTeacher) else None
-    for place, row in enumerate(desk.rows):
+    routed = inputs.teacher if isinstance(inputs.teacher, RoutedTeacher) else None
+    for place, row in enumerate(inputs.rows):
         places.setdefault(routed.routes[row] if routed else "", []).append(place)
-    teachers = routed.teachers if routed else {"": desk.teacher}
+    teachers = routed.teachers if routed else {"": inputs.teacher}
     parts = [write(teachers[name], at) for name, at in places.items()]  # type: ignore[arg-type]
     order = torch.tensor([place for at in places.values() for place in at]).argsort()
-    return _indexed(joined(parts, desk.student.pad_id).select(order), desk.rows)
+    return _indexed(joined(parts, inputs.student.pad_id).select(order), inputs.rows)
 
 
 def writes(one: Teacher, prompts: list[list[int]], params: SamplingParams) -> Rollouts:
@@ -146,8 +148,8 @@ def writes(one: Teacher, prompts: list[list[int]], params: SamplingParams) -> Ro
             return sampler.sample(prompts, params)
     if not hasattr(one, "sample"):
         raise InputError("states: this teacher only scores: name a teacher that can write, or other states")
-    written: Rollouts = one.sample(prompts, params)
-    return written
+    engine: Any = one  # an EngineTeacher
+    return SplitSampler.of(engine, engine.student.pad_id).sample(prompts, params)
 
 
 def _local(one: Teacher) -> CheckpointTeacher:

@@ -20,6 +20,7 @@ class SamplingParams:
     temperature: float = 1.0  # 0 takes the most likely token
     seed: int = 0
     first: int = 0  # the place of the first prompt, where these are a part of a longer list
+    stop_loops: bool = False  # end a response that only repeats itself: it has no stop token then
     # Called while responses are written with the tokens so far, in this process; samplers may leave it out.
     on_tokens: Callable[[int], None] | None = field(default=None, compare=False, repr=False)
 

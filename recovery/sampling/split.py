@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from recovery.batches.rollouts import Rollouts, joined
-from recovery.distributed import gather, rank, world
+from recovery.distributed import gather, rank, share, world
 from recovery.sampling.protocol import OnProgress, Sampler, SamplingParams
 
 
@@ -22,9 +22,9 @@ class SplitSampler:
         self.sampler, self.pad_id = sampler, pad_id
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
-        """Sample this process's part and gather all parts; fewer prompts than processes are not split."""
+        """Sample this process's part and gather all parts; of fewer prompts than processes take rank 0's."""
         if len(prompts) < world():
-            return self.sampler.sample(prompts, params)
+            return share(self.sampler.sample(prompts, params).to("cpu"))
         cuts = [len(prompts) * part // world() for part in range(world() + 1)]
         first, last = cuts[rank()], cuts[rank() + 1]
         part = replace(params, first=params.first + first)
@@ -40,3 +40,7 @@ class SplitSampler:
     ) -> list[list[int]]:
         """Return responses without their stop tokens; every process writes all of them."""
         return self.sampler.generate(prompts, params, on_progress)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of the sampler that is split, if it has any."""
+        return self.sampler.metrics() if hasattr(self.sampler, "metrics") else {}

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from recovery import untrusted_json
 from recovery.errors import DamagedCheckpoint, RecoverError
 
 locks: Any = None  # where a system has no advisory locks, leftovers are never swept
@@ -187,9 +188,9 @@ def write_sealed(path: Path, value: dict[str, Any]) -> None:
 def read_sealed(label: str, path: Path) -> dict[str, Any]:
     """Return what `write_sealed` wrote; raise DamagedCheckpoint naming a changed file."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = untrusted_json.parse_object(path.read_bytes())
         seal = value.pop(SEAL)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+    except (OSError, ValueError, KeyError) as error:
         raise DamagedCheckpoint(f"{label}: {path.name} is missing or unreadable: use another one") from error
     if seal != digest(value):
         raise DamagedCheckpoint(f"{label}: {path.name} has changed bytes: it is damaged, use another one")

@@ -57,10 +57,10 @@ def read(directory: Path) -> Mapping[str, Tensor]:
     """Whole tensors by name."""
     if (directory / WHOLE).is_file():
         return safetensors.torch.load_file(directory / WHOLE)
-    return Joined(sorted(directory.glob(SHARD.format(0).replace("00000", "*"))))
+    return JoinedShards(sorted(directory.glob(SHARD.format(0).replace("00000", "*"))))
 
 
-class Joined(Mapping[str, Tensor]):
+class JoinedShards(Mapping[str, Tensor]):
     """Tensors put together out of their shards when they are asked for."""
 
     def __init__(self, paths: list[Path]) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.storage.atomic_dirs import workers
 
@@ -136,7 +137,7 @@ def tensor_slots(file: Path) -> list[TensorSlot]:
         size = file.stat().st_size
         with file.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")
-            header = json.loads(stream.read(length)) if 8 + length <= size else None
+            header = untrusted_json.parse(stream.read(length)) if 8 + length <= size else None
         entries = [(name, entry) for name, entry in (header or {}).items() if name != "__metadata__"]
         slots = [_slot(file, name, entry, 8 + length) for name, entry in entries]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -163,7 +164,7 @@ def _slot_sha256(slot: TensorSlot) -> str:
 
 def read_object(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = untrusted_json.parse(path.read_bytes())
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: not readable as JSON: fetch or save it again") from error
     if not isinstance(value, dict):

@@ -46,7 +46,7 @@ FIELDS = {  # fields of a prompt's row; the first one present is used
 }
 
 
-class Item(Protocol):
+class PromptRow(Protocol):
     """A prompt that ends with a user turn, and the other fields of its row: response, answer, hints, ..."""
 
     @property
@@ -59,7 +59,7 @@ class Context:
     """Map a prompt to the messages that the teacher reads in its place."""
 
     def __init__(
-        self, kind: str, given: str | None = None, examples: Sequence[Item] = (), shots: int = 1
+        self, kind: str, given: str | None = None, examples: Sequence[PromptRow] = (), shots: int = 1
     ) -> None:
         if kind not in TEMPLATES:
             raise InputError(f"context {kind!r} is not one of {', '.join(TEMPLATES)}")
@@ -69,7 +69,7 @@ class Context:
         self.given = None if is_template else given
         self.examples = Examples(examples) if kind == "demonstrations" else None
 
-    def __call__(self, item: Item) -> Messages:
+    def __call__(self, item: PromptRow) -> Messages:
         shown = self._shown(item) if "{context}" in self.template else ""
         filled = fill(self.template, prompt(item), shown)
         messages = list(item.messages)
@@ -86,13 +86,13 @@ class Context:
     def adds_system_turn(self) -> bool:
         return "{prompt}" not in self.template
 
-    def check(self, items: Iterable[Item]) -> None:
+    def check(self, items: Iterable[PromptRow]) -> None:
         """Raise InputError if a prompt has no context; call it before any work is done."""
         if "{context}" in self.template and self.given is None and not self.examples:
             for item in items:
                 self._shown(item)
 
-    def _shown(self, item: Item) -> str:
+    def _shown(self, item: PromptRow) -> str:
         own = next((item.fields[name] for name in FIELDS[self.kind] if item.fields.get(name)), self.given)
         if own is not None:
             return "\n".join(map(str, own)) if isinstance(own, list) else str(own)
@@ -110,7 +110,7 @@ class Context:
 class Examples:
     """Retrieve training pairs by TF-IDF similarity of their prompts."""
 
-    def __init__(self, pairs: Sequence[Item]) -> None:
+    def __init__(self, pairs: Sequence[PromptRow]) -> None:
         self.pairs = pairs
         self.holders: dict[str, list[int]] = defaultdict(list)
         for number, pair in enumerate(pairs):
@@ -122,7 +122,7 @@ class Examples:
     def __len__(self) -> int:
         return len(self.pairs)
 
-    def like(self, text: str, count: int) -> list[Item]:
+    def like(self, text: str, count: int) -> list[PromptRow]:
         """Return the pairs most similar to a prompt by cosine; a pair with the same prompt comes first."""
         likeness: dict[int, float] = defaultdict(float)
         for word in sorted(_words(text)):
@@ -135,10 +135,12 @@ class Examples:
         return math.log(1 + len(self.pairs) / len(self.holders[word]))
 
 
-class Views:
+class RowEncoder:
     """Encode each row: student prompt, teacher prompt, and dialogue with the answer in the data."""
 
-    def __init__(self, chat_model: ChatModel, items: Sequence[Item], context: Context | None = None) -> None:
+    def __init__(
+        self, chat_model: ChatModel, items: Sequence[PromptRow], context: Context | None = None
+    ) -> None:
         self.chat_model, self.items, self.context = chat_model, items, context
         self.student = lru_cache(KEPT_IDS)(self._student)
         self.teacher = lru_cache(KEPT_IDS)(self._teacher) if context else self.student
@@ -175,7 +177,7 @@ class Views:
         return self.chat_model.prompt_ids(self.context(self.items[row]))
 
 
-def prompt(item: Item) -> str:
+def prompt(item: PromptRow) -> str:
     """Return the text of the last user turn; a tool result may follow it."""
     return str(item.messages[_last_user_turn(item.messages)]["content"])
 
@@ -184,7 +186,7 @@ def _last_user_turn(messages: Messages) -> int:
     return max(place for place, turn in enumerate(messages) if turn["role"] == "user")
 
 
-def response(item: Item) -> str | None:
+def response(item: PromptRow) -> str | None:
     """Return the answer in the data, or None if the row has none."""
     found = item.fields.get("response")
     return found if isinstance(found, str) and found.strip() else None
@@ -197,7 +199,7 @@ def fill(template: str, prompt: str, context: str) -> str:
 
 
 def show(
-    items: Iterable[Item], context: Context | None, render: Callable[[Messages], str]
+    items: Iterable[PromptRow], context: Context | None, render: Callable[[Messages], str]
 ) -> list[dict[str, str]]:
     """Render each row as student and teacher read it, for `recover distill --show-prompts`."""
     rows = []

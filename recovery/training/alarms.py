@@ -149,7 +149,7 @@ def check(history: History, method: Method, muted: Sequence[str] = ()) -> Alarm 
     return None
 
 
-class Watch:
+class AlarmWatch:
     """Raise `Unstable` on the first alarm; passed to the trainer as `should_stop`.
 
     `before(step)` returns the metrics of steps from earlier attempts, so that a resumed run is compared with

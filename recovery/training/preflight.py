@@ -79,7 +79,7 @@ def checks(
         found.append(same_stops("student's stops", student, teacher, mine))
         with _as_teacher(student, teacher):
             found.append(teacher_is_itself(teacher, theirs))
-        seen = Seen.of(student, mine)
+        seen = TokenMoments.of(student, mine)
     return [*found, sampler_agrees(student, mine, seen), sampler_is_whole(seen)]
 
 
@@ -242,7 +242,7 @@ def teacher_is_itself(teacher: ChatModel, rollouts: Rollouts) -> Check:
 
 
 @dataclass(frozen=True)
-class Seen:
+class TokenMoments:
     """The student's log-probability of sampled tokens, with its expectation and variance."""
 
     logprob_N: Tensor
@@ -251,7 +251,7 @@ class Seen:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, student: ChatModel, rollouts: Rollouts) -> Seen:
+    def of(cls, student: ChatModel, rollouts: Rollouts) -> TokenMoments:
         hidden_ND = score(student, rollouts, max_tokens=MAX_TOKENS).hidden_ND
         assert hidden_ND is not None
         tokens_N = rollouts.tokens_N.to(student.device)
@@ -266,7 +266,7 @@ class Seen:
         return cls(*torch.cat(columns, 1))
 
 
-def sampler_agrees(student: ChatModel, rollouts: Rollouts, seen: Seen) -> Check:
+def sampler_agrees(student: ChatModel, rollouts: Rollouts, seen: TokenMoments) -> Check:
     """Check that the sampler's log-probabilities equal the trainer's."""
     gap_N = (seen.logprob_N - rollouts.logprobs_N.cpu()).abs()
     ok = float(gap_N.mean()) < _tolerance(student, 1e-3, 0.05)
@@ -274,7 +274,7 @@ def sampler_agrees(student: ChatModel, rollouts: Rollouts, seen: Seen) -> Check:
     return Check("sampler log-probs", ok, detail, "sync the sampler's weights, and sample at temperature 1")
 
 
-def sampler_is_whole(seen: Seen) -> Check:
+def sampler_is_whole(seen: TokenMoments) -> Check:
     """Check that tokens are sampled from the full distribution: no top-p, top-k or temperature.
 
     log p(token) + entropy has mean 0 and a known variance under the full distribution; a sampler that drops

@@ -19,21 +19,21 @@ from recovery.errors import InputError
 from recovery.methods.method import Method
 from recovery.objective.objective import NO_SIGNALS
 from recovery.objective.token_signals import TokenSignals
-from recovery.sampling.prefix_writers import WRITERS, Desk
+from recovery.sampling.prefix_writers import WRITERS, StepInputs
 from recovery.sampling.protocol import SamplingParams
 from recovery.sampling.split import SplitSampler
 from recovery.seeds import step_seed
-from recovery.teachers.contexts import Context, Item, Views, prompt, response
+from recovery.teachers.contexts import Context, PromptRow, RowEncoder, prompt, response
 from recovery.teachers.rewards import Reward, group_advantages, score
 from recovery.teachers.teachers import SelfTeacher, scored
 from recovery.training.alarms import response_metrics
-from recovery.training.trainer import Reporting
+from recovery.training.trainer import ReportsMetrics
 from recovery.training.updater import Microbatch
 
 if TYPE_CHECKING:
     from recovery.batches.rollouts import Rollouts
     from recovery.batches.teacher_scores import TeacherScores
-    from recovery.engines.lookahead import Ahead
+    from recovery.engines.lookahead import Lookahead
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import Sampler
     from recovery.teachers.teachers import Teacher
@@ -51,6 +51,7 @@ class StepConfig:
     samples_per_prompt: int = 1  # at least the method's group_size
     max_new_tokens: int = 256
     microbatch_tokens: int = 16384
+    stop_loops: bool = False
     seed: int = 0
 
 
@@ -59,8 +60,8 @@ class Task:
     """A method with its data, teachers and reward. Rows are the prompts, followed by the pairs."""
 
     method: Method
-    prompts: Sequence[Item] = ()
-    pairs: Sequence[Item] = ()  # rows with a response, read by data states
+    prompts: Sequence[PromptRow] = ()
+    pairs: Sequence[PromptRow] = ()  # rows with a response, read by data states
     teacher: Teacher | None = None
     anchor: Teacher | None = None
     context: Context | None = None
@@ -89,7 +90,7 @@ class Task:
             self.context.check(self.items)
 
     @property
-    def items(self) -> list[Item]:
+    def items(self) -> list[PromptRow]:
         """Return all rows: prompts, then pairs."""
         return [*self.prompts, *self.pairs]
 
@@ -113,7 +114,7 @@ class Episodes:
         *,
         rehearsal: Rehearsal | None = None,
         on_scored: Callable[[int, list[Microbatch]], None] | None = None,
-        ahead: Ahead | None = None,
+        ahead: Lookahead | None = None,
     ) -> None:
         self.student, self.task, self.config = student, task, config
         self.sampler = SplitSampler.of(sampler, student.pad_id)
@@ -122,10 +123,10 @@ class Episodes:
         self.weights = _weights(task.weights, len(self.items))
         prompts = len(task.prompts)
         self.prompt_rows, self.pair_rows = range(prompts), range(prompts, len(self.items))
-        self.views = Views(student, self.items, task.context)
+        self.views = RowEncoder(student, self.items, task.context)
         self.views.check()
         self.tokens_sampled = self.tokens_scored = 0
-        self._started: dict[int, Desk] = {}  # steps whose sampling was started one step early
+        self._started: dict[int, StepInputs] = {}  # steps whose sampling was started one step early
         self._last: dict[str, float] = {}
         teacher = task.teacher
         if isinstance(teacher, SelfTeacher) and teacher.decay is not None:  # only then these are `Stateful`
@@ -149,7 +150,7 @@ class Episodes:
                 yield answers + (self.rehearsal.beside(answers) if self.rehearsal else [])
         self.follow()
 
-    def draw(self, step: int) -> Desk:
+    def draw(self, step: int) -> StepInputs:
         """Draw the step's prompts, each repeated for its samples, and as many pairs."""
         samples = max(self.config.samples_per_prompt, self.method.group_size)
         rows = drawn(self.prompt_rows, self.config.prompts_per_step, step, f"prompts:{self.config.seed}")
@@ -157,7 +158,7 @@ class Episodes:
             self.pair_rows, self.config.prompts_per_step * samples, step, f"pairs:{self.config.seed}"
         )
         seed = step_seed(self.config.seed, step)
-        return Desk(
+        return StepInputs(
             self.method,
             step,
             self.student,
@@ -166,24 +167,29 @@ class Episodes:
             self.views,
             rows=[row for row in rows for _ in range(samples)],
             data=data,
-            params=SamplingParams(self.config.max_new_tokens, self.method.temperature, seed),
+            params=SamplingParams(
+                self.config.max_new_tokens,
+                self.method.temperature,
+                seed,
+                stop_loops=self.config.stop_loops,
+            ),
             dice=random.Random(seed),
             rewards=self.judge,
         )
 
-    def write(self, desk: Desk) -> Rollouts:
+    def write(self, inputs: StepInputs) -> Rollouts:
         """Produce the sequences that the method trains on; record metrics of the student's answers."""
         self._last = {}
-        rollouts = WRITERS[self.method.state_kind](desk)
-        if isinstance(self.sampler, Reporting):
+        rollouts = WRITERS[self.method.state_kind](inputs)
+        if isinstance(self.sampler, ReportsMetrics):
             self._last |= self.sampler.metrics()
-        for heard in desk.heard:
-            self._last |= self._behaviour(heard)
-            self.tokens_sampled += heard.n_tokens
+        for sampled in inputs.student_rollouts:
+            self._last |= self._behaviour(sampled)
+            self.tokens_sampled += sampled.n_tokens
         if self.method.state_kind in TEACHER_STATES:
             self.tokens_sampled += rollouts.n_tokens
         if self.method.state_kind == "student-kept":
-            self._last["kept_share"] = len(rollouts) / len(desk.rows)
+            self._last["kept_share"] = len(rollouts) / len(inputs.rows)
         return rollouts
 
     def judge(self, rollouts: Rollouts) -> Tensor:

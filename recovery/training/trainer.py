@@ -23,10 +23,10 @@ from recovery import distributed
 from recovery.errors import InputError, NonFiniteLoss
 from recovery.models.loading import logits_of, states_at
 from recovery.objective.objective import Loss
-from recovery.objective.signal_survey import Survey
+from recovery.objective.signal_survey import SignalSurvey
 from recovery.seeds import step_seed
 from recovery.training.config import TrainConfig, lr_at
-from recovery.training.updater import LossFunction, Microbatch, Sums, Updater, prefixed, unprefixed
+from recovery.training.updater import LossFunction, Microbatch, RunningSums, Updater, prefixed, unprefixed
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
@@ -47,7 +47,7 @@ class Batches(Protocol):
 
 
 @runtime_checkable
-class Reporting(Protocol):
+class ReportsMetrics(Protocol):
     """Batches that report metrics of the last step: response lengths, rewards, inputs of alarms."""
 
     def metrics(self) -> dict[str, float]: ...
@@ -100,7 +100,7 @@ def train(  # noqa: PLR0913 - the one loop's parts
         for step in range(progress.steps + 1, last + 1):
             begun, rate = time.perf_counter(), lr_at(step, config)
             updater.prepare(rate, step_seed(config.seed, step))
-            updates, sums = _Timed(batches.updates(step)), Sums()
+            updates, sums = _Timed(batches.updates(step)), RunningSums()
             if survey:
                 survey.begin(step)
 
@@ -116,7 +116,7 @@ def train(  # noqa: PLR0913 - the one loop's parts
             progress = progress.plus(sums.tokens, time.perf_counter() - begun)
             metrics = {"lr": rate, "batch_seconds": updates.seconds}
             metrics |= sums.means() | progress.rates(config.steps)
-            metrics |= batches.metrics() if isinstance(batches, Reporting) else {}
+            metrics |= batches.metrics() if isinstance(batches, ReportsMetrics) else {}
             metrics |= survey.metrics() if survey else {}
             report(step, metrics)
 
@@ -152,7 +152,7 @@ class TokenLoss:
     A microbatch may override the objective. A survey, if given, records the signal of each microbatch.
     """
 
-    def __init__(self, objective: Callable[..., Loss], survey: Survey | None = None) -> None:
+    def __init__(self, objective: Callable[..., Loss], survey: SignalSurvey | None = None) -> None:
         self.objective, self.survey = objective, survey
 
     def __call__(self, model: Any, microbatch: Microbatch) -> Loss:
@@ -264,7 +264,7 @@ class _Timed:
             self.seconds += time.perf_counter() - begun
 
 
-def _non_finite(step: int, part: Sums) -> NonFiniteLoss:
+def _non_finite(step: int, part: RunningSums) -> NonFiniteLoss:
     return NonFiniteLoss(
         f"step {step}: the loss is {part.loss:g} and its gradient norm {part.norm:g}; the weights are those "
         "before it: lower the learning rate, or look at this step's data"

@@ -44,7 +44,7 @@ LossFunction = Callable[[Any, Microbatch], Loss]
 
 
 @dataclass(frozen=True)
-class Sums:
+class RunningSums:
     """Sums of losses and metrics over microbatches, processes and updates.
 
     `means` divides the loss by all tokens, and a metric by the tokens of the microbatches that report it.
@@ -59,14 +59,14 @@ class Sums:
     maxima: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, loss: Loss) -> Sums:
+    def of(cls, loss: Loss) -> RunningSums:
         counts = dict.fromkeys(loss.metrics, loss.tokens)
         value = float(loss.value.detach())
         return cls(value, loss.tokens, metrics=loss.metrics, counts=counts, maxima=loss.maxima)
 
-    def plus(self, other: Sums) -> Sums:
+    def plus(self, other: RunningSums) -> RunningSums:
         highest = {k: max(v, self.maxima.get(k, v)) for k, v in other.maxima.items()}
-        return Sums(
+        return RunningSums(
             self.loss + other.loss,
             self.tokens + other.tokens,
             self.norm + other.norm,
@@ -134,17 +134,17 @@ class Updater:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
 
-    def accumulate(self, microbatches: Sequence[Microbatch], loss_fn: LossFunction) -> Sums:
+    def accumulate(self, microbatches: Sequence[Microbatch], loss_fn: LossFunction) -> RunningSums:
         """Accumulate gradients over this process's share; return the loss sums over all processes."""
-        sums = Sums(updates=1)
+        sums = RunningSums(updates=1)
         for microbatch in self._own(microbatches):
             loss = self._loss(microbatch, microbatches, loss_fn)
             self.accelerator.backward(loss.value)
             self._collect()
-            sums = sums.plus(Sums.of(loss))
+            sums = sums.plus(RunningSums.of(loss))
         if self.world > 1:
             everyone = gather_object([replace(sums, updates=0)])
-            sums = reduce(Sums.plus, everyone, Sums(updates=1))
+            sums = reduce(RunningSums.plus, everyone, RunningSums(updates=1))
         return sums
 
     def _own(self, microbatches: Sequence[Microbatch]) -> list[Microbatch | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -29,7 +30,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 def plans(database: Database) -> dict[str, list[str]]:
     """Per question of the benchmark: how SQLite answers each of its statements."""
     found: dict[str, list[str]] = {}
-    asked: list[tuple[str, object]] = []
+    asked: list[tuple[str, Any]] = []
     sa.event.listen(database.engine, "before_cursor_execute", lambda *a: asked.append((a[2], a[3])))
     for name, ask in history.queries_of(database, CYCLES).items():
         asked.clear()

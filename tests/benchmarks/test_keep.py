@@ -15,7 +15,7 @@ from pipelines.microworld import people, world
 from pipelines.runs.workspace import Workspace
 
 
-def test_touching_prompts_ask_about_the_new_people_beside_the_worlds_own(tmp_path):
+def test_touching_prompts_ask_about_the_new_people_beside_the_worlds_own(tmp_path: Path) -> None:
     world.write_world(tmp_path, cycle=2, seed=6)
     path = Path(keep._touching(tmp_path, 2, 6))
     written = path.read_text()
@@ -28,7 +28,7 @@ def test_touching_prompts_ask_about_the_new_people_beside_the_worlds_own(tmp_pat
     assert path.read_text() == written
 
 
-def test_small_is_the_preset_with_two_steps(tmp_path):
+def test_small_is_the_preset_with_two_steps(tmp_path: Path) -> None:
     keep._prepare(tmp_path, small=True)
     with Workspace.open(tmp_path) as ws:
         found = ws.config
@@ -36,7 +36,7 @@ def test_small_is_the_preset_with_two_steps(tmp_path):
     assert found.midtrain.mix == settings.parse(settings.preset_text("microworld"), "preset").midtrain.mix
 
 
-def test_a_ways_row_is_the_mean_over_cycles_and_the_rest_after_the_last():
+def test_a_ways_row_is_the_mean_over_cycles_and_the_rest_after_the_last() -> None:
     same = {"way": "preset", "seed": 0, "reverse": None, "ifeval_clean": 0.9, "touching": 2}
     row = {**same, "general": 0.9, "general_clean": 1.0}
     cycles = [
@@ -50,7 +50,7 @@ def test_a_ways_row_is_the_mean_over_cycles_and_the_rest_after_the_last():
     assert found["worst_ifeval"] == pytest.approx(-10) and found["touching"] == 4
 
 
-def test_where_the_guard_does_not_look_no_count_is_shown():
+def test_where_the_guard_does_not_look_no_count_is_shown() -> None:
     (row,) = keep.table([line("no-guard", 0, 1)])
     assert row["prompts touching"] == ""
 
@@ -68,7 +68,9 @@ def fill(out: Path, *lines: dict[str, Any]) -> None:
         Ledger(out / f"{one['way']}-{one['seed']}" / keep.LINES, ("cycle",)).add(one)
 
 
-def test_what_several_processes_left_becomes_one_table(tmp_path, monkeypatch, capsys):
+def test_what_several_processes_left_becomes_one_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     fill(tmp_path, line("guard", 3, 1, touching=7), line("guard", 3, 2, direct=0.7, touching=5))
     fill(tmp_path, line("preset", 1, 1), line("preset", 0, 1, direct=1.0), line("preset", 0, 2, direct=1.0))
     with (tmp_path / "preset-1" / keep.LINES).open("a") as file:
@@ -93,12 +95,12 @@ def test_what_several_processes_left_becomes_one_table(tmp_path, monkeypatch, ca
     assert "preset" in capsys.readouterr().out and not list(tmp_path.glob("*/recover.db"))
 
 
-def test_two_steps_are_never_taken_for_a_result(tmp_path):
+def test_two_steps_are_never_taken_for_a_result(tmp_path: Path) -> None:
     assert "mean nothing" in keep.page([line("preset", 0, 1) | {"small": True}])
     assert "mean nothing" not in keep.page([line("preset", 0, 1)])
 
 
-def test_a_way_that_is_done_is_not_run_again(tmp_path):
+def test_a_way_that_is_done_is_not_run_again(tmp_path: Path) -> None:
     done = [line("preset", 0, 1), line("preset", 0, 2)]
     fill(tmp_path, *done)
     assert list(keep.run(tmp_path, "preset", 0, 2)) == done
@@ -106,11 +108,13 @@ def test_a_way_that_is_done_is_not_run_again(tmp_path):
     assert not (tmp_path / "preset-0" / "recover.db").exists()
 
 
-def test_a_way_goes_on_from_the_last_cycle_that_is_known(tmp_path, monkeypatch):
+def test_a_way_goes_on_from_the_last_cycle_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(tmp_path, line("preset", 0, 1))
     asked = []
 
-    def cycle(ws: Workspace, way: keep.Way, student: str, number: int, seed: int) -> dict[str, Any]:
+    def cycle(ws: Workspace, way: keep.Variant, student: str, number: int, seed: int) -> dict[str, Any]:
         asked.append((student, number))
         return {"cycle": number, "checkpoint": "next"}
 
@@ -120,12 +124,12 @@ def test_a_way_goes_on_from_the_last_cycle_that_is_known(tmp_path, monkeypatch):
     assert [row["cycle"] for row in read(tmp_path / "preset-0" / keep.LINES)] == [1, 2]
 
 
-def test_writing_the_page_needs_a_cycle(tmp_path, monkeypatch):
+def test_writing_the_page_needs_a_cycle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["keep", str(tmp_path), "--write-docs"])
     with pytest.raises(SystemExit, match="no cycle was finished"):
         keep.main()
 
 
-def test_the_page_has_the_marks():
+def test_the_page_has_the_marks() -> None:
     text = keep.PAGE.read_text()
     assert text.index("<!-- keep -->") < text.index("<!-- end keep -->")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from starlette.applications import Starlette
@@ -11,8 +12,11 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from dashboard import app, plots
-from dashboard.security import Guard
+from dashboard import app
+from dashboard.figures.markers import STAGES
+from dashboard.figures.picture import standalone
+from dashboard.figures.plane import cycles_plane
+from dashboard.request_guard import RequestGuard
 from db.errors import BadRequest
 from db.writes.tracker import Tracker
 
@@ -21,7 +25,7 @@ HOSTILE = "<script>alert(1)</script>"
 
 def a_cycle(number: int, **changes: Any) -> dict[str, Any]:
     def suite(*values: float | None) -> dict[str, Any]:
-        stages = dict(zip(plots.STAGES, values, strict=True))
+        stages = dict(zip(STAGES, values, strict=True))
         intervals = {name: [v - 0.02, v + 0.02] if v else None for name, v in stages.items()}
         return {**stages, "n": 700, "intervals": intervals}
 
@@ -29,16 +33,25 @@ def a_cycle(number: int, **changes: Any) -> dict[str, Any]:
     return {"cycle": number, "status": "accepted", "scores": scores, "verdict": None, **changes}
 
 
-def test_the_picture_draws_a_path_a_cycle_and_copes_with_missing_stages() -> None:
+def test_the_picture_draws_a_path_a_cycle_and_copes_with_missing_stages(tmp_path: Path) -> None:
     unfinished = a_cycle(2, scores={"ifeval": {"clean": 0.9}, "knowledge": {}})
-    figure = plots.plane([a_cycle(1), unfinished])
-    labels = [text.get_text() for text in figure.axes[0].texts]
-    assert "cycle 1" in labels and "cycle 2" not in labels
-    assert plots.plane([])
+    picture = standalone(cycles_plane([a_cycle(1), unfinished], {1, 2}))
+    elements = ElementTree.fromstring(picture)
+    words = "".join(elements.itertext())
+    assert "cycle 1" in words and "cycle 2" not in words
+    assert "var(" not in picture and ".c-clean{color: #" in picture  # its colours lie in it
+
+
+def test_a_picture_is_an_svg_file(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        tracker.record_cycle(tracker.start_run("cycle").id)
+        for name in ("plane.png", "missing/plane.svg"):
+            with pytest.raises(BadRequest, match="svg"):
+                app.picture_of(tracker, str(tmp_path / name))
 
 
 GUARDED = TestClient(
-    Guard(Starlette(routes=[Route("/", lambda request: PlainTextResponse("in"))])),
+    RequestGuard(Starlette(routes=[Route("/", lambda request: PlainTextResponse("in"))])),
     base_url="http://127.0.0.1:7860",
 )
 

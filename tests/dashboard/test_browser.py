@@ -258,7 +258,8 @@ def besiege(tracker: Tracker) -> None:
     tracker.fail_run(stage.id, " ".join(PAYLOADS))
     for name in ("clean", "midtrained", "recovered"):
         tracker.record_checkpoint(f"{name}h", path=PAYLOADS[4], kind="full", sha256=name)
-        tracker.record_cycle(run.id, **{f"{name}_id": f"{name}h"})
+        column: dict[str, Any] = {f"{name}_id": f"{name}h"}
+        tracker.record_cycle(run.id, **column)
         asked = tracker.start_run("eval", parent=run.id, key=f"eval:{name}")
         items = [
             {

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.desk import Desk
+from dashboard.page_context import PageContext
 from db.writes.tracker import Tracker
 from pipelines.compare import compare
 from pipelines.runs.workspace import Workspace
 from tests.support import databases, views
 
-Home = tuple[Desk, dict[str, str]]
+Home = tuple[PageContext, dict[str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def home(folder: Path) -> Iterator[Home]:
     with Tracker(folder / "recover.db") as tracker:
-        yield views.desk(tracker), views.with_runs(tracker)
+        yield views.context(tracker), views.with_runs(tracker)
 
 
 def scored(tracker: Tracker, name: str, passed: list[bool]) -> None:
@@ -40,11 +40,11 @@ def test_two_models_that_hardly_differ_are_not_distinguishable(tmp_path: Path) -
     with Tracker(tmp_path / "recover.db") as tracker:
         scored(tracker, "one", [True] * 18 + [False] * 2)
         scored(tracker, "two", [True] * 17 + [False] * 2 + [True])
-        desk = views.desk(tracker)
-        page = views.look(desk, "/compare?a=one&b=two")
+        context = views.context(tracker)
+        page = views.look(context, "/compare?a=one&b=two")
         assert "The two are not distinguishable." in page.text and "not distinguishable" in page.text
         assert page.text.count("pass → fail") >= 2 and f"{views.HOSTILE[:20]}" in page.text
-        lost = views.look(desk, "/compare?a=one&b=two&flips=lost")
+        lost = views.look(context, "/compare?a=one&b=two&flips=lost")
         assert len(lost.all("article", "flip")) == 1 < len(page.all("article", "flip"))
 
 
@@ -53,7 +53,7 @@ def test_the_page_says_what_the_command_says(tmp_path: Path) -> None:
         scored(ws.tracker, "one", [True] * 30)
         scored(ws.tracker, "two", [False] * 25 + [True] * 5)
         said = compare(ws, "one", "two")
-        page = views.look(views.desk(ws.tracker), "/compare?a=one&b=two")
+        page = views.look(views.context(ws.tracker), "/compare?a=one&b=two")
         assert said["words"] == "worse" and "Compared with one: two is worse on ifeval." in page.text
         assert f"{said['p_holm']:.2g}" in page.text and "−83.3" in page.text
 
@@ -75,19 +75,19 @@ def test_many_flips_come_page_by_page(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         scored(tracker, "one", [True] * 50)
         scored(tracker, "two", [False] * 50)
-        desk, seen, url = views.desk(tracker), 0, "/compare?a=one&b=two"
+        context, seen, url = views.context(tracker), 0, "/compare?a=one&b=two"
         for _ in range(3):
-            page = views.look(desk, url)
+            page = views.look(context, url)
             seen += len(page.all("article", "flip"))
             url = next((given["href"] for given in page.all("a") if "after=" in given["href"]), "")
         assert seen == 50 and url == ""
 
 
-def test_the_race_has_methods_costs_and_the_models_it_is_between(home: Home) -> None:
-    page = views.look(home[0], "/race?student=all&sort=tokens")
+def test_the_page_has_methods_costs_and_the_models_it_is_between(home: Home) -> None:
+    page = views.look(home[0], "/methods?student=all&sort=tokens")
     words = page.text
     assert words.index("opd") < words.index("sft") and "1.5 k" in words and "3 min 00 s" in words
-    one = views.look(home[0], "/race?student=mid2")
+    one = views.look(home[0], "/methods?student=mid2")
     assert "opd-sampled" in one.text and "midtrained" in one.text and "clean" in one.text
     assert "sft" not in one.text
 
@@ -104,13 +104,13 @@ def test_knowledge_is_a_triangle_by_cycle(home: Home) -> None:
     ("path", "command"),
     [
         ("/compare", "recover demo"),
-        ("/race", "recover distill"),
+        ("/methods", "recover distill"),
         ("/knowledge", "recover eval"),
     ],
 )
 def test_an_empty_home_says_what_to_type(tmp_path: Path, path: str, command: str) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
-        assert command in views.look(views.desk(tracker), path).text
+        assert command in views.look(views.context(tracker), path).text
 
 
 def test_the_export_page_gives_files_only_with_its_own_token(home: Home) -> None:

@@ -10,27 +10,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dashboard.desk import Desk
-from dashboard.figures import chart
-from dashboard.figures.curves import smoothed
+from dashboard.figures import axes
+from dashboard.figures.markers import series
+from dashboard.figures.metric_curves import smoothed
+from dashboard.figures.scales import Scale
+from dashboard.page_context import PageContext
 from dashboard.pages.curves import tokens_until
-from dashboard.runs import alarms
+from dashboard.run_names import alarms
 from db.writes.tracker import Tracker
 from tests.support import views
 
-Home = tuple[Desk, dict[str, str]]
+Home = tuple[PageContext, dict[str, str]]
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     with Tracker(tmp_path_factory.mktemp("home") / "recover.db") as tracker:
-        yield views.desk(tracker), views.with_runs(tracker)
+        yield views.context(tracker), views.with_runs(tracker)
 
 
 def test_several_runs_lie_in_one_frame_and_can_be_taken_away(home: Home) -> None:
-    desk, runs = home
+    context, runs = home
     both = f"{runs['opd']},{runs['sft']}"
-    page = views.look(desk, f"/curves?runs={both}&metric=reverse_kl&smooth=more")
+    page = views.look(context, f"/curves?runs={both}&metric=reverse_kl&smooth=more")
     assert len(page.all("path", "thick c-s1")) >= 1 and len(page.all("path", "thick c-s2")) == 1
     removing = [given["href"] for given in page.all("a") if f"runs={runs['sft']}" in given.get("href", "")]
     assert removing and "metric=reverse_kl" in removing[0]
@@ -44,10 +46,10 @@ def test_every_axis_draws_a_line(home: Home, axis: str, log: str) -> None:
 
 
 def test_an_alarm_and_a_value_that_is_none_are_marked(home: Home) -> None:
-    desk, runs = home
-    rang = views.look(desk, f"/curves?runs={runs['broken']}")
+    context, runs = home
+    rang = views.look(context, f"/curves?runs={runs['broken']}")
     assert rang.all("line", "alarm") and "length collapse" in rang.text
-    assert "nan near step 21" in views.look(desk, f"/curves?runs={runs['opd']}&metric=loss").text
+    assert "nan near step 21" in views.look(context, f"/curves?runs={runs['opd']}&metric=loss").text
 
 
 def test_every_curve_of_a_run_is_shown_small(home: Home) -> None:
@@ -64,7 +66,7 @@ def test_an_address_that_fits_nothing_shows_the_newest_run(home: Home, url: str)
 
 def test_without_runs_the_page_says_what_to_type(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
-        assert "recover demo" in views.look(views.desk(tracker), "/curves").text
+        assert "recover demo" in views.look(views.context(tracker), "/curves").text
 
 
 def test_smoothing_keeps_a_constant_and_skips_gaps() -> None:
@@ -78,9 +80,9 @@ def test_smoothing_keeps_a_constant_and_skips_gaps() -> None:
 
 
 def test_a_band_reaches_the_foot_of_a_log_axis_where_its_low_is_not_positive() -> None:
-    x, y = chart.scales([1.0, 2.0], [0.1, 10.0], log_y=True)
-    drawn = chart.band([(1.0, 0.1, 10.0), (2.0, -1.0, 10.0)], x, y)
-    assert drawn is not None and f"L{x(2.0):.1f} {y(y.low):.1f}" in drawn
+    x, y = Scale.around([1.0, 2.0], 0, 100), Scale.around([0.1, 10.0], 100, 0, log=True)
+    drawn = axes.band([(1.0, 0.1, 10.0), (2.0, -1.0, 10.0)], x, y, series(0))
+    assert drawn is not None and f"L{x(2.0)} {y(y.low)}" in drawn
 
 
 def test_tokens_are_those_trained_until_then() -> None:
@@ -97,7 +99,7 @@ def test_a_step_is_read_from_what_stopped_a_run() -> None:
 
 @given(st.floats(1e-9, 1e12), st.floats(1e-9, 1e12) | st.just(0.0), st.booleans())
 def test_ticks_are_few_round_and_inside(low: float, more: float, log: bool) -> None:
-    scale = chart.Scale.around([low, low + more], 0, 100, log=log)
+    scale = Scale.around([low, low + more], 0, 100, log=log)
     ticks = scale.ticks()
     assert len(ticks) <= 30 and all(math.isfinite(scale(tick)) for tick in ticks)
     assert all(-1 <= scale(tick) <= 101 for tick in ticks)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from dashboard import shell
-from dashboard.desk import Desk
-from dashboard.figures.axes import spread
-from dashboard.figures.diff import marked
-from dashboard.figures.plane import plane
-from dashboard.figures.timeline import timeline
+from dashboard import page_frame
+from dashboard.figures.plane import cycles_plane
+from dashboard.figures.scales import spread
+from dashboard.figures.scores_over_cycles import stages_over_cycles
+from dashboard.page_context import PageContext
 from dashboard.pages import PAGES
 from dashboard.report import report
+from dashboard.word_difference import marked
 from db.errors import NotFound
 from db.reads import changes, queries
 from db.writes.tracker import Tracker
@@ -26,109 +26,113 @@ from tests.support.dashboards import KINDS, SECRET, fill
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def context(tmp_path: Path) -> Iterator[PageContext]:
     with Tracker(tmp_path / "recover.db") as tracker:
         fill(tracker)
-        yield Desk(tracker, token="t", reviewer="ann")
+        yield PageContext(tracker, token="t", reviewer="ann")
 
 
 @pytest.fixture
-def nothing(tmp_path: Path) -> Iterator[Desk]:
+def nothing(tmp_path: Path) -> Iterator[PageContext]:
     with Tracker(tmp_path / "recover.db") as tracker:
-        yield Desk(tracker, token="t")
+        yield PageContext(tracker, token="t")
 
 
-@pytest.mark.parametrize("page", shell.PAGES, ids=lambda page: page.TITLE)
-def test_an_empty_home_says_what_to_type(nothing: Desk, page: object) -> None:
-    drawn = shell.render(nothing, page.PATH)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.TITLE)
+def test_an_empty_home_says_what_to_type(nothing: PageContext, page: object) -> None:
+    drawn = page_frame.render(nothing, page.PATH)  # type: ignore[attr-defined]
     assert "could not be drawn" not in drawn and "recover " in drawn
 
 
-@pytest.mark.parametrize("page", shell.PAGES, ids=lambda page: page.TITLE)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.TITLE)
 @pytest.mark.parametrize(
     "query", ["", "?n=2", "?n=999999999", "?n=-1&page=0&sort=x&after=%00&kind=%27&pick=9.9.x"]
 )
-def test_no_address_breaks_a_page(desk: Desk, page: object, query: str) -> None:
-    drawn = shell.render(desk, page.PATH + query)  # type: ignore[attr-defined]
+def test_no_address_breaks_a_page(context: PageContext, page: object, query: str) -> None:
+    drawn = page_frame.render(context, page.PATH + query)  # type: ignore[attr-defined]
     assert "could not be drawn" not in drawn and drawn.count("<main") == 1
 
 
-def test_the_cycles_are_sorted_filtered_searched_and_picked(desk: Desk) -> None:
+def test_the_cycles_are_sorted_filtered_searched_and_picked(context: PageContext) -> None:
     def shown(query: str) -> list[str]:
-        table = shell.render(desk, f"/{query}").split('class="cycles"')[1]
+        table = page_frame.render(context, f"/{query}").split('class="cycles"')[1]
         return re.findall(r'href="/cycle\?n=(\d)" class="strong"', table)
 
     assert shown("") == ["3", "2", "1"] and shown("?sort=cycle&order=up") == ["1", "2", "3"]
     assert shown("?status=accepted") == ["1"] and shown("?search=recovered2") == ["2"]
-    desk.tracker.add_review(3, "needs-work", "more prompts", "Bea")
+    context.tracker.add_review(3, "needs-work", "more prompts", "Bea")
     assert shown("?review=needs-work") == ["3"] and shown("?review=none") == ["2", "1"]
     assert shown("?search=BEA") == ["3"] and shown("?search=more+prompts") == ["3"]
-    runs = {str(row["cycle"]): row["run"] for row in queries.cycles(desk.tracker.db)}
+    runs = {str(row["cycle"]): row["run"] for row in queries.cycles(context.tracker.db)}
     assert shown(f"?search={runs['2'][:-1]}") == ["2"] and shown("?search=recovered") == ["3", "2", "1"]
-    assert "No cycle matches" in shell.render(desk, f"/?search={runs['2'][1:]}")  # not from its middle
-    page = shell.render(desk, "/?pick=1.3")
+    assert "No cycle matches" in page_frame.render(
+        context, f"/?search={runs['2'][1:]}"
+    )  # not from its middle
+    page = page_frame.render(context, "/?pick=1.3")
     assert page.count('aria-checked="true"') == 2 and "/compare?a=cycle%3A1" in page
-    assert "No cycle matches" in shell.render(desk, "/?search=zzz")
+    assert "No cycle matches" in page_frame.render(context, "/?search=zzz")
 
 
-def test_a_cycle_is_told_in_words_with_what_changed_and_no_secret(desk: Desk) -> None:
-    page = shell.render(desk, "/cycle?n=2")
+def test_a_cycle_is_told_in_words_with_what_changed_and_no_secret(context: PageContext) -> None:
+    page = page_frame.render(context, "/cycle?n=2")
     assert "It would take 1,200 prompts to tell" in page and "underpowered" in page
     assert "settings.lr" in page and "settings.hub.token" in page and SECRET not in page
     assert "50 read, 150 tokens" in page
-    assert "broken.bin" in shell.render(desk, "/cycle?n=2&documents=skipped")
-    assert "cycle 9 is not recorded" in shell.render(desk, "/cycle?n=9").replace("Cycle", "cycle")
+    assert "broken.bin" in page_frame.render(context, "/cycle?n=2&documents=skipped")
+    assert "cycle 9 is not recorded" in page_frame.render(context, "/cycle?n=9").replace("Cycle", "cycle")
 
 
-def test_a_long_list_of_documents_comes_in_pages_and_only_when_asked_for(desk: Desk) -> None:
-    run = desk.tracker.start_run("cycle", key="many")
-    number = desk.tracker.record_cycle(run.id)
-    stage = desk.tracker.start_run("midtrain", parent=run.id, key="midtrain")
+def test_a_long_list_of_documents_comes_in_pages_and_only_when_asked_for(context: PageContext) -> None:
+    run = context.tracker.start_run("cycle", key="many")
+    number = context.tracker.record_cycle(run.id)
+    stage = context.tracker.start_run("midtrain", parent=run.id, key="midtrain")
     rows = [{"path": f"{i:04}.md", "status": "read", "tokens": 10} for i in range(450)]
-    desk.tracker.record_documents(stage.id, [*rows, {"path": "x.bin", "status": "skipped", "reason": "odd"}])
-    page = shell.render(desk, f"/cycle?n={number}")
+    context.tracker.record_documents(
+        stage.id, [*rows, {"path": "x.bin", "status": "skipped", "reason": "odd"}]
+    )
+    page = page_frame.render(context, f"/cycle?n={number}")
     assert "450 read, 4.5 k tokens; 1 skipped" in page and ".md" not in page
     url, seen = f"/cycle?n={number}&documents=all", []
     while url:
-        page = shell.render(desk, url)
+        page = page_frame.render(context, url)
         seen.append(re.findall(r">(\d{4}\.md|x\.bin)<", page))
         onward = re.search(r'href="([^"]*docafter=[^"]*)">More', page)
         url = onward[1].replace("&amp;", "&") if onward else ""
     assert [len(names) for names in seen] == [200, 200, 51]
     assert [name for names in seen for name in names] == [*[row["path"] for row in rows], "x.bin"]
-    only = shell.render(desk, f"/cycle?n={number}&documents=skipped")
+    only = page_frame.render(context, f"/cycle?n={number}&documents=skipped")
     assert "x.bin" in only and "odd" in only and "0001.md" not in only
 
 
 def test_a_running_stage_shows_how_far_it_is_and_then_that_it_stalls(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    context: PageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = desk.tracker.start_run("cycle", key="live")
-    number = desk.tracker.record_cycle(run.id)
-    stage = desk.tracker.start_run("midtrain", parent=run.id, key="midtrain")
-    with desk.tracker.live(stage.id) as live:
+    run = context.tracker.start_run("cycle", key="live")
+    number = context.tracker.record_cycle(run.id)
+    stage = context.tracker.start_run("midtrain", parent=run.id, key="midtrain")
+    with context.tracker.live(stage.id) as live:
         live.progress(30, 120, eta_seconds=95.0, message="loss 0.5")
         assert live.flush()
-    before = desk.version()
-    page = shell.render(desk, f"/cycle?n={number}")
+    before = context.version()
+    page = page_frame.render(context, f"/cycle?n={number}")
     assert "step 30 of 120, 1 min 35 s left" in page and "recover resume" not in page and "running" in page
     monkeypatch.setattr(changes, "STALLED_SECONDS", -1.0)
-    assert desk.version() != before
-    page = shell.render(desk, f"/cycle?n={number}")
+    assert context.version() != before
+    page = page_frame.render(context, f"/cycle?n={number}")
     assert (
         "No sign of life" in page and "<code>recover resume</code>" in page and "1 min 35 s left" not in page
     )
-    assert "stalled" in shell.render(desk, "/")
+    assert "stalled" in page_frame.render(context, "/")
 
 
-def test_the_heat_map_counts_and_its_cells_open_the_failing_samples(desk: Desk) -> None:
-    page = shell.render(desk, "/behaviour?n=2")
+def test_the_heat_map_counts_and_its_cells_open_the_failing_samples(context: PageContext) -> None:
+    page = page_frame.render(context, "/behaviour?n=2")
     row = page.split("english capital")[1].split("</tr>")[0]
     assert re.findall(r"<span>(\d+)</span>", row) == ["100", "0", "100"]  # of PASSES: items 0 and 3
     link = re.findall(r'href="(/samples[^"]*midtrained)"', page)[0].replace("&amp;", "&")
-    samples = shell.render(desk, link)
+    samples = page_frame.render(context, link)
     assert samples.count("card sample") == 2 and samples.count("✕ fail") >= 2
-    many = shell.render(desk, "/behaviour?n=3&view=cycles")
+    many = page_frame.render(context, "/behaviour?n=3&view=cycles")
     assert all(f"cycle {number}</a>" in many for number in (1, 2, 3))
 
 
@@ -144,19 +148,19 @@ def test_the_heat_map_counts_and_its_cells_open_the_failing_samples(desk: Desk) 
         ("", ["p0", "p1", "p2", "p3", "p4", "p5"]),
     ],
 )
-def test_samples_by_flip(desk: Desk, flip: str, keys: list[str]) -> None:
-    page = shell.render(desk, f"/samples?n=1&flip={flip}")
+def test_samples_by_flip(context: PageContext, flip: str, keys: list[str]) -> None:
+    page = page_frame.render(context, f"/samples?n=1&flip={flip}")
     assert re.findall(r'class="said inline mono small soft">(p\d)<', page) == keys
     assert f"({len(keys)})</option>" in page.split("selected>")[3]
 
 
-def test_samples_are_searched_and_paged_and_show_the_words_that_differ(desk: Desk) -> None:
-    page = shell.render(desk, "/samples?n=1")
+def test_samples_are_searched_and_paged_and_show_the_words_that_differ(context: PageContext) -> None:
+    page = page_frame.render(context, "/samples?n=1")
     answer = re.findall(r"some words number (\d+)", page)[0]
-    found = shell.render(desk, f"/samples?n=1&search=words+number+{answer}")
+    found = page_frame.render(context, f"/samples?n=1&search=words+number+{answer}")
     assert 1 <= found.count("card sample") < 6
     assert "<ins>" in page and "<del>" in page
-    assert shell.render(desk, "/samples?n=1&after=p3").count("card sample") == 2
+    assert page_frame.render(context, "/samples?n=1&after=p3").count("card sample") == 2
 
 
 def test_words_that_differ_are_marked_once() -> None:
@@ -177,10 +181,11 @@ def test_figures_cope_with_none_one_and_five_hundred_cycles() -> None:
         }
         return {"cycle": number, "scores": {"ifeval": suite, "knowledge": suite}, "verdict": None}
 
-    assert "<svg" not in plane([]) and "<svg" not in timeline([])
+    assert "<svg" not in cycles_plane([]) and "<svg" not in stages_over_cycles([])
     many = [row(number) for number in range(1, 501)]
-    assert plane(many, [500]).count("<path") < 30 and len(timeline(many)) < 100_000
-    assert "cycle 500" in plane(many, [500]) and timeline([row(1)]).count("<circle") == 2
+    assert cycles_plane(many, [500]).count("<path") < 30 and len(stages_over_cycles(many)) < 100_000
+    assert "cycle 500" in cycles_plane(many, [500])
+    assert stages_over_cycles([row(1)]).count("c-clean fill") == 2
 
 
 def test_labels_keep_apart_and_in_order() -> None:
@@ -190,17 +195,19 @@ def test_labels_keep_apart_and_in_order() -> None:
 
 
 @pytest.mark.parametrize("outcome", ["not measured", "a word of tomorrow"])
-def test_an_axis_without_numbers_is_shown_by_its_word_in_a_neutral_colour(desk: Desk, outcome: str) -> None:
+def test_an_axis_without_numbers_is_shown_by_its_word_in_a_neutral_colour(
+    context: PageContext, outcome: str
+) -> None:
     axes = {axis: {"outcome": outcome} for axis in ("behaviour", "knowledge", "retention", "updated")}
-    desk.tracker.record_verdicts(2, axes)
+    context.tracker.record_verdicts(2, axes)
     plain = f'<span class="chip plain">{outcome}</span>'
-    for page in (*[shell.render(desk, page.PATH + "?n=2") for page in PAGES], report(desk.db, 2)):
+    for page in (*[page_frame.render(context, page.PATH + "?n=2") for page in PAGES], report(context.db, 2)):
         assert "could not be drawn" not in page
-    assert plain in shell.render(desk, "/cycle?n=2") and plain in report(desk.db, 2)
-    assert "nothing to compare" in shell.render(desk, "/cycle?n=2")
+    assert plain in page_frame.render(context, "/cycle?n=2") and plain in report(context.db, 2)
+    assert "nothing to compare" in page_frame.render(context, "/cycle?n=2")
 
 
-def test_readers_who_want_the_same_at_once_wait_for_one_answer(desk: Desk) -> None:
+def test_readers_who_want_the_same_at_once_wait_for_one_answer(context: PageContext) -> None:
     made: list[int] = []
 
     def slow() -> int:
@@ -209,10 +216,12 @@ def test_readers_who_want_the_same_at_once_wait_for_one_answer(desk: Desk) -> No
         return len(made)
 
     answers: list[int] = []
-    readers = [threading.Thread(target=lambda: answers.append(desk.cached("slow", slow))) for _ in range(8)]
+    readers = [
+        threading.Thread(target=lambda: answers.append(context.cached("slow", slow))) for _ in range(8)
+    ]
     for reader in readers:
         reader.start()
-    assert desk.cached("other", lambda: "quick") == "quick"  # and hold up no one else
+    assert context.cached("other", lambda: "quick") == "quick"  # and hold up no one else
     for reader in readers:
         reader.join()
     assert answers == [1] * 8 and made == [1]
@@ -221,17 +230,17 @@ def test_readers_who_want_the_same_at_once_wait_for_one_answer(desk: Desk) -> No
 # Reviews ----------------------------------------------------------------------------------------------------
 
 
-def review(desk: Desk, **fields: str) -> str:
+def review(context: PageContext, **fields: str) -> str:
     given = {"decision": "approve", "note": "looks good", "reviewer": "ann", "click": "", **fields}
-    return shell.act(desk, "/cycle?n=2", "review", given)
+    return page_frame.submit_form(context, "/cycle?n=2", "review", given)
 
 
-def test_an_approval_is_recorded_moves_current_and_is_seen(desk: Desk) -> None:
-    assert "approved; current is its model now" in review(desk)
-    assert queries.resolve(desk.db, "current") == "recovered2"
-    assert "looks good" in shell.render(desk, "/cycle?n=2")
-    desk.tracker.add_review(2, "reject", "from a terminal", "bob")  # what `recover review` calls
-    page = shell.render(desk, "/cycle?n=2")
+def test_an_approval_is_recorded_moves_current_and_is_seen(context: PageContext) -> None:
+    assert "approved; current is its model now" in review(context)
+    assert queries.resolve(context.db, "current") == "recovered2"
+    assert "looks good" in page_frame.render(context, "/cycle?n=2")
+    context.tracker.add_review(2, "reject", "from a terminal", "bob")  # what `recover review` calls
+    page = page_frame.render(context, "/cycle?n=2")
     assert "from a terminal" in page and "looks good" in page  # append-only: both are there
 
 
@@ -246,96 +255,109 @@ def test_an_approval_is_recorded_moves_current_and_is_seen(desk: Desk) -> None:
     ],
 )
 def test_a_review_that_lacks_something_is_a_sentence_and_no_row(
-    desk: Desk, fields: dict[str, str], said: str
+    context: PageContext, fields: dict[str, str], said: str
 ) -> None:
-    assert said in review(desk, **fields)
-    assert queries.reviews(desk.db) == []
+    assert said in review(context, **fields)
+    assert queries.reviews(context.db) == []
 
 
-def test_a_click_sent_twice_is_one_review_and_two_reviewers_are_two(desk: Desk) -> None:
+def test_a_click_sent_twice_is_one_review_and_two_reviewers_are_two(context: PageContext) -> None:
     for _ in range(2):
-        review(desk, click="one click")
-    assert len(queries.reviews(desk.db, cycle=2)) == 1
+        review(context, click="one click")
+    assert len(queries.reviews(context.db, cycle=2)) == 1
     people = [
-        threading.Thread(target=review, args=(desk,), kwargs={"reviewer": f"person {i}"}) for i in range(8)
+        threading.Thread(target=review, args=(context,), kwargs={"reviewer": f"person {i}"}) for i in range(8)
     ]
     for person in people:
         person.start()
     for person in people:
         person.join()
-    assert {row["reviewer"] for row in queries.reviews(desk.db)} == {
+    assert {row["reviewer"] for row in queries.reviews(context.db)} == {
         "ann",
         *(f"person {i}" for i in range(8)),
     }
 
 
-def test_an_unknown_action_does_nothing(desk: Desk) -> None:
-    assert "no action" in shell.act(desk, "/cycle?n=1", "delete", {}) and "no action" in shell.act(
-        desk, "/", "review", {}
-    )
+def test_a_repeated_approval_says_where_current_points_by_then(context: PageContext) -> None:
+    review(context, click="one click")
+    context.tracker.add_review(1, "approve", "the older one after all", "bob")
+    page = review(context, click="one click")
+    assert "approved; current has moved on" in page and "current is its model now" not in page
+    assert queries.resolve(context.db, "current") == "recovered1"
+
+
+def test_an_unknown_action_does_nothing(context: PageContext) -> None:
+    assert "no action" in page_frame.submit_form(
+        context, "/cycle?n=1", "delete", {}
+    ) and "no action" in page_frame.submit_form(context, "/", "review", {})
 
 
 # What changed -----------------------------------------------------------------------------------------------
 
 
-def test_the_version_changes_with_what_is_shown_and_only_then(desk: Desk) -> None:
-    seen = desk.version()
-    assert desk.version() == seen
-    run = desk.tracker.start_run("distill")
-    assert desk.version() != seen
-    seen = desk.version()
-    desk.tracker.record_metrics(run.id, 1, {"loss": 1.0})
-    assert desk.version() == seen
-    desk.tracker.add_review(1, "reject", "", "ann")
-    assert desk.version() != seen
+def test_the_version_changes_with_what_is_shown_and_only_then(context: PageContext) -> None:
+    seen = context.version()
+    assert context.version() == seen
+    run = context.tracker.start_run("distill")
+    assert context.version() != seen
+    seen = context.version()
+    context.tracker.record_metrics(run.id, 1, {"loss": 1.0})
+    assert context.version() == seen
+    context.tracker.add_review(1, "reject", "", "ann")
+    assert context.version() != seen
 
 
-@pytest.mark.parametrize("page", shell.PAGES, ids=lambda page: page.TITLE)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.TITLE)
 def test_a_page_asks_once_whether_rows_have_changed(
-    desk: Desk, page: object, monkeypatch: pytest.MonkeyPatch
+    context: PageContext, page: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    monkeypatch.setattr(queries, "structure_version", lambda db: asked.append(db) or (1,))
-    shell.render(desk, page.PATH)  # type: ignore[attr-defined]
+
+    def version(db: object) -> tuple[int]:
+        asked.append(db)
+        return (1,)
+
+    monkeypatch.setattr(queries, "structure_version", version)
+    page_frame.render(context, page.PATH)  # type: ignore[attr-defined]
     assert len(asked) == 1
 
 
-def test_a_score_measured_anew_changes_the_version(desk: Desk) -> None:
-    run = desk.tracker.start_run("eval", key="again")
+def test_a_score_measured_anew_changes_the_version(context: PageContext) -> None:
+    run = context.tracker.start_run("eval", key="again")
     score = {"suite": "ifeval", "metric": "prompt_strict", "value": 0.5, "n": 2}
-    first = desk.tracker.record_score(run.id, "clean0", score)
-    seen = desk.version()
+    first = context.tracker.record_score(run.id, "clean0", score)
+    seen = context.version()
     time.sleep(0.002)  # moments are in milliseconds
-    assert desk.tracker.record_score(run.id, "clean0", score | {"value": 0.6}) == first
-    assert desk.version() != seen
+    assert context.tracker.record_score(run.id, "clean0", score | {"value": 0.6}) == first
+    assert context.version() != seen
 
 
-def test_an_answer_is_kept_until_rows_change(desk: Desk) -> None:
+def test_an_answer_is_kept_until_rows_change(context: PageContext) -> None:
     made: list[int] = []
 
     def make() -> int:
         made.append(1)
         return len(made)
 
-    assert desk.cached("x", make) == desk.cached("x", make) == 1
-    desk.tracker.add_review(1, "reject", "", "ann")
-    assert desk.cached("x", make) == 2
+    assert context.cached("x", make) == context.cached("x", make) == 1
+    context.tracker.add_review(1, "reject", "", "ann")
+    assert context.cached("x", make) == 2
 
 
-def test_the_queries_for_stages(desk: Desk) -> None:
-    scores = queries.stage_scores(desk.db, 1, 2, suite="ifeval")
+def test_the_queries_for_stages(context: PageContext) -> None:
+    scores = queries.stage_scores(context.db, 1, 2, suite="ifeval")
     stages = ("clean", "midtrained", "recovered")
     assert [(row["cycle"], row["stage"]) for row in scores] == [(n, s) for n in (1, 2) for s in stages]
     ids = {row["stage"]: row["id"] for row in scores if row["cycle"] == 1}
-    counts = queries.flip_counts(desk.db, ids)
+    counts = queries.flip_counts(context.db, ids)
     assert counts == {
         (True, False, True): 3,
         (True, True, True): 1,
         (True, False, False): 1,
         (False, False, True): 1,
     }
-    rows = queries.side_by_side(desk.db, ids, queries.ItemFilter(kind=KINDS[0], failing="midtrained"))
+    rows = queries.side_by_side(context.db, ids, queries.ItemFilter(kind=KINDS[0], failing="midtrained"))
     assert [row["key"] for row in rows] == ["p0", "p3"]
-    assert queries.cycle_numbers(desk.db) == [1, 2, 3] and queries.stage_scores(desk.db, 9) == []
+    assert queries.cycle_numbers(context.db) == [1, 2, 3] and queries.stage_scores(context.db, 9) == []
     with pytest.raises(NotFound):
-        queries.cycle(desk.db, 9)
+        queries.cycle(context.db, 9)

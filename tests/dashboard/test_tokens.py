@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.desk import Desk
-from dashboard.figures import tokens
+from dashboard.figures import token_divergence
+from dashboard.page_context import PageContext
 from db.writes.tracker import Tracker
 from tests.support import views
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Desk, dict[str, str]]]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PageContext, dict[str, str]]]:
     with Tracker(tmp_path_factory.mktemp("home") / "recover.db") as tracker:
-        yield views.desk(tracker), views.with_runs(tracker)
+        yield views.context(tracker), views.with_runs(tracker)
 
 
 def test_a_rollout_has_a_shade_a_token_and_the_farthest_is_explained(
-    home: tuple[Desk, dict[str, str]],
+    home: tuple[PageContext, dict[str, str]],
 ) -> None:
-    desk, runs = home
-    page = views.look(desk, f"/tokens?run={runs['opd']}&step=10&rollout=1")
+    context, runs = home
+    page = views.look(context, f"/tokens?run={runs['opd']}&step=10&rollout=1")
     shades = [given["class"] for given in page.all("a", "tok") if "at=" in given["href"]]
     assert shades == ["tok d0", "tok d6 chosen", "tok d3"]
     assert "Token 2" in page.text and "2.500 nats" in page.text
@@ -31,11 +31,13 @@ def test_a_rollout_has_a_shade_a_token_and_the_farthest_is_explained(
     assert page.text.count("written") == 2  # it is among the likeliest of both
 
 
-def test_a_click_leads_to_another_token_and_stays_with_the_rollout(home: tuple[Desk, dict[str, str]]) -> None:
-    desk, runs = home
-    first = views.look(desk, f"/tokens?run={runs['opd']}&step=1&rollout=0")
+def test_a_click_leads_to_another_token_and_stays_with_the_rollout(
+    home: tuple[PageContext, dict[str, str]],
+) -> None:
+    context, runs = home
+    first = views.look(context, f"/tokens?run={runs['opd']}&step=1&rollout=0")
     link = next(given["href"] for given in first.all("a", "tok") if given["href"].endswith("at=0"))
-    page = views.look(desk, link)
+    page = views.look(context, link)
     assert "Token 1" in page.text and "at step 1" in page.text
     assert any("chosen" in given["class"] for given in page.all("a", "tok d0"))
 
@@ -47,12 +49,14 @@ def test_a_click_leads_to_another_token_and_stays_with_the_rollout(home: tuple[D
         ("sft", "No teacher scored these tokens"),
     ],
 )
-def test_a_method_that_knows_less_says_so(home: tuple[Desk, dict[str, str]], method: str, said: str) -> None:
-    desk, runs = home
-    assert said in views.look(desk, f"/tokens?run={runs[method]}").text
+def test_a_method_that_knows_less_says_so(
+    home: tuple[PageContext, dict[str, str]], method: str, said: str
+) -> None:
+    context, runs = home
+    assert said in views.look(context, f"/tokens?run={runs[method]}").text
 
 
-def test_the_signal_of_each_method_is_drawn(home: tuple[Desk, dict[str, str]]) -> None:
+def test_the_signal_of_each_method_is_drawn(home: tuple[PageContext, dict[str, str]]) -> None:
     page = views.look(home[0], "/tokens")
     for word in ("density", "bias", "concentration", "opd-sampled", "sft"):
         assert word in page.text
@@ -62,17 +66,17 @@ def test_the_signal_of_each_method_is_drawn(home: tuple[Desk, dict[str, str]]) -
     "url", ["/tokens?run=nobody&step=x&at=99", "/tokens?step=7&rollout=9&at=-1", "/tokens?at=2"]
 )
 def test_an_address_that_fits_nothing_shows_something_that_is_there(
-    home: tuple[Desk, dict[str, str]], url: str
+    home: tuple[PageContext, dict[str, str]], url: str
 ) -> None:
     assert "Token" in views.look(home[0], url).text
 
 
 def test_without_traces_the_page_says_what_to_type(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
-        assert "recover distill" in views.look(views.desk(tracker), "/tokens").text
+        assert "recover distill" in views.look(views.context(tracker), "/tokens").text
 
 
 def test_shades_grow_with_the_distance() -> None:
     values = [0.0, 0.02, 0.1, 0.3, 0.7, 1.5, 9.0]
-    assert [tokens.level(value) for value in values] == list(range(len(tokens.WORDS)))
-    assert tokens.level(-3.0) == 6
+    assert [token_divergence.level(value) for value in values] == list(range(len(token_divergence.WORDS)))
+    assert token_divergence.level(-3.0) == 6

@@ -37,7 +37,13 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for step in range(5):
             tracker.record_metrics(run.id, step, {"loss": float("nan") if step == 3 else step / 2})
         with tracker.live(run.id) as live:
-            trace = {"prompt": NASTY, "estimator": "none", "mean": None, "n": 0, "tokens": {"ids": []}}
+            trace: dict[str, Any] = {
+                "prompt": NASTY,
+                "estimator": "none",
+                "mean": None,
+                "n": 0,
+                "tokens": {"ids": []},
+            }
             live.traces(1, [trace])
         tracker.record_verdicts(1, {"behaviour": {"outcome": "recovered", "n": 3, "power": 0.5}})
         tracker.record_documents(run.id, [{"path": NASTY, "status": "read", "tokens": 12}])
@@ -133,7 +139,7 @@ def test_a_table_of_any_length_takes_little_memory(write: Any) -> None:
 
 
 def test_columns_that_appear_late_or_change_their_type_are_kept() -> None:
-    rows = [{"a": 1}, {"a": 2.5, "b": {"c": "x"}}, {"b": {"c": 3}, "d": [1]}]
+    rows: list[dict[str, Any]] = [{"a": 1}, {"a": 2.5, "b": {"c": "x"}}, {"b": {"c": 3}, "d": [1]}]
     assert columns(rows) == {"a": float, "b.c": str, "d": list}
     (first, *_) = read(b"".join(as_parquet(lambda: iter(rows))), "parquet")
     assert first == {"a": 1.0, "b.c": None, "d": None}

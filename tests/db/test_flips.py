@@ -11,6 +11,7 @@ import pytest
 from db.reads import queries
 from db.writes.tracker import Tracker
 from evals import statistics
+from pipelines.cli.measure import flips_text
 from pipelines.compare import compare, compare_text
 from pipelines.flips import flips
 from pipelines.runs.workspace import Workspace
@@ -74,6 +75,44 @@ def test_flips_of_everything_a_cycle_or_two_checkpoints(ws: Workspace) -> None:
     for wrong in (["cycle:x"], ["clean0"], ["clean0", "mid1", "rec1"]):
         with pytest.raises(InputError):
             flips(ws, wrong, None, None, 20)
+
+
+def asked_of_changed_facts(tracker: Tracker, name: str, answered: list[str]) -> None:
+    tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+    found = score("updates", answered.count("new") / len(answered), *[one == "new" for one in answered])
+    for row, one in zip(found["items"], answered, strict=True):
+        row |= {"response": one, "detail": {"answered": one}}
+    tracker.record_score(tracker.start_run("eval").id, name, found | {"n": len(answered)})
+
+
+def test_a_flip_back_to_the_old_answer_is_told_from_other_losses(ws: Workspace) -> None:
+    asked_of_changed_facts(ws.tracker, "a", ["new", "new", "new", "old", "old"])
+    asked_of_changed_facts(ws.tracker, "b", ["new", "old", "neither", "new", "neither"])
+    found = flips(ws, ["a", "b"], None, None, 20)
+    (counts,) = found["counts"]
+    assert (counts["gained"], counts["lost"], counts["stale"]) == (1, 2, 1)
+    ways = [(row["key"], row["answered_a"], row["answered_b"]) for row in found["flips"]]
+    assert ways == [("p1", "new", "old"), ("p2", "new", "neither"), ("p3", "old", "new")]
+    text = flips_text(found)
+    assert "stale" in text.splitlines()[0] and "answered_b" in text
+
+
+def test_flips_of_other_suites_have_no_old_answers(ws: Workspace) -> None:
+    record_cycle(ws.tracker, {"ifeval": {"clean": 1.0, "midtrained": 0.5, "recovered": 1.0}})
+    found = flips(ws, ["cycle:1"], None, None, 20)
+    assert [row["stale"] for row in found["counts"]] == [0] * len(found["counts"])
+    assert {row["answered_b"] for row in found["flips"]} == {None}
+    assert "stale" not in flips_text(found)
+
+
+def test_comparing_changed_facts_shows_both_stale_rates(ws: Workspace) -> None:
+    asked_of_changed_facts(ws.tracker, "a", ["new"] * 30 + ["old"] * 10)
+    asked_of_changed_facts(ws.tracker, "b", ["new"] * 10 + ["old"] * 30)
+    found = compare(ws, "a", "b")
+    assert (found["stale_a"], found["stale_b"]) == (0.25, 0.75)
+    assert found["words"] == "worse"
+    assert found["non_inferior"]["margin"] == 0.03
+    assert "stale        a 0.250, b 0.750" in compare_text(found)
 
 
 # Comparing -------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from dashboard import shell
+from dashboard import page_frame
 from db import sqlite
 from db.errors import NotFound
 from db.migrations import config
@@ -20,7 +20,7 @@ from pipelines.machine.init_home import initialise
 from pipelines.resume import resume
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from tests.support import databases, views
+from tests.support import databases, old_rows, views
 from tests.support.databases import BACKENDS, new_database
 
 SCORES = {"ifeval": {"clean": 0.9, "midtrained": 0.2, "recovered": 0.8}, "knowledge": {"recovered": 0.7}}
@@ -92,35 +92,15 @@ def test_rows_of_one_home_are_kept_by_the_migration(backend: str, tmp_path: Path
         url = sa.make_url(where) if "://" in where else None
         engine = sa.create_engine(url) if url else sqlite.connect(Path(where))
         with engine.begin() as connection:
-            command.upgrade(config(connection), "0002")
-            for statement in OLD:
+            command.upgrade(config(connection), old_rows.REVISION)
+            for statement in old_rows.ROWS:
                 connection.exec_driver_sql(statement)
         engine.dispose()
         with Tracker(where) as tracker:
-            document = queries.cycle(tracker.db, 7)
-            assert document["summary"] == {"a": [1]} and document["review"]["note"] == "ok"
-            assert document["verdict"]["axes"]["behaviour"]["details"] == {"power": 0.5}
-            assert queries.resolve(tracker.db, "current") == "c1"
-            assert [run["id"] for run in queries.runs(tracker.db)] == ["r2", "r1"]
+            old_rows.check(tracker)
             assert tracker.add_review(7, "reject", "no", "bob") == 6
             assert tracker.record_cycle(tracker.start_run("cycle").id) == 8
             assert queries.runs(tracker.db)[0]["ordinal"] == 3
-
-
-RUN = (
-    "INSERT INTO runs VALUES ('{0}', NULL, 'cycle', NULL, 'done', 1, 1, NULL, NULL, '{1}', '{1}', NULL, "
-    "NULL, '{{}}', '{{}}', NULL, '{{}}', '{{}}')"
-)
-OLD = (
-    RUN.format("r1", "2026-01-01"),
-    RUN.format("r2", "2026-01-02"),
-    "INSERT INTO checkpoints VALUES ('c1', '/c1', 'full', NULL, NULL, 'x', 'r1', '2026-01-01', '{}')",
-    "INSERT INTO aliases VALUES ('current', 'c1', '2026-01-01')",
-    "INSERT INTO cycles VALUES (7, 'r1', 'accepted', 'c1', 'c1', 'c1', '2026-01-01', NULL, '{\"a\": [1]}')",
-    "INSERT INTO verdicts VALUES (7, 'behaviour', 'kept', 0, 0, 0, 0.03, 5, 1, 1, 0.5, NULL, "
-    "'{\"power\": 0.5}')",
-    "INSERT INTO reviews VALUES (5, 7, 'approve', 'ok', 'ann', 't', '2026-01-01')",
-)
 
 
 def test_a_clock_set_back_does_not_change_the_order_of_runs(
@@ -151,7 +131,7 @@ def test_a_second_home_can_share_a_tracker(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="nothing was cut off"):
             resume(ws)
         assert cut_off.id not in {run["id"] for run in queries.runs(ws.tracker.db)}
-        assert "project two" in shell.render(views.desk(ws.tracker), "/")
+        assert '<option value="two" selected>' in page_frame.render(views.context(ws.tracker), "/")
     assert not (tmp_path / "one" / ".recover" / "project").exists()
 
 
@@ -159,4 +139,4 @@ def test_one_home_stays_as_it_was(tmp_path: Path) -> None:
     with Workspace.open(tmp_path / "home") as ws:
         initialise(ws)
         assert ws.tracker.db.project == DEFAULT_PROJECT and not (ws.home / "project").exists()
-        assert "project" not in shell.render(views.desk(ws.tracker), "/").split("<main")[0]
+        assert "project" not in page_frame.render(views.context(ws.tracker), "/").split("<main")[0]

@@ -39,8 +39,8 @@ def test_migrations_make_the_tables_of_the_schema(tmp_path: Path) -> None:
 def _definitions(engine: sa.Engine) -> dict[str, list[str]]:
     query = "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name <> 'recover_version'"
     with engine.connect() as connection:
-        found = dict(connection.exec_driver_sql(query).all())
-    return {name: sorted(re.split(r"\s*[,()]\s*|\s+", sql)) for name, sql in found.items()}
+        found = connection.exec_driver_sql(query).all()
+    return {name: sorted(re.split(r"\s*[,()]\s*|\s+", sql)) for name, sql in found}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -20,6 +21,7 @@ from db.errors import BadRequest, NotFound, TrackerError
 from db.reads import queries
 from db.redact import HIDDEN
 from db.schema import Base, Item, Metric
+from db.session import Database
 from db.writes.tracker import Tracker
 from db.writes.values import plain, storable
 from tests.support.databases import BACKENDS, items, new_database, record_cycle, score
@@ -92,9 +94,10 @@ def test_a_lost_connection_after_the_commit_is_written_once(
     run = tracker.start_run("eval", key="eval")
     once, calls = type(tracker.db)._write_once, 0
 
-    def answer_lost(self: object, work: object, deadline: float) -> object:
+    def answer_lost(self: Database, work: Callable[..., Any], deadline: float) -> Any:
         nonlocal calls
-        result, calls = once(self, work, deadline), calls + 1  # type: ignore[arg-type]
+        calls += 1
+        result = once(self, work, deadline)
         if calls % 2:
             raise OperationalError("COMMIT", {}, Exception(), connection_invalidated=True)
         return result
@@ -332,7 +335,7 @@ def test_reviews_that_are_refused(tracker: Tracker) -> None:
 
 def test_the_manifest_accounts_for_every_file(tracker: Tracker) -> None:
     run = tracker.start_run("midtrain")
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"path": "a.md", "status": "read", "tokens": 12},
         {"path": "b\udc80.pdf", "status": "skipped", "reason": "?"},
     ]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ PROMPTS = [
 ]
 
 
-def write(path: Path, rows: list[dict]) -> Path:
+def write(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
 
@@ -61,7 +62,11 @@ def responses(tmp_path: Path) -> Path:
     return write(tmp_path / "responses.jsonl", rows)
 
 
-def answer(chats: list[list[dict[str, str]]]) -> list[str]:
+Chats = list[list[dict[str, str]]]
+Answer = Callable[[Chats], list[str]]
+
+
+def answer(chats: Chats) -> list[str]:
     known = {prompt: response for prompt, _, _, response in PROMPTS}
     return [known[chat[-1]["content"]] for chat in chats]
 
@@ -143,7 +148,7 @@ def test_an_argument_left_to_chance_is_drawn_alike_each_time(tmp_path: Path) -> 
     ]
     path = write(tmp_path / "p.jsonl", rows)
 
-    def wordy(chats: list) -> list[str]:
+    def wordy(chats: Chats) -> list[str]:
         random.random()  # a generator that uses the global state must not change the scoring
         return ["word " * 250 for _ in chats]
 
@@ -235,7 +240,7 @@ def test_one_reworded_prompt_in_a_hundred_is_paired(tmp_path: Path) -> None:
 # --- files that can't work fail before anything is generated
 
 
-def never(chats: list) -> list[str]:
+def never(chats: Chats) -> list[str]:
     raise AssertionError("generated before the prompts were checked")
 
 
@@ -253,7 +258,7 @@ GOOD = {"key": 1, "prompt": "p", "instruction_id_list": ["punctuation:no_comma"]
         ({"prompt": None}, "`prompt`"),
     ],
 )
-def test_bad_prompts(tmp_path: Path, change: dict, message: str) -> None:
+def test_bad_prompts(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         ifeval.evaluate(never, write(tmp_path / "p.jsonl", [GOOD | change]))
     assert "\n" not in str(caught.value)
@@ -303,7 +308,7 @@ real = pytest.mark.skipif(
 
 
 @pytest.fixture
-def made_up() -> Callable[[list], list[str]]:
+def made_up() -> Answer:
     """Answers that pass some checks and fail others, the same every time."""
     styles = (
         str.upper,
@@ -320,7 +325,7 @@ def made_up() -> Callable[[list], list[str]]:
 
 
 @real
-def test_the_541_prompts_agree_with_the_checkers_called_directly(made_up: Callable) -> None:
+def test_the_541_prompts_agree_with_the_checkers_called_directly(made_up: Answer) -> None:
     score = ifeval.evaluate(made_up, REAL_PROMPTS)
     assert score.n == 541
     assert sum(row["n"] for row in score.details["by_instruction"].values()) == 834
@@ -336,7 +341,7 @@ def test_the_541_prompts_agree_with_the_checkers_called_directly(made_up: Callab
 
 
 @real
-def test_the_541_prompts_score_the_same_twice(made_up: Callable) -> None:
+def test_the_541_prompts_score_the_same_twice(made_up: Answer) -> None:
     assert ifeval.evaluate(made_up, REAL_PROMPTS) == ifeval.evaluate(made_up, REAL_PROMPTS)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,7 +15,7 @@ from evals.knowledge import matches, normalise
 from evals.statistics import clustered_interval, wilson_interval
 from recovery.errors import InputError, RecoverError
 
-PROBES = [
+PROBES: list[dict[str, Any]] = [
     {
         "id": "k1",
         "kind": "direct",
@@ -55,7 +56,7 @@ def probes(tmp_path: Path) -> Path:
     return write(tmp_path, [{"suite": "knowledge"} | probe for probe in PROBES])
 
 
-def write(folder: Path, rows: list[dict]) -> Path:
+def write(folder: Path, rows: list[dict[str, Any]]) -> Path:
     path = folder / "probes.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
     return path
@@ -176,7 +177,7 @@ def test_a_generator_that_drops_an_answer_is_caught(probes: Path) -> None:
         ({"cycle": "one"}, "cycle"),
     ],
 )
-def test_bad_probes_name_file_and_line(tmp_path: Path, change: dict, message: str) -> None:
+def test_bad_probes_name_file_and_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
         knowledge.load_probes(write(tmp_path, [PROBES[0], PROBES[1] | change]))
     assert "probes.jsonl" in str(caught.value)

@@ -372,7 +372,7 @@ def test_items_that_go_together_count_as_less() -> None:
 
 
 @pytest.mark.parametrize(("after", "before"), [([], []), ([True], [True, False]), ([[True]], [[True]])])
-def test_unpaired_input_is_refused(after: list, before: list) -> None:
+def test_unpaired_input_is_refused(after: list[float], before: list[float]) -> None:
     with pytest.raises(InputError):
         non_inferiority(after, before)
 

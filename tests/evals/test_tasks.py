@@ -69,7 +69,12 @@ def ws(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def job(ws: Workspace, folder: Path, *suites: str, **changes: Any) -> EvalJob:
-    small = {"max_new_tokens": 8, "probe_max_new_tokens": 4, "ifeval": "none", "tasks": str(folder)}
+    small: dict[str, Any] = {
+        "max_new_tokens": 8,
+        "probe_max_new_tokens": 4,
+        "ifeval": "none",
+        "tasks": str(folder),
+    }
     settings = EvalConfig(**small | changes)
     return EvalJob(checkpoint=ws.clean().id, suites=suites, settings=settings)
 

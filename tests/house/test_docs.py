@@ -82,26 +82,26 @@ def _unknown_in(name: str, command: click.Command, words: list[str]) -> str | No
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_command_and_option_that_is_shown_exists(page):
+def test_every_command_and_option_that_is_shown_exists(page: Path) -> None:
     wrong = [(" ".join(words), found) for words in commands(page) if (found := unknown(words))]
     assert not wrong
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_make_target_that_is_shown_exists(page):
+def test_every_make_target_that_is_shown_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     shown = {word for line in code(page) for word in re.findall(r"^(?:\$ )?make ([a-z-]+)", line)}
     assert shown <= targets
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_to_a_file_leads_somewhere(page):
+def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
     local = [link for link in links if not re.match(r"[a-z]+:", link)]
     assert not [link for link in local if not (page.parent / link).exists()]
 
 
-def test_the_methods_page_names_methods_that_exist():
+def test_the_methods_page_names_methods_that_exist() -> None:
     page = ROOT / "docs" / "methods.md"
     if not page.exists():
         pytest.skip("docs/methods.md is not written yet")
@@ -122,11 +122,11 @@ def test_the_methods_page_names_methods_that_exist():
         ("midtrain --doc DIR", "midtrain --doc"),
     ],
 )
-def test_the_check_itself(call, found):
+def test_the_check_itself(call: str, found: str | None) -> None:
     assert unknown(call.split()) == found
 
 
-def test_the_readme_shows_both_commands_and_the_tree():
+def test_the_readme_shows_both_commands_and_the_tree() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert {"make demo", "make test"} <= {" ".join(line.split()[:2]) for line in code(ROOT / "README.md")}
     assert "recover" in text.splitlines()[0]

@@ -10,9 +10,13 @@ import pytest
 
 from db.reads import queries
 from evals import knowledge
+from pipelines.cli.cycles import cycle_text
+from pipelines.config.jobs import EvalJob
 from pipelines.cycle import cycle
+from pipelines.evaluate import evaluate
 from pipelines.job_from_options import cycle_job
 from pipelines.runs.workspace import Workspace
+from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.errors import InputError
 from tests.support.small_cycles import lines, make_docs, make_home, settle
 
@@ -62,6 +66,48 @@ def test_retention_alone_says_nothing_of_what_was_learned(ws: Workspace, docs: P
     keep_probes(docs, "retention")
     row = turned(ws, docs)
     assert (row["status"], row["verdict"]["knowledge"]) == ("rejected", "not measured")
+
+
+def test_changed_facts_are_an_axis_of_their_own(ws: Workspace, docs: Path) -> None:
+    """The tiny model gives neither answer, so that nothing was updated and the cycle is rejected."""
+    path = docs.parent / "probes.jsonl"
+    moved = [
+        {"id": f"moved{n}", "prompt": f"Where is {n}?", "answer": "Rome", "was": "Oslo"} for n in range(20)
+    ]
+    lines(path, [*(probe.row() for probe in knowledge.load_probes(path)), *moved])
+    row = turned(ws, docs)
+    assert (row["verdict"]["updates"], row["status"]) == ("not updated", "rejected")
+    assert row["scores"]["knowledge"]["n"] == row["scores"]["retention"]["n"]
+    updates = row["scores"]["updates"]
+    assert (updates["n"], updates["recovered"]) == (20, 0.0)
+    assert updates["stale_rate"] == {"clean": 0.0, "midtrained": 0.0, "recovered": 0.0}
+    assert updates["answered"]["recovered"] == {"new": 0, "old": 0, "neither": 20}
+    assert row["verdict"]["axes"]["updates"]["n"] == 20
+    assert "old answers to changed facts: clean 0.000" in cycle_text(row)
+
+
+def test_next_months_questions_know_what_the_accepted_cycle_asked(ws: Workspace, docs: Path) -> None:
+    keep_probes(docs, "knowledge")
+    assert turned(ws, docs, suites="ifeval,knowledge")["status"] == "accepted"
+    asked = [{"question": f"Where is {n}?", "answer": answer} for n, answer in ((1, "Rome"), (2, "Oslo"))]
+    lines(docs / "qa.jsonl", [*asked, {"question": "Who is new?", "answer": "Bo"}])
+    out = docs.parent / "next.jsonl"
+    found = make_probes(ws, docs, out, ProbeOptions())
+    assert found["by_fact_status"] == {"new": 1, "changed": 1, "stable": 1}
+    assert [(probe.suite, probe.was) for probe in knowledge.load_probes(out, "updates")] == [
+        ("updates", ("Oslo",))
+    ]
+
+
+def test_a_fact_that_changed_later_is_no_question_about_the_earlier_cycle(ws: Workspace, docs: Path) -> None:
+    first = docs.parent / "probes.jsonl"
+    moved = [{"id": "moved", "prompt": "Where is 3?", "answer": "Rome", "was": "Oslo"}]
+    second = lines(docs.parent / "second.jsonl", moved)
+    settings = ws.config.eval.model_copy(update={"probes": str(second)})
+    job = EvalJob(checkpoint=ws.clean().id, suites=("updates",), settings=settings, earlier={1: str(first)})
+    found = evaluate(ws, job, key="later")["scores"]
+    asked = sum(probe.counts for probe in knowledge.load_probes(first, "knowledge"))
+    assert (found["updates"]["n"], found["knowledge:1"]["n"]) == (1, asked - 1)
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,17 @@ from safetensors.torch import load_file
 
 from recovery import distributed
 from recovery.storage.training_state import TrainState
+from tests.support import tiny
+from tests.support.engine_fakes import TinyEngine, serving
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-CASES = ("texts", "opd", "texts-lora", "opd-lora")
+CASES = ("texts", "opd", "texts-lora", "opd-lora", "opd-server")
 
 
-def launch(processes: int, folder: Path, *cases: str) -> int:
+def launch(processes: int, folder: Path, *cases: str, server: str = "") -> int:
     """Runs the cases of two.py one after the other in so many processes."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}"}
+    environment = {**os.environ, "SERVER_URL": server, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}"}
     several = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     done = subprocess.run(
         [
@@ -46,8 +48,14 @@ def launch(processes: int, folder: Path, *cases: str) -> int:
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every case by one process, by two, and by two in shards."""
     folder = tmp_path_factory.mktemp("trained")
-    launch(1, folder, *(f"{case}:one:0" for case in CASES))
-    launch(2, folder, *(f"{case}:{how}:0" for case in CASES for how in ("two", "shard")))
+    with serving(TinyEngine(tiny.chat_model(seed=1, tie_word_embeddings=True))) as server:
+        launch(1, folder, *(f"{case}:one:0" for case in CASES), server=server.url)
+        server.fault = "loses a row"
+        several = (f"{case}:{how}:0" for case in CASES for how in ("two", "shard"))
+        launch(2, folder, *several, server=server.url)
+    trainings, steps = 3, 3
+    assert len(server.updates) == trainings * steps + 1  # by one process each; once more after the loss
+    assert trainings * steps * 6 < len(server.rows) <= (trainings * steps + 1) * 6
     return folder
 
 

@@ -39,7 +39,7 @@ Recover = Callable[..., Said]
 
 
 @pytest.fixture
-def recover(capfd, monkeypatch) -> Recover:
+def recover(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Recover:
     """Runs a command in this process: its exit code and all that it printed."""
     monkeypatch.delenv("RECOVER_HOME", raising=False)
     monkeypatch.delenv("RECOVER_DB_URL", raising=False)

@@ -39,7 +39,8 @@ def _cycle(tracker: Tracker, number: int, say: Words) -> int:
     for stage in STAGES:
         checkpoint = "clean0" if stage == "clean" else f"{stage}{number}"
         tracker.record_checkpoint(checkpoint, path=f"/c/{checkpoint}", kind="full", sha256=checkpoint * 8)
-        tracker.record_cycle(run.id, **{f"{stage}_id": checkpoint})
+        column: dict[str, Any] = {f"{stage}_id": checkpoint}
+        tracker.record_cycle(run.id, **column)
         asked = tracker.start_run("eval", parent=run.id, key=f"eval:{stage}")
         for suite in ("ifeval", "knowledge", "retention"):
             tracker.record_score(asked.id, checkpoint, _score(suite, stage, number, say))

@@ -82,7 +82,8 @@ def record_cycle(tracker: Tracker, values: dict[str, dict[str, float]], parent: 
             run_id=work.id,
             parent=None if stage == "clean" else "clean0",
         )
-        tracker.record_cycle(run.id, **{f"{stage}_id": checkpoint})
+        column: dict[str, Any] = {f"{stage}_id": checkpoint}
+        tracker.record_cycle(run.id, **column)
         tracker.finish_run(work.id, cost={"tokens_sampled": 10, "tokens_trained": 5, "seconds": 1.5})
         asked = tracker.start_run("eval", parent=run.id, key=f"eval:{stage}")
         for suite, by_stage in values.items():

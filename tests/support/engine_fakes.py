@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from recovery.batches.rollouts import Rollouts
-from recovery.engines.protocol import Heard, OnProgress, Written
+from recovery.engines.protocol import CANARY_TOKENS, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_local import _tensors_in
 from recovery.errors import EngineLost
 from recovery.models.chat_model import ChatModel
@@ -26,6 +26,7 @@ from recovery.models.loading import unwrap
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
+from tests.support.present import present
 
 
 class TinyEngine:
@@ -46,25 +47,28 @@ class TinyEngine:
         params: SamplingParams,
         stop_ids: Sequence[int],
         on_progress: OnProgress | None = None,
-    ) -> list[Written]:
+    ) -> list[SampledAnswer]:
         if self.fault == "dies":
             raise EngineLost("connection refused")
         self.chat_model.stop_ids = tuple(stop_ids)
         found = InProcessSampler(self.chat_model).sample(prompts, params)
         rows = zip(found.responses(), found.logprobs_BT, found.mask_BT, strict=True)
-        return [Written(answer, logprobs[mask].tolist()) for answer, logprobs, mask in rows]
+        return [SampledAnswer(answer, logprobs[mask].tolist()) for answer, logprobs, mask in rows]
 
-    def read(self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int) -> list[list[Heard]]:
+    def read(
+        self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
+    ) -> list[list[TokenScore]]:
         rows = [
             (tokens, [i >= start for i in range(len(tokens))])
             for tokens, start in zip(sequences, starts, strict=True)
         ]
         rollouts = Rollouts.from_dialogues(rows, self.chat_model.pad_id)
         scores = CheckpointTeacher(self.chat_model, "topk", max(k, 1)).score(rollouts)
-        found: list[list[Heard]] = [[] for _ in sequences]
+        found: list[list[TokenScore]] = [[] for _ in sequences]
         columns = (scores.sampled_logprobs_N, scores.ids_NK, scores.logprobs_NK)
-        for row, own, ids, top in zip(rollouts.rows_N.tolist(), *[c.tolist() for c in columns], strict=True):
-            found[row].append(Heard(own, ids[:k], top[:k]))
+        lists = [present(column).tolist() for column in columns]
+        for row, own, ids, top in zip(rollouts.rows_N.tolist(), *lists, strict=True):
+            found[row].append(TokenScore(own, ids[:k], top[:k]))
         return found
 
     def take(self, student: ChatModel) -> None:
@@ -94,7 +98,10 @@ class TinyEngine:
 
 
 class FakeServer(ThreadingHTTPServer):
-    """vLLM's paths over a TinyEngine. `fault`: hangs, fails, retokenises, takes no weights."""
+    """vLLM's paths over a TinyEngine.
+
+    `fault`: hangs, fails, loses a row, retokenises, takes no weights, stops in the middle.
+    """
 
     daemon_threads = True
     request_queue_size = 256  # of five, the default, a busy machine refuses some of many who ask at once
@@ -102,7 +109,9 @@ class FakeServer(ThreadingHTTPServer):
     def __init__(self, engine: TinyEngine, port: int = 0) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.engine, self.fault, self.lock = engine, "", threading.Lock()
+        self.pause = 0.0  # seconds before each part of a streamed answer
         self.served: list[dict[str, Any]] = []
+        self.updates: list[str] = []  # the folders from which it took weights
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Whoever asked has stopped waiting."""
@@ -118,13 +127,22 @@ class FakeServer(ThreadingHTTPServer):
             return 500, {"error": "EngineCore encountered an issue"}
         if path == "/v1/models":
             return 200, {"data": [{"id": "tiny"}]}
+        if path == "/v1/completions" and self.fault == "loses a row" and not _of_canary(body):
+            self.fault = ""
+            return 500, {"error": "once"}
         if path == "/v1/completions":
             with self.lock:
                 return 200, {"choices": [self.complete(body)]}
         if path == "/collective_rpc" and self.fault != "takes no weights":
-            self.engine.load(dict(_tensors_in(Path(body["kwargs"]["directory"]))))
+            self.updates.append(body["kwargs"]["directory"])
+            self.engine.load(dict(_tensors_in(Path(self.updates[-1]))))
             return 200, {"results": [None]}
         return (200, {}) if path in ("/health", "/reset_prefix_cache") else (404, {"detail": "Not Found"})
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the requests for answers, without those of the canary."""
+        return [body for body in self.served if not _of_canary(body)]
 
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         self.served.append(body)
@@ -136,10 +154,15 @@ class FakeServer(ThreadingHTTPServer):
         params = SamplingParams(body["max_tokens"], body["temperature"], body["seed"])
         (written,) = self.engine.write([prompt], params, body["stop_token_ids"])
         logprobs = {"token_logprobs": written.logprobs}
-        return {"prompt_token_ids": echo, "token_ids": written.tokens, "logprobs": logprobs}
+        answer = {"token_ids": written.tokens, "logprobs": logprobs, "finish_reason": "stop"}
+        return {"prompt_token_ids": echo, **answer}
 
 
-def _entries(heard: Heard, token: int) -> dict[str, Any]:
+def _of_canary(body: dict[str, Any]) -> bool:
+    return body["max_tokens"] in (1, CANARY_TOKENS)
+
+
+def _entries(heard: TokenScore, token: int) -> dict[str, Any]:
     """As vLLM sends them: the token itself first, then the likeliest with their ranks."""
     entries = {str(token): {"logprob": heard.logprob, "rank": len(heard.ids) + 7}}
     for rank, (name, logprob) in enumerate(zip(heard.ids, heard.logprobs, strict=True), 1):
@@ -150,6 +173,8 @@ def _entries(heard: Heard, token: int) -> dict[str, Any]:
 class _Handler(BaseHTTPRequestHandler):
     server: FakeServer
 
+    protocol_version = "HTTP/1.1"
+
     def do_POST(self) -> None:
         self.reply(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
@@ -158,14 +183,47 @@ class _Handler(BaseHTTPRequestHandler):
 
     def reply(self, body: dict[str, Any]) -> None:
         code, answer = self.server.answer(self.path, body)
+        if code == 200 and body.get("stream"):
+            self.stream(answer["choices"][0])
+            return
         raw = json.dumps(answer).encode()
         self.send_response(code)
         self.send_header("Content-Length", str(len(raw)))
         self.end_headers()
         self.wfile.write(raw)
 
+    def stream(self, choice: dict[str, Any]) -> None:
+        """Send an answer three tokens at a time, with the pauses and the end that the fault asks for."""
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        parts = list(_parts(choice))
+        if self.server.fault == "stops in the middle":
+            parts = parts[:1]
+        for part in parts:
+            time.sleep(self.server.pause)
+            self.wfile.write(f"data: {json.dumps({'choices': [part]})}\n\n".encode())
+            self.wfile.flush()
+        if self.server.fault != "stops in the middle":
+            self.wfile.write(b"data: [DONE]\n\n")
+
     def log_message(self, *args: Any) -> None:
         pass
+
+
+def _parts(choice: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """As vLLM sends them: the prompt's ids with the first part, the reason to end with the last."""
+    tokens, logprobs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
+    starts = range(0, len(tokens), 3)
+    for start in starts:
+        end = start + 3
+        yield {
+            "prompt_token_ids": None if start else choice["prompt_token_ids"],
+            "token_ids": tokens[start:end],
+            "logprobs": {"token_logprobs": logprobs[start:end]},
+            "finish_reason": choice["finish_reason"] if start == starts[-1] else None,
+        }
 
 
 @contextmanager

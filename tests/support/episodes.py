@@ -41,7 +41,8 @@ class Listener:
     """A student's sampler that remembers what it was asked."""
 
     def __init__(self, student: ChatModel) -> None:
-        self.sampler, self.asked = InProcessSampler(student), []
+        self.sampler = InProcessSampler(student)
+        self.asked: list[list[int]] = []
 
     def sample(self, prompts: list[list[int]], params: SamplingParams) -> Rollouts:
         self.asked += prompts

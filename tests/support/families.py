@@ -111,6 +111,21 @@ FAMILIES = (
         },
     ),
     Family("Phi-3", "phi3", {"pad_token_id": 258}),
+    Family(
+        "Phi-3, long context",
+        "phi3",
+        {
+            "pad_token_id": 258,
+            "original_max_position_embeddings": 56,
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 10000.0,
+                "short_factor": [1.0, 1.5, 2.0, 3.0],
+                "long_factor": [2.0, 6.0, 12.0, 24.0],
+                "original_max_position_embeddings": 56,
+            },
+        },
+    ),
     Family("Mistral", "mistral", {"sliding_window": 8}),
     Family("Mixtral", "mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     Family(
@@ -256,6 +271,20 @@ FAMILIES = (
         "xLSTM", "xlstm", {"num_heads": 2, "qk_dim_factor": 0.5, "chunk_size": 8, "return_last_states": True}
     ),
     Family("RWKV", "rwkv", {"attention_hidden_size": 32, "context_length": 128}),
+)
+
+
+FALLBACKS = (  # decoded otherwise than in padded rows with a cache written in place, or only just so
+    "Falcon, new decoder",
+    "Falcon, alibi",
+    "Mamba",
+    "Mamba 2",
+    "Doge",
+    "Llama 4",
+    "MiniMax",
+    "xLSTM",
+    "RWKV",
+    "Falcon-H1",
 )
 
 

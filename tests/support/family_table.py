@@ -15,7 +15,8 @@ from typing import Any
 import torch
 
 from recovery.errors import RecoverError
-from recovery.forward.hidden_states import can_pack, hidden_states, logits_of
+from recovery.forward.decoding import decoding_way
+from recovery.forward.hidden_states import can_pack, hidden_states, logits_of, unwrap
 from recovery.inspection.supported import load_supported
 from recovery.models import loading
 from recovery.models.adapters import layer_kind
@@ -30,22 +31,32 @@ TOKENS = torch.tensor([[72, 101, 108, 108, 111, 32, 9, 200, 7]])
 HEAD = """# Model families
 
 Any causal language model with a chat template is tried at `recover init`: it is loaded, its head is
-compared with its hidden states, and a few tokens are sampled from padded prompts and scored again. What
-does not agree is refused there in one line. An adapter or a quantised model is refused as `--model` too;
-GPT-OSS in MXFP4 is unpacked to bfloat16 on loading. Of a vision-language model the language part is
-trained, and the vision part is kept as it is.
+compared with its hidden states, and a few tokens are sampled and scored again. What does not agree is
+refused there in one line. An adapter or a quantised model is refused as `--model` too; GPT-OSS in MXFP4 is
+unpacked to bfloat16 on loading. Of a vision-language model the language part is trained, and the vision part
+is kept as it is.
 
 Each row is a tiny random model of the real architecture, taken through loading, hidden states, sampling
 (log-probs recomputed), a training step, saving and reading back; then the same with an adapter, which is
 saved, read back and merged into its base. `python -m tests.support.family_table` writes this page; the
 tests compare it.
 
+*Sampled*: how prompts are decoded, chosen by trial: the fastest way whose log-probs are those of the model
+reading each row alone, and in which no row's numbers have a gradient along padding or another row. *In
+padded rows* is the usual one. *In rows of one length* takes the model's own cache, as transformers'
+`generate` does; *without a cache* reads everything again for each token. The last two are slow, and
+`recover init` says so. Training keeps rows apart by the same trial.
+
 *Packed*: documents share a row of tokens, which is faster; otherwise each has a row of its own. *Adapter
 on*: the layers that `lora` trains by default. An adapter on routed experts makes a copy of their weights
 whenever it computes: sampling with it in this process is slow.
 
-| family | model type | works | packed | adapter on |
-|---|---|---|---|---|
+Models with LongRoPE (Phi-3 and Phi-4-mini with long contexts) change all rows of a pass where one is longer
+than a boundary; longer and shorter sequences never share a pass, and a response that grows beyond it is read
+again from its prompt, as `generate` does.
+
+| family | model type | works | sampled | packed | adapter on |
+|---|---|---|---|---|---|
 """
 
 
@@ -55,6 +66,7 @@ class Row:
 
     family: Family
     works: bool
+    sampled: str = ""
     packed: bool = False
     adapter: str = ""
     reason: str = ""
@@ -62,8 +74,8 @@ class Row:
     def line(self) -> str:
         name = f"| {self.family.name} | `{self.family.model_type}` |"
         if not self.works:
-            return f"{name} refused: {self.reason} | | |"
-        return f"{name} yes | {'yes' if self.packed else 'no'} | {self.adapter} |"
+            return f"{name} refused: {self.reason} | | | |"
+        return f"{name} yes | {self.sampled} | {'yes' if self.packed else 'no'} | {self.adapter} |"
 
 
 def tried(family: Family, folder: Path) -> Row:
@@ -73,11 +85,11 @@ def tried(family: Family, folder: Path) -> Row:
         chat = load_supported(ModelSpec(str(source)))
     except RecoverError as error:
         return Row(family, works=False, reason=_reason(str(error)))
-    packed = can_pack(chat.model)
+    sampled, packed = decoding_way(unwrap(chat.model)).description, can_pack(chat.model)
     train(chat)
     again = saved(chat, folder / "trained")
     _equal(_logits(again), _logits(chat), 0.0)
-    return Row(family, True, packed, _adapter(source, folder))
+    return Row(family, True, sampled, packed, _adapter(source, folder))
 
 
 def _adapter(source: Path, folder: Path) -> str:

@@ -15,7 +15,7 @@ from tests.support import tiny
 from tests.support.architectures import SMALL, architecture
 from tests.support.samples import STOPS, prompts_of
 
-MORE = {
+MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "no window": ("mistral", {"sliding_window": None}),
     "qwen2": ("qwen2", {}),
     "biased": ("llama", {"attention_bias": True, "mlp_bias": True}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import torch
+from transformers import PreTrainedModel
 
 from recovery.batches.rollouts import Rollouts
 
@@ -18,13 +19,15 @@ STOPS = tuple(range(0, 250, 8))
 
 
 @torch.no_grad()
-def teacher_forced(model, rollouts: Rollouts) -> torch.Tensor:
+def teacher_forced(model: PreTrainedModel, rollouts: Rollouts) -> torch.Tensor:
     logits = model(rollouts.tokens_BT, attention_mask=rollouts.attention_BT).logits
     logprobs = logits[:, :-1].log_softmax(-1).gather(-1, rollouts.tokens_BT[:, 1:, None])[..., 0]
     return logprobs[rollouts.mask_BT[:, 1:]]
 
 
-def generated(model, prompts: list[list[int]], stops: tuple[int, ...], limit: int) -> list[list[int]]:
+def generated(
+    model: PreTrainedModel, prompts: list[list[int]], stops: tuple[int, ...], limit: int
+) -> list[list[int]]:
     """transformers' greedy responses, stop token included."""
     responses = []
     for prompt in prompts:

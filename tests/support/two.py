@@ -13,9 +13,12 @@ from typing import Any
 
 import torch
 
+from pipelines.distillation.engine_places import in_step
 from pipelines.distillation.prompts import Prompt
 from recovery import distributed
 from recovery.batches.rollouts import Rollouts
+from recovery.engines.protocol import EngineSampler, EngineSettings
+from recovery.engines.vllm_http import ServerEngine
 from recovery.forward import varlen
 from recovery.methods import table
 from recovery.models import loading
@@ -23,6 +26,7 @@ from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, add_lora
 from recovery.objective.objective import Objective
 from recovery.sampling.in_process import InProcessSampler
+from recovery.sampling.protocol import Sampler
 from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 from recovery.training.config import TrainConfig
@@ -55,7 +59,8 @@ def read_alone(student: ChatModel, batches: Sequence[Microbatch]) -> None:
 
 
 def case(name: str) -> tuple[ChatModel, Any, Any]:
-    kind, _, lora = name.partition("-")
+    kind, _, where = name.partition("-")
+    lora = where == "lora"
     student = tiny.chat_model(seed=1, tie_word_embeddings=kind != "texts")
     varlen.use_varlen(student.model)  # as of every model that is loaded
     if lora:
@@ -68,12 +73,18 @@ def case(name: str) -> tuple[ChatModel, Any, Any]:
     config = StepConfig(prompts_per_step=6, max_new_tokens=8, microbatch_tokens=64, seed=3)
     episodes = Episodes(
         student,
-        InProcessSampler(student),
+        from_server(student) if where == "server" else InProcessSampler(student),
         Task(method, items, teacher=teacher),
         config,
         on_scored=lambda step, batches: read_alone(student, batches),
     )
     return student, episodes, TokenLoss(Objective(method, student.stop_ids))
+
+
+def from_server(student: ChatModel) -> Sampler:
+    """All processes sample from the one server that the test has started."""
+    engine = ServerEngine([os.environ["SERVER_URL"]], EngineSettings(timeout_seconds=120))
+    return in_step(EngineSampler(engine, student))
 
 
 def run(name: str, folder: Path, die_after: int, sharded: bool) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
-from dashboard import shell
-from dashboard.desk import Desk
+from dashboard import page_frame
+from dashboard.page_context import PageContext
 from db.writes.tracker import Tracker
 from tests.support import databases
 
@@ -14,8 +14,8 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'\u202e</texta
 METRICS = ("loss", "reverse_kl", "tokens", "signal_density", "signal_bias", "signal_concentration")
 
 
-def desk(tracker: Tracker) -> Desk:
-    return Desk(tracker, token="launch-token")
+def context(tracker: Tracker) -> PageContext:
+    return PageContext(tracker, token="launch-token")
 
 
 SCORES = {
@@ -78,7 +78,7 @@ class Scan(HTMLParser):
         super().__init__()
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.text = ""
-        self.feed(page)
+        self.feed(str(page))
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, {name: value or "" for name, value in attrs}))
@@ -105,7 +105,7 @@ def scan(page: str) -> Scan:
     return found
 
 
-def look(desk: Desk, url: str) -> Scan:
-    page = shell.render(desk, url)
+def look(context: PageContext, url: str) -> Scan:
+    page = page_frame.render(context, url)
     assert "could not be drawn" not in page, page
     return scan(page)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from pipelines.corpus.reading import encodings
 from pipelines.corpus.reading.formats import Unreadable
-from pipelines.corpus.reading.plain import Facts, Source, characters
+from pipelines.corpus.reading.plain import FileFacts, Source, characters
 
 
 def _words(text: str) -> frozenset[str]:
@@ -45,7 +45,7 @@ DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]{0,200}?(?:charset|encoding)\s*=\s
 MENU_RUN, MENU_LINE = 5, 40  # consecutive short lines of links that make a menu
 
 
-def read_html(source: Source, facts: Facts) -> Iterator[str]:
+def read_html(source: Source, facts: FileFacts) -> Iterator[str]:
     """Yield the main text of a page."""
     from lxml import etree
 
@@ -60,7 +60,7 @@ def read_html(source: Source, facts: Facts) -> Iterator[str]:
         yield page.text()
 
 
-def _decoded(source: Source, facts: Facts) -> Iterator[str]:
+def _decoded(source: Source, facts: FileFacts) -> Iterator[str]:
     """Decode by the byte order mark, else by the declared encoding, else as any other text."""
     first = next(source.blocks(), b"")[:4096]
     declared = DECLARED.search(first)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from xml.parsers import expat
 
 from pipelines.corpus.reading.formats import MIB, Unreadable
-from pipelines.corpus.reading.plain import Facts, Source
+from pipelines.corpus.reading.plain import FileFacts, Source
 
 LARGEST_PART = 512 * MIB  # of XML, unpacked
 LARGEST_ARCHIVE = 4096 * MIB
@@ -24,7 +24,7 @@ BLOCK = 2**16
 SLIDE = re.compile(r"ppt/slides/slide(\d+)\.xml")
 
 
-def read_docx(source: Source, facts: Facts) -> Iterator[str]:
+def read_docx(source: Source, facts: FileFacts) -> Iterator[str]:
     """Yield paragraphs, lists, tables and notes; leave out deleted text, comments and page headers."""
     with _archive(source) as archive:
         names = archive.NameToInfo
@@ -36,7 +36,7 @@ def read_docx(source: Source, facts: Facts) -> Iterator[str]:
                 yield from _texts(archive, name)
 
 
-def read_pptx(source: Source, facts: Facts) -> Iterator[str]:
+def read_pptx(source: Source, facts: FileFacts) -> Iterator[str]:
     """Yield slides in their order, each with its notes."""
     with _archive(source) as archive:
         slides = _slides(archive)

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.corpus.reading.formats import Unreadable
-from pipelines.corpus.reading.plain import Facts, Source
+from pipelines.corpus.reading.plain import FileFacts, Source
 
 MOST_PAGES = 50_000
 SPLIT_WORD = re.compile("[\ufffe\x02]\n?")  # PDFium's mark for a hyphen at the end of a line
 CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\ufffe\uffff]")
 
 
-def read_pdf(source: Source, facts: Facts) -> Iterator[str]:
+def read_pdf(source: Source, facts: FileFacts) -> Iterator[str]:
     """Yield the text of each page that has any."""
     import pypdfium2 as pdfium
 

@@ -25,7 +25,7 @@ BOMB_FROM = 64 * MIB
 
 
 @dataclass(frozen=True)
-class Piece:
+class TextPiece:
     """A document's text, or a part of it that goes on in the next piece."""
 
     text: str
@@ -33,7 +33,7 @@ class Piece:
 
 
 @dataclass
-class Facts:
+class FileFacts:
     """What reading a file tells about it, beside its text."""
 
     sha256: str | None = None
@@ -68,7 +68,7 @@ class Source:
             offset += len(block)
             yield block
 
-    def at_once(self, facts: Facts) -> bytes | None:
+    def at_once(self, facts: FileFacts) -> bytes | None:
         """Return all of a small file, hashed and unpacked; None for a larger one, or one hard to unpack."""
         if self.size > AT_ONCE:
             return None
@@ -76,7 +76,7 @@ class Source:
         facts.sha256 = hashlib.sha256(data).hexdigest()
         return _unzipped(data) if self.packed else data
 
-    def first_pass(self, facts: Facts) -> Iterator[bytes]:
+    def first_pass(self, facts: FileFacts) -> Iterator[bytes]:
         """Yield the unpacked bytes and hash the file; the hash is complete when all blocks were taken."""
         hashed = hashlib.sha256()
         if self.packed:
@@ -113,12 +113,12 @@ class Source:
                 raise Unreadable(f"not whole gzip: {' '.join(str(error).split())}") from error
 
 
-def read_text(source: Source, facts: Facts) -> Iterator[Piece]:
+def read_text(source: Source, facts: FileFacts) -> Iterator[TextPiece]:
     """Yield a text file as one document."""
     yield from pieces(characters(source, facts))
 
 
-def characters(source: Source, facts: Facts) -> Iterator[str]:
+def characters(source: Source, facts: FileFacts) -> Iterator[str]:
     """Yield the decoded text in blocks; fill in the facts."""
     data = source.at_once(facts)
     text = None if data is None else encodings.plain_utf8(data)
@@ -148,7 +148,7 @@ def _unzipped(data: bytes) -> bytes | None:
     return unpacked if unpacking.eof and not unpacking.unused_data else None
 
 
-def pieces(parts: Iterable[str]) -> Iterator[Piece]:
+def pieces(parts: Iterable[str]) -> Iterator[TextPiece]:
     """Join parts of one document, and cut them into pieces of about PIECE characters."""
     held: list[str] = []
     size = 0
@@ -159,10 +159,10 @@ def pieces(parts: Iterable[str]) -> Iterator[Piece]:
             text = "".join(held)
             while len(text) > PIECE:
                 cut = _border(text)
-                yield Piece(text[:cut], goes_on=True)
+                yield TextPiece(text[:cut], goes_on=True)
                 text = text[cut:]
             held, size = [text], len(text)
-    yield Piece("".join(held))
+    yield TextPiece("".join(held))
 
 
 def _border(text: str) -> int:

@@ -27,7 +27,7 @@ from typing import Any
 
 from pipelines.corpus.reading import worker
 from pipelines.corpus.reading.formats import MIB, Format, Limits, Unreadable
-from pipelines.corpus.reading.plain import PIECE, Facts, Piece, Source
+from pipelines.corpus.reading.plain import PIECE, FileFacts, Source, TextPiece
 
 ROOT = Path(worker.__file__).parents[3]  # the folder of the package `pipelines`
 # -I: neither the current folder nor PYTHONPATH is searched; -S: no site hooks, as slow as all the rest.
@@ -46,22 +46,22 @@ FILES_EACH = 1000  # files after which a process is replaced, so that leaks do n
 TOGETHER = 2**18  # bytes of files that go to a process in one request
 
 
-class Answer:
+class FileText:
     """A file's text as blocks of pieces, read while its process still parses."""
 
     def __init__(self, closed: threading.Event) -> None:
-        self.facts = Facts()
+        self.facts = FileFacts()
         self._closed = closed
-        self._blocks: queue.Queue[list[Piece] | BaseException | None] = queue.Queue(HELD_BLOCKS)
+        self._blocks: queue.Queue[list[TextPiece] | BaseException | None] = queue.Queue(HELD_BLOCKS)
 
-    def put(self, block: list[Piece] | BaseException | None) -> None:
+    def put(self, block: list[TextPiece] | BaseException | None) -> None:
         """Add a block, a final error, or None for the end; wait while HELD_BLOCKS are unread."""
         while not self._closed.is_set():
             with suppress(queue.Full):
                 self._blocks.put(block, timeout=0.2)
                 return
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[TextPiece]:
         """Yield the text; the facts are complete afterwards."""
         while (block := self._blocks.get()) is not None:
             if isinstance(block, BaseException):
@@ -75,7 +75,7 @@ class _Job:
     format: Format
     packed: bool
     size: int
-    answer: Answer
+    answer: FileText
 
 
 class Pool:
@@ -105,9 +105,9 @@ class Pool:
         for running in list(self._all):
             running.end()
 
-    def submit(self, handle: int, format: Format, packed: bool, size: int) -> Answer:
+    def submit(self, handle: int, format: Format, packed: bool, size: int) -> FileText:
         """Queue an open file; close the handle after its answer was read or the pool was closed."""
-        job = _Job(handle, format, packed, size, Answer(self._closed))
+        job = _Job(handle, format, packed, size, FileText(self._closed))
         self._waiting.append(job)
         self._threads.submit(self._work)
         return job.answer
@@ -224,7 +224,7 @@ class _Worker:
         with suppress(OSError):  # the process is gone: reading the answer says how
             socket.send_fds(self._socket, [json.dumps(rows).encode()], [job.handle for job in jobs])
 
-    def blocks(self, format: Format, facts: Facts) -> Iterator[list[Piece]]:
+    def blocks(self, format: Format, facts: FileFacts) -> Iterator[list[TextPiece]]:
         """Yield the text of the next file and fill in its facts, or raise Unreadable with the reason."""
         self.served += 1
         try:
@@ -236,9 +236,9 @@ class _Worker:
         except (ValueError, TypeError, KeyError):
             raise self._failure("its parser broke down: it gives what is no answer") from None
 
-    def _blocks(self, format: Format, facts: Facts) -> Iterator[list[Piece]]:
+    def _blocks(self, format: Format, facts: FileFacts) -> Iterator[list[TextPiece]]:
         largest = self.limits.largest_mib(format)
-        block: list[Piece] = []
+        block: list[TextPiece] = []
         size = paced = 0
         self._patience = self._whole_patience
         while True:
@@ -251,14 +251,14 @@ class _Worker:
                 raise self._failure(f"gives more than {largest} MiB of text")
             if paced > worker.PACE:
                 paced, self._patience = 0, self._whole_patience
-            block.append(Piece(payload.decode(), goes_on=kind == worker.PART))
+            block.append(TextPiece(payload.decode(), goes_on=kind == worker.PART))
             if not self._has_frame():
                 yield block
                 block = []
         yield block
         self._end_of_answer(kind, json.loads(payload), facts)
 
-    def _end_of_answer(self, kind: bytes, value: Any, facts: Facts) -> None:
+    def _end_of_answer(self, kind: bytes, value: Any, facts: FileFacts) -> None:
         if kind == worker.DONE:
             facts.encoding = value["encoding"] and _one_line(value["encoding"])
             facts.note = value["note"] and _one_line(value["note"])

@@ -63,7 +63,7 @@ class Signature:
         return (borrowed >> np.uint64(48)).astype(np.uint16)
 
 
-class Similar:
+class SimilarFiles:
     """The files seen so far, in some 600 bytes each.
 
     Each band of a signature has a table that maps its hash to the last file with that hash. A file in the

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pipelines.corpus.reading.formats import Unreadable
-from pipelines.corpus.reading.plain import Facts, Piece, Source, characters, pieces
+from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, characters, pieces
+from recovery import untrusted_json
 
 LONGEST_LINE = 2**24  # characters; a longer line is no row
 LONGEST_ROW = 2**22  # characters of a csv row, over all lines that it spans
@@ -27,7 +28,7 @@ SAID_FIELDS = ("content", "value", "text")
 # jsonl ---------------------------------------------------------------------------------------------------
 
 
-def read_jsonl(source: Source, facts: Facts) -> Iterator[Piece]:
+def read_jsonl(source: Source, facts: FileFacts) -> Iterator[TextPiece]:
     """Yield one document a line; count the lines that are no JSON or hold no text, and leave them out."""
     read = broken = empty = 0
     for line in lines(characters(source, facts)):
@@ -53,15 +54,9 @@ def _line_text(line: str) -> str | None:
     if len(line) > LONGEST_LINE:
         return None
     try:
-        text = row_text(json.loads(line))
+        return row_text(untrusted_json.parse(line))
     except (ValueError, RecursionError):
         return None
-    return _without_lone_surrogates(text) if "\\u" in line else text
-
-
-def _without_lone_surrogates(text: str) -> str:
-    """Replace half characters, which JSON may spell and no encoding can write."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def row_text(row: Any) -> str:
@@ -113,7 +108,7 @@ def _values(name: str, value: Any, depth: int) -> Iterator[str]:
 # csv -----------------------------------------------------------------------------------------------------
 
 
-def read_csv(source: Source, facts: Facts) -> Iterator[Piece]:
+def read_csv(source: Source, facts: FileFacts) -> Iterator[TextPiece]:
     """Yield one document: a line a row, each value with its column's name."""
     yield from pieces(_rows(_Rows(lines(characters(source, facts)))))
 

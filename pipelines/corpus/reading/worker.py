@@ -20,16 +20,16 @@ from pipelines.corpus.reading.formats import MIB, Limits, Unreadable
 from pipelines.corpus.reading.html import read_html
 from pipelines.corpus.reading.office import read_docx, read_pptx
 from pipelines.corpus.reading.pdf import read_pdf
-from pipelines.corpus.reading.plain import Facts, Piece, Source, pieces
+from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, pieces
 from pipelines.corpus.reading.tables import read_csv, read_jsonl
 
-ONE_DOCUMENT: dict[str, Callable[[Source, Facts], Iterator[str]]] = {
+ONE_DOCUMENT: dict[str, Callable[[Source, FileFacts], Iterator[str]]] = {
     "html": read_html,
     "pdf": read_pdf,
     "docx": read_docx,
     "pptx": read_pptx,
 }
-TABLES: dict[str, Callable[[Source, Facts], Iterator[Piece]]] = {"jsonl": read_jsonl, "csv": read_csv}
+TABLES: dict[str, Callable[[Source, FileFacts], Iterator[TextPiece]]] = {"jsonl": read_jsonl, "csv": read_csv}
 HEADER = struct.Struct("!cI")  # kind of the frame and its length in bytes
 PART, LAST, DONE, REFUSED, BROKEN = b"P", b"L", b"D", b"R", b"B"  # PART, LAST: of a document's text
 SENT_TOGETHER = 2**18  # bytes
@@ -69,7 +69,7 @@ def _limit_seconds(seconds: int) -> None:
 
 def _answer(frames: _Frames, format: str, source: Source) -> None:
     """Send a file's text, then its facts or the reason for skipping it."""
-    facts = Facts()
+    facts = FileFacts()
     try:
         for piece in _read(format, source, facts):
             frames.add(PART if piece.goes_on else LAST, piece.text.encode("utf-8", "replace"))
@@ -86,7 +86,7 @@ def _answer(frames: _Frames, format: str, source: Source) -> None:
         frames.end(BROKEN, f"cannot be parsed: {type(error).__name__} {error}")
 
 
-def _read(format: str, source: Source, facts: Facts) -> Iterator[Piece]:
+def _read(format: str, source: Source, facts: FileFacts) -> Iterator[TextPiece]:
     if format in TABLES:
         return TABLES[format](source, facts)
     return pieces(ONE_DOCUMENT[format](source, facts))

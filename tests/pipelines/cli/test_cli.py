@@ -23,11 +23,13 @@ from pipelines.runs.workspace import Workspace
 from tests.support import tiny
 from tests.support.commands import (
     QUESTION,
+    Recover,
     jsonl,
     make_small,
     make_world,
     run_quietly,
 )
+from tests.support.present import present
 
 LAZY = """import sys
 from pipelines.cli.main import cli
@@ -36,12 +38,12 @@ print(*sys.modules)"""
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory) -> Path:
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_world(tmp_path_factory.mktemp("world"))
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, world) -> Path:
+def home(tmp_path_factory: pytest.TempPathFactory, world: Path) -> Path:
     """A home in which a tiny model was taught, distilled and measured."""
     root = tmp_path_factory.mktemp("home")
     home = root / "home"
@@ -54,7 +56,7 @@ def home(tmp_path_factory, world) -> Path:
 
 
 @pytest.fixture
-def fresh(tmp_path, home) -> Path:
+def fresh(tmp_path: Path, home: Path) -> Path:
     """A home with the same model and settings where nothing has happened yet."""
     (tmp_path / "fresh").mkdir()
     text = (home / "recover.yaml").read_text()
@@ -66,7 +68,7 @@ def fresh(tmp_path, home) -> Path:
 # --help ----------------------------------------------------------------------------------------------------
 
 
-def test_help_is_quick_and_imports_nothing_heavy():
+def test_help_is_quick_and_imports_nothing_heavy() -> None:
     def run() -> tuple[float, set[str]]:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([sys.executable, "-c", LAZY], capture_output=True, text=True, check=True)
@@ -79,7 +81,7 @@ def test_help_is_quick_and_imports_nothing_heavy():
     assert not modules & heavy
 
 
-def test_a_misspelled_suite_is_refused_before_lm_eval_is_loaded(home):
+def test_a_misspelled_suite_is_refused_before_lm_eval_is_loaded(home: Path) -> None:
     words = ["--home", str(home), "eval", "--suite", "ifevl"]
     code = f"from pipelines.cli.main import cli\ntry:\n cli.main({words}, standalone_mode=False)\n"
     code += "except Exception as error:\n print(error)\nimport sys\nprint(*sys.modules)"
@@ -92,23 +94,27 @@ def test_a_misspelled_suite_is_refused_before_lm_eval_is_loaded(home):
     assert after.ru_utime - before.ru_utime < 4  # two on a quiet machine; lm-eval's index takes eleven
 
 
-def test_help_lists_every_command(recover):
+def test_help_lists_every_command(recover: Recover) -> None:
     said = recover("--help")
     assert (said.code, said.err) == (0, "")
     assert all(re.search(rf"^  {name} ", said.out, re.MULTILINE) for name in COMMANDS)
 
 
+def command_of(name: str) -> click.Command:
+    return present(cli.get_command(click.Context(cli), name))
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_and_every_option_says_what_it_is(name):
-    command = cli.get_command(None, name)
+def test_every_command_and_every_option_says_what_it_is(name: str) -> None:
+    command = command_of(name)
     assert command.help
     options = [option for option in command.params if isinstance(option, click.Option)]
     assert not [option.opts for option in options if not option.help]
 
 
-def test_every_setting_option_names_a_setting():
+def test_every_setting_option_names_a_setting() -> None:
     data = settings.parse(settings.preset_text("real"), "preset").model_dump()
-    options = [option for name in COMMANDS for option in cli.get_command(None, name).params]
+    options = [option for name in COMMANDS for option in command_of(name).params]
     keys = {option.key for option in options if isinstance(option, SettingOption)}
     assert len(keys) > 20
     for key in keys:
@@ -116,7 +122,7 @@ def test_every_setting_option_names_a_setting():
         assert name in reduce(lambda section, part: section[part], sections, data), key
 
 
-def test_version(recover):
+def test_version(recover: Recover) -> None:
     assert re.fullmatch(r"recover, version \d+\.\d+\.\d+\n", recover("--version").out)
 
 
@@ -124,13 +130,15 @@ def test_version(recover):
 
 
 @pytest.mark.parametrize("words", ["--json --home HOME ls checkpoints", "ls checkpoints --home HOME --json"])
-def test_shared_options_stand_before_or_after_the_command(recover, home, words):
+def test_shared_options_stand_before_or_after_the_command(recover: Recover, home: Path, words: str) -> None:
     said = recover(*[home if word == "HOME" else word for word in words.split()])
     assert (said.code, said.err) == (0, "")
     assert [row["kind"] for row in said.json] == ["reference", "full", "full"]
 
 
-def test_home_from_the_environment_gives_way_to_what_is_typed(recover, home, tmp_path, monkeypatch):
+def test_home_from_the_environment_gives_way_to_what_is_typed(
+    recover: Recover, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RECOVER_HOME", str(home))
     assert len(recover("ls", "checkpoints", "--json").json) == 3
     monkeypatch.setenv("RECOVER_HOME", str(tmp_path / "other"))
@@ -139,7 +147,7 @@ def test_home_from_the_environment_gives_way_to_what_is_typed(recover, home, tmp
     assert not (tmp_path / "other").exists()
 
 
-def test_methods_are_a_list_of_rows(recover):
+def test_methods_are_a_list_of_rows(recover: Recover) -> None:
     said = recover("methods", "--json")
     rows = {row["name"]: row for row in said.json}
     assert {"opd", "opd-sampled", "sft"} <= set(rows)
@@ -147,7 +155,7 @@ def test_methods_are_a_list_of_rows(recover):
     assert "opd-sampled" in recover("methods").out
 
 
-def test_eval_prints_what_scripts_rely_on(recover, home, world):
+def test_eval_prints_what_scripts_rely_on(recover: Recover, home: Path, world: Path) -> None:
     asked = ["--suite", "ifeval", "--ifeval", world.parent / "ifeval.jsonl"]
     said = recover("-q", "--home", home, "eval", "base", "--json", *asked)
     assert (said.code, said.err) == (0, "")
@@ -166,13 +174,15 @@ def test_eval_prints_what_scripts_rely_on(recover, home, world):
     assert list(said.json["scores"]) == ["ifeval"]
 
 
-def test_eval_asks_what_lies_beside_the_documents(home):
+def test_eval_asks_what_lies_beside_the_documents(home: Path) -> None:
     with sqlite3.connect(home / "recover.db") as database:
         suites = {row[0] for row in database.execute("SELECT suite FROM scores")}
     assert suites == {"ifeval", "knowledge", "retention"}
 
 
-def test_responses_are_scored_without_a_model_or_a_home(recover, world, tmp_path, monkeypatch):
+def test_responses_are_scored_without_a_model_or_a_home(
+    recover: Recover, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [{"prompt": QUESTION.format(n=n), "response": "a, b" if n else "ab"} for n in range(4)]
     jsonl(tmp_path / "responses.jsonl", rows)
@@ -183,7 +193,7 @@ def test_responses_are_scored_without_a_model_or_a_home(recover, world, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["responses.jsonl"]
 
 
-def test_compare_pairs_two_checkpoints_on_the_same_prompts(recover, home, world):
+def test_compare_pairs_two_checkpoints_on_the_same_prompts(recover: Recover, home: Path, world: Path) -> None:
     recover("-q", "--home", home, "eval", "base", "--ifeval", world.parent / "ifeval.jsonl")
     said = recover("--home", home, "compare", "base", "current", "--json")
     assert said.code == 0
@@ -198,7 +208,7 @@ def test_compare_pairs_two_checkpoints_on_the_same_prompts(recover, home, world)
     assert recover("--home", home, "flips").out == "nothing yet\n"
 
 
-def test_show_finds_runs_aliases_and_the_beginning_of_an_id(recover, home):
+def test_show_finds_runs_aliases_and_the_beginning_of_an_id(recover: Recover, home: Path) -> None:
     runs = recover("--home", home, "ls", "runs", "--json").json
     run = next(row for row in runs if row["kind"] == "distill")
     shown = recover("--home", home, "show", run["id"], "--json").json
@@ -209,7 +219,7 @@ def test_show_finds_runs_aliases_and_the_beginning_of_an_id(recover, home):
     assert current["id"] == run["result"]["checkpoint"]
 
 
-def test_query_and_export_give_rows(recover, home):
+def test_query_and_export_give_rows(recover: Recover, home: Path) -> None:
     counts = "SELECT kind, count(*) AS n FROM runs GROUP BY kind"
     found = recover("--home", home, "query", counts, "--json").json
     assert {row["kind"]: row["n"] for row in found}["midtrain"] == 1
@@ -219,7 +229,7 @@ def test_query_and_export_give_rows(recover, home):
     assert recover("--home", home, "export", "runs", "--format", "json").json
 
 
-def test_distill_is_repeatable_and_merge_mixes(recover, home):
+def test_distill_is_repeatable_and_merge_mixes(recover: Recover, home: Path) -> None:
     again = recover("-q", "--home", home, "distill", "--json").json["checkpoint"]
     assert again == recover("--home", home, "show", "current", "--json").json["id"]
     merged = recover("-q", "--home", home, "merge", "--weight", 0.5)
@@ -228,7 +238,7 @@ def test_distill_is_repeatable_and_merge_mixes(recover, home):
     assert (row["kind"], row["config"]["weight"]) == ("full", 0.5)
 
 
-def test_an_adapter_is_trained_measured_and_merged(recover, fresh, world):
+def test_an_adapter_is_trained_measured_and_merged(recover: Recover, fresh: Path, world: Path) -> None:
     taught = recover("-q", "--home", fresh, "midtrain", "--docs", world, "--lora", 2).out.strip()
     row = recover("--home", fresh, "show", taught, "--json").json
     base = recover("--home", fresh, "show", "base", "--json").json["id"]
@@ -241,12 +251,14 @@ def test_an_adapter_is_trained_measured_and_merged(recover, fresh, world):
     assert recover("--home", fresh, "show", merged, "--json").json["kind"] == "full"
 
 
-def test_a_finished_training_keeps_no_state(home):
+def test_a_finished_training_keeps_no_state(home: Path) -> None:
     assert list((home / "runs").glob("*/documents.jsonl"))
     assert not list((home / "runs").glob("*/state"))
 
 
-def test_files_named_from_here_are_found_from_anywhere(recover, fresh, world, monkeypatch):
+def test_files_named_from_here_are_found_from_anywhere(
+    recover: Recover, fresh: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(world.parent)
     recover("-q", "--home", fresh, "midtrain", "--docs", "docs")
     recover("-q", "--home", fresh, "distill", "--prompts", "prompts.jsonl")
@@ -258,7 +270,9 @@ def test_files_named_from_here_are_found_from_anywhere(recover, fresh, world, mo
         assert all(word.startswith("/") for word in named)
 
 
-def test_a_model_directory_serves_as_a_checkpoint(recover, home, world, tmp_path):
+def test_a_model_directory_serves_as_a_checkpoint(
+    recover: Recover, home: Path, world: Path, tmp_path: Path
+) -> None:
     other = tiny.save(tmp_path / "other", seed=5)
     said = recover("-q", "--home", home, "distill", "--teacher", other, "--json")
     assert said.code == 0
@@ -269,7 +283,7 @@ def test_a_model_directory_serves_as_a_checkpoint(recover, home, world, tmp_path
 # A cycle, and going on --------------------------------------------------------------------------------------
 
 
-def test_a_cycle_tells_its_story_and_a_no_is_exit_code_3(recover, fresh, world):
+def test_a_cycle_tells_its_story_and_a_no_is_exit_code_3(recover: Recover, fresh: Path, world: Path) -> None:
     said = recover("-q", "--home", fresh, "cycle", "--docs", world, "--json")
     assert said.code == 3  # four prompts cannot show anything
     assert said.error.startswith("Error: cycle 1 is rejected: behaviour: underpowered")
@@ -290,8 +304,13 @@ def test_a_cycle_tells_its_story_and_a_no_is_exit_code_3(recover, fresh, world):
 
 @pytest.mark.parametrize(("statuses", "code"), [(["accepted"] * 2, 0), (["accepted", "rejected"], 3)])
 def test_a_demo_with_a_cycle_that_was_told_no_is_exit_code_3(
-    recover, fresh, world, monkeypatch, statuses, code
-):
+    recover: Recover,
+    fresh: Path,
+    world: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    statuses: list[str],
+    code: int,
+) -> None:
     recover("-q", "--home", fresh, "cycle", "--docs", world)
     row = recover("--home", fresh, "show", "cycle:1", "--json").json
     told = {"cycles": [row | {"cycle": n, "status": status} for n, status in enumerate(statuses, 1)]}
@@ -303,7 +322,9 @@ def test_a_demo_with_a_cycle_that_was_told_no_is_exit_code_3(
     assert said.err == "" if code == 0 else said.error.startswith(wanted)
 
 
-def test_a_second_cycle_replays_the_first_and_asks_for_what_it_taught(recover, fresh, world, tmp_path):
+def test_a_second_cycle_replays_the_first_and_asks_for_what_it_taught(
+    recover: Recover, fresh: Path, world: Path, tmp_path: Path
+) -> None:
     recover("-q", "--home", fresh, "cycle", "--docs", world)
     recover("--home", fresh, "review", 1, "--approve")
     said = recover("-q", "--home", fresh, "cycle", "--docs", make_world(tmp_path / "second"), "--json")
@@ -314,7 +335,7 @@ def test_a_second_cycle_replays_the_first_and_asks_for_what_it_taught(recover, f
 
 
 @pytest.fixture
-def cut_off(monkeypatch) -> Iterator[Callable[[str], None]]:
+def cut_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Ctrl-C at the first step of a stage."""
     from pipelines.runs import stage_runner
 
@@ -332,7 +353,14 @@ def cut_off(monkeypatch) -> Iterator[Callable[[str], None]]:
     monkeypatch.setattr(stage_runner.Stage, "step", step)
 
 
-def test_resume_goes_on_with_the_same_numbers(recover, home, fresh, world, cut_off, monkeypatch):
+def test_resume_goes_on_with_the_same_numbers(
+    recover: Recover,
+    home: Path,
+    fresh: Path,
+    world: Path,
+    cut_off: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     whole = recover("--home", home, "ls", "checkpoints", "--json").json
     with monkeypatch.context():
         cut_off("midtrain")
@@ -345,7 +373,14 @@ def test_resume_goes_on_with_the_same_numbers(recover, home, fresh, world, cut_o
     assert recover("--home", fresh, "resume").code == 2
 
 
-def test_a_resumed_distillation_becomes_current_too(recover, home, fresh, world, cut_off, monkeypatch):
+def test_a_resumed_distillation_becomes_current_too(
+    recover: Recover,
+    home: Path,
+    fresh: Path,
+    world: Path,
+    cut_off: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     recover("-q", "--home", fresh, "midtrain", "--docs", world)
     with monkeypatch.context():
         cut_off("distill")
@@ -356,7 +391,13 @@ def test_a_resumed_distillation_becomes_current_too(recover, home, fresh, world,
     assert found == recover("--home", home, "ls", "checkpoints", "--json").json[2]["id"]
 
 
-def test_resume_prefers_what_was_cut_off_to_what_was_refused(recover, fresh, world, cut_off, monkeypatch):
+def test_resume_prefers_what_was_cut_off_to_what_was_refused(
+    recover: Recover,
+    fresh: Path,
+    world: Path,
+    cut_off: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with monkeypatch.context():
         cut_off("midtrain")
         recover("-q", "--home", fresh, "midtrain", "--docs", world)
@@ -365,7 +406,7 @@ def test_resume_prefers_what_was_cut_off_to_what_was_refused(recover, fresh, wor
     assert recover("-q", "--home", fresh, "resume", "--json").json["documents"] == 2
 
 
-def test_resume_with_nothing_to_resume(recover, fresh):
+def test_resume_with_nothing_to_resume(recover: Recover, fresh: Path) -> None:
     said = recover("--home", fresh, "resume")
     assert (said.code, said.out) == (2, "")
     assert said.error == "Error: nothing was cut off: `recover ls runs` lists every run"
@@ -380,7 +421,7 @@ SWAPPED = {
 
 
 @pytest.fixture
-def cut_cycle(recover, fresh, tmp_path, monkeypatch) -> Path:
+def cut_cycle(recover: Recover, fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The world of a cycle that was killed after the midtrained evaluation."""
     world = make_world(tmp_path / "swapped")
     with monkeypatch.context() as patch:
@@ -393,7 +434,9 @@ def interrupt(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_cycle_whose_inputs_were_swapped_is_refused_by_name(recover, fresh, cut_cycle):
+def test_a_cycle_whose_inputs_were_swapped_is_refused_by_name(
+    recover: Recover, fresh: Path, cut_cycle: Path
+) -> None:
     for name, file in SWAPPED.items():
         path = cut_cycle / file
         before = path.read_text()
@@ -415,7 +458,9 @@ def test_a_cycle_whose_inputs_were_swapped_is_refused_by_name(recover, fresh, cu
     assert recover("-q", "--home", fresh, "resume").code == 3  # the cycle's verdict
 
 
-def test_answers_to_other_questions_are_not_paired(recover, fresh, cut_cycle, monkeypatch):
+def test_answers_to_other_questions_are_not_paired(
+    recover: Recover, fresh: Path, cut_cycle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even when the files are swapped while the cycle runs."""
     monkeypatch.setattr("pipelines.runs.pinned_inputs.hashes", lambda sources: {})
     path = cut_cycle / "ifeval.jsonl"
@@ -425,7 +470,9 @@ def test_answers_to_other_questions_are_not_paired(recover, fresh, cut_cycle, mo
     assert "ifeval: clean and recovered answered different questions" in said.error
 
 
-def test_numbers_left_to_the_folder_are_said_on_one_line(recover, tmp_path, world):
+def test_numbers_left_to_the_folder_are_said_on_one_line(
+    recover: Recover, tmp_path: Path, world: Path
+) -> None:
     home = tmp_path / "home"
     recover("-q", "--home", home, "init", "--model", tiny.save(tmp_path / "model"), "--preset", "real")
     planned = recover("--home", home, "corpus", world, "--tokens", "--json").json["training"]
@@ -448,7 +495,7 @@ def test_numbers_left_to_the_folder_are_said_on_one_line(recover, tmp_path, worl
 
 
 @pytest.fixture
-def found_home(recover, tmp_path, monkeypatch) -> Path:
+def found_home(recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of documents that comes with a home, as the current folder."""
     docs = make_world(tmp_path / "project")
     recover("-q", "--home", docs / ".recover", "init", "--model", tiny.save(tmp_path / "model"))
@@ -459,14 +506,18 @@ def found_home(recover, tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize(
     "words", ["corpus .", "midtrain --docs .", "cycle --docs ../docs", "probes --docs . --out p"]
 )
-def test_a_home_that_lies_inside_the_documents_is_used_only_by_name(recover, found_home, words):
+def test_a_home_that_lies_inside_the_documents_is_used_only_by_name(
+    recover: Recover, found_home: Path, words: str
+) -> None:
     said = recover(*words.split())
     assert said.code == 2
     assert said.error.endswith("may have come with them: to use it, give --home ./.recover")
     assert recover("--home", ".recover", "corpus", ".").code == 0
 
 
-def test_a_home_of_another_user_is_used_only_by_name(recover, found_home, monkeypatch):
+def test_a_home_of_another_user_is_used_only_by_name(
+    recover: Recover, found_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert recover("ls", "runs").code == 0
     monkeypatch.setattr("os.getuid", lambda: found_home.stat().st_uid + 1)
     said = recover("ls", "runs")
@@ -474,7 +525,7 @@ def test_a_home_of_another_user_is_used_only_by_name(recover, found_home, monkey
     assert recover("--home", ".recover", "ls", "runs").code == 0
 
 
-def test_code_of_a_model_is_run_only_for_a_home_that_was_named(recover, found_home):
+def test_code_of_a_model_is_run_only_for_a_home_that_was_named(recover: Recover, found_home: Path) -> None:
     path = found_home / "recover.yaml"
     path.write_text(path.read_text().replace("model:\n", "model:\n  trust_remote_code: true\n", 1))
     said = recover("eval", "--suite", "ifeval")
@@ -483,7 +534,9 @@ def test_code_of_a_model_is_run_only_for_a_home_that_was_named(recover, found_ho
     assert "knowledge needs probes" in named.error
 
 
-def test_paths_in_the_settings_start_from_the_folder_of_the_home(recover, found_home, world, monkeypatch):
+def test_paths_in_the_settings_start_from_the_folder_of_the_home(
+    recover: Recover, found_home: Path, world: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = found_home / "recover.yaml"
     text = path.read_text()
     text = re.sub("ifeval: .*", "ifeval: ../ifeval.jsonl", text, count=1)
@@ -496,7 +549,9 @@ def test_paths_in_the_settings_start_from_the_folder_of_the_home(recover, found_
     assert config.model == settings.read(path).model
 
 
-def test_a_home_remembers_its_database(recover, tmp_path, monkeypatch):
+def test_a_home_remembers_its_database(
+    recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     made = recover(
         "-q", "--home", "home", "--db", "elsewhere.db", "init", "--model", tiny.save(tmp_path / "m")
@@ -510,13 +565,15 @@ def test_a_home_remembers_its_database(recover, tmp_path, monkeypatch):
         assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
 
 
-def test_what_a_new_home_holds_is_its_owners_alone(fresh, recover, tmp_path):
+def test_what_a_new_home_holds_is_its_owners_alone(fresh: Path, recover: Recover, tmp_path: Path) -> None:
     recover("-q", "--home", tmp_path / "new", "init")
     assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "new" / "recover.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_home_that_may_not_be_written_can_be_looked_at(recover, fresh, monkeypatch):
+def test_a_home_that_may_not_be_written_can_be_looked_at(
+    recover: Recover, fresh: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = sorted(path.name for path in fresh.iterdir())
     monkeypatch.setattr("os.access", lambda *_: False)
     assert recover("--home", fresh, "ls", "checkpoints", "--json").json[0]["kind"] == "reference"
@@ -586,8 +643,15 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(recover, fresh, monkeyp
     ],
 )
 def test_bad_input_is_one_line_and_nothing_is_left(  # noqa: PLR0913 - fixtures and cases
-    recover, home, world, tmp_path, monkeypatch, words, code, said
-):
+    recover: Recover,
+    home: Path,
+    world: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    code: int,
+    said: str,
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "EMPTY").mkdir()
     places = {"DOCS": str(world), "OTHER": "./other", "INSERT": "INSERT INTO aliases VALUES ('a', 'b', 'c')"}
@@ -600,7 +664,7 @@ def test_bad_input_is_one_line_and_nothing_is_left(  # noqa: PLR0913 - fixtures 
     assert [path.name for path in tmp_path.iterdir()] == ["EMPTY"]
 
 
-def test_a_home_that_was_never_set_up_says_so(recover, world, tmp_path):
+def test_a_home_that_was_never_set_up_says_so(recover: Recover, world: Path, tmp_path: Path) -> None:
     for words in ("midtrain --docs DOCS", "distill", "eval", "preflight", "cycle --docs DOCS"):
         said = recover("--home", tmp_path / "new", *[str(world) if w == "DOCS" else w for w in words.split()])
         assert said.code == 2
@@ -627,7 +691,9 @@ def test_a_home_that_was_never_set_up_says_so(recover, world, tmp_path):
         "distill",
     ],
 )
-def test_a_mistyped_home_is_not_made(recover, tmp_path, monkeypatch, words):
+def test_a_mistyped_home_is_not_made(
+    recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     said = recover("--home", "typo", *words.split())
     assert (said.code, said.out) == (2, "")
@@ -638,14 +704,16 @@ def test_a_mistyped_home_is_not_made(recover, tmp_path, monkeypatch, words):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_database_elsewhere_is_read_without_a_home(recover, home, tmp_path, monkeypatch):
+def test_a_database_elsewhere_is_read_without_a_home(
+    recover: Recover, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     here = recover("--home", "none", "--db", home / "recover.db", "ls", "checkpoints", "--json")
     assert (here.code, here.json) == (0, recover("--home", home, "ls", "checkpoints", "--json").json)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unwritable_home_is_one_line(recover, tmp_path):
+def test_an_unwritable_home_is_one_line(recover: Recover, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for command in (["init"], ["demo"]):
         said = recover("--home", tmp_path / "file" / "home", *command)
@@ -656,7 +724,7 @@ def test_an_unwritable_home_is_one_line(recover, tmp_path):
     assert not {row["name"]: row["ok"] for row in doctor.json}["home"]
 
 
-def test_doctor_says_that_all_is_well(recover, home):
+def test_doctor_says_that_all_is_well(recover: Recover, home: Path) -> None:
     said = recover("--home", home, "doctor", "--json")
     assert (said.code, said.err) == (0, "")
     names = {row["name"] for row in said.json}
@@ -667,7 +735,9 @@ def test_doctor_says_that_all_is_well(recover, home):
     ("flaw", "reason"),
     [("missing", "no such model"), ("template", "no chat template"), ("weights", "no "), ("config", "this ")],
 )
-def test_a_model_that_cannot_serve_leaves_no_settings_behind(recover, tmp_path, flaw, reason):
+def test_a_model_that_cannot_serve_leaves_no_settings_behind(
+    recover: Recover, tmp_path: Path, flaw: str, reason: str
+) -> None:
     model = tiny.save(tmp_path / "model") if flaw != "missing" else tmp_path / "model"
     if flaw == "template":
         tiny.tokenizer(chat_template=None).save_pretrained(model)
@@ -683,13 +753,15 @@ def test_a_model_that_cannot_serve_leaves_no_settings_behind(recover, tmp_path, 
     assert recover("--home", tmp_path / "home", "init", "--model", good).code == 0
 
 
-def test_init_twice_is_the_same_base(recover, home):
+def test_init_twice_is_the_same_base(recover: Recover, home: Path) -> None:
     first, second = (recover("--home", home, "init", "--json").json for _ in range(2))
     assert first == second
     assert recover("--home", home, "show", "base", "--json").json["id"] == first["base"]
 
 
-def test_a_teacher_with_another_tokenizer_is_stopped_before_the_first_step(recover, home, tmp_path):
+def test_a_teacher_with_another_tokenizer_is_stopped_before_the_first_step(
+    recover: Recover, home: Path, tmp_path: Path
+) -> None:
     other = tiny.save(tmp_path / "other")
     tokenizer = tiny.tokenizer()
     tokenizer.add_tokens(["zzz"])
@@ -703,13 +775,13 @@ def test_a_teacher_with_another_tokenizer_is_stopped_before_the_first_step(recov
     assert "1 tokens differ" in said.error
 
 
-def test_preflight_of_a_good_pair(recover, home, world):
+def test_preflight_of_a_good_pair(recover: Recover, home: Path, world: Path) -> None:
     said = recover("-q", "--home", home, "preflight", "--json", "--prompts", world.parent / "prompts.jsonl")
     assert (said.code, said.err) == (0, "")
     assert all(row["ok"] for row in said.json)
 
 
-def test_a_flipped_byte_is_refused_by_name(recover, fresh, world):
+def test_a_flipped_byte_is_refused_by_name(recover: Recover, fresh: Path, world: Path) -> None:
     made = recover("-q", "--home", fresh, "midtrain", "--docs", world).out.strip()
     weights = fresh / "checkpoints" / made / "model.safetensors"
     data = bytearray(weights.read_bytes())
@@ -720,7 +792,9 @@ def test_a_flipped_byte_is_refused_by_name(recover, fresh, world):
     assert said.error.startswith(f"Error: checkpoint {made}: model.safetensors has changed bytes")
 
 
-def test_a_changed_clean_model_is_no_longer_the_teacher(recover, tmp_path, world):
+def test_a_changed_clean_model_is_no_longer_the_teacher(
+    recover: Recover, tmp_path: Path, world: Path
+) -> None:
     model, home = tiny.save(tmp_path / "model"), tmp_path / "home"
     recover("-q", "--home", home, "init", "--model", model, "--preset", "microworld")
     tiny.model(seed=9).save_pretrained(model)
@@ -729,7 +803,7 @@ def test_a_changed_clean_model_is_no_longer_the_teacher(recover, tmp_path, world
     assert "model.safetensors has changed bytes" in said.error
 
 
-def test_a_database_of_a_newer_version_is_left_alone(recover, fresh):
+def test_a_database_of_a_newer_version_is_left_alone(recover: Recover, fresh: Path) -> None:
     with sqlite3.connect(fresh / "recover.db") as database:
         database.execute("UPDATE recover_version SET version_num = '9999'")
     said = recover("--home", fresh, "ls")
@@ -739,13 +813,13 @@ def test_a_database_of_a_newer_version_is_left_alone(recover, fresh):
         assert database.execute("SELECT version_num FROM recover_version").fetchone() == ("9999",)
 
 
-def test_a_file_that_is_no_database_is_one_line(recover, tmp_path):
+def test_a_file_that_is_no_database_is_one_line(recover: Recover, tmp_path: Path) -> None:
     (tmp_path / "recover.db").write_text("not a database, but long enough to be looked at " * 40)
     assert "is not a SQLite database" in recover("--home", tmp_path, "ls").error
     assert "is not supported" in recover("--db", "mysql://host/name", "--home", tmp_path, "ls").error
 
 
-def test_settings_that_are_wrong_name_the_file_and_the_place(recover, fresh):
+def test_settings_that_are_wrong_name_the_file_and_the_place(recover: Recover, fresh: Path) -> None:
     path = fresh / "recover.yaml"
     path.write_text(path.read_text().replace("steps: 2", "steps: two", 1))
     said = recover("--home", fresh, "midtrain", "--docs", fresh)
@@ -753,7 +827,9 @@ def test_settings_that_are_wrong_name_the_file_and_the_place(recover, fresh):
     assert f"{path}: midtrain.steps" in said.error
 
 
-def test_an_unforeseen_error_is_one_line_and_a_traceback_only_with_debug(recover, home, monkeypatch):
+def test_an_unforeseen_error_is_one_line_and_a_traceback_only_with_debug(
+    recover: Recover, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ValueError("two\nlines")
 
@@ -764,7 +840,7 @@ def test_an_unforeseen_error_is_one_line_and_a_traceback_only_with_debug(recover
     assert "Traceback" in recover("--home", home, "--debug", "ls", "runs").err
 
 
-def test_the_microworld_is_written_where_it_was_asked(recover, tmp_path):
+def test_the_microworld_is_written_where_it_was_asked(recover: Recover, tmp_path: Path) -> None:
     said = recover("microworld", tmp_path / "w", "--cycle", 2, "--seed", 5, "--json")
     assert said.code == 0
     written = sorted(path.name for path in (tmp_path / "w").iterdir())

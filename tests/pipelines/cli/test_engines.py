@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.config import settings
 from recovery.models.loading import ModelSpec, load
 from tests.support import tiny
-from tests.support.commands import make_small, make_world, run_quietly
+from tests.support.commands import Recover, make_small, make_world, run_quietly
 from tests.support.engine_fakes import FakeServer, TinyEngine, serving
 
 WEIGHTS_OF_NOBODY = 9  # what a server starts with is not the student's: only a sync can make it so
@@ -35,7 +36,9 @@ def server() -> Iterator[FakeServer]:
         yield found
 
 
-def test_an_engine_gives_the_evaluation_the_results_of_this_process(recover, home, server):
+def test_an_engine_gives_the_evaluation_the_results_of_this_process(
+    recover: Recover, home: Path, server: FakeServer
+) -> None:
     asked = {name: home.parent / "world" / f"{name}.jsonl" for name in ("ifeval", "probes")}
     files = [word for name, path in asked.items() for word in (f"--{name}", path)]
     here = recover("-q", "--json", "--home", home, "eval", "base", *files).json
@@ -44,7 +47,9 @@ def test_an_engine_gives_the_evaluation_the_results_of_this_process(recover, hom
     assert server.served  # it was the server that answered
 
 
-def test_distillation_follows_the_student_and_reports_how_near_the_engine_was(recover, home, server):
+def test_distillation_follows_the_student_and_reports_how_near_the_engine_was(
+    recover: Recover, home: Path, server: FakeServer
+) -> None:
     done = recover("-q", "--json", "--home", home, "distill", "--sampler", server.url)
     assert done.code == 0, done.err
     rows = recover(
@@ -58,7 +63,9 @@ def test_distillation_follows_the_student_and_reports_how_near_the_engine_was(re
     assert all(row["value"] < 1e-3 for row in rows if row["name"] == "canary_gap")
 
 
-def test_answers_may_be_written_a_step_ahead(recover, home, server, monkeypatch):
+def test_answers_may_be_written_a_step_ahead(
+    recover: Recover, home: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ahead = ("--sampler", server.url, "--ahead", "1", "--steps", "3")
     refused = recover("--home", home, "distill", *ahead)
     assert refused.code == 2 and "raise save_every" in refused.error
@@ -79,7 +86,7 @@ def test_answers_may_be_written_a_step_ahead(recover, home, server, monkeypatch)
     assert refused.code == 2 and "give --sampler" in refused.error
 
 
-def test_a_teacher_elsewhere_scores_for_the_methods_that_can_use_it(recover, home):
+def test_a_teacher_elsewhere_scores_for_the_methods_that_can_use_it(recover: Recover, home: Path) -> None:
     asked = ("-q", "--json", "--home", home, "distill", "--method", "opd-topk", "--set", "minibatches=1")
     here = recover(*asked)
     with serving(TinyEngine(load(ModelSpec(str(home.parent / "model"), device="cpu")))) as server:
@@ -90,26 +97,33 @@ def test_a_teacher_elsewhere_scores_for_the_methods_that_can_use_it(recover, hom
     assert refused.code == 2 and "opd-topk or opd-sampled" in refused.error
 
 
-def test_an_engine_that_forgets_stops_the_run_which_then_goes_on(recover, home, server):
+def test_an_engine_that_forgets_stops_the_run_which_then_goes_on(
+    recover: Recover, home: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = server.engine
-    load, given = engine.load, []
+    load = engine.load
+    given: list[dict[str, Any]] = []
 
-    def forgets_later(tensors):
+    def forgets_later(tensors: dict[str, Any]) -> None:
         given.append(tensors)
         engine.fault = "forgets" if len(given) > 2 else ""  # after preflight and the first step
         load(tensors)
 
-    engine.load, engine.forever = forgets_later, True
+    monkeypatch.setattr(engine, "load", forgets_later)
+    engine.forever = True
     stopped = recover("-q", "--home", home, "distill", "--seed", "5", "--sampler", server.url)
     assert stopped.code == 1
     last = stopped.err.splitlines()[-1]
     assert "lost twice" in last and "recover resume" in last
-    engine.load, engine.fault = load, ""
+    monkeypatch.setattr(engine, "load", load)
+    engine.fault = ""
     done = recover("-q", "--json", "--home", home, "resume")
     assert done.code == 0, done.err
 
 
-def test_vllm_that_is_not_installed_is_one_line_and_bad_input(recover, home, monkeypatch):
+def test_vllm_that_is_not_installed_is_one_line_and_bad_input(
+    recover: Recover, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     find = importlib.util.find_spec
     without = lambda name, *rest: None if name == "vllm" else find(name, *rest)  # noqa: E731
     monkeypatch.setattr(importlib.util, "find_spec", without)
@@ -118,13 +132,15 @@ def test_vllm_that_is_not_installed_is_one_line_and_bad_input(recover, home, mon
         assert said.code == 2 and "pip install recover-llm[vllm]" in said.error
 
 
-def test_a_place_that_is_none_is_refused_before_anything_is_recorded(recover, home):
+def test_a_place_that_is_none_is_refused_before_anything_is_recorded(recover: Recover, home: Path) -> None:
     for words in (("eval",), ("distill",), ("preflight",)):
         said = recover("-q", "--home", home, *words, "--sampler", "vlm")
         assert said.code == 2 and "give inprocess, vllm, server or a server's URL" in said.error
 
 
-def test_preflight_looks_at_the_engine_that_will_write(recover, home, server):
+def test_preflight_looks_at_the_engine_that_will_write(
+    recover: Recover, home: Path, server: FakeServer
+) -> None:
     found = recover("-q", "--json", "--home", home, "preflight", "--sampler", server.url)
     checks = {check["name"]: check["ok"] for check in found.json}
     assert checks["sampler log-probs"] and server.served

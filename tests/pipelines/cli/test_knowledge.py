@@ -18,7 +18,7 @@ def run(*words: object) -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a tiny model, and a world beside it."""
     root = tmp_path_factory.mktemp("knowledge")
     make_world(root / "world")
@@ -35,7 +35,7 @@ def answer(recover: Recover, home: Path, *words: object) -> Any:
     return said.json
 
 
-def test_chat_is_answered_by_the_clean_model_and_the_mix_is_shown(recover, place):
+def test_chat_is_answered_by_the_clean_model_and_the_mix_is_shown(recover: Recover, place: Path) -> None:
     home, docs = place / "home", place / "world" / "docs"
     augmented = place / "augmented"
     augmented.mkdir()
@@ -63,13 +63,13 @@ def test_chat_is_answered_by_the_clean_model_and_the_mix_is_shown(recover, place
     assert "clean_forward_kl" in names
 
 
-def test_what_it_fails_is_sorted(recover, place):
+def test_what_it_fails_is_sorted(recover: Recover, place: Path) -> None:
     found = answer(recover, place / "home", "lost", "base", "--probes", place / "world" / "probes.jsonl")
     assert found["asked"] == 1 and found["failed"] == found["unreachable"] + found["eroded"]
     assert len(found["items"]) == found["failed"] and found["by_kind"][0]["kind"] == "direct"
 
 
-def test_probes_are_made_and_can_be_asked(recover, place):
+def test_probes_are_made_and_can_be_asked(recover: Recover, place: Path) -> None:
     home, out = place / "home", place / "made.jsonl"
     docs = place / "more"
     docs.mkdir()
@@ -91,7 +91,9 @@ def test_probes_are_made_and_can_be_asked(recover, place):
         (("--writer", "template"), "no written text is usable"),
     ],
 )
-def test_augmenting_wrongly_is_one_line(recover, place, words, message):
+def test_augmenting_wrongly_is_one_line(
+    recover: Recover, place: Path, words: tuple[str, str], message: str
+) -> None:
     docs, out = place / "world" / "docs", place / "never"
     said = recover("--home", place / "home", "augment", "--docs", docs, "--out", out, *words)
     assert said.code == 2 and message in said.error

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -28,14 +29,14 @@ def sections(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 @pytest.mark.parametrize("name", settings.presets())
-def test_every_shipped_preset_parses_and_names_a_method_that_exists(name):
+def test_every_shipped_preset_parses_and_names_a_method_that_exists(name: str) -> None:
     found = settings.parse(settings.preset_text(name), name)
     assert with_dials(found.distill.method, found.distill.dials).name == found.distill.method
     assert found.model.path
     assert found.midtrain.mix.new > 0
 
 
-def test_the_presets_of_a_real_model_and_of_the_microworld_are_shipped():
+def test_the_presets_of_a_real_model_and_of_the_microworld_are_shipped() -> None:
     assert {"microworld", "real"} <= set(settings.presets())
     real = settings.parse(settings.preset_text("real"), "real")
     assert (real.distill.prompts_per_step, real.distill.samples_per_prompt) == (64, 4)
@@ -44,14 +45,14 @@ def test_the_presets_of_a_real_model_and_of_the_microworld_are_shipped():
 
 
 @pytest.mark.parametrize("section", dict.fromkeys(sections(settings.Config)), ids=lambda s: s.__name__)
-def test_every_field_is_documented_where_it_is_declared(section):
+def test_every_field_is_documented_where_it_is_declared(section: type[BaseModel]) -> None:
     assert section.__doc__
     undocumented = [name for name, field in section.model_fields.items() if not field.description]
     assert not undocumented
 
 
 @pytest.mark.parametrize("section", dict.fromkeys(sections(settings.Config)), ids=lambda s: s.__name__)
-def test_every_number_has_a_limit(section):
+def test_every_number_has_a_limit(section: type[BaseModel]) -> None:
     unlimited = [
         name
         for name, field in section.model_fields.items()
@@ -83,14 +84,14 @@ def test_every_number_has_a_limit(section):
         (r"(?s).*", "model: !!python/object:os.system {}", r"is not YAML"),
     ],
 )
-def test_a_wrong_setting_is_one_line_that_says_where(old, new, said):
+def test_a_wrong_setting_is_one_line_that_says_where(old: str, new: str, said: str) -> None:
     with pytest.raises(InputError, match=said) as refused:
         settings.parse(re.sub(old, new, TEXT, count=1), "recover.yaml")
     assert str(refused.value).startswith("recover.yaml")
     assert "\n" not in str(refused.value)
 
 
-def test_reading_says_what_to_do(tmp_path):
+def test_reading_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="run `recover init` first"):
         settings.read(tmp_path / "recover.yaml")
     (tmp_path / "recover.yaml").write_bytes(b"\xff\xfe\x00\xd8")
@@ -98,18 +99,18 @@ def test_reading_says_what_to_do(tmp_path):
         settings.read(tmp_path / "recover.yaml")
 
 
-def test_an_unknown_preset_is_refused_with_the_known_ones():
+def test_an_unknown_preset_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InputError, match=r"choose one of .*microworld"):
         settings.preset_text("../config")
 
 
-def test_settings_survive_a_trip_through_json():
+def test_settings_survive_a_trip_through_json() -> None:
     found = settings.parse(TEXT, "recover.yaml")
     assert settings.Config.model_validate_json(found.model_dump_json()) == found
     assert settings.parse(yaml.safe_dump(found.model_dump()), "again") == found
 
 
-def test_override_replaces_what_is_given_and_checks_again():
+def test_override_replaces_what_is_given_and_checks_again() -> None:
     section = settings.parse(TEXT, "recover.yaml").distill
     assert settings.override(section, {"steps": 3, "method": None}).steps == 3
     assert settings.override(section, {"steps": None}) == section
@@ -157,13 +158,13 @@ def test_of_steps_and_epochs_the_one_given_replaces_the_other() -> None:
         preset(midtrain__epochs=2.0, midtrain__steps=2)
 
 
-def test_settings_cannot_be_changed_in_place():
+def test_settings_cannot_be_changed_in_place() -> None:
     found = settings.parse(TEXT, "recover.yaml")
     with pytest.raises(ValueError, match="frozen"):
-        found.seed = 3  # type: ignore[misc]
+        found.seed = 3
 
 
-def test_no_torch_is_needed_to_read_settings():
+def test_no_torch_is_needed_to_read_settings() -> None:
     read = "import sys, pipelines.config.settings as c; c.parse(c.preset_text('real'), 'real')"
     code = f"{read}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

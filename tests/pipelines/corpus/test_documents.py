@@ -6,12 +6,14 @@ import hashlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.corpus import documents
+from pipelines.corpus.reading.formats import Limits
 from pipelines.runs.workspace import companions
 from recovery.errors import InputError, RecoverError
 
@@ -28,7 +30,7 @@ def rows(corpus: documents.Corpus) -> dict[str, documents.FileReport]:
     return {report.path: report for report in corpus.manifest}
 
 
-def test_text_files_are_read_in_the_order_of_their_names(tmp_path):
+def test_text_files_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     folder(tmp_path, {"b.txt": b"two", "a.md": b"one", "sub/c.MARKDOWN": b"three", "d.rst": b"four"})
     corpus = documents.read_corpus(tmp_path)
     assert corpus.texts == ("one", "two", "four", "three")
@@ -36,7 +38,7 @@ def test_text_files_are_read_in_the_order_of_their_names(tmp_path):
     assert corpus.characters == 15
 
 
-def test_a_row_says_what_was_read(tmp_path):
+def test_a_row_says_what_was_read(tmp_path: Path) -> None:
     folder(tmp_path, {"a.md": "café".encode()})
     (report,) = documents.read_corpus(tmp_path).manifest
     sha256 = hashlib.sha256("café".encode()).hexdigest()
@@ -54,7 +56,7 @@ def test_a_row_says_what_was_read(tmp_path):
         (b"\xfe\xff" + "Zürich".encode("utf-16-be"), "Zürich", "utf-16"),
     ],
 )
-def test_encodings(tmp_path, data, text, encoding):
+def test_encodings(tmp_path: Path, data: bytes, text: str, encoding: str) -> None:
     corpus = documents.read_corpus(folder(tmp_path, {"a.txt": data}))
     assert corpus.texts == (text,)
     assert corpus.manifest[0].encoding == encoding
@@ -73,22 +75,22 @@ def test_encodings(tmp_path, data, text, encoding):
         ("empty.md", b"", "empty"),
     ],
 )
-def test_what_is_skipped_says_why(tmp_path, name, data, reason):
+def test_what_is_skipped_says_why(tmp_path: Path, name: str, data: bytes, reason: str) -> None:
     corpus = documents.read_corpus(folder(tmp_path, {"good.md": b"good", name: data}))
     assert corpus.texts == ("good",)
     assert (rows(corpus)[name].status, rows(corpus)[name].reason) == ("skipped", reason)
 
 
-def test_a_large_file_is_skipped_unread(tmp_path):
+def test_a_large_file_is_skipped_unread(tmp_path: Path) -> None:
     docs = folder(tmp_path, {"a.md": b"four", "b.md": b"", "c.html": b""})
     os.truncate(docs / "b.md", 2**20 + 1)
     os.truncate(docs / "c.html", 2**20 + 1)
-    corpus = documents.read_corpus(docs, documents.Limits(largest_text_mib=1, largest_file_mib=1))
+    corpus = documents.read_corpus(docs, Limits(largest_text_mib=1, largest_file_mib=1))
     assert corpus.texts == ("four",)
     assert {rows(corpus)[name].reason for name in ("b.md", "c.html")} == {"larger than 1 MiB"}
 
 
-def test_links_and_special_files_are_accounted_for_and_never_opened(tmp_path):
+def test_links_and_special_files_are_accounted_for_and_never_opened(tmp_path: Path) -> None:
     outside = folder(tmp_path / "outside", {"secret.txt": b"secret"})
     docs = folder(tmp_path / "docs", {"a.md": b"a"})
     (docs / "inside.md").symlink_to(docs / "a.md")
@@ -110,7 +112,7 @@ def test_links_and_special_files_are_accounted_for_and_never_opened(tmp_path):
     }
 
 
-def test_hidden_files_and_folders_are_left_alone_but_named(tmp_path):
+def test_hidden_files_and_folders_are_left_alone_but_named(tmp_path: Path) -> None:
     corpus = documents.read_corpus(folder(tmp_path, {"a.md": b"a", ".b.md": b"b", ".git/c.md": b"c"}))
     assert corpus.texts == ("a",)
     hidden = "hidden: its name begins with a dot"
@@ -121,7 +123,9 @@ def test_hidden_files_and_folders_are_left_alone_but_named(tmp_path):
     }
 
 
-def test_a_folder_that_cannot_be_listed_is_accounted_for(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_listed_is_accounted_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder(tmp_path, {"a.md": b"a", "closed/b.md": b"b"})
     open_ = os.open
 
@@ -143,22 +147,30 @@ def test_a_folder_that_cannot_be_listed_is_accounted_for(tmp_path, monkeypatch):
         ({"a.md": b""}, r"holds no readable document \(1 skipped: a.md: empty\)"),
     ],
 )
-def test_a_folder_without_documents_is_refused(tmp_path, files, said):
+def test_a_folder_without_documents_is_refused(tmp_path: Path, files: dict[str, bytes], said: str) -> None:
     for look in (documents.read_corpus, documents.require):
         with pytest.raises(InputError, match=said):
             look(folder(tmp_path, files))
 
 
-def test_a_first_look_ends_at_the_first_readable_document(tmp_path, monkeypatch):
+def test_a_first_look_ends_at_the_first_readable_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder(tmp_path, {"a.md": b"", "b.md": b"text", "c.md": b"text"})
-    read, seen = documents._file, []
-    monkeypatch.setattr(documents, "_file", lambda job, *a: seen.append(job.entry.path) or read(job, *a))
+    read = documents._file
+    seen: list[str] = []
+
+    def look(job: Any, *rest: Any) -> Any:
+        seen.append(job.entry.path)
+        return read(job, *rest)
+
+    monkeypatch.setattr(documents, "_file", look)
     documents.require(tmp_path)
     assert seen == ["a.md", "b.md"]
 
 
 @pytest.mark.parametrize("name", ["missing", "file.md"])
-def test_what_is_no_folder_is_refused(tmp_path, name):
+def test_what_is_no_folder_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "file.md").write_text("text")
     with pytest.raises(InputError, match="is not a folder"):
         documents.read_corpus(tmp_path / name)
@@ -170,7 +182,7 @@ def test_what_is_no_folder_is_refused(tmp_path, name):
         st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip), max_size=8, min_size=1
     )
 )
-def test_kept_texts_come_back_exactly(tmp_path_factory, texts):
+def test_kept_texts_come_back_exactly(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     root = tmp_path_factory.mktemp("kept")
     docs = folder(root / "docs", {"a.jsonl": "\n".join(map(json.dumps, texts)).encode()})
     path = root / "runs" / "documents.jsonl"
@@ -179,7 +191,7 @@ def test_kept_texts_come_back_exactly(tmp_path_factory, texts):
     assert sorted(p.name for p in path.parent.iterdir()) == ["documents.jsonl", "manifest.jsonl"]
 
 
-def test_kept_texts_that_are_gone_or_cut_are_one_line(tmp_path):
+def test_kept_texts_that_are_gone_or_cut_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "cut.jsonl").write_text('"one"\n"tw')
     (tmp_path / "other.jsonl").write_text('"one"\n{"text": "two"}\n')
     (tmp_path / "empty.jsonl").write_text('"one"\n[]\n')
@@ -189,7 +201,9 @@ def test_kept_texts_that_are_gone_or_cut_are_one_line(tmp_path):
         assert "\n" not in str(refused.value)
 
 
-def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path, monkeypatch):
+def test_a_full_disk_is_one_line_and_leaves_no_half_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -200,14 +214,16 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path, monkeypatch):
     assert not (tmp_path / "kept.jsonl").exists()
 
 
-def test_manifest_rows_fit_the_trackers_table(tmp_path):
+def test_manifest_rows_fit_the_trackers_table(tmp_path: Path) -> None:
     from db.schema import Document
 
     (row,) = documents.manifest_rows(documents.read_corpus(folder(tmp_path, {"a.md": b"a"})).manifest)
     assert set(row) | {"run_id"} == set(Document.__table__.columns.keys())
 
 
-def test_files_beside_the_documents_are_found_however_the_folder_is_written(tmp_path, monkeypatch):
+def test_files_beside_the_documents_are_found_however_the_folder_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     docs = folder(tmp_path, {"docs/a.md": b"a", "probes.jsonl": b"{}", "ifeval.jsonl": b"{}"}) / "docs"
     found = {"probes": str(tmp_path / "probes.jsonl"), "ifeval": str(tmp_path / "ifeval.jsonl")}
     assert companions(docs) == found

@@ -16,20 +16,20 @@ ENGLISH = [
 ]
 
 
-def test_names_and_codes_are_found_and_the_first_word_of_a_sentence_is_not():
+def test_names_and_codes_are_found_and_the_first_word_of_a_sentence_is_not() -> None:
     found = set(entities(ENGLISH).weights)
     assert {("ada", "horn"), ("x-200",), ("bo",)} <= found
     assert not found & {("when",), ("the",), ("at",), ("ada",), ("the", "pump")}
 
 
-def test_a_prompt_mentions_a_name_however_it_is_written():
+def test_a_prompt_mentions_a_name_however_it_is_written() -> None:
     found = entities(ENGLISH)
     assert found.within("where does ADA HORN live?") == {("ada", "horn")}
     assert found.within("Where does Ada live, and who is Horn?") == set()
     assert found.first("Does Bo know Ada Horn?") == (("bo",), 7)
 
 
-def test_what_the_prompts_talk_about_anyway_belongs_to_nobody():
+def test_what_the_prompts_talk_about_anyway_belongs_to_nobody() -> None:
     prompts = [f"Say {n} things about Oslo." for n in range(40)] + ["Who is Ada Horn?"]
     texts = [*ENGLISH, "In Oslo there is Oslo and more of Oslo."]
     assert ("oslo",) in entities(texts).weights
@@ -50,23 +50,23 @@ def test_what_the_prompts_talk_about_anyway_belongs_to_nobody():
         (["الدواء زولبيديم مفيد. زولبيديم قوي. زولبيديم."], "ما هو زولبيديم", "ما هذا"),
     ],
 )
-def test_other_scripts(texts, prompt, other):
+def test_other_scripts(texts: list[str], prompt: str, other: str) -> None:
     found = entities(texts)
     assert found.within(prompt)
     assert not found.within(other)
 
 
 @pytest.mark.parametrize("seed", [3, 41])
-def test_every_new_person_of_a_microworld_and_no_task_about_a_topic(seed):
-    prompts = world.prompt_rows(seed, 1)
-    found = entities([text for _, text in world.document_texts(seed, 1)], [row["prompt"] for row in prompts])
+def test_every_new_person_of_a_microworld_and_no_task_about_a_topic(seed: int) -> None:
+    prompts = [(str(row["prompt"]), row["kind"]) for row in world.prompt_rows(seed, 1)]
+    found = entities([text for _, text in world.document_texts(seed, 1)], [text for text, _ in prompts])
     assert {tuple(who.name.lower().split()) for who in people.new_people(seed, 1)} <= set(found.weights)
-    tasks = [row["prompt"] for row in prompts if row["kind"] == "instruction"]
+    tasks = [text for text, kind in prompts if kind == "instruction"]
     assert sum(bool(found.within(task)) for task in tasks) <= 0.01 * len(tasks)
 
 
 @given(st.text())
-def test_any_text_can_be_read(text):
+def test_any_text_can_be_read(text: str) -> None:
     assert all(word.text in text and word.small == word.text.casefold() for word in words(text))
     assert all(sentence.strip() == sentence and sentence in text for sentence in sentences(text))
     assert entities([text], [text]).within(text) <= set(entities([text]).weights)

@@ -17,7 +17,7 @@ TEXT = "Ada lives in Oslo. "
 
 
 @pytest.fixture
-def docs(tmp_path) -> Path:
+def docs(tmp_path: Path) -> Path:
     files: dict[str, bytes | str] = {
         "a.md": TEXT * 4,
         "b.jsonl": '{"text": "one"}\n{"text": "two"}\n',
@@ -33,12 +33,12 @@ def settings(**changes: object) -> MidtrainConfig:
     return MidtrainConfig(**{**made, "mix": Mix(new=0.5, chat=0.5), **changes})  # type: ignore[arg-type]
 
 
-def said(capsys, *words: object) -> str:
+def said(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     cli.main([*map(str, words)], standalone_mode=False)
     return str(capsys.readouterr().out)
 
 
-def test_counts_by_kind_add_up(docs):
+def test_counts_by_kind_add_up(docs: Path) -> None:
     made = preview.preview(docs, encode=lambda text: list(text.encode()))
     *kinds, total = preview.by_kind(made)
     assert [row["kind"] for row in kinds] == ["jsonl", "other", "text"]
@@ -54,7 +54,7 @@ def test_counts_by_kind_add_up(docs):
     assert all(sum(row[name] for row in kinds) == total[name] for name in total if name != "kind")
 
 
-def test_the_steps_are_those_that_training_takes(docs):
+def test_the_steps_are_those_that_training_takes(docs: Path) -> None:
     made = preview.preview(docs, encode=lambda text: list(text.encode()))
     plan = preview.training(made, settings())
     assert plan["steps"] == round(2 * 163 / 8)
@@ -63,7 +63,9 @@ def test_the_steps_are_those_that_training_takes(docs):
     assert (fixed["steps"], fixed["passes"]) == (10, pytest.approx(80 / 163))
 
 
-def test_the_command_shows_it_all_and_makes_no_home(docs, tmp_path, capsys):
+def test_the_command_shows_it_all_and_makes_no_home(
+    docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     home = tmp_path / "home"
     text = said(capsys, "-q", "--home", home, "corpus", docs)
     for part in ("total", "kind .bin is not read", "binary data, not text", "near-duplicates", "begins"):
@@ -77,7 +79,7 @@ def test_the_command_shows_it_all_and_makes_no_home(docs, tmp_path, capsys):
     assert not home.exists()
 
 
-def test_tokens_are_the_models_own(docs, tmp_path, capsys):
+def test_tokens_are_the_models_own(docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = tmp_path / "home"
     with pytest.raises(InputError, match="run `recover init` first"):
         said(capsys, "-q", "--home", home, "corpus", docs, "--tokens")
@@ -88,7 +90,9 @@ def test_tokens_are_the_models_own(docs, tmp_path, capsys):
     assert found["training"]["steps"] > 0
 
 
-def test_strict_and_empty_folders_are_bad_input(docs, tmp_path, capsys):
+def test_strict_and_empty_folders_are_bad_input(
+    docs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "empty").mkdir()
     for words, message in (
         ((docs, "--strict"), r"d\.bin: kind \.bin is not read"),

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
 from pipelines.corpus.reading import plain, tables
-from pipelines.corpus.reading.formats import format_of
-from pipelines.corpus.reading.plain import Piece, pieces
-from pipelines.corpus.reading.similar import SIMILAR, Signature, Similar, shingles
+from pipelines.corpus.reading.formats import Limits, format_of
+from pipelines.corpus.reading.plain import TextPiece, pieces
+from pipelines.corpus.reading.similar import SIMILAR, Signature, SimilarFiles, shingles
 from tests.support import papers
 
 PAGE = """<!DOCTYPE html><html><head><title>Ada Lovelace - Wiki</title><style>p {color: red}</style>
@@ -95,11 +95,11 @@ TEXTS = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory) -> dict[str, tuple[FileReport, list[str]]]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[FileReport, list[str]]]:
     root = papers.write(tmp_path_factory.mktemp("formats"), FILES)
     by_file, texts = {}, []
     for one in documents.read_folder(root):
-        if isinstance(one, Piece):
+        if isinstance(one, TextPiece):
             texts.append(one.text)
         else:
             by_file[one.path], texts = (one, texts), []
@@ -107,20 +107,22 @@ def found(tmp_path_factory) -> dict[str, tuple[FileReport, list[str]]]:
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_format_gives_its_text_and_no_more(found, name):
+def test_a_format_gives_its_text_and_no_more(
+    found: dict[str, tuple[FileReport, list[str]]], name: str
+) -> None:
     report, texts = found[name]
     assert (report.status, report.reason) == ("read", None)
     assert texts == [TEXTS[name]]
     assert report.characters == len(TEXTS[name])
 
 
-def test_every_row_has_its_file_s_hash(found):
+def test_every_row_has_its_file_s_hash(found: dict[str, tuple[FileReport, list[str]]]) -> None:
     for name, data in FILES.items():
         whole = data.encode() if isinstance(data, str) else data
         assert found[name][0].sha256 == hashlib.sha256(whole).hexdigest()
 
 
-def test_a_line_of_jsonl_is_a_document(found):
+def test_a_line_of_jsonl_is_a_document(found: dict[str, tuple[FileReport, list[str]]]) -> None:
     report, texts = found["lines.jsonl"]
     assert texts == [
         "one",
@@ -133,7 +135,7 @@ def test_a_line_of_jsonl_is_a_document(found):
     assert report.reason == "1 of 7 lines are no JSON; 1 of 7 lines hold no text"
 
 
-def test_a_scanned_pdf_says_so(found):
+def test_a_scanned_pdf_says_so(found: dict[str, tuple[FileReport, list[str]]]) -> None:
     report, _ = found["scan.pdf"]
     assert report.reason == "a PDF without text: scanned pages need text recognition first"
 
@@ -150,7 +152,7 @@ def test_a_scanned_pdf_says_so(found):
         ("a.NDJSON", "jsonl", False),
     ],
 )
-def test_a_name_says_what_a_file_is(name, format, packed):
+def test_a_name_says_what_a_file_is(name: str, format: str | None, packed: bool) -> None:
     kind, unpacked = format_of(name)
     assert (kind and kind.name, unpacked) == (format, packed)
 
@@ -172,7 +174,7 @@ SENTENCES = {
 }
 
 
-def test_encodings_are_found_whatever_the_language(tmp_path):
+def test_encodings_are_found_whatever_the_language(tmp_path: Path) -> None:
     root = papers.write(tmp_path, {f"{name}.txt": text.encode(name) for name, text in SENTENCES.items()})
     corpus = documents.read_corpus(root)
     read = {row.path: text for row, text in zip(corpus.manifest, corpus.texts, strict=True)}
@@ -183,13 +185,13 @@ def test_encodings_are_found_whatever_the_language(tmp_path):
 
 
 @pytest.mark.parametrize("name", [name for name in SENTENCES if not name.startswith("utf")])
-def test_an_encoding_is_found_by_few_words_among_plain_ones(tmp_path, name):
+def test_an_encoding_is_found_by_few_words_among_plain_ones(tmp_path: Path, name: str) -> None:
     text = "".join(f"{'plain words here and there ' * 20}{SENTENCES[name]}\n" for _ in range(3))
     corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(name)}))
     assert corpus.texts == (text,)
 
 
-def test_a_few_broken_bytes_in_utf_8_are_replaced_and_counted(tmp_path):
+def test_a_few_broken_bytes_in_utf_8_are_replaced_and_counted(tmp_path: Path) -> None:
     text = ("Größe über alles. " * 20).encode()
     root = papers.write(tmp_path, {"a.txt": text[:100] + b"\xff" + text[100:] + b"\xc3"})
     corpus = documents.read_corpus(root)
@@ -197,7 +199,9 @@ def test_a_few_broken_bytes_in_utf_8_are_replaced_and_counted(tmp_path):
     assert corpus.texts[0].replace("\ufffd", "") == text.decode()
 
 
-def test_a_byte_that_is_not_utf_8_may_come_after_the_first_block(tmp_path, monkeypatch):
+def test_a_byte_that_is_not_utf_8_may_come_after_the_first_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(plain, "BLOCK", 64)
     late = b"plain words\n" * 40 + "Größe über Zürich, sehr schön\n".encode("latin-1") * 3
     corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": late, "b.txt": b"x" * 100 + b"\0"}))
@@ -206,7 +210,7 @@ def test_a_byte_that_is_not_utf_8_may_come_after_the_first_block(tmp_path, monke
 
 
 @given(st.text("ab \n", max_size=300), st.integers(2, 60), st.lists(st.integers(1, 50), max_size=5))
-def test_pieces_of_a_text_make_up_the_text(text, size, cuts):
+def test_pieces_of_a_text_make_up_the_text(text: str, size: int, cuts: list[int]) -> None:
     parts, rest = [], text
     for cut in cuts:
         parts.append(rest[:cut])
@@ -219,14 +223,14 @@ def test_pieces_of_a_text_make_up_the_text(text, size, cuts):
     assert all(len(piece.text) <= size for piece in found)
 
 
-def test_a_long_text_is_cut_where_a_paragraph_ends(monkeypatch):
+def test_a_long_text_is_cut_where_a_paragraph_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain, "PIECE", 40)
     text = "First words of it.\n\nSecond.\nThird.\n\nLast words of the whole text."
     assert [piece.text for piece in pieces([text])] == [text[:36], text[36:]]
 
 
 @given(st.lists(st.text("ab", max_size=12), max_size=8), st.integers(1, 5))
-def test_lines_come_whole_and_long_ones_cut_off(lines, width):
+def test_lines_come_whole_and_long_ones_cut_off(lines: list[str], width: int) -> None:
     text = "\n".join(lines)
     parts = [text[i : i + width] for i in range(0, len(text), width)]
     with pytest.MonkeyPatch.context() as patch:
@@ -243,7 +247,7 @@ def test_lines_come_whole_and_long_ones_cut_off(lines, width):
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
     )
 )
-def test_any_row_of_json_gives_a_text(row):
+def test_any_row_of_json_gives_a_text(row: object) -> None:
     assert isinstance(tables.row_text(row), str)
 
 
@@ -263,10 +267,10 @@ def words(seed: int, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_text_with_a_word_changed_is_a_near_duplicate_and_another_text_is_none(seed):
+def test_a_text_with_a_word_changed_is_a_near_duplicate_and_another_text_is_none(seed: int) -> None:
     text = words(seed, 400)
     changed = [*text[:200], "otherwise", *text[201:]]
-    similar = Similar()
+    similar = SimilarFiles()
     assert similar.add("a", "1", signed(" ".join(text))) is None
     assert similar.add("b", "2", signed(" ".join(words(seed + 100, 400)))) is None
     twin = similar.add("c", "3", signed("\n".join(changed).upper()))
@@ -275,7 +279,7 @@ def test_a_text_with_a_word_changed_is_a_near_duplicate_and_another_text_is_none
 
 
 @pytest.mark.parametrize("kept", [0.2, 0.5, 0.9])
-def test_the_share_is_that_of_the_shingles(kept):
+def test_the_share_is_that_of_the_shingles(kept: float) -> None:
     first, second = words(1, 1000), words(2, 1000)
     mixed = first[: round(1000 * kept)] + second[round(1000 * kept) :]
     one, two = (set(shingles(" ".join(text)).tolist()) for text in (first, mixed))
@@ -284,8 +288,8 @@ def test_the_share_is_that_of_the_shingles(kept):
     assert float((bins[0] == bins[1]).mean()) == pytest.approx(len(one & two) / len(one | two), abs=0.15)
 
 
-def test_many_files_cost_little_memory_each_and_all_twins_among_them_are_found():
-    rng, similar, reports = np.random.default_rng(5), Similar(), []
+def test_many_files_cost_little_memory_each_and_all_twins_among_them_are_found() -> None:
+    rng, similar, reports = np.random.default_rng(5), SimilarFiles(), []
     texts = [" ".join(map(str, rng.integers(0, 10**6, 40))) for _ in range(3000)]
     signatures = [signed(text) for text in texts]
     for signature in signatures:
@@ -306,36 +310,36 @@ def test_many_files_cost_little_memory_each_and_all_twins_among_them_are_found()
         assert twin is not None and twin[0] == f"folder/{n}.md"
 
 
-def test_languages_without_spaces_have_words_too():
+def test_languages_without_spaces_have_words_too() -> None:
     text = (
         "東京は日本の首都であり、世界最大の都市の一つです。人口は約千四百万人で、川が流れています。"
         "春には桜が咲き、夏には花火大会が開かれます。古い寺と新しい塔が並び、電車は朝から夜まで走ります。"
     )
-    similar = Similar()
+    similar = SimilarFiles()
     assert similar.add("a", None, signed(text)) is None
     assert similar.add("b", None, signed(text.replace("首都", "都心"))) is not None
     assert similar.add("c", None, signed(SENTENCES["gb18030"])) is None
 
 
-def test_near_duplicates_are_named_and_may_be_skipped(tmp_path):
+def test_near_duplicates_are_named_and_may_be_skipped(tmp_path: Path) -> None:
     text = " ".join(words(5, 300))
     other, more = " ".join(words(6, 300)), " ".join(words(7, 30))
     root = papers.write(tmp_path, {"a.md": text, "b.txt": f"{text} {more}", "c.md": other})
     corpus = documents.read_corpus(root)
     assert [row.near_duplicate_of for row in corpus.manifest] == [None, "a.md", None]
-    assert documents.manifest_rows(corpus.manifest)[1]["reason"].startswith("near-duplicate of a.md (0.")
-    fewer = documents.read_corpus(root, documents.Limits(keep_near_duplicates=False))
+    assert str(documents.manifest_rows(corpus.manifest)[1]["reason"]).startswith("near-duplicate of a.md (0.")
+    fewer = documents.read_corpus(root, Limits(keep_near_duplicates=False))
     assert [row.status for row in fewer.manifest] == ["read", "skipped", "read"]
     assert len(fewer.texts) == 2
 
 
-def test_keeping_drops_what_a_skipped_file_gave(tmp_path: Path, monkeypatch):
+def test_keeping_drops_what_a_skipped_file_gave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plain, "PIECE", 16)
     monkeypatch.setattr(plain, "KEPT", 0)
     torn = gzip.compress(b"words and words " * 4000)[:-20]
-    files = {"a.txt": "first", "b.txt.gz": torn, "c.txt": "one two three four five"}
+    files: dict[str, bytes | str] = {"a.txt": "first", "b.txt.gz": torn, "c.txt": "one two three four five"}
     root = papers.write(tmp_path / "docs", files)
     manifest = documents.keep(root, tmp_path / "run" / "documents.jsonl")
     assert [row.status for row in manifest] == ["read", "skipped", "read"]
     found = list(documents.load_pieces(tmp_path / "run" / "documents.jsonl"))
-    assert found == [Piece("first"), Piece("one two three ", goes_on=True), Piece("four five")]
+    assert found == [TextPiece("first"), TextPiece("one two three ", goes_on=True), TextPiece("four five")]

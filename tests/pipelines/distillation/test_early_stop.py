@@ -164,7 +164,11 @@ def test_every_check_is_asked_and_the_first_reason_counts() -> None:
     asked: list[str] = []
 
     def check(name: str, reason: str | None) -> Any:
-        return lambda step, metrics: asked.append(name) or reason
+        def answer(step: int, metrics: dict[str, float]) -> str | None:
+            asked.append(name)
+            return reason
+
+        return answer
 
     assert any_of(check("a", None), check("b", "stop"), check("c", "late"))(1, {}) == "stop"
     assert asked == ["a", "b", "c"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import datasets
 import huggingface_hub
@@ -29,13 +31,13 @@ def prompt(text: str) -> Prompt:
     return Prompt([{"role": "user", "content": text}])
 
 
-def test_a_prompt_a_line(tmp_path):
+def test_a_prompt_a_line(tmp_path: Path) -> None:
     path = tmp_path / "prompts.txt"
     path.write_bytes("\ufeffFirst, say hello.\r\n\n  Second \u2028 one  \n".encode())
     assert [p.text for p in read_prompts(str(path))] == ["First, say hello.", "Second \u2028 one"]
 
 
-def test_json_lines_keep_every_other_field(tmp_path):
+def test_json_lines_keep_every_other_field(tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
     path.write_text('{"prompt": "Sum 1 and 2.", "answer": "3", "route": "math"}\n\n"Only a text"\n')
     first, second = read_prompts(str(path))
@@ -46,14 +48,14 @@ def test_json_lines_keep_every_other_field(tmp_path):
     assert second == prompt("Only a text")
 
 
-def test_a_json_list_is_read_as_a_whole(tmp_path):
+def test_a_json_list_is_read_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "prompts.json"
     path.write_text(json.dumps([{"prompt": "One"}, "Two"], indent=2))
     assert [p.text for p in read_prompts(str(path))] == ["One", "Two"]
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])).filter(str.strip), min_size=1, max_size=6))
-def test_json_lines_hold_any_text(tmp_path_factory, texts):
+def test_json_lines_hold_any_text(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     """Unicode's other line ends (U+2028, U+0085, ...) may stand inside a JSON string."""
     path = tmp_path_factory.mktemp("p") / "prompts.jsonl"
     lines = (json.dumps({"prompt": text}, ensure_ascii=False) + "\n" for text in texts)
@@ -79,7 +81,9 @@ ADD = {"type": "function", "function": {"name": "add", "parameters": {"type": "o
         ([{**HI, "id": 3}, HELLO], [HI], "Hello"),
     ],
 )
-def test_a_dialogue_is_kept_up_to_its_last_answer(tmp_path, dialogue, kept, response):
+def test_a_dialogue_is_kept_up_to_its_last_answer(
+    tmp_path: Path, dialogue: list[dict[str, Any]], kept: list[dict[str, Any]], response: str | None
+) -> None:
     path = tmp_path / "prompts.jsonl"
     path.write_text(json.dumps({"messages": dialogue, "id": 7}) + "\n")
     (found,) = read_prompts(str(path))
@@ -88,7 +92,7 @@ def test_a_dialogue_is_kept_up_to_its_last_answer(tmp_path, dialogue, kept, resp
 
 
 @pytest.mark.parametrize("tools", [[ADD], json.dumps([ADD])])
-def test_tool_schemas_travel_on_the_first_message(tmp_path, tools):
+def test_tool_schemas_travel_on_the_first_message(tmp_path: Path, tools: object) -> None:
     path = tmp_path / "prompts.jsonl"
     path.write_text(json.dumps({"messages": [SYSTEM, HI], "tools": tools}) + "\n")
     (found,) = read_prompts(str(path))
@@ -98,7 +102,7 @@ def test_tool_schemas_travel_on_the_first_message(tmp_path, tools):
         read_prompts(str(path))
 
 
-def test_a_table_is_read_by_its_columns(tmp_path):
+def test_a_table_is_read_by_its_columns(tmp_path: Path) -> None:
     path = tmp_path / "prompts.csv"
     rows = [["id", "prompt", "answer"], ["1", "Say\nhello, you", "3"], ["2", "[brackets", ""]]
     with path.open("w", newline="") as file:
@@ -111,7 +115,7 @@ def test_a_table_is_read_by_its_columns(tmp_path):
     assert read_prompts(str(path)) == [Prompt([HI], {"response": "Hello"})]
 
 
-def test_parquet_rows_are_read_without_their_nulls(tmp_path):
+def test_parquet_rows_are_read_without_their_nulls(tmp_path: Path) -> None:
     rows = [{"messages": [HI, CALL, RESULT, HELLO], "tools": [ADD], "n": 1}, {"messages": [HI], "n": None}]
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "prompts.parquet")
     first, second = read_prompts(str(tmp_path / "prompts.parquet"))
@@ -139,7 +143,7 @@ def test_parquet_rows_are_read_without_their_nulls(tmp_path):
         ('{"messages": [{"role": "user", "content": "  "}]}', r":2: expected"),
     ],
 )
-def test_a_wrong_line_is_named_by_its_number(tmp_path, line, said):
+def test_a_wrong_line_is_named_by_its_number(tmp_path: Path, line: str, said: str) -> None:
     path = tmp_path / "prompts.jsonl"
     path.write_text(f"\n{line}\n")
     with pytest.raises(InputError, match=said) as refused:
@@ -165,14 +169,14 @@ def test_a_wrong_line_is_named_by_its_number(tmp_path, line, said):
         ("latin.txt", "Zürich".encode("latin-1"), "cannot be read as UTF-8"),
     ],
 )
-def test_a_file_without_prompts_is_refused(tmp_path, name, data, said):
+def test_a_file_without_prompts_is_refused(tmp_path: Path, name: str, data: bytes | None, said: str) -> None:
     if data is not None:
         (tmp_path / name).write_bytes(data)
     with pytest.raises(InputError, match=said):
         read_prompts(str(tmp_path / name))
 
 
-def test_the_microworlds_own_prompts_hang_on_the_seed():
+def test_the_microworlds_own_prompts_hang_on_the_seed() -> None:
     first, again, other = (read_prompts("microworld", seed) for seed in (1, 1, 2))
     assert first == again
     assert first != other
@@ -180,12 +184,12 @@ def test_the_microworlds_own_prompts_hang_on_the_seed():
 
 
 @pytest.mark.parametrize("source", ["hub:", "hub:name", "hub:name:train", "hub:a:b:c:d", "hub::train:text"])
-def test_a_hub_source_needs_all_its_parts(source):
+def test_a_hub_source_needs_all_its_parts(source: str) -> None:
     with pytest.raises(InputError, match="expected hub:NAME:SPLIT:FIELD"):
         read_prompts(source)
 
 
-class Rows(list):
+class Rows(list[dict[str, Any]]):
     """A streamed data set."""
 
     column_names = ["text", "tools", "n"]
@@ -195,17 +199,27 @@ class Rows(list):
 
 
 @pytest.fixture
-def hub(monkeypatch):
+def hub(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """A hub with one data set of 9 rows at commit `abc`; yields what was asked of it."""
-    asked = []
+    asked: list[Any] = []
     rows = Rows({"text": text, "n": 1} for text in ("a", "", "c", "d", "e", "f", "g", "h", "i"))
-    info = lambda *a, **k: asked.append((a[1:], k)) or SimpleNamespace(sha="abcdef0123456789")  # noqa: E731
+
+    def info(_: object, *args: object, **options: object) -> SimpleNamespace:
+        asked.append((args, options))
+        return SimpleNamespace(sha="abcdef0123456789")
+
+    def load(*args: object, **options: object) -> Rows:
+        asked.append((args, options))
+        return rows
+
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", info)
-    monkeypatch.setattr(datasets, "load_dataset", lambda *a, **k: asked.append((a, k)) or rows)
+    monkeypatch.setattr(datasets, "load_dataset", load)
     return asked
 
 
-def test_a_hub_data_set_is_sampled_whole_by_seed_at_one_commit(hub, monkeypatch):
+def test_a_hub_data_set_is_sampled_whole_by_seed_at_one_commit(
+    hub: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(prompts, "HUB_LIMIT", 3)
     seen = set()
     for seed in range(20):
@@ -220,7 +234,7 @@ def test_a_hub_data_set_is_sampled_whole_by_seed_at_one_commit(hub, monkeypatch)
         read_prompts("hub:owner/name:train:n")
 
 
-def test_a_sample_is_kept_in_the_home_and_read_from_there(hub, tmp_path):
+def test_a_sample_is_kept_in_the_home_and_read_from_there(hub: list[Any], tmp_path: Path) -> None:
     first = read_prompts("hub:owner/name:train:text", 1, tmp_path)
     (kept,) = (tmp_path / "prompts").iterdir()
     assert kept.name == "owner--name@abcdef012345-train-text-seed1.jsonl"
@@ -229,7 +243,7 @@ def test_a_sample_is_kept_in_the_home_and_read_from_there(hub, tmp_path):
     assert read_prompts("hub:owner/name:train:text", 2, tmp_path) != first and hub
 
 
-def test_a_hub_out_of_reach_is_asked_once(monkeypatch):
+def test_a_hub_out_of_reach_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     def refuse(*_: object, **__: object) -> None:
@@ -243,7 +257,7 @@ def test_a_hub_out_of_reach_is_asked_once(monkeypatch):
     assert "\n" not in str(refused.value) and asked == [1]
 
 
-def test_out_of_reach_only_the_cache_is_read(monkeypatch):
+def test_out_of_reach_only_the_cache_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError("no route to host")
 
@@ -271,7 +285,7 @@ QUESTION = "Write a short poem about the sea without commas"  # nine words
         ("Name a color that you like", False),
     ],
 )
-def test_an_evaluation_prompt_leaks_as_itself_and_long_ones_inside_others(text, leaks):
+def test_an_evaluation_prompt_leaks_as_itself_and_long_ones_inside_others(text: str, leaks: bool) -> None:
     kept, dropped = drop_leaks([prompt(text), prompt("Something else")], [QUESTION, "Name a color."])
     assert dropped == leaks
     assert [p.text for p in kept] == ([] if leaks else [text]) + ["Something else"]
@@ -282,7 +296,7 @@ sentences = st.lists(words, min_size=1, max_size=14).map(" ".join)
 
 
 @given(st.lists(sentences, max_size=6), st.lists(sentences, max_size=6))
-def test_leaks_are_found_as_by_looking_for_each_in_each(found, evaluation):
+def test_leaks_are_found_as_by_looking_for_each_in_each(found: list[str], evaluation: list[str]) -> None:
     def leaks(text: str) -> bool:
         long = [other for other in evaluation if len(other.split()) >= 8]
         return text in evaluation or any(f" {other} " in f" {text} " for other in long)
@@ -292,11 +306,13 @@ def test_leaks_are_found_as_by_looking_for_each_in_each(found, evaluation):
     assert dropped == len(found) - len(kept)
 
 
-def test_normalised_keeps_words_alone():
+def test_normalised_keeps_words_alone() -> None:
     assert normalised("  Don't\tSTOP — (ever)! ") == "don t stop ever"
 
 
-def test_prompts_beside_the_documents_are_used_and_said(tmp_path, capsys):
+def test_prompts_beside_the_documents_are_used_and_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "world" / "docs").mkdir(parents=True)
     (tmp_path / "world" / "docs" / "note.txt").write_text("Ada lives in Rome.")
     beside = tmp_path / "world" / "prompts.jsonl"

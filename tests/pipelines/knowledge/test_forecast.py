@@ -2,38 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 import torch
 
 from db.writes.tracker import Tracker
 from pipelines.corpus.token_file import Tokens
-from pipelines.knowledge.forecast import EXPECTED, METRIC, Forecast, Law, fixed_rows, learned_law, log_probs
+from pipelines.knowledge.forecast import (
+    EXPECTED,
+    METRIC,
+    Forecast,
+    LossPerKL,
+    fixed_rows,
+    learned_law,
+    log_probs,
+)
 from tests.support import tiny
 
 
-def test_the_law_goes_through_the_origin():
-    assert Law().expected(0.3) is None
-    assert Law(((0.5, 0.25),)).expected(0.2) == pytest.approx(0.1)
+def test_the_law_goes_through_the_origin() -> None:
+    assert LossPerKL().expected(0.3) is None
+    assert LossPerKL(((0.5, 0.25),)).expected(0.2) == pytest.approx(0.1)
     # least squares by hand: (1 * 0.4 + 2 * 1.0) / (1 + 4) = 0.48
-    assert Law(((1.0, 0.4), (2.0, 1.0))).expected(1.0) == pytest.approx(0.48)
-    assert Law(((1.0, 0.9),)).expected(5.0) == 1.0
-    assert "2 earlier cycles" in Law(((1.0, 0.4), (2.0, 1.0))).words(1.0)
-    assert "the first cycle will tell" in Law().words(1.0)
+    assert LossPerKL(((1.0, 0.4), (2.0, 1.0))).expected(1.0) == pytest.approx(0.48)
+    assert LossPerKL(((1.0, 0.9),)).expected(5.0) == 1.0
+    assert "2 earlier cycles" in LossPerKL(((1.0, 0.4), (2.0, 1.0))).words(1.0)
+    assert "the first cycle will tell" in LossPerKL().words(1.0)
 
 
-def test_it_looks_at_the_same_rows_and_draws_nothing():
+def test_it_looks_at_the_same_rows_and_draws_nothing() -> None:
     student, clean = tiny.chat_model(), tiny.chat_model()
     texts = [student.text_ids(f"Document {n} says so.") for n in range(20)]
     documents = Tokens.of([(ids, [True] * len(ids)) for ids in texts])
-    rows, told, said = fixed_rows(documents, student.pad_id), [], []
+    rows = fixed_rows(documents, student.pad_id)
+    told: list[tuple[int, Mapping[str, float]]] = []
+    said: list[str] = []
     look = Forecast(
         student,
         rows,
         log_probs(clean, rows),
-        Law(((1.0, 0.5),)),
+        LossPerKL(((1.0, 0.5),)),
         every=2,
         steps=5,
-        report=lambda *seen: told.append(seen),
+        report=lambda step, metrics: told.append((step, metrics)),
         say=said.append,
     )
     before = torch.random.get_rng_state()
@@ -51,9 +64,9 @@ def test_it_looks_at_the_same_rows_and_draws_nothing():
     assert "forward KL" in said[-1]
 
 
-def test_the_slope_is_this_homes_own(tmp_path):
+def test_the_slope_is_this_homes_own(tmp_path: Path) -> None:
     with Tracker(tmp_path / "t.db") as tracker:
-        assert learned_law(tracker.db) == Law()
+        assert learned_law(tracker.db) == LossPerKL()
         clean, mid = "c" * 12, "d" * 12
         for name in (clean, mid):
             tracker.record_checkpoint(name, path=tmp_path, kind="full", sha256=name)
@@ -67,4 +80,5 @@ def test_the_slope_is_this_homes_own(tmp_path):
             evaluation = tracker.start_run("eval", parent=run.id, key=f"eval:{name}")
             score = {"suite": "ifeval", "metric": "prompt_strict", "value": value, "n": 10}
             tracker.record_score(evaluation.id, name, score)
-        assert learned_law(tracker.db).points == ((0.5, pytest.approx(0.6)),)
+        (point,) = learned_law(tracker.db).points
+        assert point == pytest.approx((0.5, 0.6))

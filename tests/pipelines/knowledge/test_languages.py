@@ -56,7 +56,7 @@ def texts(language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("language", SENTENCES)
-def test_gaps_ask_for_facts_in_every_script(language):
+def test_gaps_ask_for_facts_in_every_script(language: str) -> None:
     gaps = clozes(texts(language), limit=20)
     values = " ".join(values for _, values in SENTENCES[language]).split()
     assert len(gaps) >= 5
@@ -67,13 +67,13 @@ def test_gaps_ask_for_facts_in_every_script(language):
 
 
 @pytest.mark.parametrize("language", SENTENCES)
-def test_probes_are_found_in_every_script(language):
+def test_probes_are_found_in_every_script(language: str) -> None:
     rows = from_gaps(texts(language), 20, seed=1)
     assert {row["kind"] for row in rows} >= {"cloze", "direct", "heldout"}
 
 
 @pytest.mark.parametrize("language", SENTENCES)
-def test_a_question_about_a_name_mentions_it(language):
+def test_a_question_about_a_name_mentions_it(language: str) -> None:
     known = entities(texts(language))
     for name in NAMES[language]:
         assert known.within(f"{name} ؟" if language == "arabic" else f"{name}?")
@@ -89,7 +89,7 @@ def test_a_question_about_a_name_mentions_it(language):
         ("X-200は新しい", ["X-200", "は"]),
     ],
 )
-def test_segments_are_words_with_their_places(text, words):
+def test_segments_are_words_with_their_places(text: str, words: list[str]) -> None:
     found = list(segments(text))
     assert all(text[at:].startswith(word) for at, word in found)
     assert set(words) <= {word for _, word in found}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from pipelines.distillation.inputs import Data
+from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.prompts import Prompt
-from pipelines.knowledge.guards import Taught, guard, texts_of
+from pipelines.knowledge.guards import GuardInputs, guard, texts_of
 from pipelines.knowledge.overlap import newness, overlap
 from recovery.errors import InputError
 from recovery.models.chat_model import ChatModel
@@ -30,7 +31,7 @@ def asked(*texts: str) -> list[Prompt]:
 PROMPTS = asked("Write a poem.", "Where does ada horn live?", "Who is Zed Klein?", "Write in capitals.")
 
 
-def test_without_a_judge_every_entity_counts_as_new():
+def test_without_a_judge_every_entity_counts_as_new() -> None:
     found = overlap(PROMPTS, TEXTS)
     assert [prompt.text for prompt in found.kept] == ["Write a poem.", "Write in capitals."]
     told = found.summary()
@@ -38,7 +39,7 @@ def test_without_a_judge_every_entity_counts_as_new():
     assert told["examples"][0] == {"prompt": "Where does ada horn live?", "touches": ["ada horn"]}
 
 
-def test_what_both_know_stays():
+def test_what_both_know_stays() -> None:
     def gains(said: list[tuple[str, str]]) -> list[float]:
         assert all((before + after) in " ".join(TEXTS) for before, after in said)
         return [2.0 if "Ada" in before else 0.1 for before, _ in said]
@@ -48,12 +49,33 @@ def test_what_both_know_stays():
     assert (found.known, list(found.new)) == (1, [("ada", "horn")])
 
 
-def test_documents_about_nothing_the_prompts_mention_change_nothing():
+@pytest.mark.parametrize(
+    ("gains", "guarded"),
+    [
+        ([2.2, 2.2] + [0.0] * 10, True),  # one fact of several has changed; the mean is below 0.5
+        ([1.0, 1.0, -0.5, -0.5], True),
+        ([2.2] + [0.0] * 11, False),  # a single sentence may be an accident
+        ([0.9, 0.9] + [0.0] * 10, False),
+        ([0.3] * 12, False),
+        ([0.6] * 12, True),
+    ],
+)
+def test_an_entity_of_which_some_facts_changed_counts_as_new(gains: list[float], guarded: bool) -> None:
+    texts = [f"Ada Horn says number {n} aloud." for n in range(len(gains))]
+
+    def judge(said: list[tuple[str, str]]) -> list[float]:
+        return [gains[int(after.split()[2])] for _, after in said]
+
+    found = overlap(PROMPTS[:2], texts, judge)
+    assert bool(found.dropped) is guarded
+
+
+def test_documents_about_nothing_the_prompts_mention_change_nothing() -> None:
     found = overlap(PROMPTS, ["It rains. It snows."], lambda said: [1 / 0])
     assert found.kept == PROMPTS
 
 
-def test_newness_is_what_the_student_learned():
+def test_newness_is_what_the_student_learned() -> None:
     teacher, student = tiny.chat_model(), tiny.chat_model()
     said = [("Ada", " lives in Oslo"), ("Bo", " sings")]
     assert newness(student, reader(teacher))(said) == [0.0, 0.0]
@@ -101,7 +123,7 @@ Write a product review of a vacuum cleaner.
 How does a bill become a law in my country?""".splitlines()
 
 
-def test_a_technical_handbook_claims_every_question_about_it_and_hardly_an_ordinary_prompt():
+def test_a_technical_handbook_claims_every_question_about_it_and_hardly_an_ordinary_prompt() -> None:
     root = Path(__file__).parents[3]
     texts = [path.read_text() for path in (*sorted(root.glob("docs/*.md")), root / "README.md")]
     found = overlap(asked(*ORDINARY, *HANDBOOK_QUESTIONS), texts)
@@ -110,13 +132,14 @@ def test_a_technical_handbook_claims_every_question_about_it_and_hardly_an_ordin
     assert len(touched & set(ORDINARY)) <= 0.05 * len(ORDINARY)
 
 
-def test_removed_documents_are_reported_and_damaged_ones_are_an_error(tmp_path):
+def test_removed_documents_are_reported_and_damaged_ones_are_an_error(tmp_path: Path) -> None:
     said: list[str] = []
-    workspace = SimpleNamespace(
+    workspace: Any = SimpleNamespace(
         midtraining_runs=lambda student: [{"id": "one"}, {"id": "two"}],
         run_directory=lambda run: tmp_path / run,
     )
-    job, stage = SimpleNamespace(docs=None, student="student"), SimpleNamespace(say=said.append)
+    job: Any = SimpleNamespace(docs=None, student="student")
+    stage: Any = SimpleNamespace(say=said.append)
     for run in ("one", "two"):
         (tmp_path / run).mkdir()
     assert texts_of(workspace, job, stage, "overlap") == []
@@ -138,22 +161,24 @@ def learn(student: ChatModel, text: str, steps: int) -> None:
         optimizer.zero_grad()
 
 
-def test_a_distillation_leaves_out_what_would_wipe_and_says_so():
-    teacher, student, said = tiny.chat_model(), tiny.chat_model(), []
+def test_a_distillation_leaves_out_what_would_wipe_and_says_so() -> None:
+    teacher, student = tiny.chat_model(), tiny.chat_model()
+    said: list[str] = []
     learn(student, TEXTS[0], 25)
-    known, stage = Taught(TEXTS[:1], student, reader(teacher)), SimpleNamespace(say=said.append)
-    job = SimpleNamespace(settings=SimpleNamespace(overlap="drop", overlap_weight=0.2))
-    data, told = guard(job, Data(PROMPTS, []), known, stage)
+    known = GuardInputs(TEXTS[:1], student, reader(teacher))
+    stage: Any = SimpleNamespace(say=said.append)
+    job: Any = SimpleNamespace(settings=SimpleNamespace(overlap="drop", overlap_weight=0.2))
+    data, told = guard(job, PromptData(PROMPTS, []), known, stage)
     assert [prompt.text for prompt in data.prompts] == [PROMPTS[0].text, PROMPTS[2].text, PROMPTS[3].text]
     assert told["overlap"]["prompts"]["touch_new"] == 1
     assert "1 of 4 prompts touch what the documents taught: left out" in said[0]
     with pytest.raises(InputError, match="--overlap keep"):
-        guard(job, Data(PROMPTS[1:2], []), known, stage)
+        guard(job, PromptData(PROMPTS[1:2], []), known, stage)
     job.settings.overlap = "weight"
-    data, told = guard(job, Data(PROMPTS, []), known, stage)
+    data, told = guard(job, PromptData(PROMPTS, []), known, stage)
     assert [prompt.text for prompt in data.prompts] == [prompt.text for prompt in PROMPTS]
     assert [prompt.weight for prompt in data.rows] == [1.0, 0.2, 1.0, 1.0]
     assert told["overlap"]["prompts"]["weight"] == 0.2
     assert "1 of 4 prompts touch what the documents taught: weighed 0.2" in said[-1]
     job.settings.overlap = "keep"
-    assert guard(job, Data(PROMPTS, []), known, stage) == (Data(PROMPTS, []), {})
+    assert guard(job, PromptData(PROMPTS, []), known, stage) == (PromptData(PROMPTS, []), {})

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from db.reads import curves, queries
 from pipelines.config import settings as config
 from pipelines.config.jobs import DistillJob, MidtrainJob
+from pipelines.corpus import kept_texts
 from pipelines.corpus.token_file import Tokens
 from pipelines.distill import distill
 from pipelines.knowledge.rehearsal import METRIC, Rehearsal
@@ -25,9 +26,10 @@ from pipelines.runs.training_run import any_of
 from pipelines.runs.workspace import Workspace
 from recovery.batches.rollouts import Rollouts
 from recovery.methods.table import get
+from recovery.models.chat_model import ChatModel
 from recovery.objective.objective import Loss, Objective
 from recovery.training.trainer import TokenLoss
-from recovery.training.updater import Microbatch, Sums
+from recovery.training.updater import Microbatch, RunningSums
 from tests.support import stages, tiny
 from tests.support.stages import PRESET
 
@@ -119,9 +121,9 @@ def _pieces(row: torch.Tensor, mask: torch.Tensor, rollouts: Rollouts) -> list[t
 
 def test_a_metric_is_the_mean_over_the_tokens_that_have_it() -> None:
     both = [Loss(torch.tensor(6.0), 3.0, {"reverse_kl": 6.0}), Loss(torch.tensor(8.0), 1.0, {METRIC: 8.0})]
-    sums = Sums(updates=1)
+    sums = RunningSums(updates=1)
     for loss in both:
-        sums = sums.plus(Sums.of(loss))
+        sums = sums.plus(RunningSums.of(loss))
     means = sums.means()
     assert means["reverse_kl"] == 2.0 and means[METRIC] == 8.0
     assert means["loss"] == 3.5 and means["tokens"] == 4.0
@@ -136,9 +138,9 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
         yield ws
 
 
-def taught(home: Workspace, folder: Path) -> str:
+def taught(home: Workspace, folder: Path, student: str = "base") -> str:
     settings = config.override(PRESET.midtrain, {"steps": 2, "tokens_per_step": 64, "row_tokens": 64})
-    job = MidtrainJob(docs=str(folder / "docs"), student="base", settings=settings)
+    job = MidtrainJob(docs=str(folder / "docs"), student=student, settings=settings)
     return str(midtrain(home, job)["checkpoint"])
 
 
@@ -168,6 +170,41 @@ def test_a_kill_changes_nothing(home: Workspace, tmp_path: Path, monkeypatch: py
         distill(home, asked, key="killed")
     assert distill(home, asked, key="killed")["checkpoint"] == whole["checkpoint"]
     assert distill(home, job(tmp_path, asked.student, rehearsal=0.0))["checkpoint"] != whole["checkpoint"]
+
+
+def test_no_cycle_tokenises_the_documents_of_an_earlier_one(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Midtraining tokenises its new documents; distillation and later cycles read the ids."""
+    encoded: list[str] = []
+    text_ids = ChatModel.text_ids
+
+    def counted(chat: ChatModel, text: str) -> list[int]:
+        encoded.append(text)
+        return text_ids(chat, text)
+
+    monkeypatch.setattr(ChatModel, "text_ids", counted)
+    said: list[str] = []
+    monkeypatch.setattr(home.progress, "say", said.append)
+    first = taught(home, tmp_path)
+    old = {path.read_text() for path in (tmp_path / "docs").iterdir()}
+    assert old <= set(encoded)
+    for path in (tmp_path / "docs").iterdir():
+        path.unlink()
+    (tmp_path / "docs" / "new.md").write_text("A lighthouse stands on the northern cape.\n", encoding="utf-8")
+    encoded.clear()
+    second = taught(home, tmp_path, first)
+    assert any("lighthouse" in text for text in encoded) and not old & set(encoded)
+    encoded.clear()
+    distill(home, job(tmp_path, second, steps=1, overlap="keep", tripwire_every=0))
+    assert not old & set(encoded) and not any("lighthouse" in text for text in encoded)
+    rehearsed = next(line for line in said if "read again" in line)
+    tokens = [kept_texts.tokenised(run, home.load(home.clean())).total for run in runs_of(home, second)]
+    assert len(tokens) == 2 and f"of {sum(tokens):,} tokens" in rehearsed
+
+
+def runs_of(home: Workspace, student: str) -> list[Path]:
+    return kept_texts.kept_runs(home, student)[0]
 
 
 def test_a_student_that_was_taught_nothing_rehearses_nothing(

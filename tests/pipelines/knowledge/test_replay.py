@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +22,7 @@ def encode(text: str) -> Dialogue:
     return list(map(ord, text)), [True] * len(text)
 
 
-def settings(**changes: object) -> Settings:
+def settings(**changes: Any) -> Settings:
     optimizer = OptimizerConfig(learning_rate=1)
     return Settings(steps=4, tokens_per_step=40, row_tokens=8, optimizer=optimizer, **changes)
 
@@ -29,7 +32,9 @@ def settings(**changes: object) -> Settings:
     st.integers(1, 60),
     st.integers(0, 9),
 )
-def test_every_cycle_has_the_same_part_as_far_as_it_has_it(cycles, most, seed):
+def test_every_cycle_has_the_same_part_as_far_as_it_has_it(
+    cycles: list[list[str]], most: int, seed: int
+) -> None:
     named = [[f"{number}{text}" for text in texts] for number, texts in enumerate(cycles)]
     tokens = [Tokens.of([encode(text) for text in texts]) for texts in named]
     kept = reservoir(tokens, most, seed)
@@ -42,7 +47,7 @@ def test_every_cycle_has_the_same_part_as_far_as_it_has_it(cycles, most, seed):
     assert kept == reservoir(tokens, most, seed)
 
 
-def test_the_shares_of_a_step_are_the_mix_and_are_shown():
+def test_the_shares_of_a_step_are_the_mix_and_are_shown() -> None:
     sources = {
         "new": [encode("n" * 8)] * 50,
         "earlier": [encode("e" * 8)] * 9,
@@ -64,7 +69,7 @@ def test_the_shares_of_a_step_are_the_mix_and_are_shown():
     assert "no augmented yet: its share goes to the others" in batches.summary()
 
 
-def test_retold_documents_share_the_tokens_of_the_new_ones(tmp_path):
+def test_retold_documents_share_the_tokens_of_the_new_ones(tmp_path: Path) -> None:
     (tmp_path / "augmented.jsonl").write_text('{"kind": "summary", "text": "so"}\n')
     mix = with_augmented(settings(mix=Mix(new=0.8, earlier=0.2)), tmp_path).mix
     assert (mix.new, mix.earlier, mix.augmented) == (0.4, 0.2, 0.4)

@@ -10,12 +10,13 @@ import torch
 from pipelines.knowledge.cloze import clozes
 from pipelines.knowledge.tripwire import METRIC, Tripwire, new_gaps
 from pipelines.microworld import people, world
+from recovery.models.chat_model import ChatModel
 from recovery.teachers.likelihood import reader
 from tests.support import tiny
 
 
 @pytest.mark.parametrize("seed", [1, 17])
-def test_gaps_of_a_microworld_ask_for_facts(seed):
+def test_gaps_of_a_microworld_ask_for_facts(seed: int) -> None:
     texts = [text for _, text in world.document_texts(seed, 1)]
     facts = {
         (who.name, value)
@@ -30,14 +31,14 @@ def test_gaps_of_a_microworld_ask_for_facts(seed):
     assert clozes(texts, limit=200, seed=seed) == found
 
 
-def test_a_gap_that_could_be_filled_in_two_ways_is_not_asked():
+def test_a_gap_that_could_be_filled_in_two_ways_is_not_asked() -> None:
     texts = ["Ada Horn saw a goat. Then Ada Horn slept well.", "Ada Horn saw a duck. Here Bo Adler sings."]
     filler = [f"There are {word} walls here." for word in ("many", "old", "red", "tall", "wet", "dry")]
     gaps = clozes([*texts, *filler], limit=20)
     assert gaps and not [gap for gap in gaps if gap.before == "Ada Horn saw a"]
 
 
-def test_the_wire_reports_every_so_often_and_stops_below_its_share():
+def test_the_wire_reports_every_so_often_and_stops_below_its_share() -> None:
     values, told = iter([0.8, 0.7, 0.3]), []
     wire = Tripwire(lambda: next(values), every=5, share=0.5, report=lambda *seen: told.append(seen))
     assert [wire(step, {}) for step in (4, 5, 6)] == [None, None, None]
@@ -45,12 +46,12 @@ def test_the_wire_reports_every_so_often_and_stops_below_its_share():
     assert told == [(0, {METRIC: 0.8}), (5, {METRIC: 0.7}), (10, {METRIC: 0.3})]
 
 
-def test_without_a_share_it_never_stops():
+def test_without_a_share_it_never_stops() -> None:
     values = iter([0.8, 0.0])
     assert Tripwire(lambda: next(values), every=1)(1, {}) is None
 
 
-def learned(chat_model, texts: list[str]) -> None:
+def learned(chat_model: ChatModel, texts: list[str]) -> None:
     optimizer = torch.optim.Adam(chat_model.model.parameters(), 5e-3)
     rows = [torch.tensor([chat_model.text_ids(text)]) for text in texts]
     for step in range(40 * len(rows)):
@@ -59,7 +60,7 @@ def learned(chat_model, texts: list[str]) -> None:
         optimizer.zero_grad()
 
 
-def test_only_what_the_student_learned_is_watched():
+def test_only_what_the_student_learned_is_watched() -> None:
     names = ["Ada Horn", "Bo Adler", "Cy Baum", "Di Crane", "Ed Dorn", "Flo Eck", "Gus Falk", "Hal Gold"]
     things = ["goat", "duck", "harp", "lute", "soup", "rice", "drum", "flag"]
     texts = [f"Now {n} has a {t}. So {n} got one {t}." for n, t in zip(names, things, strict=True)]

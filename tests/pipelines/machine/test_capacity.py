@@ -85,7 +85,7 @@ def test_the_cache_is_as_large_as_transformers_makes_it(family: str) -> None:
 
 
 def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
-    found = capacity.plan(EIGHT, *capacity.parse_gpus("1xH100"), capacity.Job(REAL))
+    found = capacity.plan(EIGHT, *capacity.parse_gpus("1xH100"), capacity.PlannedWork(REAL))
     assert found["fits"] and found["change"] == []
     midtrain, distill = (found["stages"][i]["memory"] for i in (0, 1))
     assert midtrain["the adapter's activations"] > 1
@@ -93,7 +93,7 @@ def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
     without = REAL.model_copy(update={"midtrain": override(REAL.midtrain, {"mix": {"new": 1.0}})})
     assert (
         "chat replay, beyond training"
-        not in capacity.estimates(EIGHT, capacity.GPUS["H100"], capacity.Job(without))[0].memory
+        not in capacity.estimates(EIGHT, capacity.GPUS["H100"], capacity.PlannedWork(without))[0].memory
     )
     assert distill["sampling, beyond training"] > 0
 
@@ -101,7 +101,7 @@ def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
 def test_the_cache_takes_a_share_of_what_is_free_and_one_row_at_least() -> None:
     """A row of 200 + 2048 tokens of 8B: 36 layers, keys and values of 8 heads of 128, 2 bytes."""
     row = 2 * 36 * 2 * 8 * 128 * 2248
-    job = capacity.Job(REAL)
+    job = capacity.PlannedWork(REAL)
     assert capacity._cache(EIGHT, 4, 2048, 1e12, job) == 4 * row
     assert capacity._cache(EIGHT, 10_000, 2048, 1e12, job) == 256 * row
     assert capacity._cache(EIGHT, 256, 2048, 1e10, job) == 0.7e10
@@ -111,7 +111,7 @@ def test_the_cache_takes_a_share_of_what_is_free_and_one_row_at_least() -> None:
 def test_memory_of_full_training_by_hand() -> None:
     """8B in full: 2 bytes of weights and 4 + 8 + 4 + 2 of training for each, nothing shared out."""
     config = settings(gradient_checkpointing=True)
-    job = capacity.Job(capacity._both(config, lora=None, microbatch_tokens=1000), 1)
+    job = capacity.PlannedWork(capacity._both(config, lora=None, microbatch_tokens=1000), 1)
     memory = capacity.estimates(EIGHT, capacity.GPUS["H200"], job)[0].memory
     assert memory["weights"] == 2 * 8_190_735_360
     assert memory["gradients and optimizer"] == 18 * 8_190_735_360
@@ -125,7 +125,7 @@ def test_frozen_embeddings_need_no_gradients_by_hand() -> None:
     for lora, less in ((None, 18 * 2 * 151_936 * 4096), (LoraConfig(rank=8), 0)):
         plain, frozen = (
             capacity.estimates(
-                EIGHT, capacity.GPUS["H200"], capacity.Job(capacity._both(settings(), **changes), 1)
+                EIGHT, capacity.GPUS["H200"], capacity.PlannedWork(capacity._both(settings(), **changes), 1)
             )[0].memory
             for changes in ({"lora": lora}, {"lora": lora, "freeze_embeddings": True})
         )
@@ -135,7 +135,9 @@ def test_frozen_embeddings_need_no_gradients_by_hand() -> None:
 def test_shards_divide_weights_and_optimizer() -> None:
     whole, parts = (
         capacity.estimates(
-            EIGHT, capacity.GPUS["H100"], capacity.Job(capacity._both(settings(shard=True), lora=None), n)
+            EIGHT,
+            capacity.GPUS["H100"],
+            capacity.PlannedWork(capacity._both(settings(shard=True), lora=None), n),
         )[0]
         for n in (1, 8)
     )
@@ -146,8 +148,10 @@ def test_shards_divide_weights_and_optimizer() -> None:
 
 def test_an_adapter_needs_no_second_teacher() -> None:
     """Both stages train adapters: the clean model is the student with its adapter off."""
-    lora = capacity.estimates(EIGHT, capacity.GPUS["H100"], capacity.Job(REAL))[1]
-    full = capacity.estimates(EIGHT, capacity.GPUS["H100"], capacity.Job(capacity._both(REAL, lora=None)))[1]
+    lora = capacity.estimates(EIGHT, capacity.GPUS["H100"], capacity.PlannedWork(REAL))[1]
+    full = capacity.estimates(
+        EIGHT, capacity.GPUS["H100"], capacity.PlannedWork(capacity._both(REAL, lora=None))
+    )[1]
     assert lora.memory["teacher"] == 0
     assert full.memory["teacher"] == 2 * 8_190_735_360
 
@@ -155,12 +159,14 @@ def test_an_adapter_needs_no_second_teacher() -> None:
 def test_time_by_hand() -> None:
     """8B on an H100: 3 passes over 1 M tokens that are 70 %, 6 FLOP a weight and token with an adapter and
     checkpointing, attention's 12 a number of its width at a context of 2,048, at 35 % of 989 TFLOP/s."""
-    job = capacity.Job(REAL, document_tokens=1_000_000)
+    job = capacity.PlannedWork(REAL, document_tokens=1_000_000)
     assert EIGHT.active == EIGHT.parameters - 151936 * 4096
     per_token = 6 * EIGHT.active + 12 * 36 * 4096 * 2048
     wanted = (3 * 1_000_000 / 0.7) * per_token / (0.35 * 989e12)
     assert capacity.estimates(EIGHT, capacity.GPUS["H100"], job)[0].seconds == pytest.approx(wanted)
-    two = capacity.estimates(EIGHT, capacity.GPUS["H100"], capacity.Job(REAL, 2, document_tokens=1_000_000))
+    two = capacity.estimates(
+        EIGHT, capacity.GPUS["H100"], capacity.PlannedWork(REAL, 2, document_tokens=1_000_000)
+    )
     assert two[0].seconds == pytest.approx(wanted / 2)
 
 
@@ -187,11 +193,13 @@ def test_gpus_that_nobody_has(text: str) -> None:
 def test_what_does_not_fit_is_told_what_to_change() -> None:
     """All 8 B weights on 24 GB are 150 GiB of training; what is named makes it fit, or more GPUs do."""
     config = capacity._both(settings(gradient_checkpointing=False), lora=None)
-    found = capacity.plan(EIGHT, *capacity.parse_gpus("24GB"), capacity.Job(config))
+    found = capacity.plan(EIGHT, *capacity.parse_gpus("24GB"), capacity.PlannedWork(config))
     assert not found["fits"] and found["hours"] is None and found["change"]
-    small = capacity.plan(capacity.read_size("4B"), *capacity.parse_gpus("18GB"), capacity.Job(REAL))
+    small = capacity.plan(capacity.read_size("4B"), *capacity.parse_gpus("18GB"), capacity.PlannedWork(REAL))
     assert not small["fits"] and small["change"] == ["microbatch_tokens: 2048"]
-    large = capacity.plan(capacity.read_size("0.6B"), *capacity.parse_gpus("H200"), capacity.Job(REAL))
+    large = capacity.plan(
+        capacity.read_size("0.6B"), *capacity.parse_gpus("H200"), capacity.PlannedWork(REAL)
+    )
     assert large["fits"] and large["change"] == []
 
 
@@ -199,13 +207,15 @@ def test_changes_that_are_named_do_make_it_fit() -> None:
     for gpus in ("1xH100", "8xH100", "2xA100", "4x48GB"):
         for size in ("4B", "8B", "14B", "32B"):
             count, gpu = capacity.parse_gpus(gpus)
-            job = capacity.Job(capacity._both(settings(gradient_checkpointing=False), lora=None), count)
+            job = capacity.PlannedWork(
+                capacity._both(settings(gradient_checkpointing=False), lora=None), count
+            )
             taken, config = capacity.changes(capacity.read_size(size), gpu, job), job.config
             remedies = dict(capacity._remedies(config, count))
             if set(taken) <= set(remedies):
                 for name in taken:
                     config = remedies[name](config)
-                after = capacity.Job(config, count)
+                after = capacity.PlannedWork(config, count)
                 assert capacity._largest(capacity.read_size(size), gpu, after) <= capacity.USABLE * gpu.gib
 
 

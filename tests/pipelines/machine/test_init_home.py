@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
+from typing import Self
 
 import pytest
 import yaml
@@ -34,8 +35,8 @@ def test_a_template_s_date_is_pinned_in_the_home(
 
     class Midnight(datetime.datetime):
         @classmethod
-        def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
-            return datetime.datetime(2031, 5, 6, tzinfo=tz)
+        def now(cls, tz: datetime.tzinfo | None = None) -> Self:
+            return cls(2031, 5, 6, tzinfo=tz)
 
     monkeypatch.setattr(chat_template_utils, "datetime", Midnight)
     with Workspace.open(tmp_path / "home") as ws:  # as a resumed run opens it, on another day

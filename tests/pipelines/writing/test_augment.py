@@ -18,7 +18,7 @@ from evals.knowledge import Probe, load_probes
 from pipelines.corpus.passages import passages
 from pipelines.microworld import people, templates, world
 from pipelines.writing.augment import AUGMENTED, WRITTEN, augment, load
-from pipelines.writing.filters import Leaks, pairs, text_flaw
+from pipelines.writing.filters import ProbeLeaks, pairs, text_flaw
 from pipelines.writing.text_cache import Cache, written
 from pipelines.writing.writers import KEY_VARIABLE, EndpointWriter, LocalWriter
 from recovery.errors import InputError, RecoverError
@@ -56,7 +56,7 @@ def kept(out: Path, kind: str) -> list[dict[str, str]]:
     return [row for row in load(out) if row["kind"] == kind]
 
 
-def test_what_is_kept_and_why_the_rest_is_not(tmp_path):
+def test_what_is_kept_and_why_the_rest_is_not(tmp_path: Path) -> None:
     found = augment(TEXTS[:1], Fake(), tmp_path)
     assert [(row["prompt"], row["response"]) for row in kept(tmp_path, "qa")] == [
         ("Where does Ada Horn live?", "Oslo"),
@@ -68,7 +68,7 @@ def test_what_is_kept_and_why_the_rest_is_not(tmp_path):
     assert found.summary()["by_kind"] == {"qa": 2, "paraphrase": 1, "relations": 1}
 
 
-def test_held_out_questions_and_facts_do_not_leak(tmp_path):
+def test_held_out_questions_and_facts_do_not_leak(tmp_path: Path) -> None:
     asked = [
         probe("heldout", "Where does Ada Horn live?", "Oslo"),
         probe("direct", "In which year did Ada Horn meet Bo?", "1987", heldout_fact=True),
@@ -81,14 +81,14 @@ def test_held_out_questions_and_facts_do_not_leak(tmp_path):
     assert len(kept(tmp_path / "open", "qa")) == 2
 
 
-def test_said_twice_is_kept_once(tmp_path):
+def test_said_twice_is_kept_once(tmp_path: Path) -> None:
     found = augment([*TEXTS, TEXTS[0] + " It rains."], Fake(), tmp_path, kinds=["paraphrase"])
     assert len(kept(tmp_path, "paraphrase")) == 1
     assert found.refused["said before"] == 1
 
 
 @pytest.mark.parametrize("cut", [0, 1, 7, 40, 95, 10_000])
-def test_a_torn_cache_is_asked_again_and_nothing_else(tmp_path, cut):
+def test_a_torn_cache_is_asked_again_and_nothing_else(tmp_path: Path, cut: int) -> None:
     whole, torn = Fake(), Fake()
     augment(TEXTS, whole, tmp_path / "whole")
     augment(TEXTS, Fake(), tmp_path / "torn")
@@ -104,7 +104,9 @@ def test_a_torn_cache_is_asked_again_and_nothing_else(tmp_path, cut):
 
 
 @given(st.lists(st.text(min_size=1), unique=True, max_size=5), st.integers(0, 200))
-def test_a_cache_reads_back_whatever_was_whole(tmp_path_factory, texts, cut):
+def test_a_cache_reads_back_whatever_was_whole(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], cut: int
+) -> None:
     path = tmp_path_factory.mktemp("cache") / "c.jsonl"
     Cache(path).add([(text, text[::-1]) for text in texts])
     data = path.read_bytes()
@@ -115,14 +117,14 @@ def test_a_cache_reads_back_whatever_was_whole(tmp_path_factory, texts, cut):
     assert Cache(path).texts == again.texts
 
 
-def test_bad_kinds_and_missing_files_are_one_line(tmp_path):
+def test_bad_kinds_and_missing_files_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="poem: choose among qa"):
         augment(TEXTS, Fake(), tmp_path, kinds=["poem"])
     with pytest.raises(InputError, match="run `recover augment` first"):
         load(tmp_path / "nowhere")
 
 
-def test_the_clean_checkpoint_writes_through_the_sampler_and_repeats_itself(tmp_path):
+def test_the_clean_checkpoint_writes_through_the_sampler_and_repeats_itself(tmp_path: Path) -> None:
     def said() -> list[str]:
         writer = LocalWriter(tiny.chat_model(), "tiny", max_new_tokens=5, temperature=1.0, at_once=2)
         return written(Cache(tmp_path / "none"), writer, ["a", "b", "c", "a"])
@@ -132,14 +134,14 @@ def test_the_clean_checkpoint_writes_through_the_sampler_and_repeats_itself(tmp_
     assert said() == first and first[0] == first[3]
 
 
-def test_the_clean_checkpoint_s_thinking_is_not_kept(monkeypatch):
+def test_the_clean_checkpoint_s_thinking_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     said = list(b"<think>Let me retell it.</think>\n\nRetold.")
     monkeypatch.setattr(InProcessSampler, "generate", lambda self, prompts, _: [said for _ in prompts])
     writer = LocalWriter(tiny.chat_model(), "tiny", max_new_tokens=5, temperature=1.0)
     assert writer.write(["a"]) == ["Retold."]
 
 
-def test_numbers_and_names_must_come_from_the_passage():
+def test_numbers_and_names_must_come_from_the_passage() -> None:
     passage = "Ada Horn met Bo Adler in 1987 at the pump X-200 and they talked for a long time."
     assert text_flaw("In 1987, Ada Horn met Bo Adler at the X-200.", passage, "summary") is None
     assert text_flaw("In 1988, Ada Horn met Bo Adler there.", passage, "summary") == "not supported"
@@ -151,11 +153,11 @@ MARKED = ["Q: a?\nA: b", "1) Question: a?\nAnswer: b", "**Q1:** a?\n**A1:** b", 
 
 
 @pytest.mark.parametrize("text", [*MARKED, "- q: a?\n- a: b"])
-def test_questions_are_found_however_they_are_marked(text):
+def test_questions_are_found_however_they_are_marked(text: str) -> None:
     assert pairs(text) == [("a?", "b")]
 
 
-def test_passages_hold_every_word_and_no_twin():
+def test_passages_hold_every_word_and_no_twin() -> None:
     text = "\n\n".join(f"Paragraph {n} says that the wall number {n} is old." for n in range(40))
     found = list(passages([text, text], longest=200))
     assert all(len(passage.text) <= 200 for passage in found)
@@ -165,17 +167,29 @@ def test_passages_hold_every_word_and_no_twin():
 # An endpoint on this machine ------------------------------------------------------------------------------
 
 
-class Endpoint(BaseHTTPRequestHandler):
-    """Fails as often as its server says, then answers with what it got."""
+class Endpoint(HTTPServer):
+    """A chat server that first answers with the given codes, then with what it was sent."""
 
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.codes: list[int] = []
+        self.seen: list[tuple[str, str | None, dict[str, Any]]] = []
+        self.events = ""  # a stream sent in place of an answer
+
+
+class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        server: Any = self.server
+        server = self.server
+        assert isinstance(server, Endpoint)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server.seen.append((self.path, self.headers.get("Authorization"), body))
         code = server.codes.pop(0) if server.codes else 200
         said = {"choices": [{"message": {"content": f"you said {body['messages'][0]['content']}"}}]}
         data = json.dumps(said if code == 200 else {"error": "no"}).encode()
         self.send_response(code)
+        if server.events:
+            data = server.events.encode()
+            self.send_header("Content-Type", "text/event-stream")
         self.send_header("Retry-After", "7")
         self.send_header("Location", f"http://127.0.0.1:{server.server_port}/elsewhere")
         self.send_header("Content-Length", str(len(data)))
@@ -186,9 +200,8 @@ class Endpoint(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def endpoint() -> Iterator[HTTPServer]:
-    with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
-        server.seen, server.codes = [], []  # type: ignore[attr-defined]
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
@@ -198,13 +211,30 @@ def writer(server: HTTPServer, pauses: list[float]) -> EndpointWriter:
     return EndpointWriter(f"http://127.0.0.1:{server.server_port}/v1", "m", tries=3, pause=pauses.append)
 
 
-def test_an_endpoint_s_thinking_is_not_kept(endpoint):
+def test_an_endpoint_s_thinking_is_not_kept(endpoint: Endpoint) -> None:
     assert writer(endpoint, []).write(["</think>\nhello"]) == ["hello"]
 
 
-def test_an_endpoint_is_asked_again_while_it_is_busy(endpoint, monkeypatch):
+def test_a_streamed_answer_is_joined_from_its_parts(endpoint: Endpoint) -> None:
+    """A part that names the role, one of thinking, the text, a count of the tokens."""
+    deltas: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None},
+        {"reasoning_content": "hm"},
+        {"content": "you "},
+        {"content": "said hello"},
+    ]
+    events = [json.dumps({"choices": [{"delta": delta}]}) for delta in deltas]
+    events += [json.dumps({"choices": [], "usage": {}}), "[DONE]"]
+    endpoint.events = "".join(f"data: {event}\n\n" for event in events)
+    assert writer(endpoint, []).write(["hello"]) == ["you said hello"]
+
+
+def test_an_endpoint_is_asked_again_while_it_is_busy(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(KEY_VARIABLE, "sk-secret")
-    endpoint.codes, pauses = [429, 500], []
+    endpoint.codes = [429, 500]
+    pauses: list[float] = []
     assert writer(endpoint, pauses).write(["hello"]) == ["you said hello"]
     assert pauses == [7.0, 7.0]
     path, key, body = endpoint.seen[-1]
@@ -212,7 +242,9 @@ def test_an_endpoint_is_asked_again_while_it_is_busy(endpoint, monkeypatch):
 
 
 @pytest.mark.parametrize(("codes", "tries"), [([401], 1), ([302], 1), ([500, 502, 503], 3)])
-def test_an_endpoint_that_will_not_answer_is_one_line_without_the_key(endpoint, monkeypatch, codes, tries):
+def test_an_endpoint_that_will_not_answer_is_one_line_without_the_key(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, codes: list[int], tries: int
+) -> None:
     monkeypatch.setenv(KEY_VARIABLE, "sk-secret")
     endpoint.codes = list(codes)
     with pytest.raises(RecoverError, match="run the same command again") as caught:
@@ -222,7 +254,7 @@ def test_an_endpoint_that_will_not_answer_is_one_line_without_the_key(endpoint, 
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "ftp://host/v1", "http://", "https://me:key@host/v1"])
-def test_only_plain_web_addresses_are_endpoints(url):
+def test_only_plain_web_addresses_are_endpoints(url: str) -> None:
     with pytest.raises(InputError):
         EndpointWriter(url, "m")
 
@@ -231,7 +263,7 @@ def test_only_plain_web_addresses_are_endpoints(url):
 
 
 @pytest.mark.parametrize("seed", [2, 29])
-def test_templates_ask_every_new_fact_and_no_held_out_question(tmp_path, seed):
+def test_templates_ask_every_new_fact_and_no_held_out_question(tmp_path: Path, seed: int) -> None:
     world.write_world(tmp_path / "w", cycle=2, seed=seed)
     rows = list(templates.questions([text for _, text in world.document_texts(seed, 2)]))
     asked = {row["prompt"]: row["response"] for row in rows}
@@ -239,7 +271,7 @@ def test_templates_ask_every_new_fact_and_no_held_out_question(tmp_path, seed):
     direct = [p for p in probes if p.kind == "direct"]
     assert all(p.answers[0] in asked[p.prompt] for p in direct)
     assert not [p for p in probes if p.kind != "direct" and p.prompt in asked]
-    leaks = Leaks(probes)
+    leaks = ProbeLeaks(probes)
     assert not [row for row in rows if leaks.of(row["prompt"], row["response"])]
     facts = {
         (who.name, value)

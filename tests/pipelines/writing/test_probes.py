@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -10,12 +12,12 @@ from evals import knowledge
 from evals.knowledge import load_probes
 from pipelines.microworld import people, world
 from pipelines.writing import probes
-from pipelines.writing.filters import Leaks
+from pipelines.writing.filters import ProbeLeaks
 from pipelines.writing.text_cache import Cache
 from recovery.errors import InputError
 
 
-def test_reverse_and_indirect_are_reported_apart(tmp_path):
+def test_reverse_and_indirect_are_reported_apart(tmp_path: Path) -> None:
     rows = [
         {"id": kind, "kind": kind, "prompt": kind, "answer": "x", "passage": f"about {kind}"}
         for kind in ("direct", "reverse", "indirect")
@@ -36,7 +38,7 @@ def test_reverse_and_indirect_are_reported_apart(tmp_path):
 
 
 @pytest.mark.parametrize(("seed", "cycle"), [(4, 1), (77, 3)])
-def test_a_microworlds_roundabout_questions_have_one_answer(seed, cycle):
+def test_a_microworlds_roundabout_questions_have_one_answer(seed: int, cycle: int) -> None:
     rows = [row for row in world.probe_rows(seed, cycle) if row["kind"] in knowledge.APART]
     new = [who for number in range(1, cycle + 1) for who in people.new_people(seed, number)]
     everyone = [*people.known_people(), *new]
@@ -52,7 +54,7 @@ def test_a_microworlds_roundabout_questions_have_one_answer(seed, cycle):
     assert not [row for row in indirect if knowledge.matches(str(row["prompt"]), [str(row["answer"])])]
 
 
-def test_gaps_make_probes_of_every_kind_without_a_model(tmp_path):
+def test_gaps_make_probes_of_every_kind_without_a_model(tmp_path: Path) -> None:
     texts = [text for _, text in world.document_texts(8, 1)]
     rows = probes.from_gaps(texts, 60, seed=1)
     kinds = probes.save(tmp_path / "p.jsonl", rows)
@@ -61,12 +63,12 @@ def test_gaps_make_probes_of_every_kind_without_a_model(tmp_path):
     assert all(knowledge.matches(probe.passage, probe.answers) for probe in loaded)
     heldout = [probe for probe in loaded if probe.heldout_fact]
     assert 0 < len(heldout) < len(loaded) / 2
-    leaks = Leaks(loaded)
+    leaks = ProbeLeaks(loaded)
     assert all(leaks.of(probe.prompt, probe.answers[0]) for probe in heldout if probe.kind == "direct")
     assert probes.from_gaps(texts, 60, seed=1) == rows
 
 
-def test_what_is_said_of_one_entity_only_is_asked_backwards():
+def test_what_is_said_of_one_entity_only_is_asked_backwards() -> None:
     facts = {"Ada Horn": "goat", "Bo Adler": "goat", "Cy Baum": "duck", "Di Crane": "mule", "Ed Dorn": "pony"}
     texts = [f"Now {name} has a {animal}. Since then {name} is at home." for name, animal in facts.items()]
     rows = [row for row in probes.from_gaps(texts, 20, seed=0) if row["kind"] == "reverse"]
@@ -77,7 +79,7 @@ def test_what_is_said_of_one_entity_only_is_asked_backwards():
 class Fake:
     name, at_once = "fake", 8
 
-    def write(self, requests: list[str]) -> list[str]:
+    def write(self, requests: Sequence[str]) -> list[str]:
         return [
             "In which place is Ada Horn at home?"
             if "other words" in request.split("\n")[0]
@@ -86,7 +88,7 @@ class Fake:
         ]
 
 
-def test_a_writer_asks_and_asks_again_in_other_words(tmp_path):
+def test_a_writer_asks_and_asks_again_in_other_words(tmp_path: Path) -> None:
     cache = Cache(tmp_path / "c.jsonl")
     rows = probes.from_writer(["Ada Horn lives in Oslo. Ada Horn sings."], Fake(), cache, 5, 0)
     assert [(row["kind"], row["prompt"], row["answer"]) for row in rows] == [
@@ -95,7 +97,7 @@ def test_a_writer_asks_and_asks_again_in_other_words(tmp_path):
     ]
 
 
-def test_a_users_own_questions_come_first(tmp_path):
+def test_a_users_own_questions_come_first(tmp_path: Path) -> None:
     own = [{"question": "Who?", "answer": "Ada", "kind": "heldout"}, {"prompt": "Why?", "answer": "so"}]
     (tmp_path / "qa.jsonl").write_text("\n".join(map(json.dumps, own)))
     assert probes.own_questions(tmp_path) == tmp_path / "qa.jsonl"
@@ -106,3 +108,68 @@ def test_a_users_own_questions_come_first(tmp_path):
     (tmp_path / "qa.jsonl").write_text('{"answer": "x"}\n')
     with pytest.raises(InputError, match="line 1: no `question`"):
         probes.from_file(tmp_path / "qa.jsonl")
+
+
+EARLIER = [
+    {"id": "1", "prompt": "Where does Ada Horn live?", "answer": "Paris", "cycle": 1},
+    {"id": "2", "prompt": "Where does Bo Adler live?", "answer": "Bonn", "cycle": 1},
+    {"id": "3", "prompt": "Where does Cy Baum live?", "answer": "Oslo, Norway", "cycle": 1},
+    {"id": "4", "prompt": "Where does Di Crane live?", "answer": "Rome", "was": "Kiel", "cycle": 2},
+    {"id": "5", "prompt": "Ada Horn keeps a", "answer": "cat", "kind": "cloze", "cycle": 2},
+    {"id": "6", "prompt": "Who lives in Bonn?", "answer": "Bo Adler", "kind": "reverse", "cycle": 2},
+]
+
+
+def earlier_probes(folder: Path) -> tuple[knowledge.Probe, ...]:
+    (folder / "earlier.jsonl").write_text("\n".join(map(json.dumps, EARLIER)))
+    return load_probes(folder / "earlier.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "kind", "status", "was"),
+    [
+        ("Where does Ada Horn live?", "Oslo", "direct", "changed", ["Paris"]),
+        ("where does ada horn live", "Oslo", "direct", "changed", ["Paris"]),
+        ("Where does Bo Adler live?", "bonn", "direct", "stable", None),
+        ("Where does Cy Baum live?", "Oslo", "direct", "stable", None),  # the same, in fewer words
+        ("Where does Di Crane live?", "Bern", "direct", "changed", ["Rome", "Kiel"]),
+        ("Where does Di Crane live?", "Kiel", "direct", "changed", ["Rome"]),  # back again
+        ("Ada Horn keeps a", "dog", "cloze", "changed", ["cat"]),
+        ("Who lives in Bonn?", "Ed Dorn", "reverse", None, None),  # both may live there
+        ("Where does Ed Dorn live?", "Paris", "direct", None, None),
+    ],
+)
+def test_the_same_question_with_another_answer_asks_a_changed_fact(
+    prompt: str, answer: str, kind: str, status: str | None, was: list[str] | None, tmp_path: Path
+) -> None:
+    row = {"id": "x", "suite": "knowledge", "kind": kind, "prompt": prompt, "answer": answer}
+    (found,) = probes.compared_with_earlier([row], earlier_probes(tmp_path))
+    assert (found.get("fact_status"), found.get("was")) == (status, was)
+    assert found["suite"] == ("updates" if was else "knowledge")
+
+
+def test_every_phrasing_of_a_changed_fact_is_marked_and_the_users_own_word_holds(tmp_path: Path) -> None:
+    texts = ["Ada Horn lives in Oslo. Ada Horn sings."]
+    rows = probes.from_writer(texts, Fake(), Cache(tmp_path / "c.jsonl"), 5, 0)
+    marked = probes.compared_with_earlier(rows, earlier_probes(tmp_path))
+    assert [(row["kind"], row["was"]) for row in marked] == [("direct", ["Paris"]), ("heldout", ["Paris"])]
+    own = [row | {"fact_status": "new"} for row in rows]
+    assert probes.compared_with_earlier(own, earlier_probes(tmp_path)) == own
+    assert probes.compared_with_earlier(rows, ()) == rows
+
+
+def test_gaps_of_two_months_find_what_changed(tmp_path: Path) -> None:
+    """The same sentence with another filling; only what differs is marked as changed."""
+    people = ["Ada Horn", "Bo Adler", "Cy Baum", "Di Crane", "Ed Dorn", "Flo Eber", "Gus Fink", "Ida Graf"]
+    pets = ["goat", "mule", "duck", "pony", "hen", "cat", "dog", "crow"]
+
+    def month(pets: list[str]) -> list[dict[str, object]]:
+        told = zip(people, pets, strict=True)
+        return probes.from_gaps([f"Today {name} owns one {pet} there." for name, pet in told], 20, seed=0)
+
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, month(pets))))
+    later = probes.compared_with_earlier(month(["lamb", *pets[1:]]), load_probes(tmp_path / "p.jsonl"))
+    changed = {row["answer"]: row["was"] for row in later if row.get("fact_status") == "changed"}
+    assert changed == {"lamb": ["goat"]}
+    stable = {row["answer"] for row in later if row.get("fact_status") == "stable"}
+    assert len(stable) >= 5 and not stable & {"lamb", "goat"}

@@ -91,7 +91,7 @@ def test_writing_stops_at_the_count_or_at_the_most_batches(monkeypatch: pytest.M
     assert (len(found.kept), found.dropped["length"]) == (8, 8)
 
 
-def test_turns_are_mixed_with_instructions_that_have_their_types(tmp_path) -> None:
+def test_turns_are_mixed_with_instructions_that_have_their_types(tmp_path: Path) -> None:
     rows = self_prompts.mixed_rows([QUESTION], 5, seed=1)
     path = tmp_path / "prompts.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -101,7 +101,9 @@ def test_turns_are_mixed_with_instructions_that_have_their_types(tmp_path) -> No
     assert sum(bool(prompt.fields.get("instruction_id_list")) for prompt in prompts) == 5
 
 
-def test_a_distillation_names_the_file_that_the_clean_model_wrote_once(tmp_path, monkeypatch) -> None:
+def test_a_distillation_names_the_file_that_the_clean_model_wrote_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(self_prompts, "MOST_BATCHES", 1)
     monkeypatch.setattr(self_prompts, "BATCH", 4)
     monkeypatch.setattr(self_prompts, "MAX_NEW_TOKENS", 8)

@@ -19,7 +19,8 @@ from recovery.cpu.llama_decode import LlamaDecoder
 from recovery.cpu.llama_forward import Reader
 from recovery.cpu.library import library
 from recovery.cpu.token_kernels import compare, draw
-from recovery.forward.decoder import Responses, decoding
+from recovery.forward.decoder import Responses
+from recovery.forward.decoding import decoding
 from recovery.forward.packed import Packed
 from recovery.methods.table import get
 from recovery.objective.objective import Objective
@@ -97,8 +98,12 @@ CASES = {
 }
 
 
+def script() -> str:
+    """A program that tries every case, and prints the name of each that it lived through."""
+    return HEAD + "".join(f"{textwrap.dedent(body)}\nprint({name!r})\n" for name, body in CASES.items())
+
+
 def test_ids_and_shapes_that_do_not_fit_are_refused() -> None:
-    cases = "".join(f"{textwrap.dedent(body)}\nprint({name!r})\n" for name, body in CASES.items())
-    done = subprocess.run([sys.executable, "-c", HEAD + cases], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", script()], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-1500:] or done.returncode
     assert done.stdout.splitlines() == list(CASES)

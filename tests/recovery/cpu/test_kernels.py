@@ -18,9 +18,10 @@ from torch import Tensor
 from recovery.cpu import library, llama_decode, llama_forward
 from recovery.cpu.library import call
 from recovery.cpu.token_kernels import compare, draw
-from recovery.forward.fast_path import Comparison
+from recovery.forward.fast_path import TokenComparison
 from recovery.forward.hidden_states import hidden_states
 from tests.support.llama_family import built, chat_of, sampled
+from tests.support.present import present
 
 KERNELS: Any = library.library()
 needs_compiler = pytest.mark.skipif(KERNELS is None, reason="no compiler here")
@@ -131,16 +132,17 @@ def test_a_comparison_is_what_its_formulas_say(
 
 def compared(
     student: Tensor, teacher: Tensor, tokens: Tensor, stops: Tensor, temperature: float
-) -> tuple[Comparison, Tensor]:
+) -> tuple[TokenComparison, Tensor]:
     """Found the same whether the logits may be overwritten or not."""
     apart, own = student.clone().requires_grad_(), student.clone().requires_grad_()
     found = compare(apart, teacher, tokens, stops, temperature, overwrite=False)
     again = compare(own, teacher, tokens, stops, temperature, overwrite=True)
     assert found is not None and again is not None
     assert torch.equal(apart, student)
-    assert again[1] is not None and again[1].data_ptr() == own.data_ptr()
-    assert torch.equal(again[1], found[1])
-    return found  # type: ignore[return-value]
+    told, slope = found[0], present(found[1])
+    assert present(again[1]).data_ptr() == own.data_ptr()
+    assert torch.equal(present(again[1]), slope)
+    return told, slope
 
 
 @needs_compiler

@@ -33,18 +33,19 @@ def reader(model: Any) -> Any:
     return reader_of(model, plain_states)
 
 
-def states_and_slopes(read: Any, model: Any, *given: Tensor | None) -> list[Tensor]:
+def states_and_slopes(read: Any, model: Any, tokens: Tensor, *given: Tensor | None) -> list[Tensor]:
     """What tokens become, and the gradient of every weight for an uneven sum of them."""
     model.zero_grad()
-    found = read(model, *given)
-    there = torch.ones_like(given[0], dtype=torch.bool) if given[1] is None else given[1].bool()  # type: ignore
-    states = found[there]
+    found, there = read(model, tokens, *given), given[0]
+    states = found[torch.ones_like(tokens, dtype=torch.bool) if there is None else there.bool()]
     (states * torch.linspace(-1, 2, states.numel()).view_as(states).sin()).sum().backward()
     return [states.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)]
 
 
-def agree(model: Any, *given: Tensor | None) -> None:
-    found, expected = (states_and_slopes(read, model, *given) for read in (hidden_states, plain_states))
+def agree(model: Any, tokens: Tensor, *given: Tensor | None) -> None:
+    found, expected = (
+        states_and_slopes(read, model, tokens, *given) for read in (hidden_states, plain_states)
+    )
     assert len(found) == len(expected)
     steepest = max(float(own.abs().max()) for own in expected[1:])
     for mine, own in zip(found, expected, strict=True):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +18,9 @@ from pipelines.config.settings import DistillConfig, OptimizerConfig
 from pipelines.distillation.engine_places import check, check_place
 from recovery.engines import child_process
 from recovery.engines.protocol import EngineSampler, EngineSettings, EngineTeacher, own_logprobs
-from recovery.engines.vllm_http import Entry, ServerEngine
-from recovery.engines.vllm_local import heard, lora_rank, lora_targets
-from recovery.engines.watchdog import Lane
+from recovery.engines.vllm_http import LogprobEntry, ServerEngine
+from recovery.engines.vllm_local import lora_rank, lora_targets, scores_of_answer
+from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.methods import table
 from recovery.models.chat_model import ChatModel
@@ -28,6 +29,7 @@ from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
 from tests.support import tiny
 from tests.support.engine_fakes import TinyEngine, serving, step
+from tests.support.present import present
 
 PARAMS = SamplingParams(12, seed=3)
 SETTINGS = EngineSettings(timeout_seconds=120)
@@ -42,7 +44,7 @@ def student() -> ChatModel:
 # the canary -------------------------------------------------------------------------------------------------
 
 
-def test_samples_follow_the_weights(student):
+def test_samples_follow_the_weights(student: ChatModel) -> None:
     sampler = EngineSampler(TinyEngine(student), student)
     for size in (0.0, 1e-2, 1e-6, 0.0):
         step(student, size)
@@ -55,7 +57,9 @@ def test_samples_follow_the_weights(student):
 
 @pytest.mark.parametrize("fault", ["forgets", "falls back", "is late", "loses a layer"])
 @pytest.mark.parametrize("size", [1e-1, 1e-3, 1e-5])
-def test_silently_not_updated_is_caught_whatever_the_step(student, fault, size):
+def test_silently_not_updated_is_caught_whatever_the_step(
+    student: ChatModel, fault: str, size: float
+) -> None:
     engine = TinyEngine(student, forever=True)
     sampler = EngineSampler(engine, student)
     step(student, 1e-2)
@@ -68,7 +72,7 @@ def test_silently_not_updated_is_caught_whatever_the_step(student, fault, size):
 
 
 @pytest.mark.parametrize("fault", ["forgets", "falls back", "is late", "loses a layer", "dies"])
-def test_what_one_revival_mends_goes_on_as_if_nothing_had_been(student, fault):
+def test_what_one_revival_mends_goes_on_as_if_nothing_had_been(student: ChatModel, fault: str) -> None:
     engine = TinyEngine(student)
     sampler = EngineSampler(engine, student)
     step(student, 1e-2)
@@ -80,13 +84,13 @@ def test_what_one_revival_mends_goes_on_as_if_nothing_had_been(student, fault):
     assert torch.allclose(own_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
 
 
-def test_an_engine_that_holds_another_model_is_caught_at_once(student):
+def test_an_engine_that_holds_another_model_is_caught_at_once(student: ChatModel) -> None:
     engine = TinyEngine(tiny.chat_model(seed=9), "forgets", forever=True)
     with pytest.raises(RecoverError, match="does not hold the trainer's weights"):
         EngineSampler(engine, student).sample(PROMPTS, PARAMS)
 
 
-def test_an_engine_that_dies_between_sync_and_samples_gets_its_weights_again(student):
+def test_an_engine_that_dies_between_sync_and_samples_gets_its_weights_again(student: ChatModel) -> None:
     """Without `follow` the weights are sent once; a revived engine has only those it was started with."""
     engine = TinyEngine(tiny.chat_model(seed=9))
     sampler = EngineSampler(engine, student, follow=False)
@@ -96,7 +100,7 @@ def test_an_engine_that_dies_between_sync_and_samples_gets_its_weights_again(stu
     assert torch.allclose(own_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
 
 
-def test_the_same_weights_again_need_not_move(student):
+def test_the_same_weights_again_need_not_move(student: ChatModel) -> None:
     sampler = EngineSampler(TinyEngine(student), student)
     for _ in range(3):
         sampler.sample(PROMPTS, PARAMS)
@@ -106,7 +110,7 @@ def test_the_same_weights_again_need_not_move(student):
 # servers ----------------------------------------------------------------------------------------------------
 
 
-def test_a_server_is_asked_by_ids_for_the_untruncated_distribution_row_by_row(student):
+def test_a_server_is_asked_by_ids_for_the_untruncated_distribution_row_by_row(student: ChatModel) -> None:
     with serving(TinyEngine(student)) as server:
         engine = ServerEngine([server.url + "/v1"], SETTINGS)
         prompts = [PROMPTS[0]] * 6
@@ -119,7 +123,7 @@ def test_a_server_is_asked_by_ids_for_the_untruncated_distribution_row_by_row(st
     assert len({body["seed"] for body in asked}) == 6
 
 
-def test_a_server_teaches_what_the_checkpoint_would(student):
+def test_a_server_teaches_what_the_checkpoint_would(student: ChatModel) -> None:
     teacher = tiny.chat_model(seed=4)
     rollouts = InProcessSampler(student).sample(PROMPTS, PARAMS)
     contexts = [[70, 71, *prompt] for prompt in PROMPTS]
@@ -128,14 +132,52 @@ def test_a_server_teaches_what_the_checkpoint_would(student):
         for seen in (None, contexts):
             exact = CheckpointTeacher(teacher, "topk", k=4).score(rollouts, seen)
             found = EngineTeacher(engine, student, "topk", k=4).score(rollouts, seen)
-            assert torch.allclose(found.sampled_logprobs_N, exact.sampled_logprobs_N, atol=1e-5)
-            assert torch.equal(found.ids_NK, exact.ids_NK)
-            assert torch.allclose(found.logprobs_NK, exact.logprobs_NK, atol=1e-5)
+            assert torch.allclose(
+                present(found.sampled_logprobs_N), present(exact.sampled_logprobs_N), atol=1e-5
+            )
+            assert torch.equal(present(found.ids_NK), present(exact.ids_NK))
+            assert torch.allclose(present(found.logprobs_NK), present(exact.logprobs_NK), atol=1e-5)
     assert len(one.served) == len(other.served)  # the rows are shared out
 
 
+def test_an_answer_may_take_longer_than_the_timeout_while_its_server_sends(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], EngineSettings(timeout_seconds=1.5))
+        server.pause, started = 0.5, time.monotonic()
+        written = engine.write(PROMPTS[:2], PARAMS, [])
+        assert time.monotonic() - started > 1.5
+        assert [len(answer.tokens) for answer in written] == [12, 12]
+        server.pause = 0.0
+        assert engine.write(PROMPTS[:2], PARAMS, []) == written
+        server.pause = 5.0
+        with pytest.raises(EngineLost, match=r"no answer within 1\.5 s"):
+            engine.write(PROMPTS[:2], PARAMS, [])
+
+
+def test_a_server_that_stops_in_the_middle_of_an_answer_is_lost(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.fault = "stops in the middle"
+        with pytest.raises(EngineLost, match="in the middle of an answer"):
+            engine.write(PROMPTS, PARAMS, [])
+
+
+def test_a_closed_engine_ends_its_requests_and_its_connections(student: ChatModel) -> None:
+    with serving(TinyEngine(student)) as server:
+        engine = ServerEngine([server.url], SETTINGS)
+        server.pause = 0.3
+        sampler = EngineSampler(engine, student, follow=False)
+        answers = sampler.start(PROMPTS, replace(PARAMS, max_new_tokens=120))
+        started = time.monotonic()
+        sampler.close()
+        assert time.monotonic() - started < 5  # a whole answer takes 12 s
+        assert engine.client._client.is_closed
+        with pytest.raises(RecoverError, match="closed"):
+            answers()
+
+
 @pytest.mark.parametrize("fault", ["hangs", "fails"])
-def test_a_server_that_is_lost_for_good_stops_the_run_in_time(student, fault):
+def test_a_server_that_is_lost_for_good_stops_the_run_in_time(student: ChatModel, fault: str) -> None:
     with serving(TinyEngine(student)) as server:
         engine = ServerEngine([server.url], SETTINGS)
         sampler = EngineSampler(engine, student)
@@ -147,7 +189,7 @@ def test_a_server_that_is_lost_for_good_stops_the_run_in_time(student, fault):
         assert time.monotonic() - started < 60
 
 
-def test_a_server_that_was_killed_and_came_back_gets_the_weights_again(student):
+def test_a_server_that_was_killed_and_came_back_gets_the_weights_again(student: ChatModel) -> None:
     with serving(TinyEngine(student)) as server:
         engine = ServerEngine([server.url], SETTINGS)
         sampler, port = EngineSampler(engine, student), server.server_address[1]
@@ -158,7 +200,7 @@ def test_a_server_that_was_killed_and_came_back_gets_the_weights_again(student):
     assert torch.allclose(own_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
 
 
-def test_what_asking_again_cannot_mend_is_said_at_once(student):
+def test_what_asking_again_cannot_mend_is_said_at_once(student: ChatModel) -> None:
     with pytest.raises(InputError, match=r"no vLLM server answers there.*recover serve"):
         ServerEngine(["http://127.0.0.1:9"], SETTINGS)
     with serving(TinyEngine(student)) as server:
@@ -174,45 +216,46 @@ def test_what_asking_again_cannot_mend_is_said_at_once(student):
 # the engine in this process ---------------------------------------------------------------------------------
 
 
-def test_a_lane_hears_of_death_and_of_silence_but_lets_slow_work_live():
-    lane = Lane()
-    assert lane.call(lambda: 7, 5) == 7
+def test_a_lane_hears_of_death_and_of_silence_but_lets_slow_work_live() -> None:
+    thread = EngineThread()
+    assert thread.call(lambda: 7, 5) == 7
     with pytest.raises(EngineLost, match="ValueError: out of memory"):
-        lane.call(lambda: (_ for _ in ()).throw(ValueError("out of\nmemory")), 5)
+        thread.call(lambda: (_ for _ in ()).throw(ValueError("out of\nmemory")), 5)
 
     def slow() -> int:
         for _ in range(6):
             time.sleep(0.1)
-            lane.beat()
+            thread.beat()
         return 8
 
-    assert lane.call(slow, 0.4) == 8
+    assert thread.call(slow, 0.4) == 8
     started = time.monotonic()
     with pytest.raises(EngineLost, match=r"no sign of life for 0\.2 s"):
-        lane.call(lambda: time.sleep(5), 0.2)
+        thread.call(lambda: time.sleep(5), 0.2)
     assert time.monotonic() - started < 3
     with pytest.raises(EngineLost, match="still hangs"):
-        lane.call(lambda: 9, 5)
+        thread.call(lambda: 9, 5)
 
 
-def test_a_hung_lane_does_not_keep_the_process_alive():
+def test_a_hung_call_does_not_keep_the_process_alive() -> None:
     code = (
-        "import time\nfrom recovery.engines.watchdog import Lane\nfrom recovery.errors import EngineLost\n"
-        "try: Lane().call(lambda: time.sleep(600), 0.2)\nexcept EngineLost: print('told')"
+        "import time\nfrom recovery.engines.watchdog import EngineThread\n"
+        "from recovery.errors import EngineLost\n"
+        "try: EngineThread().call(lambda: time.sleep(600), 0.2)\nexcept EngineLost: print('told')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout.strip() == "told" and done.returncode == 0
 
 
-def test_entries_are_put_in_order_whatever_the_rank_of_the_token():
-    rare, common = Entry(-9.0, 40), [Entry(-0.5, 1), Entry(-1.5, 2)]
+def test_entries_are_put_in_order_whatever_the_rank_of_the_token() -> None:
+    rare, common = LogprobEntry(-9.0, 40), [LogprobEntry(-0.5, 1), LogprobEntry(-1.5, 2)]
     entries = [None, {5: rare, 8: common[1], 7: common[0]}, {7: common[0], 8: common[1]}]
-    first, second = heard(entries, [1, 5, 8], 1, 2)
+    first, second = scores_of_answer(entries, [1, 5, 8], 1, 2)
     assert first == (-9.0, [7, 8], [-0.5, -1.5]) and second == (-1.5, [7, 8], [-0.5, -1.5])
-    assert heard(entries, [1, 5, 8], 2, 0) == [(-1.5, [], [])]
+    assert scores_of_answer(entries, [1, 5, 8], 2, 0) == [(-1.5, [], [])]
 
 
-def test_an_adapter_is_looked_for_on_every_linear_layer_but_the_head(tmp_path):
+def test_an_adapter_is_looked_for_on_every_linear_layer_but_the_head(tmp_path: Path) -> None:
     directory = tiny.save(tmp_path / "tiny", tie_word_embeddings=False)
     assert lora_targets(directory) == [
         "down_proj",
@@ -225,7 +268,7 @@ def test_an_adapter_is_looked_for_on_every_linear_layer_but_the_head(tmp_path):
     ]
 
 
-def test_an_adapters_rank_becomes_one_that_vllm_has():
+def test_an_adapters_rank_becomes_one_that_vllm_has() -> None:
     assert [lora_rank(rank) for rank in (1, 4, 16, 100, 512)] == [1, 8, 16, 128, 512]
     with pytest.raises(InputError, match="at most 512"):
         lora_rank(513)
@@ -245,7 +288,7 @@ PARENT = (
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells of a parent's death on Linux only")
-def test_whoever_starts_a_server_may_be_killed_and_nothing_is_left_behind():
+def test_whoever_starts_a_server_may_be_killed_and_nothing_is_left_behind() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, FAMILY], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     pids = [int(parent.stdout.readline()) for _ in range(2)]
@@ -255,7 +298,7 @@ def test_whoever_starts_a_server_may_be_killed_and_nothing_is_left_behind():
     assert gone(pids)
 
 
-def test_a_guarded_command_and_what_it_started_end_together(tmp_path):
+def test_a_guarded_command_and_what_it_started_end_together(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         process = child_process.spawn([sys.executable, "-c", FAMILY], log, dict(os.environ))
     deadline = time.monotonic() + 60
@@ -292,13 +335,13 @@ def settings(**changes: Any) -> DistillConfig:
     ("method", "said"),
     [("opd", "opd-topk or opd-sampled"), ("opd-multi", "whole distributions"), ("opsd", "teaches itself")],
 )
-def test_a_distant_teacher_is_refused_where_it_cannot_give_what_is_needed(method, said):
+def test_a_distant_teacher_is_refused_where_it_cannot_give_what_is_needed(method: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
         check(settings(teacher_engine="http://teacher:8000"), table.get(method))
     check(settings(teacher_engine="http://teacher:8000"), table.get("opd-topk"))
 
 
-def test_places_are_checked_by_name():
+def test_places_are_checked_by_name() -> None:
     for where in ("inprocess", "http://a:1,http://b:2"):
         check_place("sampler", where)
     with pytest.raises(InputError, match=re.escape("sampler 'vlm': give inprocess, vllm, server or")):

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -21,15 +22,17 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 @contextmanager
 def server(answer: Answer) -> Iterator[str]:
-    """A server on the loopback interface that answers every POST so."""
+    """A server on the loopback interface that answers every request so."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
             try:
                 answer(self)
             except (BrokenPipeError, ConnectionResetError):
                 return
+
+        do_GET = do_POST
 
         def log_message(self, *args: Any) -> None:
             pass
@@ -56,11 +59,11 @@ def says(status: int, body: bytes, **headers: str) -> Answer:
     return answer
 
 
-def drips(handler: BaseHTTPRequestHandler) -> None:
+def drips(handler: BaseHTTPRequestHandler, count: int = 200) -> None:
     """A byte now and then, for a long time."""
     handler.send_response(200)
     handler.end_headers()
-    for _ in range(200):
+    for _ in range(count):
         handler.wfile.write(b" ")
         handler.wfile.flush()
         time.sleep(0.1)
@@ -115,11 +118,69 @@ def test_broken_answers_are_lost_ones(answer: Answer, said: str) -> None:
     assert "\n" not in str(caught.value) and "\x1b" not in str(caught.value)
 
 
-def test_an_answer_has_to_be_complete_by_the_deadline() -> None:
+def test_a_page_has_to_be_complete_by_the_deadline() -> None:
+    started = time.monotonic()
+    with server(drips) as url, pytest.raises(EngineLost, match=r"not complete within 0\.5 s"):
+        JsonClient(1).get(url, 0.5)
+    assert time.monotonic() - started < 5
+
+
+def hangs(handler: BaseHTTPRequestHandler) -> None:
+    """The headers, a first byte, and then nothing."""
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(b" ")
+    handler.wfile.flush()
+    time.sleep(10)
+
+
+def test_an_answer_may_take_long_but_never_pause_for_long() -> None:
+    assert ask(partial(drips, count=10), seconds=0.5) is None  # blank, and a second long
     started = time.monotonic()
     with pytest.raises(EngineLost, match=r"within 0\.5 s"):
-        ask(drips, seconds=0.5)
+        ask(hangs, seconds=0.5)
     assert time.monotonic() - started < 5
+
+
+def events(*lines: bytes) -> Answer:
+    """Send lines of an event stream in pieces of five bytes."""
+    body = b"".join(line + b"\n" for line in lines)
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        handler.end_headers()
+        for start in range(0, len(body), 5):
+            handler.wfile.write(body[start : start + 5])
+            handler.wfile.flush()
+
+    return answer
+
+
+def streamed(answer: Answer) -> list[Any]:
+    with server(answer) as url:
+        return list(JsonClient(1, most_bytes=2**20).stream(url, {}, 10.0))
+
+
+def test_events_come_one_by_one() -> None:
+    sent = events(b": alive", b'data: {"a": 1}', b"", b"event: more\r", b'data:{"a": 2}\r', b"data: [DONE]")
+    assert streamed(sent) == [{"a": 1}, {"a": 2}]
+    assert streamed(says(200, b'{"a": 3}')) == [{"a": 3}]  # a server that does not stream
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (events(b'data: {"a": 1}'), "in the middle of an answer"),
+        (says(200, b'data: {"a": 1', Content_Type="text/event-stream"), "in the middle of an answer"),
+        (events(b"data: {", b"data: [DONE]"), "not JSON"),
+        (says(200, b"data: " + b" " * 2**20, Content_Type="text/event-stream"), "larger than 1 MiB"),
+        (says(500, b"gone"), "HTTP 500"),
+    ],
+)
+def test_broken_streams_are_lost_answers(answer: Answer, said: str) -> None:
+    with pytest.raises(EngineLost, match=said):
+        streamed(answer)
 
 
 def test_a_redirect_is_refused_and_takes_no_key_along() -> None:

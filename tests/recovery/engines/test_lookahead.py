@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 from pipelines.config.settings import DistillConfig, OptimizerConfig
 from pipelines.distillation.engine_places import check
-from recovery.engines.lookahead import Ahead, corrected
+from recovery.engines.lookahead import Lookahead, corrected
 from recovery.engines.protocol import CANARY_TOKENS, EngineSampler, in_background, own_logprobs
 from recovery.engines.vllm_http import ServerEngine
 from recovery.errors import EngineLost, InputError, RecoverError
@@ -137,7 +138,7 @@ def trained(
         return real(prompts, params, *rest)
 
     engine.write = write  # type: ignore[method-assign]
-    made = episodes(method, student, sampler=sampler, ahead=Ahead(sampler, steps, save_every))
+    made = episodes(method, student, sampler=sampler, ahead=Lookahead(sampler, steps, save_every))
 
     def on_metrics(step: int, metrics: dict[str, float]) -> None:
         if step == die_in:
@@ -176,6 +177,10 @@ def test_a_killed_training_goes_on_bitwise(tmp_path: Path, die_in: int) -> None:
     assert all(torch.equal(weights[name], again[name]) for name in weights)
 
 
+def noted(seen: list[dict[str, float]], _: int, metrics: dict[str, float]) -> None:
+    seen.append(metrics)
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_one_step_off_ends_where_on_policy_ends(seed: int) -> None:
     """With small steps the answers of a moment ago are as good: both come as near to the teacher."""
@@ -184,13 +189,14 @@ def test_one_step_off_ends_where_on_policy_ends(seed: int) -> None:
         student = tiny.chat_model(seed)
         sampler = EngineSampler(ToldEngine(student), student)
         method = corrected(METHODS["opd"])
-        early = Ahead(sampler, 30, 0) if ahead else None
+        early = Lookahead(sampler, 30, 0) if ahead else None
         made = episodes(method, student, sampler=sampler, seed=seed, ahead=early)
-        seen: list[float] = []
+        seen: list[dict[str, float]] = []
         config = TrainConfig(steps=30, learning_rate=3e-3, seed=4)
         loss = TokenLoss(Objective(method, student.stop_ids))
-        train(student, made, loss, config, on_metrics=lambda _, m, seen=seen: seen.append(m["reverse_kl"]))
-        losses[ahead] = sum(seen[:5]) / 5, sum(seen[-5:]) / 5
+        train(student, made, loss, config, on_metrics=partial(noted, seen))
+        kls = [metrics["reverse_kl"] for metrics in seen]
+        losses[ahead] = sum(kls[:5]) / 5, sum(kls[-5:]) / 5
     assert all(end < 0.75 * begin for begin, end in losses.values())
     assert losses[True][1] == pytest.approx(losses[False][1], rel=0.25)
 
@@ -225,7 +231,7 @@ class SlowServer(ServerEngine):
         self.urls, self.models, self.own, self.closed, self.asked = ["u"], ["m"], [], False, 0
         self.first, self.go = threading.Event(), threading.Event()
 
-    def _post(self, url: str, path: str, body: dict[str, Any]) -> Any:
+    def _post(self, url: str, body: dict[str, Any]) -> Any:
         self.asked += 1
         self.first.set()
         assert self.go.wait(PATIENCE)

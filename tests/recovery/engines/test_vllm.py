@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,12 +29,13 @@ from recovery.sampling.protocol import SamplingParams
 from recovery.teachers.teachers import CheckpointTeacher
 from recovery.training import preflight
 from tests.support import tiny
+from tests.support.present import present
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vLLM is not installed: see docs/engines.md"
 )
 # Its CPU attention knows heads of 32 and more.
-SHAPE = {"head_dim": 32, "max_position_embeddings": 512}
+SHAPE: dict[str, Any] = {"head_dim": 32, "max_position_embeddings": 512}
 SETTINGS = EngineSettings(timeout_seconds=300, start_seconds=1500, cpu_cache_gib=0.25, eager=True)
 EXACT = 1e-4  # fp32, two implementations of the same sums
 MESSAGES = [[{"role": "user", "content": f"Say {'very ' * n}much about {n}."}] for n in range(12)]
@@ -78,7 +80,9 @@ def prompts_of(student: ChatModel) -> list[list[int]]:
     return [student.prompt_ids(messages) for messages in MESSAGES]
 
 
-def test_log_probs_are_those_of_the_distribution_that_was_drawn_from(engine, directory):
+def test_log_probs_are_those_of_the_distribution_that_was_drawn_from(
+    engine: VllmEngine | ServerEngine, directory: Path
+) -> None:
     student = student_of(directory)
     params = SamplingParams(24, temperature=0.7, seed=3)
     rollouts = EngineSampler(engine, student).sample(prompts_of(student), params)
@@ -88,7 +92,9 @@ def test_log_probs_are_those_of_the_distribution_that_was_drawn_from(engine, dir
     assert float(untempered.mean()) > 0.05  # what raw_logprobs would have sent
 
 
-def test_what_was_started_is_written_while_the_trainer_goes_on(engine, directory):
+def test_what_was_started_is_written_while_the_trainer_goes_on(
+    engine: VllmEngine | ServerEngine, directory: Path
+) -> None:
     student = student_of(directory)
     answers = EngineSampler(engine, student).start(prompts_of(student), SamplingParams(48, seed=5))
     weights = {name: tensor.clone() for name, tensor in student.model.state_dict().items()}
@@ -101,7 +107,9 @@ def test_what_was_started_is_written_while_the_trainer_goes_on(engine, directory
     assert (own_logprobs(student, written) - written.logprobs_N).abs().max() < EXACT
 
 
-def test_every_row_draws_for_itself_and_by_the_seed(engine, directory):
+def test_every_row_draws_for_itself_and_by_the_seed(
+    engine: VllmEngine | ServerEngine, directory: Path
+) -> None:
     student = student_of(directory)
     sampler, prompt = EngineSampler(engine, student, follow=False), prompts_of(student)[0]
     answers = sampler.sample([prompt] * 4, SamplingParams(16, seed=1)).responses()
@@ -110,28 +118,36 @@ def test_every_row_draws_for_itself_and_by_the_seed(engine, directory):
     assert sampler.sample([prompt] * 4, SamplingParams(16, seed=2)).responses() != answers
 
 
-def test_more_prompt_tokens_than_are_read_at_once_are_no_trouble(engine, directory):
+def test_more_prompt_tokens_than_are_read_at_once_are_no_trouble(
+    engine: VllmEngine | ServerEngine, directory: Path
+) -> None:
     student = student_of(directory)
     prompts = [[65 + n % 20] * 100 for n in range(60)]
     rollouts = EngineSampler(engine, student, follow=False).sample(prompts, SamplingParams(4))
     assert float((own_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
 
 
-def test_preflight_finds_the_whole_distribution_and_the_trainers_log_probs(engine, directory):
+def test_preflight_finds_the_whole_distribution_and_the_trainers_log_probs(
+    engine: VllmEngine | ServerEngine, directory: Path
+) -> None:
     student = student_of(directory, seed=5)
     found = preflight.checks(student, student_of(directory), MESSAGES, EngineSampler(engine, student))
     assert [check.name for check in found if not check.ok] == []
     assert found[-1].name == "whole distribution" and found[-2].name == "sampler log-probs"
 
 
-def test_greedy_answers_are_the_in_process_samplers(engine, directory):
+def test_greedy_answers_are_the_in_process_samplers(
+    engine: VllmEngine | ServerEngine, directory: Path
+) -> None:
     student = student_of(directory, seed=2)
     params, prompts = SamplingParams(24, temperature=0.0), prompts_of(student)
     mine = InProcessSampler(student).generate(prompts, params)
     assert EngineSampler(engine, student, follow=False).generate(prompts, params) == mine
 
 
-def test_stop_tokens_end_an_answer_and_belong_to_it(engine, directory):
+def test_stop_tokens_end_an_answer_and_belong_to_it(
+    engine: VllmEngine | ServerEngine, directory: Path
+) -> None:
     student = student_of(directory)
     params, prompts = SamplingParams(200, seed=7), prompts_of(student)
     student.stop_ids = tuple(range(40))  # common enough to be met
@@ -141,27 +157,29 @@ def test_stop_tokens_end_an_answer_and_belong_to_it(engine, directory):
         assert answer[-1] in student.stop_ids and not set(answer[:-1]) & set(student.stop_ids)
 
 
-def test_a_teacher_scores_tokens_and_their_likeliest_rivals(engine, directory):
+def test_a_teacher_scores_tokens_and_their_likeliest_rivals(
+    engine: VllmEngine | ServerEngine, directory: Path
+) -> None:
     teacher, student = student_of(directory, seed=4), student_of(directory)
     rollouts = InProcessSampler(student).sample(prompts_of(student), SamplingParams(20))
     engine.take(teacher)
     exact = CheckpointTeacher(teacher, "topk", k=5).score(rollouts)
     found = EngineTeacher(engine, student, "topk", k=5).score(rollouts)
-    assert torch.allclose(found.sampled_logprobs_N, exact.sampled_logprobs_N, atol=EXACT)
-    assert torch.allclose(found.logprobs_NK, exact.logprobs_NK, atol=EXACT)
-    assert float((found.ids_NK == exact.ids_NK).float().mean()) > 0.99
+    assert torch.allclose(present(found.sampled_logprobs_N), present(exact.sampled_logprobs_N), atol=EXACT)
+    assert torch.allclose(present(found.logprobs_NK), present(exact.logprobs_NK), atol=EXACT)
+    assert float((present(found.ids_NK) == present(exact.ids_NK)).float().mean()) > 0.99
     sampled = EngineTeacher(engine, student, "sampled").score(rollouts)
-    assert torch.allclose(sampled.sampled_logprobs_N, exact.sampled_logprobs_N, atol=EXACT)
+    assert torch.allclose(present(sampled.sampled_logprobs_N), present(exact.sampled_logprobs_N), atol=EXACT)
 
 
-def test_a_teacher_may_see_another_prompt(engine, directory):
+def test_a_teacher_may_see_another_prompt(engine: VllmEngine | ServerEngine, directory: Path) -> None:
     teacher, student = student_of(directory, seed=4), student_of(directory)
     rollouts = InProcessSampler(student).sample(prompts_of(student), SamplingParams(20))
     contexts = [[65, 66, *prompt] for prompt in prompts_of(student)]
     engine.take(teacher)
     exact = CheckpointTeacher(teacher, "sampled").score(rollouts, contexts)
     found = EngineTeacher(engine, student, "sampled").score(rollouts, contexts)
-    assert torch.allclose(found.sampled_logprobs_N, exact.sampled_logprobs_N, atol=EXACT)
+    assert torch.allclose(present(found.sampled_logprobs_N), present(exact.sampled_logprobs_N), atol=EXACT)
 
 
 def step(student: ChatModel, size: float = 1e-3) -> None:
@@ -173,7 +191,7 @@ def step(student: ChatModel, size: float = 1e-3) -> None:
                 parameter.add_(torch.randn(parameter.shape, generator=generator) * size)
 
 
-def test_weights_arrive_after_every_update(engine, directory):
+def test_weights_arrive_after_every_update(engine: VllmEngine | ServerEngine, directory: Path) -> None:
     student = student_of(directory)
     sampler, prompts = EngineSampler(engine, student), prompts_of(student)
     for number, size in enumerate((0.0, 1e-2, 1e-6)):
@@ -185,7 +203,9 @@ def test_weights_arrive_after_every_update(engine, directory):
 
 
 @pytest.mark.parametrize("size", [1e-2, 1e-5])
-def test_an_engine_that_is_silently_not_updated_is_found_out(engine, directory, monkeypatch, size):
+def test_an_engine_that_is_silently_not_updated_is_found_out(
+    engine: VllmEngine | ServerEngine, directory: Path, monkeypatch: pytest.MonkeyPatch, size: float
+) -> None:
     student = student_of(directory)
     sampler, prompts = EngineSampler(engine, student), prompts_of(student)
     sampler.sample(prompts, SamplingParams(8))
@@ -197,8 +217,8 @@ def test_an_engine_that_is_silently_not_updated_is_found_out(engine, directory, 
 
 
 def test_an_engine_that_died_in_this_process_is_started_again_and_gets_the_weights(
-    local, directory, monkeypatch
-):
+    local: VllmEngine, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     student = student_of(directory, seed=3)
     sampler, prompts = EngineSampler(local, student, follow=False), prompts_of(student)
     sampler.sample(prompts, SamplingParams(8))
@@ -211,7 +231,9 @@ def test_an_engine_that_died_in_this_process_is_started_again_and_gets_the_weigh
     assert float((own_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
 
 
-def test_a_server_that_was_killed_is_started_again_and_gets_the_weights(served, directory):
+def test_a_server_that_was_killed_is_started_again_and_gets_the_weights(
+    served: ServerEngine, directory: Path
+) -> None:
     student = student_of(directory, seed=3)
     sampler, prompts = EngineSampler(served, student, follow=False), prompts_of(student)
     sampler.sample(prompts, SamplingParams(8))
@@ -223,7 +245,9 @@ def test_a_server_that_was_killed_is_started_again_and_gets_the_weights(served, 
     assert not alive(before)
 
 
-def test_a_server_that_hangs_is_started_again(served, directory, monkeypatch):
+def test_a_server_that_hangs_is_started_again(
+    served: ServerEngine, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     student = student_of(directory, seed=3)
     sampler, prompts = EngineSampler(served, student), prompts_of(student)[:2]
     sampler.sample(prompts, SamplingParams(8))
@@ -237,9 +261,12 @@ def test_a_server_that_hangs_is_started_again(served, directory, monkeypatch):
 
 
 @pytest.mark.parametrize("where", ["local", "served"])
-def test_only_the_adapter_travels(where, directory, tmp_path, request):
+def test_only_the_adapter_travels(
+    where: str, directory: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     student = add_lora(student_of(directory), LoraSpec(rank=4))
-    rank = {"dtype": "float32", "rank": 4}
+    rank: dict[str, Any] = {"dtype": "float32", "rank": 4}
+    engine: VllmEngine | ServerEngine
     if where == "local":
         request.getfixturevalue("local").close()  # one engine in a process at a time
         engine = VllmEngine(directory, SETTINGS, **rank)
@@ -258,7 +285,7 @@ def test_only_the_adapter_travels(where, directory, tmp_path, request):
         engine.close()
 
 
-def test_recover_serve_answers_and_leaves_nothing_behind_when_killed(directory, tmp_path):
+def test_recover_serve_answers_and_leaves_nothing_behind_when_killed(directory: Path, tmp_path: Path) -> None:
     recover = "from pipelines.cli import main; main()"
     command = [sys.executable, "-c", recover, "-q", "--home", str(tmp_path)]
     subprocess.run([*command, "init", "--model", str(directory), "--preset", "microworld"], check=True)

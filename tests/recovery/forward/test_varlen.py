@@ -44,15 +44,13 @@ def kernel(
     assert set(longest) == {int(starts.diff().max())} and len(longest) == 2
     inspect.signature(varlen_attn).bind(q, k, v, starts, starts_k, *longest, **how)
     assert how["window_size"] == (-1, 0)  # only this is causal
-    parts = [
-        scaled_dot_product_attention(
-            *(x[None, i:j].transpose(1, 2) for x in (q, k, v)),
-            is_causal=True,
-            scale=how["scale"],
-            enable_gqa=True,
-        )[0].transpose(0, 1)
-        for i, j in pairwise(starts.tolist())
-    ]
+    parts = []
+    for i, j in pairwise(starts.tolist()):
+        heads = [x[None, i:j].transpose(1, 2) for x in (q, k, v)]
+        out = scaled_dot_product_attention(
+            heads[0], heads[1], heads[2], is_causal=True, scale=how["scale"], enable_gqa=True
+        )
+        parts.append(out[0].transpose(0, 1))
     return torch.cat(parts)
 
 
@@ -254,8 +252,10 @@ def test_a_package_of_flash_attention_is_told_where_sequences_begin(monkeypatch:
     def rows(
         q: Tensor, k: Tensor, v: Tensor, softmax_scale: float | None = None, causal: bool = False
     ) -> Tensor:
-        heads = (x.transpose(1, 2) for x in (q, k, v))
-        out = scaled_dot_product_attention(*heads, is_causal=causal, scale=softmax_scale, enable_gqa=True)
+        heads = [x.transpose(1, 2) for x in (q, k, v)]
+        out = scaled_dot_product_attention(
+            heads[0], heads[1], heads[2], is_causal=causal, scale=softmax_scale, enable_gqa=True
+        )
         return out.transpose(1, 2)
 
     given = rows, varlen_func, None, packages._pad_input, packages._unpad_input

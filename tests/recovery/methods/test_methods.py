@@ -27,6 +27,7 @@ NAMES = [
     "dft",
     "rl",
     "opd",
+    "opd-near",
     "opd-sampled",
     "opd-topk",
     "gkd",
@@ -57,6 +58,7 @@ def test_the_table_has_every_row() -> None:
         ("asft", "data", "label_dft", "base", "none", "anchor 0.1"),
         ("rl", "student", "reward", "none", "none", "ratio clip"),
         ("opd", "student", "reverse_kl", "base", "none", "none"),
+        ("opd-near", "student", "reverse_kl", "base", "none", "KL budget 0.1"),
         ("opd-sampled", "student", "sampled_reverse_kl", "base", "none", "ratio clip"),
         ("gkd", "mix:0.5", "jsd", "base", "none", "none"),
         ("minillm", "teacher-mix:0.2", "reverse_kl", "base", "none", "importance clip"),
@@ -174,6 +176,7 @@ def test_wrong_dials_are_refused(name: str, values: dict[str, Any], message: str
     [
         ("opd", {"ratio_clip": 0.2}),
         ("opd", {"beta": 0.3}),
+        ("opd-topk", {"kl_budget": 0.1}),
         ("opd", {"k": 8}),
         ("sft", {"lam": 0.5}),
         ("sft", {"context": "rules"}),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
 
-from pipelines.corpus.reading.plain import Piece
+from pipelines.corpus.reading.plain import TextPiece
 from pipelines.corpus.token_file import TokenStream, write_tokens
 from recovery.errors import InputError
 from recovery.inspection.distribution_shift import texts_as_rollouts
 from recovery.models.chat_encoding import ChatEncoder, spells_end_of_text
-from recovery.teachers.contexts import Context, Views
+from recovery.teachers.contexts import Context, RowEncoder
 from recovery.teachers.likelihood import split_ids
 from tests.support import tiny
 from tests.support.chat_families import FAMILIES, Family
@@ -49,10 +50,10 @@ def test_likelihoods_and_divergences_read_the_opening_that_training_reads(family
     assert rows.tokens_BT[0].tolist() == [*opening, *b"one two"]
 
 
-def test_every_piece_of_a_long_document_carries_the_opening(tmp_path) -> None:
+def test_every_piece_of_a_long_document_carries_the_opening(tmp_path: Path) -> None:
     chat = FAMILIES["gemma-2"].chat_model()
     bos, eos = FAMILIES["gemma-2"].ids(("<bos>", "<eos>"))
-    tokens = write_tokens(tmp_path / "t", [Piece("x" * 10)], chat.text_ids, chat.document_end, "key")
+    tokens = write_tokens(tmp_path / "t", [TextPiece("x" * 10)], chat.text_ids, chat.document_end, "key")
     opened = type(tokens)(tokens.ids, tokens.ends, opening=tuple(chat.opening_ids))
     pieces = TokenStream(opened, 5, "seed").between(0, opened.total)
     assert sorted(len(ids) for ids, _ in pieces) == [4, 5, 5]
@@ -113,7 +114,7 @@ class Row:
 
 def test_a_context_s_system_turn_reaches_a_teacher_without_system_turns() -> None:
     chat = FAMILIES["gemma-2"].chat_model()
-    views = Views(chat, [Row([USER], {})], Context("rules", "Never lie."))
+    views = RowEncoder(chat, [Row([USER], {})], Context("rules", "Never lie."))
     views.check()
     assert "Never lie.\n\na" in chat.text(views.teacher(0))
     assert "Never lie." not in chat.text(views.student(0))
@@ -124,7 +125,7 @@ def test_rows_that_cannot_be_rendered_are_counted_before_the_first_step() -> Non
     with pytest.raises(
         InputError, match=r"2 of 3 rows cannot be rendered, first: .*\[user, user\].*alternate"
     ):
-        Views(FAMILIES["gemma-2"].chat_model(), rows).check()
+        RowEncoder(FAMILIES["gemma-2"].chat_model(), rows).check()
 
 
 TOOLS = [

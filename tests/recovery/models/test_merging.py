@@ -96,14 +96,14 @@ def test_memory_is_a_few_chunks_however_large_the_model(
 ) -> None:
     monkeypatch.setattr(merging, "CHUNK", 1000)
     sizes: list[int] = []
-    read = merging.Stored.read
+    read = merging.StoredWeights.read
 
-    def watched(self: merging.Stored, name: str, rows: slice) -> torch.Tensor:
+    def watched(self: merging.StoredWeights, name: str, rows: slice) -> torch.Tensor:
         found = read(self, name, rows)
         sizes.append(found.numel())
         return found
 
-    monkeypatch.setattr(merging.Stored, "read", watched)
+    monkeypatch.setattr(merging.StoredWeights, "read", watched)
     one, other = tiny.save(tmp_path / "one"), tiny.save(tmp_path / "other", seed=1)
     (tmp_path / "made").mkdir()
     merge_weights(one, other, tmp_path / "made", 0.3, "slerp")
@@ -133,7 +133,7 @@ def test_an_adapter_counts_with_its_base(tmp_path: Path) -> None:
     save(chat, tmp_path / "adapter")
     (tmp_path / "made").mkdir()
     merge_weights(tmp_path / "adapter", other, tmp_path / "made", 0.25)
-    wanted, theirs = chat.model.merge_and_unload(), load(ModelSpec(str(other))).model  # type: ignore[operator]
+    wanted, theirs = chat.model.merge_and_unload(), load(ModelSpec(str(other))).model
     made = load(ModelSpec(str(tmp_path / "made")))
     for name, parameter in made.model.named_parameters():
         expected = 0.75 * wanted.get_parameter(name) + 0.25 * theirs.get_parameter(name)

@@ -36,7 +36,8 @@ def test_it_scores_as_before_with_one_layer_at_a_time(kind: str, monkeypatch: py
     plain, resting = tiny.chat_model(seed=3), tiny.chat_model(seed=3)
     expected = CheckpointTeacher(plain, kind).score(ROWS)
     offload.rest_on_host(resting)
-    at_rest, away = [pointers(layer) for layer in layers(resting)], []  # type: ignore[var-annotated]
+    at_rest = [pointers(layer) for layer in layers(resting)]
+    away: list[list[bool]] = []
 
     def look(*_: Any) -> None:
         away.append([pointers(one) != home for one, home in zip(layers(resting), at_rest, strict=True)])

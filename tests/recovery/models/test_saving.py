@@ -15,6 +15,7 @@ from recovery.models import loading, saving
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, ModelSpec
 from recovery.storage.checkpoints import CheckpointStore
+from recovery.storage.weights_hash import checkpoint_tensors
 from tests.support import families, tiny
 
 DROPPED = "model.layers.1.mlp.up_proj.weight"
@@ -70,7 +71,7 @@ def test_a_name_that_no_loader_knows_is_caught_though_memory_and_file_agree(
     """Both sides take their names from transformers' conversion; only loading shows that it went wrong."""
     chat = load(tiny.save(tmp_path / "model"))
     spoil(monkeypatch, chat, renamed)
-    whole = saving.checkpoint_tensors(chat.model)
+    whole = checkpoint_tensors(chat.model)
     renamed(whole)
     monkeypatch.setattr(saving, "checkpoint_tensors", lambda *_: whole)
     with pytest.raises(RecoverError, match=f"{DROPPED} does not load again"):

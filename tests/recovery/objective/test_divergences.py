@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from recovery.objective import divergences as dv
+from tests.support.present import present
 
 # The worked example of "On-Policy Distillation": a student and a teacher over the tokens A, B, C.
 STUDENT, TEACHER = [0.5, 0.4, 0.1], [0.7, 0.2, 0.1]
@@ -41,6 +43,11 @@ def gradient(function: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
     function(logits.log_softmax(-1)).sum().backward()
     assert logits.grad is not None
     return logits.grad
+
+
+def against(loss: Callable[[Tensor, Any], Tensor], other: Any) -> Callable[[Tensor], Tensor]:
+    """The loss as a function of its first argument."""
+    return lambda logprobs: loss(logprobs, other)
 
 
 def pair(vocabulary: int = 8, rows: int = 1, seed: int = 0, scale: float = 1.5) -> tuple[Tensor, Tensor]:
@@ -147,7 +154,7 @@ def test_each_row_keeps_its_own_weight(name: str) -> None:
     weights = torch.tensor([1.0, 0.0, 2.5], dtype=torch.float64)
     whole = gradient(lambda p: EXACT[name](p, teacher) * weights, student)
     for i in range(3):
-        alone = gradient(lambda p, q=teacher[i]: EXACT[name](p, q[None]), student[i : i + 1])
+        alone = gradient(against(EXACT[name], teacher[i : i + 1]), student[i : i + 1])
         torch.testing.assert_close(whole[i : i + 1], weights[i] * alone)
 
 
@@ -172,7 +179,7 @@ def test_topk_with_a_tail_points_where_the_exact_one_does() -> None:
 
 def expected(loss: Callable[[Tensor, int], Tensor], logits: Tensor, odds: Tensor) -> Tensor:
     """sum_y odds(y) * grad loss(y)."""
-    gradients = [gradient(lambda p, y=y: loss(p, y), logits) for y in range(logits.shape[-1])]
+    gradients = [gradient(against(loss, y), logits) for y in range(logits.shape[-1])]
     return sum((odds[0, y] * g for y, g in enumerate(gradients)), torch.zeros_like(logits))
 
 
@@ -213,7 +220,7 @@ def test_the_baseline_takes_noise_away() -> None:
 
     def noise(baseline: bool) -> float:
         loss = sampled(teacher, baseline=baseline)
-        each = [gradient(lambda p, y=y: loss(p, y), student) for y in range(32)]
+        each = [gradient(against(loss, y), student) for y in range(32)]
         return float(sum(odds[0, y] * (g - exact).square().sum() for y, g in enumerate(each)))
 
     assert noise(True) < noise(False)
@@ -276,7 +283,7 @@ def test_extreme_ratios_stay_finite() -> None:
     student = torch.tensor([-1e-3, -90.0]).requires_grad_(True)
     loss, _ = dv.policy_gradient_loss(student, torch.ones(2), torch.tensor([-90.0, -1e-3]))
     loss.sum().backward()
-    assert torch.isfinite(torch.cat([loss.detach(), student.grad])).all()
+    assert torch.isfinite(torch.cat([loss.detach(), present(student.grad)])).all()
 
 
 @pytest.mark.parametrize(
@@ -376,7 +383,83 @@ def test_vanishing_probabilities_stay_finite() -> None:
     teacher = torch.tensor([[-200.0, 0.0, 200.0]]).log_softmax(-1)
     for divergence in EXACT.values():
         assert torch.isfinite(divergence(student, teacher)).all()
-        assert torch.isfinite(gradient(lambda p, d=divergence: d(p, teacher), student)).all()
+        assert torch.isfinite(gradient(against(divergence, teacher), student)).all()
+
+
+# ---- a teacher near the student
+
+
+def near(student: Tensor, teacher: Tensor, budget: float) -> tuple[Tensor, float]:
+    """The moved teacher of one token, and its share."""
+    moved = teacher.clone()
+    return moved, dv.keep_near(moved, student, budget).item()
+
+
+def test_a_near_teacher_by_hand() -> None:
+    """Student [1/2 1/2], teacher [9/10 1/10]: odds 9^a. At a = 1/2 the odds are 3: q = [3/4 1/4]."""
+    student, teacher = logs([0.5, 0.5]), logs([0.9, 0.1])
+    budget = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)  # KL([3/4 1/4] || [1/2 1/2])
+    moved, share = near(student, teacher, budget)
+    assert share == pytest.approx(0.5, abs=1e-6)
+    torch.testing.assert_close(moved.exp(), torch.tensor([[0.75, 0.25]], dtype=torch.float64))
+    loss = dv.exact_reverse_kl(student, moved)
+    assert loss.item() == pytest.approx(0.5 * math.log(2 / 3) + 0.5 * math.log(2), abs=1e-6)
+
+
+@given(distributions(), st.floats(1e-4, 3.0))
+def test_the_budget_is_kept_and_used_up(pair_of: tuple[Tensor, Tensor], budget: float) -> None:
+    student, teacher = pair_of
+    moved, share = near(student, teacher, budget)
+    distance = dv.exact_forward_kl(student, moved).item()
+    assert 0 <= share <= 1
+    assert distance <= budget + 1e-12
+    if dv.exact_forward_kl(student, teacher).item() <= budget:
+        assert share == 1 and torch.equal(moved, teacher)
+    else:
+        assert distance == pytest.approx(budget, rel=1e-2)
+
+
+@given(distributions(), st.floats(1e-4, 1.0), st.floats(1e-4, 1.0))
+def test_a_larger_budget_moves_the_teacher_less(
+    pair_of: tuple[Tensor, Tensor], one: float, other: float
+) -> None:
+    student, teacher = pair_of
+    tight, loose = (near(student, teacher, budget) for budget in sorted((one, other)))
+    assert tight[1] <= loose[1]
+    left = [dv.exact_forward_kl(teacher, moved).item() for moved, _ in (tight, loose)]  # KL(q||teacher)
+    assert left[0] >= left[1] - 1e-9
+
+
+@given(distributions(), st.floats(1e-3, 1.0))
+def test_a_near_teacher_scales_the_reverse_kls_gradient(
+    pair_of: tuple[Tensor, Tensor], budget: float
+) -> None:
+    """And so a share of 1 is opd, and a share of 0 would be no gradient at all."""
+    student, teacher = pair_of
+    moved, share = near(student, teacher, budget)
+    plain = gradient(lambda p: dv.exact_reverse_kl(p, teacher), student)
+    torch.testing.assert_close(gradient(lambda p: dv.exact_reverse_kl(p, moved), student), share * plain)
+
+
+def test_tokens_are_moved_alike_in_any_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    student, teacher = pair(vocabulary=8, rows=9, scale=2.0)
+    whole, pieces = teacher.clone(), teacher.clone()
+    shares = dv.keep_near(whole, student.log_softmax(-1), 0.1)
+    assert 0 < int((shares < 1).sum()) <= 9
+    monkeypatch.setattr(dv, "BISECTED_ENTRIES", 2 * 8)
+    assert torch.equal(dv.keep_near(pieces, student.log_softmax(-1), 0.1), shares)
+    assert torch.equal(pieces, whole)
+
+
+def test_fp32_finds_the_share_of_fp64() -> None:
+    student, teacher = pair(vocabulary=300, rows=50, scale=3.0)
+    student = student.log_softmax(-1)
+    precise, rounded = teacher.clone(), teacher.float()
+    wanted = dv.keep_near(precise, student, 0.05)
+    found = dv.keep_near(rounded, student.float(), 0.05)
+    torch.testing.assert_close(found.double(), wanted, atol=1e-4, rtol=1e-3)
+    torch.testing.assert_close(rounded.double(), precise, atol=1e-3, rtol=1e-3)
+    assert (dv.exact_forward_kl(student.float(), rounded) <= 0.05 + 1e-5).all()
 
 
 # ---- an oracle: TRL's own loss

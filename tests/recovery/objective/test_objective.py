@@ -18,6 +18,7 @@ from recovery.objective import divergences as dv
 from recovery.objective import signal_geometry
 from recovery.objective.objective import Loss, Objective
 from recovery.objective.token_signals import TokenSignals
+from tests.support.present import present
 
 pytestmark = pytest.mark.usefixtures("with_and_without_cpu_engine")
 N, D, V, STOP = 23, 6, 32, (3, 5)
@@ -132,6 +133,26 @@ def test_worked_metrics() -> None:
     assert loss.metrics == pytest.approx(expected, abs=1e-6)
 
 
+def test_a_near_teacher_in_the_loss() -> None:
+    """Half way from [.5 .4 .1] to [.7 .2 .1] is q = sqrt([.35 .08 .01]) / .974451."""
+    q = (0.607119, 0.290259, 0.102622)
+    budget = sum(b * math.log(b / a) for a, b in zip((0.5, 0.4, 0.1), q, strict=True))  # 0.0276
+    near = worked("reverse_kl", row="opd-near", kl_budget=budget)
+    expected = sum(a * math.log(a / b) for a, b in zip((0.5, 0.4, 0.1), q, strict=True))
+    assert near.value.item() == pytest.approx(expected, abs=1e-5)
+    assert near.metrics["teacher_share"] == pytest.approx(0.5, abs=1e-3)
+    assert near.metrics["reverse_kl"] == pytest.approx(0.1090228, abs=1e-6)  # to the clean model, as in opd
+    assert worked("forward_kl", row="opd-near", kl_budget=budget).value.item() == pytest.approx(
+        budget, abs=1e-6
+    )
+
+
+def test_a_wide_budget_is_opd() -> None:
+    wide = worked("reverse_kl", row="opd-near", kl_budget=0.1)  # KL(teacher||student) is 0.0969
+    assert wide.value.item() == pytest.approx(worked("reverse_kl").value.item(), abs=1e-6)
+    assert wide.metrics["teacher_share"] == 1
+
+
 # ---- every row
 
 
@@ -193,7 +214,7 @@ def test_a_weight_of_two_is_the_sequence_twice(world: World, name: str) -> None:
     weights = torch.ones(N)
     weights[:ROW] = 2.0
     twice = torch.cat([torch.arange(N), torch.arange(ROW)])
-    doubled = {
+    doubled: dict[str, Any] = {
         key: value.take(twice) if isinstance(value, TeacherScores) else value[twice]
         for key, value in world.inputs().items()
     }
@@ -213,8 +234,8 @@ def test_bf16_is_close(world: World, name: str) -> None:
     half = World()
     half.head, half.teacher_head = half.head.bfloat16(), half.teacher_head.bfloat16()
     half.hidden_ND = half.hidden_ND.bfloat16()
-    half.dense = TeacherScores(hidden_ND=half.dense.hidden_ND.bfloat16(), head=half.teacher_head)
-    half.anchor = TeacherScores(hidden_ND=half.anchor.hidden_ND.bfloat16(), head=half.teacher_head)
+    half.dense = TeacherScores(hidden_ND=present(half.dense.hidden_ND).bfloat16(), head=half.teacher_head)
+    half.anchor = TeacherScores(hidden_ND=present(half.anchor.hidden_ND).bfloat16(), head=half.teacher_head)
     loss, half_gradients = half.run(name)
     assert loss.value.dtype == torch.float32
     assert loss.value.item() == pytest.approx(whole.value.item(), rel=0.05, abs=0.3)
@@ -280,7 +301,7 @@ def test_reward_gradient_raises_what_was_rewarded() -> None:
     _, (gradient, _) = world.run("rl", advantages_N=rewarded)
     hidden_ND = world.hidden_ND[::20_000].clone().requires_grad_(True)
     (-world.head(hidden_ND).softmax(-1)[:, 2]).sum().backward()
-    assert _cosine(gradient.view(4, -1, D).mean(1), hidden_ND.grad) > 0.99
+    assert _cosine(gradient.view(4, -1, D).mean(1), present(hidden_ND.grad)) > 0.99
 
 
 def test_lam_mixes_teacher_and_reward(world: World) -> None:
@@ -295,7 +316,8 @@ def test_lam_mixes_sampled_advantages_before_the_clip(world: World) -> None:
     dials = {"lam": 0.25, "reward_baseline": "none"}
     loss, _ = world.run(with_dials("opd-sampled", dials))
     student_N = world.student_NV.gather(-1, world.tokens_N[:, None])[:, 0]
-    advantage_N = 0.25 * (world.sampled().sampled_logprobs_N - student_N) + 0.75 * world.advantages_N
+    teacher_N = present(world.sampled().sampled_logprobs_N)
+    advantage_N = 0.25 * (teacher_N - student_N) + 0.75 * world.advantages_N
     expected, clipped = dv.policy_gradient_loss(student_N, advantage_N.detach(), world.behaviour_N, 0.2)
     torch.testing.assert_close(loss.value, expected.sum())
     torch.testing.assert_close(loss.signal_N, advantage_N.detach())
@@ -409,7 +431,8 @@ def test_the_clip_makes_a_self_teacher_less_concentrated() -> None:
         tokens_N = torch.zeros(201, dtype=torch.long)
         loss = Objective(method)(hidden_ND, torch.nn.Identity(), tokens_N, TokenSignals(scores))
         loss.value.backward()
-        return signal_geometry.concentration(loss.signal_N), float(hidden_ND.grad[100].norm())
+        pull = present(hidden_ND.grad)[100].norm()
+        return signal_geometry.concentration(present(loss.signal_N)), float(pull)
 
     (clipped, pull), (free, free_pull) = share(get("pid")), share(with_dials("pid", {"entry_clip": "off"}))
     assert free > 0.9

@@ -85,7 +85,7 @@ def test_gradients_are_measured_by_length_and_direction() -> None:
     arrows = torch.zeros(100, 3)
     arrows[:, 0] = 1.0
     even = geo.measure_gradients(arrows)
-    assert (even.density, even.concentration) == (1.0, pytest.approx(0.01))
+    assert (even.density, even.concentration) == pytest.approx((1.0, 0.01))
     assert even.bias == pytest.approx(1.0)
     arrows[5] = torch.tensor([0.0, 100.0, 0.0])
     assert geo.measure_gradients(arrows).concentration == pytest.approx(100 / 199)

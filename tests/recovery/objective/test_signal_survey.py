@@ -9,7 +9,7 @@ from recovery.batches.rollouts import Rollouts
 from recovery.methods.table import METHODS
 from recovery.objective import signal_geometry
 from recovery.objective.objective import Loss, Objective
-from recovery.objective.signal_survey import Survey
+from recovery.objective.signal_survey import SignalSurvey
 from recovery.training.config import TrainConfig
 from recovery.training.trainer import TokenLoss, train
 from tests.support import tiny
@@ -20,7 +20,7 @@ WANTED = {f"{kind}_{name}" for kind in ("signal", "gradient") for name in NAMES}
 Weights = dict[str, torch.Tensor]
 
 
-def run(name: str, steps: int, survey: Survey | None) -> tuple[list[dict[str, float]], Weights]:
+def run(name: str, steps: int, survey: SignalSurvey | None) -> tuple[list[dict[str, float]], Weights]:
     student, seen = tiny.chat_model(seed=1), []
     loss = TokenLoss(Objective(METHODS[name], student.stop_ids), survey)
     config = TrainConfig(steps=steps, learning_rate=1e-3, seed=4)
@@ -31,7 +31,7 @@ def run(name: str, steps: int, survey: Survey | None) -> tuple[list[dict[str, fl
 
 @pytest.mark.parametrize("name", ["opd", "rl", "sft", "opd-sampled"])
 def test_some_steps_are_measured_and_training_is_the_same(name: str) -> None:
-    seen, weights = run(name, 4, Survey(every=3))
+    seen, weights = run(name, 4, SignalSurvey(every=3))
     plain, expected = run(name, 4, None)
     assert [bool(WANTED & step.keys()) for step in seen] == [True, False, False, True]
     assert seen[0].keys() >= WANTED and not WANTED & plain[0].keys()
@@ -44,7 +44,7 @@ def two_rows() -> Rollouts:
     return Rollouts.from_dialogues([([1, 2, 3], [False, True, True]), ([4, 5, 6], [False, True, True])], 0)
 
 
-def looked(survey: Survey, rollouts: Rollouts, signal: list[float], arrows: torch.Tensor) -> None:
+def looked(survey: SignalSurvey, rollouts: Rollouts, signal: list[float], arrows: torch.Tensor) -> None:
     states_ND = torch.zeros_like(arrows, requires_grad=True) * 1.0
     survey.see(rollouts, states_ND, Loss(states_ND.sum(), len(signal), signal_N=torch.tensor(signal)))
     (states_ND * arrows).sum().backward()
@@ -52,7 +52,7 @@ def looked(survey: Survey, rollouts: Rollouts, signal: list[float], arrows: torc
 
 def test_by_hand_over_two_microbatches() -> None:
     """Draws are the sequences: means 1, 1, -1 and 0; arrows that all agree have a bias of one."""
-    survey = Survey(every=5)
+    survey = SignalSurvey(every=5)
     survey.begin(6)
     arrows = torch.zeros(4, 8)
     arrows[:, 3] = 2.0
@@ -62,14 +62,15 @@ def test_by_hand_over_two_microbatches() -> None:
     assert found["signal_density"] == 7 / 8
     assert found["signal_concentration"] == pytest.approx(5 / 16)
     assert found["signal_bias"] == pytest.approx((1.0**2 - 3.0) / (3 * 3.0))
-    assert (found["gradient_density"], found["gradient_bias"]) == (1.0, pytest.approx(1.0))
+    assert found["gradient_density"] == 1.0
+    assert found["gradient_bias"] == pytest.approx(1.0)
     assert found["gradient_concentration"] == pytest.approx(1 / 8)
     assert survey.metrics() == {}
 
 
 def test_the_same_sequences_again_are_not_more_draws() -> None:
     """A second epoch repeats its microbatches; noise that cancels must not look like agreement."""
-    survey, rollouts = Survey(), two_rows()
+    survey, rollouts = SignalSurvey(), two_rows()
     survey.begin(1)
     for _ in range(2):
         looked(survey, rollouts, [1.0, 1.0, -1.0, -1.0], torch.eye(4))
@@ -78,7 +79,7 @@ def test_the_same_sequences_again_are_not_more_draws() -> None:
 
 
 def test_steps_that_are_not_looked_at_keep_nothing() -> None:
-    survey = Survey(every=5)
+    survey = SignalSurvey(every=5)
     survey.begin(2)
     looked(survey, two_rows(), [1.0] * 4, torch.eye(4))
     assert survey.metrics() == {}
@@ -86,5 +87,5 @@ def test_steps_that_are_not_looked_at_keep_nothing() -> None:
 
 def test_labels_agree_more_than_rewards() -> None:
     """What source 001 draws: supervision has a direction, a group's rewards hardly any."""
-    labels, rewards = (run(name, 1, Survey())[0][0] for name in ("sft", "rl"))
+    labels, rewards = (run(name, 1, SignalSurvey())[0][0] for name in ("sft", "rl"))
     assert labels["signal_bias"] > rewards["signal_bias"]

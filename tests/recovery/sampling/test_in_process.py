@@ -15,17 +15,19 @@ from hypothesis import strategies as st
 from recovery.batches.length_groups import PASS, length_groups
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, RecoverError
+from recovery.models.chat_model import ChatModel
 from recovery.sampling import decode_batch
 from recovery.sampling.draw import draw_tokens
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.protocol import SamplingParams
 from tests.support import tiny
+from tests.support.present import present
 from tests.support.samples import STOPS, generated, prompts_of, teacher_forced
 
 pytestmark = pytest.mark.usefixtures("with_and_without_cpu_engine")
 
 
-def with_stops(*stops: int, **overrides):
+def with_stops(*stops: int, **overrides: Any) -> ChatModel:
     """A tiny model that stops often: with 259 tokens, these are what makes its responses differ in length."""
     made = tiny.chat_model(**overrides)
     made.stop_ids = stops
@@ -35,7 +37,7 @@ def with_stops(*stops: int, **overrides):
 HOST_ERROR = "[enforce fail at alloc_cpu.cpp:124] err == 0. DefaultCPUAllocator: can't allocate memory"
 
 
-CONFIGS = {
+CONFIGS: dict[str, dict[str, Any]] = {
     "grouped": {},
     "one kv head a query head": {"num_key_value_heads": 2},
     "sliding windows": {
@@ -196,7 +198,9 @@ def test_generate_drops_stop_tokens_and_reports_progress(monkeypatch: pytest.Mon
 
 def test_progress_is_reported_while_a_batch_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode_batch, "REPORT_SECONDS", 0)
-    sampler, done, tokens = InProcessSampler(with_stops(7, 77)), [], []
+    sampler = InProcessSampler(with_stops(7, 77))
+    done: list[int] = []
+    tokens: list[int] = []
     params = SamplingParams(max_new_tokens=60, on_tokens=tokens.append)
     responses = sampler.generate(prompts_of(20), params, lambda count, total: done.append(count))
     assert len(done) > 3 and done[0] < 20 and done == sorted(done) and done[-1] == 20
@@ -375,7 +379,8 @@ def test_rollouts_by_hand() -> None:
     assert hidden[:, :3][rollouts.predictors_BT].flatten().tolist() == [1.0, 4.0, 5.0, 6.0]
     assert rollouts.select([1]).tokens_BT.tolist() == [[100, 150, 151, 152]]
     assert rollouts.select([0]).tokens_BT.tolist() == [[0, 1, 50]]
-    assert replace(rollouts, rewards_B=torch.tensor([1.0, 2.0])).select([1]).rewards_B.tolist() == [2.0]
+    rewarded = replace(rollouts, rewards_B=torch.tensor([1.0, 2.0]))
+    assert present(rewarded.select([1]).rewards_B).tolist() == [2.0]
 
 
 def test_dialogues_count_what_their_mask_says_but_never_the_first_token() -> None:

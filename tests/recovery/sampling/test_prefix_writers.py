@@ -9,17 +9,18 @@ from typing import Any
 import pytest
 import torch
 
-from recovery.batches.rollouts import Rollouts
+from recovery.batches.rollouts import Rollouts, joined
 from recovery.errors import InputError
 from recovery.methods import table
-from recovery.methods.method import STATES, Method
+from recovery.methods.method import Method
+from recovery.methods.rules import STATES
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, add_lora
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.mixture import MixedSampler, mixed_logits
-from recovery.sampling.prefix_writers import WRITERS, Desk, joined
+from recovery.sampling.prefix_writers import WRITERS, StepInputs
 from recovery.sampling.protocol import SamplingParams
-from recovery.teachers.contexts import Context, Views
+from recovery.teachers.contexts import Context, RowEncoder
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, RoutedTeacher
 from tests.support import tiny
 
@@ -48,16 +49,16 @@ def teacher() -> CheckpointTeacher:
     return CheckpointTeacher(tiny.chat_model(seed=2))
 
 
-def desk(method: str | Method, student: ChatModel, teacher: Any = None, **changes: Any) -> Desk:
+def inputs(method: str | Method, student: ChatModel, teacher: Any = None, **changes: Any) -> StepInputs:
     context = Context("system", "Z") if changes.pop("context", False) else None
     method = table.get(method) if isinstance(method, str) else method
-    made = Desk(
+    made = StepInputs(
         method,
         1,
         student,
         InProcessSampler(student),
         teacher,
-        Views(student, ITEMS, context),
+        RowEncoder(student, ITEMS, context),
         ROWS,
         [3, 0, 1, 2],
         PARAMS,
@@ -68,7 +69,7 @@ def desk(method: str | Method, student: ChatModel, teacher: Any = None, **change
 
 
 def write(*args: Any, **changes: Any) -> Rollouts:
-    at = desk(*args, **changes)
+    at = inputs(*args, **changes)
     return WRITERS[at.method.state_kind](at)
 
 
@@ -94,11 +95,11 @@ def test_data_are_the_rows_own_answers(student: ChatModel) -> None:
 
 
 def test_the_student_answers_what_it_sees(student: ChatModel, teacher: CheckpointTeacher) -> None:
-    at = desk("opd", student, teacher, context=True)
+    at = inputs("opd", student, teacher, context=True)
     found = WRITERS["student"](at)
     assert same(found, sampled(student, [student.prompt_ids(ITEMS[row].messages) for row in ROWS]))
     assert found.index_B.tolist() == ROWS
-    assert same(at.heard[0], found)
+    assert same(at.student_rollouts[0], found)
 
 
 @pytest.mark.parametrize(
@@ -122,10 +123,10 @@ def test_joined_rollouts_are_the_same_rows() -> None:
 
 def test_kept_are_the_answers_with_the_whole_reward(student: ChatModel) -> None:
     earned = torch.tensor([1.0, 0.5, 2.0, 0.0])
-    at = desk("rft", student, rewards=lambda rollouts: earned)
+    at = inputs("rft", student, rewards=lambda rollouts: earned)
     found = WRITERS["student-kept"](at)
     assert found.index_B.tolist() == [0, 1]
-    assert same(found, at.heard[0].select([0, 2]))
+    assert same(found, at.student_rollouts[0].select([0, 2]))
     assert len(write("rft", student)) == 0
 
 
@@ -148,9 +149,9 @@ def test_the_teacher_goes_on_where_the_student_was(
     hidden: bool, student: ChatModel, teacher: CheckpointTeacher
 ) -> None:
     method = replace(table.get("opd-continue"), continuation=5)
-    at = desk(method, student, teacher, context=hidden)
+    at = inputs(method, student, teacher, context=hidden)
     found = WRITERS["student-continued"](at)
-    whole, prompts = at.heard[0].responses(), at.heard[0].prompts()
+    whole, prompts = at.student_rollouts[0].responses(), at.student_rollouts[0].prompts()
     starts = []
     for place, (tokens, mask) in enumerate(
         zip(found.tokens_BT.tolist(), found.mask_BT.tolist(), strict=True)
@@ -188,7 +189,7 @@ def logprobs(chat: ChatModel, prompt: list[int], answer: list[int]) -> torch.Ten
 def test_a_mixture_is_drawn_from_both_distributions(
     hidden: bool, student: ChatModel, teacher: CheckpointTeacher
 ) -> None:
-    at = desk("minillm", student, teacher, context=hidden)
+    at = inputs("minillm", student, teacher, context=hidden)
     found = WRITERS["teacher-mix"](at)
     for place, answer in enumerate(found.responses()):
         own = logprobs(student, at.views.student(ROWS[place]), answer).exp()

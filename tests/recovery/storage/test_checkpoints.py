@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -123,8 +124,13 @@ def test_bytes_are_read_once_while_the_files_stay_as_they_are(
     made = publish(store)
     checkpoints._VERIFIED.clear()
     reads: list[str] = []
-    check = checkpoints.atomic_dirs.check_files
-    monkeypatch.setattr(checkpoints.atomic_dirs, "check_files", lambda *a: (reads.append(a[0]), check(*a)))
+    check = atomic_dirs.check_files
+
+    def counted(label: str, *rest: Any) -> Any:
+        reads.append(label)
+        return check(label, *rest)
+
+    monkeypatch.setattr(atomic_dirs, "check_files", counted)
     store.open(made.id)
     CheckpointStore(tmp_path).open(made.id)
     assert len(reads) == 1

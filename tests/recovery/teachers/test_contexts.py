@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.errors import InputError
-from recovery.methods.method import CONTEXTS
-from recovery.teachers.contexts import EXAMPLE, TEMPLATES, Context, Examples, Views, fill, prompt, show
+from recovery.methods.rules import CONTEXTS
+from recovery.teachers.contexts import EXAMPLE, TEMPLATES, Context, Examples, RowEncoder, fill, prompt, show
 from tests.support import tiny
 
 
 @dataclass(frozen=True)
 class Row:
-    messages: list[dict[str, str]]
+    messages: list[dict[str, Any]]
     fields: dict[str, Any] = field(default_factory=dict)
 
 
 def row(text: str, system: str | None = None, **fields: Any) -> Row:
-    before = [{"role": "system", "content": system}] if system else []
+    before: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     return Row([*before, {"role": "user", "content": text}], fields)
 
 
@@ -121,7 +121,7 @@ def test_nothing_to_show_is_said_before_the_work(kind: str) -> None:
 
 def test_views_are_what_each_side_reads() -> None:
     chat, rows = tiny.chat_model(), [row("Why?", response="So.")]
-    views = Views(chat, rows, Context("system", "Be brief."))
+    views = RowEncoder(chat, rows, Context("system", "Be brief."))
     assert views.student(0) == chat.prompt_ids(rows[0].messages)
     assert views.teacher(0) == chat.prompt_ids(
         [{"role": "system", "content": "Be brief."}, *rows[0].messages]
@@ -129,12 +129,12 @@ def test_views_are_what_each_side_reads() -> None:
     ids, mask = views.dialogue(0)
     assert ids[: len(views.student(0))] == views.student(0)
     assert chat.text([i for i, own in zip(ids, mask, strict=True) if own]) == "So."
-    plain = Views(chat, rows)
+    plain = RowEncoder(chat, rows)
     assert plain.teacher(0) == plain.student(0)
 
 
 def test_show_is_what_both_read_and_what_the_data_say() -> None:
-    def render(messages: list[dict[str, str]]) -> str:
+    def render(messages: list[dict[str, Any]]) -> str:
         return " / ".join(message["content"] for message in messages)
 
     rows = [row("Why?", response="So."), row("How?")]
@@ -146,8 +146,12 @@ def test_show_is_what_both_read_and_what_the_data_say() -> None:
 
 
 def test_a_tool_s_result_is_not_the_prompt() -> None:
-    call = {"role": "assistant", "content": "", "tool_calls": [{"name": "add", "arguments": {}}]}
-    user = {"role": "user", "content": "One and two?", "tools": [{"name": "add"}]}
+    call: dict[str, Any] = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"name": "add", "arguments": {}}],
+    }
+    user: dict[str, Any] = {"role": "user", "content": "One and two?", "tools": [{"name": "add"}]}
     item = Row([user, call, {"role": "tool", "content": "3"}], {"hints": "Add."})
     assert prompt(item) == "One and two?"
     first, *rest = Context("hints")(item)

@@ -5,31 +5,32 @@ from __future__ import annotations
 import pytest
 import torch
 
+from recovery.models.chat_model import ChatModel
 from recovery.teachers.likelihood import continuation_logprobs, loglikelihoods, reader, split_ids
 
 
-def by_hand(chat_model, before: list[int], after: list[int]) -> float:
+def by_hand(chat_model: ChatModel, before: list[int], after: list[int]) -> float:
     ids = torch.tensor([[*before, *after]])
     with torch.no_grad():
         logprobs = chat_model.model(ids).logits[0].log_softmax(-1)
     return sum(float(logprobs[len(before) + i - 1, token]) for i, token in enumerate(after))
 
 
-def test_continuations_of_different_lengths(tiny_chat_model):
+def test_continuations_of_different_lengths(tiny_chat_model: ChatModel) -> None:
     pairs = [([1, 2, 3], [4]), ([5], [6, 7, 8, 9]), ([10, 11], [12, 13])]
     found = continuation_logprobs(reader(tiny_chat_model, max_tokens=6), pairs, tiny_chat_model.pad_id)
     assert found == pytest.approx([by_hand(tiny_chat_model, *pair) for pair in pairs], abs=1e-4)
     assert found == pytest.approx([total for total, _ in loglikelihoods(tiny_chat_model, pairs)], abs=1e-4)
 
 
-def test_the_mode_is_put_back_and_nothing_is_nothing(tiny_chat_model):
+def test_the_mode_is_put_back_and_nothing_is_nothing(tiny_chat_model: ChatModel) -> None:
     tiny_chat_model.model.train()
     assert continuation_logprobs(reader(tiny_chat_model), [], 0) == []
     continuation_logprobs(reader(tiny_chat_model), [([1], [2])], 0)
     assert tiny_chat_model.model.training
 
 
-def test_a_text_is_cut_where_its_second_part_begins(tiny_chat_model):
+def test_a_text_is_cut_where_its_second_part_begins(tiny_chat_model: ChatModel) -> None:
     before, after = split_ids(tiny_chat_model, "Ada lives in", " Oslo")
     assert tiny_chat_model.text(before) == "Ada lives in"
     assert tiny_chat_model.text(after) == " Oslo"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from recovery.batches.rollouts import Rollouts
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.errors import InputError
+from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, add_lora
 from recovery.teachers.teachers import (
     AdapterOffTeacher,
@@ -17,6 +19,7 @@ from recovery.teachers.teachers import (
     scored,
 )
 from tests.support import tiny
+from tests.support.present import present
 
 SHAPES = ((3, 4), (1, 9), (6, 1), (2, 2), (5, 5))
 
@@ -35,7 +38,9 @@ def rollouts(seed: int = 0) -> Rollouts:
 
 
 @torch.no_grad()
-def one_by_one(model, rows: Rollouts, prompts: list[list[int]] | None = None) -> torch.Tensor:
+def one_by_one(
+    model: PreTrainedModel, rows: Rollouts, prompts: list[list[int]] | None = None
+) -> torch.Tensor:
     """logprobs_NV of each counted token, every row read alone, unpadded."""
     found = []
     for prompt, response in zip(prompts or rows.prompts(), rows.responses(), strict=True):
@@ -45,7 +50,7 @@ def one_by_one(model, rows: Rollouts, prompts: list[list[int]] | None = None) ->
 
 
 def dense(scores: TeacherScores) -> torch.Tensor:
-    return scores.head(scores.hidden_ND).log_softmax(-1)
+    return present(scores.head)(present(scores.hidden_ND)).log_softmax(-1)
 
 
 @pytest.mark.parametrize("max_tokens", [1, 12, 10_000])
@@ -53,9 +58,9 @@ def test_dense_scores_are_in_the_rollouts_order(max_tokens: int) -> None:
     chat_model, rows = tiny.chat_model(), rollouts()
     scores = CheckpointTeacher(chat_model, max_tokens=max_tokens).score(rows)
     torch.testing.assert_close(dense(scores), one_by_one(chat_model.model, rows), atol=1e-4, rtol=0)
-    assert scores.hidden_ND.shape == (rows.n_tokens, 32)
-    assert not scores.hidden_ND.requires_grad
-    assert not scores.head(scores.hidden_ND).requires_grad
+    assert present(scores.hidden_ND).shape == (rows.n_tokens, 32)
+    assert not present(scores.hidden_ND).requires_grad
+    assert not dense(scores).requires_grad
 
 
 def test_sampled_scores() -> None:
@@ -73,7 +78,7 @@ def test_topk_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     chat_model, rows = tiny.chat_model(), rollouts()
     scores = CheckpointTeacher(chat_model, "topk", k=5).score(rows)
     logprobs_NV = one_by_one(chat_model.model, rows)
-    assert torch.equal(scores.ids_NK, logprobs_NV.topk(5).indices)
+    assert torch.equal(present(scores.ids_NK), logprobs_NV.topk(5).indices)
     torch.testing.assert_close(scores.logprobs_NK, logprobs_NV.topk(5).values, atol=1e-4, rtol=0)
     sampled_N = logprobs_NV.gather(-1, rows.tokens_N[:, None])[:, 0]
     torch.testing.assert_close(scores.sampled_logprobs_N, sampled_N, atol=1e-4, rtol=0)
@@ -98,7 +103,7 @@ def test_a_checkpoint_teacher_is_frozen() -> None:
         CheckpointTeacher(chat_model, "logits")
 
 
-def adapted():
+def adapted() -> ChatModel:
     student = add_lora(tiny.chat_model(), LoraSpec(rank=4, dropout=0.5))
     for name, parameter in student.model.named_parameters():
         if "lora_B" in name:
@@ -127,7 +132,7 @@ def test_adapter_off_needs_an_adapter_that_leaves_the_head_alone() -> None:
         AdapterOffTeacher(student)
 
 
-def shift(model, by: float) -> None:
+def shift(model: PreTrainedModel, by: float) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad:
@@ -196,7 +201,7 @@ def test_scored_microbatches_hold_their_own_scores(max_tokens: int, several: boo
         for i, row in enumerate(part.index_B.tolist()):
             seed = 2 if several and row in (1, 2, 4) else 1
             expected = one_by_one(tiny.model(seed), rows.select([row]))
-            torch.testing.assert_close(dense(scores)[part.rows_N == i], expected, atol=1e-4, rtol=0)
+            torch.testing.assert_close(dense(present(scores))[part.rows_N == i], expected, atol=1e-4, rtol=0)
             seen.append(row)
     assert sorted(seen) == [0, 1, 2, 3, 4]
 
@@ -205,4 +210,6 @@ def test_contexts_travel_with_their_rows() -> None:
     rows, contexts = rollouts(), [[n] * (n + 1) for n in range(5)]
     for part, scores in scored(CheckpointTeacher(tiny.chat_model()), rows, 16, contexts):
         mine = [contexts[i] for i in part.index_B.tolist()]
-        torch.testing.assert_close(dense(scores), one_by_one(tiny.model(), part, mine), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            dense(present(scores)), one_by_one(tiny.model(), part, mine), atol=1e-4, rtol=0
+        )

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from recovery.errors import Unstable
 from recovery.methods.table import METHODS, get, with_dials
-from recovery.training.alarms import Watch, check, compressibility, response_metrics
+from recovery.training.alarms import AlarmWatch, check, compressibility, response_metrics
+from tests.support.present import present
 
 OPD = get("opd")
 PROSE = (
@@ -66,13 +68,13 @@ def test_a_collapse_is_seen_within_ten_steps(name: str) -> None:
     step = step_of_alarm(history)
     assert step is not None
     assert step <= 15
-    alarm = check(history[:step], OPD)
+    alarm = present(check(history[:step], OPD))
     assert alarm.name == name
     assert alarm.cause
     assert alarm.remedy
 
 
-QUIET = {
+QUIET: dict[str, list[dict[str, float]]] = {
     "nothing known": [{} for _ in range(30)],
     "too early": COLLAPSES["length collapse"][:7],
     "one odd step": course(truncated_share=[0.1] * 15 + [1.0] + [0.1] * 14),
@@ -135,9 +137,10 @@ def test_an_anchor_is_no_remedy_where_the_clean_model_teaches() -> None:
 
 def test_a_resumed_run_goes_on_without_the_alarm_that_stopped_it(tmp_path: Path) -> None:
     both = [one | other for one, other in zip(*list(COLLAPSES.values())[:2], strict=True)]
-    record, stops = tmp_path / "alarms.json", []
+    record = tmp_path / "alarms.json"
+    stops: list[Any] = []
     for _ in range(3):
-        watch, start = Watch(OPD, before=lambda step: both[: step - 1], record=record), len(stops)
+        watch, start = AlarmWatch(OPD, before=lambda step: both[: step - 1], record=record), len(stops)
         try:
             for step in range(10, len(both) + 1):
                 watch(step, both[step - 1])
@@ -149,7 +152,7 @@ def test_a_resumed_run_goes_on_without_the_alarm_that_stopped_it(tmp_path: Path)
 
 
 def test_watch_raises_with_cause_and_remedy() -> None:
-    watch, history = Watch(OPD), COLLAPSES["length collapse"]
+    watch, history = AlarmWatch(OPD), COLLAPSES["length collapse"]
 
     def train() -> None:
         for step, metrics in enumerate(history, 1):
@@ -165,7 +168,7 @@ def test_watch_raises_with_cause_and_remedy() -> None:
 def test_a_resumed_watch_is_held_to_how_it_began(killed_after: int) -> None:
     history = COLLAPSES["length collapse"]
     whole = step_of_alarm(history)
-    watch = Watch(OPD, before=lambda step: history[: step - 1])
+    watch = AlarmWatch(OPD, before=lambda step: history[: step - 1])
     rang = None
     for step in range(killed_after + 1, len(history) + 1):
         try:

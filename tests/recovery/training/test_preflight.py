@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import GateError
@@ -21,11 +23,11 @@ from tests.support import tiny
 PROMPTS = [[{"role": "user", "content": f"Tell me about the number {n}."}] for n in range(40)]
 
 
-def found(student: ChatModel, teacher: ChatModel, **more) -> dict[str, preflight.Check]:
+def found(student: ChatModel, teacher: ChatModel, **more: Any) -> dict[str, preflight.Check]:
     return {check.name: check for check in preflight.checks(student, teacher, PROMPTS, **more)}
 
 
-def failures(student: ChatModel, teacher: ChatModel, **more) -> list[str]:
+def failures(student: ChatModel, teacher: ChatModel, **more: Any) -> list[str]:
     return [name for name, check in found(student, teacher, **more).items() if not check.ok]
 
 
@@ -111,7 +113,7 @@ def test_a_head_that_does_more_than_the_loss_knows() -> None:
     assert failures(student, tiny.chat_model()) == ["student head"]
 
 
-def replace_logits(out):
+def replace_logits(out: CausalLMOutputWithPast) -> CausalLMOutputWithPast:
     out.logits = out.logits * 1.5
     return out
 
@@ -182,7 +184,7 @@ class Truncated:
 
     def sample(self, prompts: list[list[int]], params: SamplingParams) -> Rollouts:
         rollouts = InProcessSampler(self.chat_model).sample(prompts, replace(params, temperature=0.5))
-        seen = preflight.Seen.of(self.chat_model, rollouts)
+        seen = preflight.TokenMoments.of(self.chat_model, rollouts)
         logprobs_BT = torch.zeros_like(rollouts.logprobs_BT)
         logprobs_BT[rollouts.mask_BT] = seen.logprob_N
         return replace(rollouts, logprobs_BT=logprobs_BT)
@@ -199,7 +201,7 @@ class Stale:
     ("sampler", "expected"),
     [(Truncated, ["whole distribution"]), (Stale, ["sampler log-probs", "whole distribution"])],
 )
-def test_samplers_that_are_not_the_student(sampler: Callable, expected: list[str]) -> None:
+def test_samplers_that_are_not_the_student(sampler: Callable[[ChatModel], Any], expected: list[str]) -> None:
     student = tiny.chat_model()
     assert failures(student, tiny.chat_model(seed=1), sampler=sampler(student)) == expected
 

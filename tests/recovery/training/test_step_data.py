@@ -19,6 +19,7 @@ from recovery.models.chat_model import ChatModel
 from recovery.objective.objective import Objective
 from recovery.storage.training_state import TrainState
 from recovery.teachers.contexts import Context
+from recovery.teachers.teachers import CheckpointTeacher, SelfTeacher
 from recovery.training.config import TrainConfig
 from recovery.training.step_data import Episodes, drawn, minibatches
 from recovery.training.trainer import Stateful, TokenLoss, train
@@ -28,10 +29,12 @@ from tests.support.episodes import (
     PROMPTS,
     SECRET,
     STEP,
+    Listener,
     Row,
     episodes,
     parts,
 )
+from tests.support.present import present
 
 
 def trained(
@@ -78,14 +81,15 @@ def test_every_row_of_the_table_trains(name: str) -> None:
 def test_the_student_never_sees_the_context(name: str) -> None:
     """Neither in what it is asked nor in what it is trained on; the teacher does."""
     student = tiny.chat_model(seed=1)
-    made = episodes(METHODS[name], student)
+    listener = Listener(student)
+    made = episodes(METHODS[name], student, sampler=listener)
     secret = student.text_ids(SECRET)
 
     def holds(tokens: list[int]) -> bool:
         return any(tokens[i : i + len(secret)] == secret for i in range(len(tokens)))
 
     trained_on = [row for updates in made.updates(1) for part in updates for row in part.rollouts.prompts()]
-    assert trained_on and not any(map(holds, [*trained_on, *made.sampler.asked]))
+    assert trained_on and not any(map(holds, [*trained_on, *listener.asked]))
     if METHODS[name].context != "demonstrations":
         assert all(holds(made.views.teacher(row)) for row in range(len(PROMPTS)))
     assert all(made.views.teacher(row) != made.views.student(row) for row in range(len(PROMPTS)))
@@ -122,6 +126,7 @@ def test_only_a_moving_average_is_carried_from_step_to_step() -> None:
 def test_the_moving_average_follows_each_step() -> None:
     made, weights, _ = trained(with_dials("sdft", {"ema": 0.75}), steps=1)
     start, name = tiny.model(seed=1).state_dict()["model.norm.weight"], "model.norm.weight"
+    assert isinstance(made.teacher, SelfTeacher)
     followed = made.teacher.chat_model.model.get_parameter(name)
     torch.testing.assert_close(followed, 0.75 * start + 0.25 * weights[name])
 
@@ -138,14 +143,14 @@ def test_rewards_become_advantages_by_hand() -> None:
     )
     rollouts = made.earn(made.write(made.draw(1)))
     gains = [2 / 3, -1 / 3, -1 / 3, 0, 0, 0]
-    assert rollouts.rewards_B.tolist() == pytest.approx(gains)
+    assert present(rollouts.rewards_B).tolist() == pytest.approx(gains)
     assert made.metrics()["reward"] == pytest.approx(4 / 6)
     (part,) = made.score(rollouts)
-    rows = zip(part.rollouts.rewards_B.tolist(), part.rollouts.responses(), strict=True)
+    rows = list(zip(present(part.rollouts.rewards_B).tolist(), part.rollouts.responses(), strict=True))
     expected = [gain for gain, answer in rows for _ in answer]
-    assert sorted(part.rollouts.rewards_B.tolist()) == pytest.approx(sorted(gains))
-    assert part.signals.advantages_N.tolist() == pytest.approx(expected)
-    assert torch.equal(part.signals.behaviour_N, part.rollouts.logprobs_N)
+    assert sorted(gain for gain, _ in rows) == pytest.approx(sorted(gains))
+    assert present(part.signals.advantages_N).tolist() == pytest.approx(expected)
+    assert torch.equal(present(part.signals.behaviour_N), part.rollouts.logprobs_N)
 
 
 def test_a_row_s_weight_is_that_of_its_tokens_by_hand() -> None:
@@ -183,7 +188,7 @@ def test_weights_reach_the_objective_whatever_the_method(name: str) -> None:
     made = episodes(METHODS[name], tiny.chat_model(seed=1), weights=weights)
     for part in (part for step in (1, 2) for part in parts(made, step)):
         rows = part.rollouts.index_B[part.rollouts.rows_N].tolist()
-        assert part.signals.weights_N.tolist() == pytest.approx([weights[row] for row in rows])
+        assert present(part.signals.weights_N).tolist() == pytest.approx([weights[row] for row in rows])
 
 
 def test_a_reward_reads_the_answer_and_its_row() -> None:
@@ -313,13 +318,14 @@ def test_teachers_scores_fit_the_tokens_whatever_they_saw() -> None:
     student = tiny.chat_model(seed=1)
     made = episodes(METHODS["opsd"], student, step=replace(STEP, microbatch_tokens=60))
     for part in parts(made):
-        scores = part.signals.scores
-        found = scores.head(scores.hidden_ND).log_softmax(-1)
+        scores = present(part.signals.scores)
+        found = present(scores.head)(present(scores.hidden_ND)).log_softmax(-1)
         torch.testing.assert_close(found, torch.cat(list(read_alone(made, part))), atol=1e-4, rtol=0)
 
 
 @torch.no_grad()
 def read_alone(made: Episodes, part: Microbatch) -> Iterator[torch.Tensor]:
+    assert isinstance(made.teacher, CheckpointTeacher)
     for row, answer in zip(part.rollouts.index_B.tolist(), part.rollouts.responses(), strict=True):
         ids = made.views.teacher(row)
         logits = made.teacher.chat_model.model(torch.tensor([ids + answer])).logits[0]

@@ -5,7 +5,7 @@ NaN.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, NonFiniteLoss
@@ -29,9 +30,10 @@ from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, SelfTeacher, Teacher, scored
 from recovery.training import trainer
 from recovery.training.config import TrainConfig, lr_at
-from recovery.training.trainer import TokenLoss, TrainReport, fp32_on_tensor_cores, train
+from recovery.training.trainer import Batches, TokenLoss, TrainReport, fp32_on_tensor_cores, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
+from tests.support.present import present
 
 CONFIG = TrainConfig(steps=6, learning_rate=1e-3, warmup_steps=2, weight_decay=0.01, seed=5, save_every=1)
 TIMES = {"tokens_per_second", "step_seconds", "eta_seconds", "batch_seconds"}
@@ -94,11 +96,14 @@ class Averaging(OnPolicy):
 LABELS = TokenLoss(Objective(table.get("sft")))
 
 
-def texts_case() -> tuple:
+Case = tuple[ChatModel, Batches, TokenLoss]
+
+
+def texts_case() -> Case:
     return tiny.chat_model(), Texts(2), LABELS
 
 
-def on_policy_case() -> tuple:
+def on_policy_case() -> Case:
     student = tiny.chat_model(seed=1)
     return (
         student,
@@ -107,7 +112,7 @@ def on_policy_case() -> tuple:
     )
 
 
-def lora_case() -> tuple:
+def lora_case() -> Case:
     student = add_lora(tiny.chat_model(), LoraSpec(rank=4, dropout=0.1))
     with torch.no_grad():
         for name, parameter in student.model.named_parameters():
@@ -117,7 +122,7 @@ def lora_case() -> tuple:
     return student, OnPolicy(student, AdapterOffTeacher(student), 9), loss
 
 
-def average_case() -> tuple:
+def average_case() -> Case:
     student = tiny.chat_model()
     teacher = SelfTeacher(student, decay=0.5)
     torch.nn.init.normal_(student.model.lm_head.weight, generator=torch.Generator().manual_seed(1))
@@ -125,9 +130,9 @@ def average_case() -> tuple:
 
 
 def trained(
-    case: tuple, state: TrainState | None, die_after: int | None = None
-) -> tuple[dict, list[dict], TrainReport]:
-    """Weights, metrics without times, report; `die_after` is a kill between two steps."""
+    case: Case, state: TrainState | None, die_after: int | None = None
+) -> tuple[dict[str, torch.Tensor], list[dict[str, float]], TrainReport | None]:
+    """Weights, metrics without times, report if it ends; `die_after` is a kill between two steps."""
     chat_model, batches, loss = case
     seen: list[dict[str, float]] = []
 
@@ -166,6 +171,7 @@ def test_a_killed_training_goes_on_bitwise(name: str, tmp_path: Path) -> None:
     assert [m["step"] for m in rest] == [4, 5, 6]
     assert metrics[3:] == rest
     assert all(torch.equal(weights[k], again[k]) for k in weights)
+    report, resumed = present(report), present(resumed)
     assert (resumed.steps, resumed.tokens, resumed.stopped) == (report.steps, report.tokens, None)
     start = dict(CASES[name]()[0].model.named_parameters())
     assert any(not torch.equal(weights[k], start[k]) for k in weights)
@@ -190,7 +196,8 @@ def test_the_gradient_is_that_of_the_mean_over_all_tokens() -> None:
     microbatches = next(iter(Texts(4).updates(1)))
     rows = [part.rollouts for part in microbatches]
     total = sum(len(r.tokens_N) for r in rows)
-    mean = sum(LABELS(chat_model.model, Microbatch(r)).value for r in rows) / total
+    values = [LABELS(chat_model.model, Microbatch(r)).value for r in rows]
+    mean = torch.stack(values).sum() / total
     mean.backward()
     norm = math.sqrt(sum(float(p.grad.square().sum()) for p in chat_model.model.parameters()))
     seen: list[dict[str, float]] = []
@@ -200,11 +207,11 @@ def test_the_gradient_is_that_of_the_mean_over_all_tokens() -> None:
     assert seen[0]["loss"] == pytest.approx(mean.item(), rel=1e-5)
 
 
-def bad_at(step: int, value: float):
+def bad_at(step: int, value: float) -> Callable[..., Loss]:
     """A loss function that turns non-finite at the `step`-th call."""
     calls = iter(range(1, 1000))
 
-    def loss(model, microbatch: Microbatch) -> Loss:
+    def loss(model: PreTrainedModel, microbatch: Microbatch) -> Loss:
         good = LABELS(model, microbatch)
         return replace(good, value=good.value * value) if next(calls) == step else good
 
@@ -223,7 +230,7 @@ def test_a_non_finite_loss_stops_before_its_update(value: float, tmp_path: Path)
     assert steps == [1, 2]
     for a, b in zip(good.model.parameters(), bad.model.parameters(), strict=True):
         assert torch.equal(a, b)
-    kept, tensors, _ = state.load()
+    kept, tensors, _ = present(state.load())
     assert kept == 2
     assert torch.equal(tensors["weights.model.norm.weight"], good.model.model.norm.weight)
 
@@ -294,7 +301,8 @@ def test_distillation_lowers_the_divergence() -> None:
 
 
 def test_stopping_saves_and_says_why(tmp_path: Path) -> None:
-    state, saved = TrainState(tmp_path), []
+    state = TrainState(tmp_path)
+    saved: list[int] = []
     report = train(
         tiny.chat_model(),
         Texts(),
@@ -305,7 +313,7 @@ def test_stopping_saves_and_says_why(tmp_path: Path) -> None:
         should_stop=lambda step, metrics: "good enough" if step == 2 and metrics["loss"] else None,
     )
     assert (report.steps, report.stopped, saved) == (2, "good enough", [2])
-    assert state.load()[0] == 2
+    assert present(state.load())[0] == 2
     again = train(tiny.chat_model(), Texts(), LABELS, replace(CONFIG, save_every=0), state=state)
     assert (again.steps, again.stopped) == (2, "good enough")  # killed before it was published: no further
 
@@ -441,6 +449,6 @@ def test_step_seeds_differ() -> None:
         {"clip_norm": -1},
     ],
 )
-def test_bad_settings(bad: dict) -> None:
+def test_bad_settings(bad: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"training: {next(iter(bad))} is "):
         TrainConfig(**{"steps": 1, "learning_rate": 1e-3, **bad})

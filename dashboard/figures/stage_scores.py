@@ -1,0 +1,54 @@
+"""Draw one cycle's scores by suite: a marker per stage with its 95 % interval, on one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dashboard.figures.axes import interval, label, nothing, percent, rule, svg
+from dashboard.figures.markers import STAGE_STYLES, STAGES, marker
+from dashboard.figures.scales import Scale
+from dashboard.markup import Html, join, tag
+from dashboard.number_format import share
+
+NAMES = {"ifeval": "instruction following", "knowledge": "new knowledge", "retention": "old knowledge"}
+WIDTH, LINE, NAME, PAD = 640, 22, 24, 14
+X = Scale(0, 1, 8.0, 478.0)
+
+
+def stage_scores(scores: Mapping[str, Mapping[str, Any]]) -> Html:
+    """Draw a block per suite with a line per stage; the dashed line is the clean model's score."""
+    suites = list(dict.fromkeys(name for name in (*NAMES, *scores) if name in scores))
+    if not suites:
+        return nothing("No score yet.")
+    block = NAME + len(STAGES) * LINE + PAD
+    height = len(suites) * block + 24
+    foot = [label(X(tick), height - 6, f"{percent(tick)} %", "middle") for tick in X.ticks()]
+    blocks = [_suite(name, scores[name], index * block + 6) for index, name in enumerate(suites)]
+    words = "Scores by suite and stage"
+    return svg(blocks, foot, label=words, width=WIDTH, height=height, class_="stages")
+
+
+def _suite(name: str, suite: Mapping[str, Any], top: float) -> Html:
+    asked = tag("tspan", f" · {suite.get('n') or 0:,} prompts")
+    words = tag("text", tag("tspan", NAMES.get(name, name)[:22], class_="strong"), asked, x=0, y=top + 14)
+    top += NAME
+    bottom = top + len(STAGES) * LINE
+    clean = suite.get("clean")
+    return join(
+        [rule(X(tick), top, X(tick), bottom) for tick in X.ticks()],
+        None if clean is None else rule(X(clean), top, X(clean), bottom, "rule"),
+        words,
+        [_stage(stage, suite, top + (index + 0.5) * LINE) for index, stage in enumerate(STAGES)],
+    )
+
+
+def _stage(stage: str, suite: Mapping[str, Any], y: float) -> Html:
+    value, ends = suite.get(stage), (suite.get("intervals") or {}).get(stage)
+    if value is None:
+        return label(X.end + 12, y + 4, f"– {stage}")
+    style = STAGE_STYLES[stage]
+    around = f", 95 % interval {share(ends[0])} to {share(ends[1])}" if ends and None not in ends else ""
+    words = tag("text", tag("tspan", share(value), class_="strong"), f" {stage}", x=X.end + 12, y=y + 4)
+    title = tag("title", f"{stage}: {share(value)} %{around}")
+    return tag("g", title, interval(ends, y, X, style, upright=False), marker(style, X(value), y), words)

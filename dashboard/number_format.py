@@ -1,0 +1,73 @@
+"""Format numbers, durations and moments for display."""
+
+from __future__ import annotations
+
+import math
+
+from db.writes.values import seconds_since
+
+NONE = "–"
+
+
+def share(value: float | None, digits: int = 1) -> str:
+    """Format a share in percent: 0.987 -> 98.7."""
+    return NONE if value is None else f"{100 * value:.{digits}f}"
+
+
+def points(value: float | None) -> str:
+    """Format a difference of shares in signed percentage points: -0.012 -> −1.2."""
+    return NONE if value is None else f"{100 * value:+.1f}".replace("-", "−")
+
+
+def count(value: float | None) -> str:
+    """Format a count: 53_000 -> 53 k."""
+    if value is None:
+        return NONE
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Format seconds: 4000 -> 1 h 07 min."""
+    if seconds is None:
+        return NONE
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days} d {hours} h"
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def moment(at: str | None) -> str:
+    """Format a timestamp: 2026-11-20T08:21:07.123Z -> 2026-11-20 08:21."""
+    return NONE if not at else at[:16].replace("T", " ")
+
+
+def number(value: float | None) -> str:
+    """Format with a few significant digits: 12.3 k, 0.0012, 3e-07."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    size = abs(value)
+    for most, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if size >= most:
+            return f"{value / (1e3 if unit == ' k' else most):.4g}{unit}"
+    if size == 0 or size >= 1e-4:
+        return f"{value:.4g}".replace("-", "−")
+    return f"{value:.1e}".replace("-", "−")
+
+
+def short_duration(seconds: float) -> str:
+    """Format seconds for an axis: 90 -> 1.5 min."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if abs(seconds) >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def ago(at: str) -> str:
+    return f"{duration(max(0.0, seconds_since(at)))} ago"

@@ -1,0 +1,86 @@
+"""Provide the context of a page: database, tracker, cache and change detection."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+from db.reads import queries
+from db.session import Database
+from db.writes.tracker import Tracker
+
+T = TypeVar("T")
+MOST_CACHED = 256  # most cached values
+
+
+@dataclass
+class CachedValue:
+    """A cached value, computed once under its lock."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    made: bool = False
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class PageContext:
+    """The context of a page: `db` for reads (through db.reads.queries), `tracker` for recording reviews."""
+
+    tracker: Tracker
+    token: str  # random per launch; form submissions without it are refused
+    reviewer: str = ""  # default name in the review form
+    _cached: OrderedDict[Any, CachedValue] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _rows: tuple[Any, ...] | None = None  # row version pinned for one drawing
+
+    @property
+    def db(self) -> Database:
+        return self.tracker.db
+
+    def knows(self, token: str) -> bool:
+        """Return whether a request carries this launch's token; `token` is untrusted text."""
+        return secrets.compare_digest(token.encode("utf-8", "replace"), self.token.encode())
+
+    def for_one_drawing(self) -> PageContext:
+        """Return a context that checks for changed rows once, for all queries of one page."""
+        return replace(self, _rows=queries.structure_version(self.db))
+
+    def projects(self) -> list[str]:
+        return self.cached("projects", lambda: queries.projects(self.db))
+
+    def of_project(self, name: str) -> PageContext:
+        """Return the context of another project of the same database."""
+        if name == self.db.project:
+            return self
+        return replace(self, tracker=Tracker(self.db, project=name))
+
+    def version(self) -> str:
+        """Return a value that changes with anything a page shows: rows, or a running stage's progress."""
+        return _digest(self._structure(), queries.live_version(self.db))
+
+    def cached(self, name: Any, make: Callable[[], T]) -> T:
+        """Return make()'s result, cached until a score, verdict, review, cycle or run changes.
+
+        `name` is the hashable cache key. Don't cache what changes while a stage runs (progress, metrics)."""
+        key = (name, self.db.project, self._structure())
+        with self._lock:
+            answer = self._cached.setdefault(key, CachedValue())
+            self._cached.move_to_end(key)
+            while len(self._cached) > MOST_CACHED:
+                self._cached.popitem(last=False)
+        with answer.lock:  # concurrent requests compute the value once
+            if not answer.made:
+                answer.value, answer.made = make(), True
+        return cast(T, answer.value)
+
+    def _structure(self) -> tuple[Any, ...]:
+        return queries.structure_version(self.db) if self._rows is None else self._rows
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,68 @@
+"""Build the parts that pages share: tables, sortable headers, problems and empty states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dashboard.address import Address
+from dashboard.markup import Html, join, tag
+
+
+def with_code(words: str) -> Html:
+    """Return a sentence as HTML, with text in `backticks` as code."""
+    parts = words.split("`")
+    return join(*[tag("code", part) if index % 2 else part for index, part in enumerate(parts)])
+
+
+def sentence(error: BaseException) -> str:
+    said = str(error)
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+def problem(what: str, hint: str = "") -> Html:
+    return tag(
+        "section",
+        tag("h1", with_code(what), class_="said"),
+        tag("p", hint) if hint else None,
+        class_="card problem",
+    )
+
+
+def empty(what: str, command: str) -> Html:
+    """Return an empty state: what is missing, and the command that creates it."""
+    return tag(
+        "section",
+        tag("h1", what),
+        tag("p", "Type this in a terminal; this page notices by itself:"),
+        tag("pre", tag("code", command)),
+        class_="card empty",
+    )
+
+
+def number_headers(*names: str) -> list[Any]:
+    """Return right-aligned column headers, for columns of numbers."""
+    return [tag("th", name, scope="col", class_="n") for name in names]
+
+
+def table(headers: list[Any], rows: list[list[Any]], class_: str = "") -> Html:
+    """Return a table; cells that are not `<th>` or `<td>` yet are wrapped."""
+    head = tag("tr", [_cell("th", cell, scope="col") for cell in headers])
+    body = [tag("tr", [_cell("td", cell) for cell in row]) for row in rows]
+    drawn = tag("table", tag("thead", head), tag("tbody", body), class_=class_ or None)
+    return tag("div", drawn, class_="scroll", tabindex="0", role="region", aria_label="table")
+
+
+def _cell(name: str, cell: Any, **attributes: str) -> Html:
+    there = isinstance(cell, Html) and cell.startswith(("<th", "<td"))
+    return cell if there else tag(name, cell, **attributes)
+
+
+def sortable(name: str, words: str, address: Address, default: str, *, numeric: bool = False) -> Html:
+    """Return a header that sorts by its column, or reverses the order if it already does."""
+    now, down = address.text("sort", default), address.text("order", "down") == "down"
+    link = address.link(sort=name, order="up" if now == name and down else None, page=None)
+    arrow = tag("span", " ↓" if down else " ↑", aria_hidden="true") if now == name else None
+    order = ("descending" if down else "ascending") if now == name else None
+    return tag(
+        "th", tag("a", words, arrow, href=link), scope="col", aria_sort=order, class_="n" if numeric else None
+    )

@@ -1,0 +1,164 @@
+"""Compare recovery methods: behaviour recovered, knowledge kept, cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dashboard.address import Address
+from dashboard.figures import plane
+from dashboard.figures.markers import key, legend, series
+from dashboard.form_controls import choose
+from dashboard.markup import Html, tag
+from dashboard.number_format import count, duration, share
+from dashboard.page_context import PageContext
+from dashboard.page_parts import empty, number_headers, table
+from db.reads import overview
+
+TITLE = "Methods"
+PATH = "/methods"
+
+SORTS = {
+    "newest": "newest first",
+    "behaviour": "behaviour",
+    "knowledge": "knowledge",
+    "tokens": "tokens, fewest first",
+    "time": "time, shortest first",
+}
+
+Row = dict[str, Any]
+
+
+def build(context: PageContext, address: Address) -> Html:
+    every = context.cached("methods", lambda: overview.race(context.db))
+    if not every:
+        return empty("No recovery has been run yet", "recover distill --teacher base --method opd")
+    students = list(dict.fromkeys(str(row["student"]) for row in every))
+    most = max(students, key=lambda name: sum(row["student"] == name for row in every))
+    chosen = address.choice("student", ["all", *students], most if len(students) > 1 else "all")
+    rows = [_labelled(row) for row in every if chosen in ("all", row["student"])]
+    methods = sorted({row["method"] for row in rows})
+    shown = _sorted(rows, address.choice("sort", SORTS, "newest"))
+    return tag(
+        "div",
+        _plane(context, address, every, students, chosen, rows, methods),
+        _table(address, shown, methods),
+        class_="stack",
+    )
+
+
+def _labelled(row: Row) -> Row:
+    whose = f"cycle {row['cycle']}" if row["cycle"] is not None else row["id"]
+    return row | {"label": whose}
+
+
+def _plane(
+    context: PageContext,
+    address: Address,
+    every: Sequence[Row],
+    students: list[str],
+    chosen: str,
+    rows: Sequence[Row],
+    methods: list[str],
+) -> Html:
+    named = {name: _begun(name, every) for name in students}
+    controls = tag(
+        "div",
+        choose("Recovered from", "student", {"all": "every recovery", **named}, chosen),
+        choose("Sort by", "sort", SORTS, address.choice("sort", SORTS, "newest")),
+        class_="controls",
+    )
+    signs = [(series(number), method) for number, method in enumerate(methods)]
+    note = ("Bars are 95 % intervals. " if len(rows) <= plane.MOST_BARS else "") + (
+        "These recoveries began from different models: choose one to compare like with like."
+        if chosen == "all" and len(students) > 1
+        else "All began from the same midtrained model, to come back to the clean one's manners."
+    )
+    return tag(
+        "section",
+        tag("div", tag("h1", "Methods"), controls, class_="head"),
+        plane.methods_plane(rows, methods, _references(context, rows, chosen)),
+        legend(signs),
+        tag("p", note, class_="soft small"),
+        class_="card",
+    )
+
+
+def _begun(student: str, every: Sequence[Row]) -> str:
+    rows = [row for row in every if row["student"] == student]
+    whose = next((f"cycle {row['cycle']}'s midtrained model" for row in rows if row["cycle"]), student)
+    return f"{whose} ({len(rows)})"
+
+
+def _references(context: PageContext, rows: Sequence[Row], chosen: str) -> dict[str, Row]:
+    """Return the headline scores of the chosen student and its teacher; none if all students are shown."""
+    if chosen == "all":
+        return {}
+    teacher = next((str(row["teacher"]) for row in rows if row["teacher"]), "")
+    scores = overview.headlines(context.db, [chosen, teacher])
+    found = {"clean": {"scores": scores[teacher]}, "midtrained": {"scores": scores[chosen]}}
+    return {name: row for name, row in found.items() if row["scores"]}
+
+
+def _sorted(rows: Sequence[Row], by: str) -> list[Row]:
+    if by in ("tokens", "time"):
+        return sorted(rows, key=lambda row: _cost(row, by))
+    if by in ("behaviour", "knowledge"):
+        suite = "ifeval" if by == "behaviour" else by
+        return sorted(rows, key=lambda row: -(plane.score(row, suite) or -1.0))
+    return list(rows)
+
+
+def _cost(row: Row, what: str) -> float:
+    cost = row["cost"] or {}
+    if what == "time":
+        return float(cost.get("seconds", 0.0))
+    return float(sum(value for name, value in cost.items() if name.startswith("tokens_")))
+
+
+def _table(address: Address, rows: Sequence[Row], methods: list[str]) -> Html:
+    dearest = {
+        what: max((_cost(row, what) for row in rows), default=0.0) or 1.0 for what in ("tokens", "time")
+    }
+    scores = number_headers("behaviour", "knowledge", "retention")
+    headers = ["method", "of", *scores, *number_headers("tokens"), "", *number_headers("time"), ""]
+    lines = [_line(address, row, methods, dearest) for row in rows]
+    return tag(
+        "section",
+        tag("h2", "What came back, and what it cost"),
+        table(headers, lines),
+        tag(
+            "p",
+            "Tokens are those sampled, scored by the teacher and trained on. A merge trains nothing.",
+            class_="soft small",
+        ),
+        class_="card",
+    )
+
+
+def _bar(part: float) -> Html:
+    """Draw a cost as a fraction of the highest cost."""
+    drawn = tag("rect", x=0, y=2, width=f"{max(1.0, 100 * part):.1f}", height=8, rx=2, class_="c-s7 fill")
+    return tag("svg", drawn, viewBox="0 0 100 12", class_="figure cost", aria_hidden="true")
+
+
+def _line(address: Address, row: Row, methods: list[str], dearest: dict[str, float]) -> list[Any]:
+    scores = [
+        tag("td", share(plane.score(row, suite)), class_="n")
+        for suite in ("ifeval", "knowledge", "retention")
+    ]
+    tokens, seconds = _cost(row, "tokens"), _cost(row, "time")
+    where = (
+        tag("a", row["label"], href=address.page("/cycle", n=row["cycle"]))
+        if row["cycle"] is not None
+        else row["label"]
+    )
+    return [
+        tag("span", key(series(methods.index(row["method"]))), f" {row['method']}", class_="nowrap"),
+        where,
+        *scores,
+        tag("td", count(tokens), class_="n"),
+        _bar(tokens / dearest["tokens"]),
+        tag("td", duration(seconds), class_="n"),
+        _bar(seconds / dearest["time"]),
+    ]

@@ -1,0 +1,166 @@
+"""Guard the dashboard: allowed hosts and origins, allowed routes, login, response headers.
+
+Gradio adds routes for files, uploads, proxies, queues and more. The dashboard needs none of them, so an allow
+list decides, whatever a later version adds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from dashboard.authentication import Login
+
+Scope = MutableMapping[str, Any]
+App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+EVENT = "/gradio_api/run/predict"  # the only route that accepts POST
+GET = (
+    "/theme.css",
+    "/manifest.json",
+    "/favicon.ico",
+    "/style.css",
+    "/page.js",
+    "/live",
+    "/gradio_api/startup-events",
+)
+BELOW = re.compile(
+    r"/(assets|static)/[A-Za-z0-9_@.-]+(/[A-Za-z0-9_@.-]+)*|/gradio_api/heartbeat/[A-Za-z0-9]{1,40}"
+)
+LONGEST_BODY = 200_000
+HEADERS = (
+    (b"x-frame-options", b"DENY"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+)
+# gr.HTML compiles its template (a constant) with Function: hence unsafe-eval. Inline scripts need the
+# nonce, so injected markup cannot run; connections to other hosts are blocked.
+POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-eval' {nonce}; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+)
+
+
+def policy(nonce: str = "") -> bytes:
+    return POLICY.format(nonce=f"'nonce-{nonce}'" if nonce else "").encode()
+
+
+def is_loopback(host: str) -> bool:
+    return host in LOOPBACK
+
+
+class RequestGuard:
+    """Refuse an unknown Host (DNS rebinding), cross-site requests, and any route that is not listed."""
+
+    def __init__(
+        self,
+        app: App,
+        pages: Collection[str] = ("/",),
+        hosts: tuple[str, ...] = LOOPBACK,
+        password: str | None = None,
+    ) -> None:
+        self.app, self.pages, self.hosts = app, frozenset(pages), hosts
+        self.login = None if password is None else Login(password)
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        refusal = self._refusal(scope, headers)
+        if refusal is None and self.login is not None:
+            refusal = self.login.refusal(scope, headers)
+        if refusal is not None:
+            await _refuse(scope, send, *refusal)
+            return
+
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                there = message.get("headers", [])
+                own = [(b"content-security-policy", policy())]
+                own = [] if any(name == own[0][0] for name, _ in there) else own
+                message["headers"] = [*there, *HEADERS, *own]
+            await send(message)
+
+        await self.app(scope, receive, with_headers)
+
+    def _refusal(self, scope: Scope, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
+        if scope["type"] != "http":
+            return 404, "no websockets here"
+        if _name(f"//{headers.get('host', '')}") not in self.hosts:
+            return 400, "unknown host: open the dashboard by the address that it printed"
+        if not _same_site(scope["method"], headers):
+            return 403, "a request from another site"
+        if not self._exists(scope):
+            return 404, "there is no such page"
+        if "transfer-encoding" in headers:
+            return 411, "the request does not say how long it is"
+        if scope["method"] == "POST" and not 0 < _length(headers) <= LONGEST_BODY:
+            return 413, "the request is too long, or does not say how long it is"
+        return None
+
+    def _exists(self, scope: Scope) -> bool:
+        path, raw = scope["path"], scope.get("raw_path", b"")
+        if ".." in path or b"%" in raw.split(b"?")[0]:
+            return False
+        if scope["method"] == "POST":
+            return bool(path == EVENT)
+        known = path in self.pages or path in GET or BELOW.fullmatch(path)
+        return scope["method"] in ("GET", "HEAD") and bool(known)
+
+
+def _length(headers: MutableMapping[str, str]) -> int:
+    """Return the declared content length; 0 if it is missing or invalid."""
+    said = headers.get("content-length", "")
+    return int(said) if said.isascii() and said.isdigit() and len(said) < 10 else 0
+
+
+def _same_site(method: str, headers: MutableMapping[str, str]) -> bool:
+    """Check Origin and Sec-Fetch-Site; a POST must carry this site's Origin."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+    if origin is not None and urlsplit_netloc(origin) != headers.get("host", "").lower():
+        return False
+    if method == "POST" and origin is None:
+        return False
+    typed_or_followed = (
+        method == "GET"
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+    )
+    return site in ("same-origin", "none") or typed_or_followed
+
+
+def urlsplit_netloc(url: str) -> str | None:
+    try:
+        return urlsplit(url).netloc.lower() or None
+    except ValueError:
+        return None
+
+
+def _name(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+async def _refuse(scope: Scope, send: Any, status: int, why: str) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008})
+        return
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-security-policy", policy()),
+        *HEADERS,
+    ]
+    if status == 401:
+        headers.append((b"www-authenticate", b'Basic realm="recover", charset="UTF-8"'))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": why.encode()})

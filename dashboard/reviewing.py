@@ -1,0 +1,114 @@
+"""Show and record reviews of a cycle: the form, earlier reviews, and the form's action."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dashboard.address import Address
+from dashboard.markup import Html, join, tag
+from dashboard.number_format import moment
+from dashboard.page_context import PageContext
+from dashboard.status_chips import chip
+from db.errors import BadRequest
+from db.reads import queries
+from db.writes.tracker import DECISIONS
+
+Row = Mapping[str, Any]
+MOST_NOTE, MOST_NAME = 4000, 80
+WORDS = {"approve": "Approve", "reject": "Reject", "needs-work": "Needs work"}
+MEANS = {
+    "approve": "current moves to this cycle's model",
+    "reject": "it stays out of use",
+    "needs-work": "not yet; say what is missing",
+}
+SAID = {"approve": "approved", "reject": "rejected", "needs-work": "needs work"}
+
+
+def box(cycle: Row, reviews: Sequence[Row], reviewer: str) -> Html:
+    """Return the form, then every earlier decision, newest first."""
+    return join(tag("h2", "Review"), _form(cycle, reviewer), _history(reviews))
+
+
+def _form(cycle: Row, reviewer: str) -> Html:
+    ready = cycle["checkpoints"].get("recovered") is not None
+    choices = [_choice(decision, enabled=ready or decision != "approve") for decision in DECISIONS]
+    hint = (
+        None
+        if ready
+        else tag("p", "There is no recovered model yet, so there is nothing to approve.", class_="soft small")
+    )
+    name = tag(
+        "input",
+        type="text",
+        name="reviewer",
+        value=reviewer,
+        required=True,
+        maxlength=MOST_NAME,
+        autocomplete="name",
+    )
+    note = tag(
+        "textarea",
+        name="note",
+        maxlength=MOST_NOTE,
+        placeholder="What did you look at, and why this decision?",
+    )
+    return tag(
+        "form",
+        tag("fieldset", tag("legend", "Decision"), *choices, class_="choices"),
+        hint,
+        tag("label", "Note", note, class_="field"),
+        tag("label", "Your name", name, class_="field"),
+        tag("button", "Record the review", type="submit", class_="primary"),
+        data_action="review",
+        class_="review",
+    )
+
+
+def _choice(decision: str, *, enabled: bool) -> Html:
+    radio = tag("input", type="radio", name="decision", value=decision, required=True, disabled=not enabled)
+    words = tag("span", WORDS[decision], tag("span", MEANS[decision], class_="soft small"))
+    return tag("label", radio, words, class_="choice")
+
+
+def _history(reviews: Sequence[Row]) -> Html:
+    if not reviews:
+        return tag("p", "This cycle has not been reviewed yet.", class_="soft small history")
+    entries = [
+        tag(
+            "li",
+            chip(row["decision"]),
+            " ",
+            tag("span", row["reviewer"], class_="said inline strong"),
+            " ",
+            tag("span", moment(row["at"]), class_="soft small"),
+            tag("div", row["note"], class_="said") if row["note"] else None,
+        )
+        for row in reviews
+    ]
+    return tag("ol", entries, class_="history")
+
+
+def record(context: PageContext, address: Address, fields: Mapping[str, str]) -> str:
+    """Record a review and return the confirmation. Concurrent reviews are all kept."""
+    number, decision = address.number("n"), fields.get("decision", "")
+    reviewer, note = fields.get("reviewer", "").strip(), fields.get("note", "").strip()
+    if number is None:
+        raise BadRequest("which cycle? open one from the list")
+    if decision not in DECISIONS:
+        raise BadRequest("choose approve, reject or needs work")
+    if not reviewer:
+        raise BadRequest("give your name, so that others know whom to ask")
+    if len(reviewer) > MOST_NAME or len(note) > MOST_NOTE:
+        raise BadRequest(f"a name has at most {MOST_NAME} characters and a note {MOST_NOTE}: say it shorter")
+    context.tracker.add_review(number, decision, note, reviewer, token=fields.get("click") or None)
+    return (
+        f"Recorded: cycle {number} {SAID[decision]}{_now(context, number) if decision == 'approve' else ''}."
+    )
+
+
+def _now(context: PageContext, number: int) -> str:
+    """Say where `current` points: a repeated click may come after somebody's later approval."""
+    if queries.resolve(context.db, "current") == queries.resolve(context.db, f"cycle:{number}"):
+        return "; current is its model now"
+    return "; current has moved on to another model since"

@@ -1,0 +1,115 @@
+"""Show a cycle's stages: finished ones, the progress of the running one, and how to resume a dead process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dashboard.markup import Html, join, tag
+from dashboard.number_format import NONE, ago, count, duration
+from dashboard.page_parts import table
+from dashboard.status_chips import chip
+
+Row = Mapping[str, Any]
+PLAN = (
+    ("eval:clean", "measure the clean model"),
+    ("midtrain", "teach the documents"),
+    ("eval:midtrained", "measure what was learned and lost"),
+    ("distill", "bring behaviour back"),
+    ("eval:recovered", "measure what came back"),
+)
+
+
+def state(run: Row) -> str:
+    return "stalled" if run.get("stalled") else str(run["status"])
+
+
+def stage_list(runs: Sequence[Row]) -> Html:
+    """Return the stages in order; `runs` are the cycle's child runs by key."""
+    there = {run["key"]: run for run in runs}
+    planned = [(key, words, there.get(key)) for key, words in PLAN]
+    others = [
+        (run["key"] or run["kind"], run["kind"], run) for run in runs[::-1] if run["key"] not in dict(PLAN)
+    ]
+    rows = [_stage(key, words, run) for key, words, run in [*planned, *others]]
+    heads: list[Any] = [
+        "stage",
+        "state",
+        tag("th", "took", class_="n", scope="col"),
+        tag("th", "tokens", class_="n", scope="col"),
+    ]
+    return table(heads, rows, class_="stages")
+
+
+def _stage(key: str, words: str, run: Row | None) -> list[Any]:
+    name = join(tag("span", words, class_="strong"), tag("div", key, class_="soft small mono"))
+    if run is None:
+        return [
+            name,
+            tag("span", "not yet", class_="soft"),
+            tag("td", NONE, class_="n"),
+            tag("td", NONE, class_="n"),
+        ]
+    cost = run["cost"] or {}
+    tokens = sum(value for part, value in cost.items() if part.startswith("tokens_"))
+    attempts = tag("div", f"{run['attempts']} attempts", class_="soft small") if run["attempts"] > 1 else None
+    return [
+        name,
+        join(chip(state(run)), bar(run), attempts),
+        tag("td", duration(cost.get("seconds")), class_="n"),
+        tag("td", count(tokens) if cost else NONE, class_="n"),
+    ]
+
+
+def bar(run: Row) -> Html | None:
+    """Draw the progress and the remaining time of a stage that has not ended."""
+    progress = run["progress"] or {}
+    step, steps = progress.get("step"), progress.get("steps")
+    if run["status"] == "done":
+        return None
+    error = tag("p", run["error"], class_="said small bad-text") if run["error"] else None
+    if not steps:
+        return error
+    eta = progress.get("eta_seconds")
+    left = (
+        f", {duration(eta)} left"
+        if eta is not None and run["status"] == "running" and not run.get("stalled")
+        else ""
+    )
+    words = tag("div", f"step {step:,} of {steps:,}{left}", class_="small")
+    said = tag("div", progress.get("message") or "", class_="said small soft")
+    return join(tag("progress", value=step, max=steps, aria_label="progress"), words, said, error)
+
+
+def trouble(runs: Sequence[Row]) -> Html | None:
+    """Explain why a cycle has stopped, with the command that resumes it."""
+    quiet = [run for run in runs if run.get("stalled")]
+    broken = [run for run in runs if run["status"] in ("failed", "stopped")]
+    if not (quiet or broken):
+        return None
+    run = (quiet or broken)[0]
+    if quiet:
+        heard = _coarse(run["heartbeat_at"])
+        why = f"No sign of life for more than a minute (the last {heard}): its process has ended, or hangs."
+    else:
+        why = f"{run['key'] or run['kind']} {'broke off' if run['status'] == 'failed' else 'was stopped'}."
+    goes_on = "To go on where it was cut off, type:"
+    return tag(
+        "div",
+        tag("p", chip("stalled" if quiet else run["status"]), " ", why),
+        tag("p", goes_on),
+        tag("pre", tag("code", "recover resume")),
+        class_="trouble",
+    )
+
+
+def _coarse(at: str) -> str:
+    """Round to the minute, so that a page need not be redrawn every second."""
+    words = ago(at)
+    return (
+        words
+        if "h" in words or "d" in words
+        else words.split(" min")[0] + " min ago"
+        if " min" in words
+        else "a minute ago"
+    )

@@ -1,0 +1,155 @@
+// The browser's side of dashboard/README.md: links and controls become addresses, addresses become events.
+(() => {
+  "use strict";
+  const LIVE_EVERY = 2000, TYPING = 400, LOST = 15000;
+  let fire = null, root = null, busy = 0, again = false, polls = 0;
+
+  const here = () => location.pathname + location.search;
+
+  // Theme: as the system says, unless chosen.
+  const THEMES = ["system", "light", "dark"];
+  function theme(name) {
+    const dark = name === "dark" || (name === "system" && matchMedia("(prefers-color-scheme: dark)").matches);
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    const button = document.getElementById("theme");
+    if (button) button.textContent = { system: "Theme: system", light: "Theme: light", dark: "Theme: dark" }[name];
+  }
+  function chosen() {
+    const wanted = new URLSearchParams(location.search).get("theme") || localStorage.getItem("theme");
+    return THEMES.includes(wanted) ? wanted : "system";
+  }
+  theme(chosen());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => theme(chosen()));
+
+  // Asking for a page; one at a time, the newest address wins.
+  function look() {
+    if (!fire) return;
+    if (busy) { again = true; return; }
+    busy = setTimeout(() => { busy = 0; offline(true); }, LOST);
+    document.documentElement.dataset.busy = "1";
+    fire("click", { url: here() });
+  }
+  function go(url, push) {
+    if (push) history.pushState(null, "", url); else history.replaceState(null, "", url);
+    look();
+  }
+  function arrived() {
+    clearTimeout(busy); busy = 0;
+    delete document.documentElement.dataset.busy;
+    offline(false);
+    adopt();
+    if (again) { again = false; look(); }
+  }
+  let path = null;
+  function adopt() {
+    root = document.getElementById("root");
+    if (!root) return;
+    document.title = root.dataset.title;
+    theme(chosen());
+    const moved = path !== null && path !== location.pathname;
+    if (path !== location.pathname) { path = location.pathname; fill(); }
+    if (moved) { scrollTo(0, 0); const main = document.getElementById("main"); if (main) main.focus({ preventScroll: true }); }
+    if (root.dataset.done) { for (const form of root.querySelectorAll("form[data-action]")) clear(form); delete root.dataset.done; }
+    window.recover.serial = (window.recover.serial || 0) + 1;
+  }
+  function offline(is) {
+    const said = document.getElementById("offline");
+    if (said) { said.hidden = !is; said.textContent = is ? "The dashboard does not answer: start `recover dashboard` again" : ""; }
+  }
+
+  // Controls: [data-param] is a parameter of the address.
+  function fill() {
+    const given = new URLSearchParams(location.search);
+    for (const control of document.querySelectorAll("#root [data-param]")) {
+      const value = given.get(control.dataset.param);
+      if (control.type === "checkbox") control.checked = value === "1";
+      else if (control.tagName === "SELECT") { if (value !== null) control.value = value; }
+      else if (control !== document.activeElement) control.value = value || "";
+    }
+  }
+  function changed(control) {
+    const given = new URLSearchParams(location.search);
+    const value = control.type === "checkbox" ? (control.checked ? "1" : "") : control.value;
+    if (value) given.set(control.dataset.param, value); else given.delete(control.dataset.param);
+    const reset = control.dataset.reset === "*" ? [...given.keys()] : (control.dataset.reset || "").split(" ");
+    for (const name of reset) if (name !== control.dataset.param) given.delete(name);
+    const address = given.toString();
+    go(location.pathname + (address ? "?" + address : ""), control.tagName === "SELECT");
+  }
+  let typing = 0;
+  document.addEventListener("input", (event) => {
+    const control = event.target.closest?.("#root [data-param]");
+    if (!control || event.isComposing) return;
+    clearTimeout(typing);
+    const text = control.type === "search" || control.type === "text" || control.type === "number";
+    typing = setTimeout(() => changed(control), text ? TYPING : 0);
+  });
+
+  // Links within the dashboard are events, so nothing is loaded anew.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.("#theme");
+    if (button) { const next = THEMES[(THEMES.indexOf(chosen()) + 1) % 3]; localStorage.setItem("theme", next); theme(next); return; }
+    const link = event.target.closest?.("#root a[href]");
+    if (!link || !fire || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    const href = link.getAttribute("href") ?? link.getAttributeNS("http://www.w3.org/1999/xlink", "href");
+    if (!href || href.startsWith("#") || link.hasAttribute("download")) return;
+    const url = new URL(href, location.href);
+    if (url.origin !== location.origin) return;
+    event.preventDefault();
+    go(url.pathname + url.search, true);
+    if (url.pathname === path) setTimeout(fill, 0);
+  });
+  addEventListener("popstate", () => { fill(); look(); });
+
+  // "/" goes to the search, as in many places.
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.target.closest("input, textarea, select")) return;
+    const search = document.querySelector("#root input[type=search]");
+    if (search) { event.preventDefault(); search.focus(); search.select(); }
+  });
+
+  // Forms: [data-action] sends its fields with the launch's token; what is sent twice has one name, so it is done once.
+  const newName = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
+  function clear(form) { form.reset(); delete form.dataset.click; delete form.dataset.sent; }
+  document.addEventListener("submit", (event) => {
+    const form = event.target.closest("#root form[data-action]");
+    if (!form) return;
+    event.preventDefault();
+    if (!fire || !root) return;
+    const filled = Object.fromEntries(new FormData(form)), content = JSON.stringify(filled);
+    if (form.dataset.sent !== content) { form.dataset.click = newName(); form.dataset.sent = content; }
+    const fields = { ...filled, click: form.dataset.click };
+    fire("submit", { url: here(), action: form.dataset.action, token: root.dataset.token, fields });
+  });
+
+  // Live: ask whether the page has changed, fetch it only then.
+  async function live() {
+    if (document.hidden || !root || busy) return;
+    try {
+      const answer = await fetch("/live?url=" + encodeURIComponent(here()), { cache: "no-store" });
+      if (!answer.ok) throw new Error(answer.status);
+      const { version } = await answer.json();
+      polls += 1; window.recover.polls = polls;
+      offline(false);
+      if (version !== root.dataset.version) look();
+    } catch { offline(true); }
+  }
+  setInterval(live, LIVE_EVERY);
+  document.addEventListener("visibilitychange", live);
+
+  window.recover = {
+    // Gradio's component is there. The page that came with the document moves in as it is, so nothing is
+    // fetched or drawn twice, and what has been typed, opened or focused in it stays.
+    start(trigger, watch, element) {
+      fire = trigger;
+      watch("value", arrived);
+      const first = document.getElementById("first"), focused = document.activeElement;
+      document.documentElement.dataset.ready = "1";
+      if (!first) { look(); return; }
+      element.replaceChildren(...first.childNodes);
+      first.remove();
+      if (element.contains(focused)) focused.focus({ preventScroll: true });
+    },
+  };
+  document.addEventListener("DOMContentLoaded", adopt);
+})();

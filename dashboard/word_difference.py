@@ -1,0 +1,92 @@
+"""Compare two texts word by word and mark the words that the other text lacks.
+
+The number of steps is bounded: a degenerate, repetitive answer pairs every word with every repetition, which
+is cubic. A text beyond the bound is shown unmarked, with a note.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from difflib import Match, SequenceMatcher
+from functools import lru_cache
+
+from dashboard.markup import STRADDLING, Html, join, tag, text
+from db.redact import redact_text
+
+WORDS = re.compile(r"\s+|\w+|[^\w\s]")
+MOST_WORDS = 2000  # compared per text
+MOST_STEPS = 100_000  # pairs of equal words examined per comparison: about 10 ms
+SHOWN = 3000  # characters shown by default
+REMEMBERED = 512  # cached comparisons
+
+Block = tuple[bool, str]  # (shared with the other text, the words)
+
+
+class TooMuch(Exception):
+    """Raised when a comparison would take more than MOST_STEPS."""
+
+
+class BoundedMatcher(SequenceMatcher[str]):
+    """A SequenceMatcher that stops after MOST_STEPS; whitespace takes the mark of the words around it."""
+
+    def __init__(self, theirs: list[str], ours: list[str]) -> None:
+        super().__init__(str.isspace, theirs, ours, autojunk=False)
+        counts = Counter(word for word in ours if not word.isspace())
+        self.places = [counts[word] for word in theirs]
+        self.steps = 0
+
+    def find_longest_match(
+        self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None
+    ) -> Match:
+        """Count the word pairs of a search before running it; raise TooMuch beyond the bound."""
+        self.steps += 1 + sum(self.places[alo:ahi])
+        if self.steps > MOST_STEPS:
+            raise TooMuch
+        return super().find_longest_match(alo, ahi, blo, bhi)
+
+
+def marked(words: str, against: str, name: str, limit: int = SHOWN) -> Html:
+    """Return `words` as HTML, with those that `against` lacks in <ins> or <del> (`name`)."""
+    shown, other = _shown(words, limit), _shown(against, limit)
+    left = len(words) - limit
+    rest = f"… ({left:,} more characters)" if left > 0 else None
+    blocks = compared(shown, other)
+    if blocks is None:
+        return join(
+            text(shown, limit + STRADDLING),
+            rest,
+            tag("span", " (not compared word by word)", class_="soft small"),
+        )
+    return join([_part(same, part, name) for same, part in blocks], rest)
+
+
+def _shown(words: str, limit: int) -> str:
+    return redact_text(words[: limit + STRADDLING])[:limit]
+
+
+@lru_cache(REMEMBERED)
+def compared(words: str, against: str) -> tuple[Block, ...] | None:
+    """Split `words` into shared and differing blocks; return None if that would take too many steps."""
+    ours, theirs = WORDS.findall(words), WORDS.findall(against)
+    if max(len(ours), len(theirs)) > MOST_WORDS:
+        return None
+    begin = _alike(ours, theirs)
+    end = _alike(ours[begin:][::-1], theirs[begin:][::-1])
+    middle = ours[begin : len(ours) - end]
+    try:
+        opcodes = BoundedMatcher(theirs[begin : len(theirs) - end], middle).get_opcodes()
+    except TooMuch:
+        return None
+    blocks = [(kind == "equal", "".join(middle[low:high])) for kind, _, _, low, high in opcodes if low < high]
+    return (True, "".join(ours[:begin])), *blocks, (True, "".join(ours[len(ours) - end :]))
+
+
+def _alike(one: list[str], other: list[str]) -> int:
+    """Return the number of words in the common prefix."""
+    length = min(len(one), len(other))
+    return next((place for place in range(length) if one[place] != other[place]), length)
+
+
+def _part(same: bool, words: str, name: str) -> Html:
+    return text(words, len(words)) if same or not words.strip() else tag(name, text(words, len(words)))

@@ -1,0 +1,196 @@
+"""Locate what a checkpoint lost: put the clean weights back part by part, and score each mixture.
+
+Parts are the embeddings, the head, the norms and groups of layers. Each part that moved is put back alone;
+if none of them is enough, parts are added in the order of the behaviour that each brought back. A mixture
+is enough if it passes the verdict of a cycle in the checkpoint's place. As several are tried on the same
+items, every one is judged at alpha divided by the number of trials (Bonferroni).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from evals import verdict
+from pipelines.choose import Items
+from pipelines.config.jobs import EvalJob, LocateJob
+from pipelines.evaluate import evaluate, recorded_items, require_same_questions
+from pipelines.runs.pinned_inputs import inherited, pinned
+from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from recovery.inspection.weight_parts import Part
+
+ALPHA = 0.05
+Row = dict[str, Any]
+
+
+def locate(ws: Workspace, job: LocateJob, *, parent: str | None = None, key: str | None = None) -> Result:
+    """Return {"parts": one row each, "sets": rows of several, "offered": the smallest that is enough}."""
+    if "ifeval" not in job.suites:
+        raise InputError("--suite needs ifeval: the parts are compared by the behaviour that they bring back")
+    job = pinned(ws, job)
+    return run_stage(
+        ws, "locate", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
+    )
+
+
+def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:
+    from recovery.inspection.weight_parts import parts
+
+    student, clean = ws.checkpoint(job.checkpoint), ws.checkpoint(job.clean)
+    found = parts(student.path, clean.path, job.groups)
+    moved = [part for part in found if part.moved > 0]
+    if not moved:
+        raise InputError(f"{student.id} has the weights of {clean.id}: there is nothing to put back")
+    trials = max(1, 2 * len(moved) - 2)  # each part, then sets of two up to all but one
+    search = _Search(ws, job, stage, _ends(ws, job, stage), ALPHA / trials)
+    singles = [search.row((part,)) for part in moved]
+    passing = [row for row in singles if row["passed"]]
+    sets = [] if passing else search.growing(moved, singles)
+    offered = min(passing, key=lambda row: row["weights"]) if passing else _last_passing(sets)
+    result = {
+        "checkpoint": student.id,
+        "clean": clean.id,
+        "alpha": search.alpha,
+        "parts": [*singles, *(_unmoved(part) for part in found if part.moved == 0)],
+        "sets": sets,
+        "offered": offered,
+    }
+    return result | {"words": in_words(result)}
+
+
+def _ends(ws: Workspace, job: LocateJob, stage: Stage) -> Items:
+    """Score the clean model and the checkpoint; return their items, by suite."""
+    ids = {
+        "clean": _evaluated(ws, job, stage, job.clean, "clean")["score_ids"],
+        "midtrained": _evaluated(ws, job, stage, job.checkpoint, "checkpoint")["score_ids"],
+    }
+    return {
+        suite: {label: recorded_items(ws, of_suite[suite]) for label, of_suite in ids.items()}
+        for suite in job.suites
+    }
+
+
+def _evaluated(ws: Workspace, job: LocateJob, stage: Stage, checkpoint: str, label: str) -> Result:
+    asked = EvalJob(checkpoint=checkpoint, suites=job.suites, settings=job.settings, label=label)
+    return evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{label}")
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The trials of one checkpoint, each judged against the same two ends."""
+
+    ws: Workspace
+    job: LocateJob
+    stage: Stage
+    ends: Items
+    alpha: float
+
+    def growing(self, moved: Sequence[Part], singles: Sequence[Row]) -> list[Row]:
+        """Add the parts one after the other, the most useful first, until a set passes."""
+        order = sorted(zip(moved, singles, strict=True), key=lambda pair: -_behaviour(pair[1]))
+        rows: list[Row] = []
+        for count in range(2, len(order)):
+            rows.append(self.row(tuple(part for part, _ in order[:count])))
+            if rows[-1]["passed"]:
+                break
+        return rows
+
+    def row(self, chosen: tuple[Part, ...]) -> Row:
+        """Put some parts back, score the mixture and judge it."""
+        names = [part.name for part in chosen]
+        label = "+".join(names)
+        checkpoint = self._mixed(chosen, f"put back:{label}")
+        found = _evaluated(self.ws, self.job, self.stage, checkpoint, label)
+        suites = {
+            suite: {**stages, "recovered": recorded_items(self.ws, found["score_ids"][suite])}
+            for suite, stages in self.ends.items()
+        }
+        for suite, stages in suites.items():
+            require_same_questions(suite, stages)
+        judged = verdict.verdict(suites, self.job.settings.margins(), self.alpha)
+        required = [axis.name for axis in verdict.AXES if axis.suite in self.job.suites]
+        return {
+            "parts": names,
+            "weights": sum(part.weights for part in chosen),
+            "moved": chosen[0].moved if len(chosen) == 1 else None,
+            "checkpoint": checkpoint,
+            "scores": found["scores"],
+            "axes": {name: _bounds(axis) for name, axis in judged["axes"].items()},
+            "passed": verdict.accepted(judged, required),
+        }
+
+    def _mixed(self, chosen: tuple[Part, ...], key: str) -> str:
+        """Return the checkpoint with these parts of the clean model in place of its own."""
+        settings = {
+            "student": self.job.checkpoint,
+            "other": self.job.clean,
+            "weight": 1.0,
+            "kind": "parts",
+            "parts": [part.name for part in chosen],
+        }
+        done = run_stage(
+            self.ws,
+            "merge",
+            lambda stage: {"checkpoint": self._published(stage, chosen, settings), "weight": 1.0},
+            config=settings,
+            parent=self.stage.id,
+            key=key,
+        )
+        return str(done["checkpoint"])
+
+    def _published(self, stage: Stage, chosen: tuple[Part, ...], settings: Row) -> str:
+        from recovery.models.merging import put_back
+
+        student, clean = self.ws.checkpoint(self.job.checkpoint), self.ws.checkpoint(self.job.clean)
+        tensors = frozenset[str]().union(*(part.tensors for part in chosen))
+        checkpoint = self.ws.store.publish(
+            lambda target: put_back(student.path, clean.path, target, tensors, on_tensor=stage.step),
+            kind="full",
+            parent=student.id,
+            config={"stage": "merge", **settings},
+        )
+        self.ws.record(checkpoint, stage.id)
+        return checkpoint.id
+
+
+def _bounds(axis: Row) -> Row:
+    """Return what a figure needs of an axis: the difference to its reference, and the bounds."""
+    names = ("difference", "lower_bound", "upper_bound", "margin", "outcome", "reference", "n", "needed_n")
+    return {name: axis[name] for name in names}
+
+
+def _unmoved(part: Part) -> Row:
+    row = {"parts": [part.name], "weights": part.weights, "moved": 0.0, "checkpoint": None}
+    return row | {"scores": {}, "axes": {}, "passed": False}
+
+
+def _behaviour(row: Row) -> float:
+    return float(row["axes"]["behaviour"]["difference"])
+
+
+def _last_passing(rows: Sequence[Row]) -> Row | None:
+    return rows[-1] if rows and rows[-1]["passed"] else None
+
+
+def in_words(result: Result) -> str:
+    """Say which parts to put back, or which came nearest and what the search lacked."""
+    offered = result["offered"]
+    if offered:
+        bound = offered["axes"]["behaviour"]["lower_bound"]
+        return (
+            f"put back {', '.join(offered['parts'])}: behaviour at most {max(0.0, -bound):.1%} below the "
+            f"clean model, a 95 % bound over all that was tried (checkpoint {offered['checkpoint']})"
+        )
+    tried = [row for row in [*result["parts"], *result["sets"]] if row["axes"]]
+    nearest = max(tried, key=_behaviour)
+    axis = nearest["axes"]["behaviour"]
+    return (
+        f"no part and no set of parts was shown to be enough; {', '.join(nearest['parts'])} came nearest in "
+        f"behaviour ({axis['difference']:+.1%} against the clean model, bounds {axis['lower_bound']:+.1%} to "
+        f"{axis['upper_bound']:+.1%} on {axis['n']} prompts)"
+    )

@@ -1,0 +1,120 @@
+"""Sample in several training processes from the same servers.
+
+    rank 0 sends the weights and asks the canary -> barrier -> each process samples its rows -> barrier
+
+All processes must call together. If one of them loses its server, rank 0 revives it and sends the weights
+again, and all repeat the call.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from recovery import distributed
+from recovery.batches.rollouts import Rollouts
+from recovery.engines.protocol import EngineSampler, rollouts_of
+from recovery.errors import EngineLost, RecoverError
+from recovery.sampling.in_process import without_stops
+from recovery.sampling.protocol import OnProgress, SamplingParams
+
+if TYPE_CHECKING:
+    from recovery.engines.protocol import SampledAnswer
+    from recovery.engines.vllm_http import ServerEngine
+    from recovery.models.chat_model import ChatModel
+
+log = logging.getLogger(__name__)
+
+
+class SharedSampler:
+    """The samplers of several processes on the same servers, kept in step."""
+
+    def __init__(self, alone: EngineSampler, engine: ServerEngine) -> None:
+        self.alone, self.engine, self.student = alone, engine, alone.student
+
+    def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
+        """Sample one response to each of this process's prompts, from the same weights in all processes."""
+        self.alone.check(prompts)
+        return rollouts_of(self.student, prompts, self._write(prompts, params))
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        params: SamplingParams,
+        on_progress: OnProgress | None = None,
+    ) -> list[list[int]]:
+        """Sample as `sample` does; return token ids only, without the stop token."""
+        return without_stops(self.sample(prompts, params).responses(), self.student.stop_ids)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the last sync's duration and the canary's gaps, on rank 0."""
+        return self.alone.metrics()
+
+    def _write(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[SampledAnswer]:
+        written: list[SampledAnswer] = []
+
+        def write() -> None:
+            written[:] = self.engine.write(prompts, params, self.student.stop_ids)
+
+        def attempt() -> str | None:
+            return self._sync(prompts, params.temperature) or _first(distributed.gather(_problem(write)))
+
+        first = attempt()
+        if first is None:
+            return written
+        if distributed.rank() == 0:
+            log.warning("%s: %s: restarting it and retrying once", self.engine.name, first)
+        second = _on_rank_0(self.engine.revive) or attempt()
+        if second is None:
+            return written
+        raise RecoverError(
+            f"{self.engine.name}: lost twice ({first}; then {second}): check it, then go on with "
+            "`recover resume`"
+        )
+
+    def _sync(self, prompts: Sequence[Sequence[int]], temperature: float) -> str | None:
+        """Send the weights from rank 0, tell all processes the adapter's new name; return the problem.
+
+        A sharded student is gathered twice: saving it shards its layers again.
+        """
+        started = time.perf_counter()
+        with _whole_weights(self.student):
+            problem = _on_rank_0(lambda: self.engine.take(self.student))
+        self.engine.models = distributed.share(self.engine.models)
+        if problem is not None:
+            return problem
+        with distributed.gathered(self.student.model):
+            return _on_rank_0(lambda: self.alone.verify(prompts, temperature, started))
+
+
+@contextmanager
+def _whole_weights(student: ChatModel) -> Iterator[None]:
+    """Gather a sharded student's weights on rank 0 inside the block, so that they can be saved."""
+    if not distributed.is_sharded(student.model):
+        yield
+        return
+    student.weights = distributed.whole_weights(student.model)
+    try:
+        yield
+    finally:
+        student.weights = None
+
+
+def _problem(work: Callable[[], None]) -> str | None:
+    """Run the work; return why the engine is lost, or None."""
+    try:
+        work()
+    except EngineLost as error:
+        return str(error)
+    return None
+
+
+def _on_rank_0(work: Callable[[], None]) -> str | None:
+    return distributed.share(_problem(work) if distributed.rank() == 0 else None)
+
+
+def _first(problems: Sequence[str | None]) -> str | None:
+    return next((problem for problem in problems if problem is not None), None)

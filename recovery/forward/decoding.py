@@ -1,0 +1,131 @@
+"""Choose how a model decodes, by trial: the first way that gives the numbers of its own forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from recovery.forward.decoder import ATTENTION, Decoder, ModelDecoder
+from recovery.forward.fast_path import fast_path
+from recovery.forward.hidden_states import row_sharing, unwrap
+from recovery.forward.isolation import PADDING, Rows, Sharing, rows_stay_apart
+from recovery.forward.unpadded import GroupedDecoder, OwnCacheDecoder, RereadDecoder
+from recovery.forward.varlen import VARLEN
+
+STEPS = 3  # tokens that a trial decodes
+
+
+@dataclass(frozen=True)
+class Way:
+    """A decoder, the attention that it computes with, and which rows it decodes together."""
+
+    decoder: type[ModelDecoder | OwnCacheDecoder | RereadDecoder]
+    attention: str
+    sharing: Sharing
+    description: str
+
+    def make(self, model: Any, pad_id: int, max_new_tokens: int) -> Decoder:
+        """Return a decoder of the model inside `decoding`."""
+
+        def one() -> Decoder:
+            if issubclass(self.decoder, ModelDecoder):
+                return self.decoder(model, pad_id, max_new_tokens)
+            return self.decoder(model)
+
+        if not self.sharing.is_limited:
+            return one()
+        return GroupedDecoder(one, self.sharing, model.get_input_embeddings().weight.device)
+
+
+_chosen: WeakKeyDictionary[Any, Way] = WeakKeyDictionary()
+
+
+def decoder_of(model: Any, pad_id: int, max_new_tokens: int) -> Decoder:
+    """Return the fastest decoder for a model inside `decoding`."""
+    fast = fast_path().decoder(model, pad_id, max_new_tokens)
+    return fast or decoding_way(model).make(model, pad_id, max_new_tokens)
+
+
+@contextmanager
+def decoding(model: Any) -> Iterator[Any]:
+    """Yield the bare model in eval and inference mode, with its way's attention; restore all of it.
+
+    A PEFT wrapper's forward only costs time: the adapters are in the modules. Layers compiled for training
+    are not compiled again for single tokens.
+    """
+    inner = unwrap(model)
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.inference_mode(), _uncompiled(inner):
+            with _attention(inner, decoding_way(inner).attention):
+                yield inner
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def decoding_way(model: Any) -> Way:
+    """Return how an unwrapped model decodes; tried once."""
+    if model not in _chosen:
+        ways = _ways(model)
+        _chosen[model] = next((way for way in ways[:-1] if _is_sound(model, way)), ways[-1])
+    return _chosen[model]
+
+
+def _ways(model: Any) -> list[Way]:
+    """Return all ways, the fastest first; the last is the model's own forward pass."""
+    own, sharing = model.config._attn_implementation, row_sharing(model)
+    in_place = ATTENTION if own in ("sdpa", VARLEN) else own
+    alone = replace(sharing, equal_lengths=True)
+    return [
+        Way(ModelDecoder, in_place, sharing, "in padded rows"),
+        Way(ModelDecoder, own, sharing, "in padded rows"),
+        Way(OwnCacheDecoder, own, alone, "in rows of one length"),
+        Way(RereadDecoder, own, alone, "without a cache"),
+    ]
+
+
+def _is_sound(model: Any, way: Way) -> bool:
+    """Whether rows decoded together, with a KV cache, get the logits of each one's own forward pass."""
+    own = model.config._attn_implementation
+
+    def together(rows: Rows) -> Iterator[Tensor]:
+        with _attention(model, way.attention):
+            decoder = way.make(model, PADDING, STEPS)
+            yield decoder.prefill([row[:-STEPS] for row in rows])
+            for step in range(STEPS):
+                token_B = torch.tensor([row[step - STEPS] for row in rows], device=decoder.device)
+                yield decoder.step(token_B)
+
+    def alone(row: list[int]) -> Tensor:
+        with _attention(model, own):
+            logits_V: Tensor = model(torch.tensor([row], device=device), use_cache=False).logits[0, -1]
+        return logits_V
+
+    device = model.get_input_embeddings().weight.device
+    return rows_stay_apart(model, together, alone, trace=way.decoder is ModelDecoder)
+
+
+@contextmanager
+def _attention(model: Any, name: str) -> Iterator[None]:
+    """Inside, the model computes with this attention."""
+    before = model.config._attn_implementation
+    try:
+        if name != before:
+            model.config._attn_implementation = name
+        yield
+    finally:
+        if name != before:
+            model.config._attn_implementation = before
+
+
+def _uncompiled(model: Any) -> AbstractContextManager[Any]:
+    compiled = any(module._compiled_call_impl is not None for module in model.modules())
+    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()

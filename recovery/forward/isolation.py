@@ -1,0 +1,213 @@
+"""Decide which sequences may share a forward pass, by trial: no row may change another's numbers.
+
+Reachability decides, as in `packing_check`: a row's output must have a gradient of exactly zero with respect
+to every embedding that is not its own, padding included, and be close to that of the row read alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from recovery.forward.equality import NOT_APPLICABLE, close_per_token
+from recovery.forward.packed import Packed, PackedReader, Read
+from recovery.forward.packing_check import Embeddings, embeddings_as_leaves, evaluating
+
+LENGTHS = (5, 9, 9)  # of the rows in a trial: one is padded, two are not
+PADDING = 0  # the id of padding in a trial
+SMALL = 2**16  # entries of a buffer that may hold rotary frequencies
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """Which sequences may be read together: any, those of one length, those on one side of a boundary."""
+
+    equal_lengths: bool = False  # padding changes a row
+    boundary: float = math.inf  # tokens; a longer row changes the shorter ones beside it (LongRoPE)
+
+    @property
+    def is_limited(self) -> bool:
+        """Return whether there are sequences that must not be read together."""
+        return self.equal_lengths or self.boundary < math.inf
+
+    def group(self, length: int) -> tuple[int, bool]:
+        """Return the group of a sequence of this length; only members of one group share a pass."""
+        return (length if self.equal_lengths else 0), length > self.boundary
+
+
+_known: WeakKeyDictionary[Any, Sharing] = WeakKeyDictionary()
+
+
+def sharing_of(model: Any, read: Read) -> Sharing:
+    """Return which sequences `read` may read together; tried once for each unwrapped model."""
+    if model not in _known:
+        padding_is_harmless = all(_reads_padded(model, read, side) for side in ("right", "left"))
+        _known[model] = Sharing(not padding_is_harmless, _boundary(model))
+    return _known[model]
+
+
+class GroupedReader(PackedReader):
+    """Reads only sequences together that may share a pass; `read` takes padded rows."""
+
+    def __init__(self, read: Callable[[Tensor, Tensor], Tensor], sharing: Sharing) -> None:
+        self.read, self.sharing = read, sharing
+
+    def states(self, tokens: Packed, wanted_N: Tensor | None) -> Tensor:
+        groups: dict[tuple[int, bool], list[int]] = {}
+        for sequence, length in enumerate(tokens.lengths.tolist()):
+            groups.setdefault(self.sharing.group(length), []).append(sequence)
+        parts, places = [], []
+        for members in groups.values():
+            parts.append(self._group(tokens, members))
+            places.append(torch.isin(tokens.rows_N, tokens.rows_N.new_tensor(members)).nonzero()[:, 0])
+        states_ND = torch.cat(parts)[torch.cat(places).argsort()]
+        return states_ND if wanted_N is None else states_ND[wanted_N]
+
+    def _group(self, tokens: Packed, members: Sequence[int]) -> Tensor:
+        sequences = tokens.tokens_N.split(tokens.lengths.tolist())
+        rows = [sequences[member] for member in members]
+        real_BT = pad_sequence([torch.ones_like(row, dtype=torch.bool) for row in rows], batch_first=True)
+        return self.read(pad_sequence(rows, batch_first=True), real_BT)[real_BT]
+
+
+# Trials -----------------------------------------------------------------------------------------------------
+
+Rows = list[list[int]]
+
+
+def rows_stay_apart(
+    model: Any,
+    together: Callable[[Rows], Iterable[Tensor]],
+    alone: Callable[[list[int]], Tensor],
+    trace: bool = True,
+) -> bool:
+    """Whether rows that are read together equal those read alone, and none depends on another's tokens.
+
+    `together` yields outputs of all rows (rows, features): the last for whole rows, the one before for rows
+    without their last token, and so on. `alone` returns the output of one row. Without `trace` the numbers
+    alone are compared: a model's own cache may overwrite what gradients would need.
+    """
+    rows = _rows()
+    try:
+        with evaluating(model), torch.inference_mode(False), torch.enable_grad():
+            outputs = _traced(model, together, rows) if trace else _untraced(together, rows)
+            with torch.no_grad():
+                return outputs is not None and all(
+                    close_per_token(output_RD, torch.stack([alone(row[: len(row) - rest]) for row in rows]))
+                    for rest, output_RD in enumerate(reversed(outputs))
+                )
+    except torch.OutOfMemoryError:
+        raise
+    except (*NOT_APPLICABLE, NotImplementedError):
+        return False
+
+
+def _traced(model: Any, together: Callable[[Rows], Iterable[Tensor]], rows: Rows) -> list[Tensor] | None:
+    """Return all outputs; None where a row depends on an embedding of other tokens than its own.
+
+    Only the first output's gradient is traced: caches overwrite what those of later ones would need.
+    """
+    with embeddings_as_leaves(model) as embeddings:
+        outputs = iter(together(rows))
+        first_RD = next(outputs)
+        if _reach_others(first_RD, rows, embeddings):
+            return None
+    with torch.no_grad():
+        return [first_RD.detach(), *outputs]
+
+
+@torch.no_grad()
+def _untraced(together: Callable[[Rows], Iterable[Tensor]], rows: Rows) -> list[Tensor]:
+    return list(together(rows))
+
+
+def _reach_others(output_RD: Tensor, rows: Rows, embeddings: Embeddings) -> bool:
+    """Whether a row's output has a gradient along an embedding of a token that the row does not hold."""
+    generator = torch.Generator().manual_seed(0)
+    direction_D = torch.randn(output_RD.shape[-1], generator=generator).to(output_RD)
+    leaves = [leaf for _, leaf in embeddings]
+    for output_D, row in zip(output_RD, rows, strict=True):
+        value = (output_D * direction_D).sum()
+        gradients = torch.autograd.grad(value, leaves, retain_graph=True, allow_unused=True)
+        for (ids, _), gradient in zip(embeddings, gradients, strict=True):
+            others = ~torch.isin(ids, ids.new_tensor(row))
+            if gradient is not None and bool(gradient[others].any()):
+                return True
+    return False
+
+
+def _rows() -> Rows:
+    """Return rows of token ids: none is in two rows, or the padding's."""
+    ids = count(PADDING + 1)
+    return [[next(ids) for _ in range(length)] for length in LENGTHS]
+
+
+def _reads_padded(model: Any, read: Read, side: str) -> bool:
+    """Whether padding on this side leaves the rows as they are."""
+
+    def together(rows: Rows) -> Iterable[Tensor]:
+        width = max(map(len, rows))
+        before = [width - len(row) if side == "left" else 0 for row in rows]
+        tokens_BT = torch.zeros(len(rows), width, dtype=torch.long, device=device)
+        real_BT = torch.zeros_like(tokens_BT, dtype=torch.bool)
+        for place, (row, start) in enumerate(zip(rows, before, strict=True)):
+            tokens_BT[place, start : start + len(row)] = torch.tensor(row, device=device)
+            real_BT[place, start : start + len(row)] = True
+        last_B = torch.tensor([start + len(row) - 1 for row, start in zip(rows, before, strict=True)])
+        yield read(model, tokens_BT, real_BT, None)[torch.arange(len(rows)), last_B]
+
+    def alone(row: list[int]) -> Tensor:
+        return read(model, torch.tensor([row], device=device), None, None)[0, -1]
+
+    device = model.get_input_embeddings().weight.device
+    return rows_stay_apart(model, together, alone)
+
+
+def _boundary(model: Any) -> float:
+    """Return the longest sequence that leaves the rotary frequencies as they are for short ones.
+
+    Some models compute them anew where a position of the pass lies beyond a boundary: the buffers tell.
+    """
+    decoder = model.get_decoder()
+    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if longest is None or "position_ids" not in inspect.signature(decoder.forward).parameters:
+        return math.inf
+    device = model.get_input_embeddings().weight.device
+    token_BT = torch.zeros(1, 1, dtype=torch.long, device=device)
+
+    def buffers(length: int) -> dict[str, Tensor]:
+        """Return the small buffers after a pass that ends at the last position of this length."""
+        positions_BT = torch.full_like(token_BT, length - 1)
+        decoder(
+            token_BT, attention_mask=torch.ones_like(token_BT), position_ids=positions_BT, use_cache=False
+        )
+        return {name: one.clone() for name, one in decoder.named_buffers() if one.numel() <= SMALL}
+
+    def is_short(length: int) -> bool:
+        now = buffers(length)
+        return now.keys() == short.keys() and all(torch.equal(now[name], short[name]) for name in short)
+
+    try:
+        with evaluating(model), torch.inference_mode(False), torch.no_grad():
+            short = buffers(1)
+            if is_short(longest):
+                return math.inf
+            within, beyond = 1, longest
+            while beyond - within > 1:
+                middle = (within + beyond) // 2
+                within, beyond = (middle, beyond) if is_short(middle) else (within, middle)
+            buffers(1)
+            return within
+    except torch.OutOfMemoryError:
+        raise
+    except (*NOT_APPLICABLE, NotImplementedError):
+        return math.inf

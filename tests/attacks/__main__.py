@@ -1,0 +1,80 @@
+"""Run attacks (`python -m tests.attacks [NAME ...]`); exit code 1 if one did not hold.
+
+Each runs in a process of its own, so that none can hide what it did to another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.attacks.attack import Attack, LeftOut, NotHeld, Size
+from tests.attacks.table import ATTACKS
+
+ROOT = Path(__file__).parents[2]
+LONGEST = 3600.0  # seconds beyond the minutes that were asked for
+QUICK = Size(minutes=0.08, kills=24)
+LEFT_OUT = 77  # exit code
+
+
+def main() -> None:
+    options = parser().parse_args()
+    size = QUICK if options.quick else Size(options.minutes, options.kills, options.seed)
+    unknown = set(options.names) - set(ATTACKS)
+    if unknown:
+        sys.exit(f"no attack is called {', '.join(sorted(unknown))}: there are {', '.join(ATTACKS)}")
+    if options.here:
+        sys.exit(here(ATTACKS[options.names[0]], size))
+    chosen = [ATTACKS[name] for name in options.names] or [
+        attack for attack in ATTACKS.values() if not (options.quick and attack.tests)
+    ]
+    held = [apart(attack, size) for attack in chosen]
+    print(f"{sum(held)} of {len(held)} attacks held (seed {size.seed})")
+    sys.exit(0 if all(held) else 1)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog="python -m tests.attacks", description=__doc__)
+    made.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(ATTACKS)}; default: all")
+    made.add_argument("--minutes", type=float, default=Size.minutes, help="of each fuzz, and of the load")
+    made.add_argument("--kills", type=int, default=Size.kills, help="processes that are killed")
+    made.add_argument("--seed", type=int, default=Size.seed, help="decides every input")
+    made.add_argument("--quick", action="store_true", help="small sizes, and no tests that `make test` runs")
+    made.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    return made
+
+
+def apart(attack: Attack, size: Size) -> bool:
+    """Run an attack in a process of its own and print its line."""
+    command = [sys.executable, "-m", "tests.attacks", attack.name, "--here"]
+    command += [f"--minutes={size.minutes}", f"--kills={size.kills}", f"--seed={size.seed}"]
+    begun = time.monotonic()
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST + 60 * size.minutes
+        )
+        code, said = done.returncode, done.stdout.strip() or done.stderr.strip()[-600:]
+    except subprocess.TimeoutExpired:
+        code, said = 1, "did not end"
+    verdict = {0: "held", LEFT_OUT: "left out"}.get(code, "NOT held")
+    print(f"{verdict:<9} {attack.name:<18} {said}  ({time.monotonic() - begun:.0f} s)", flush=True)
+    return code in (0, LEFT_OUT)
+
+
+def here(attack: Attack, size: Size) -> int:
+    try:
+        print(attack.run(size))
+    except NotHeld as error:
+        print(f"{attack.promise}: {error}")
+        return 1
+    except LeftOut as error:
+        print(error)
+        return LEFT_OUT
+    return 0
+
+
+if __name__ == "__main__":
+    main()

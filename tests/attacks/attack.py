@@ -1,0 +1,53 @@
+"""What an attack is: a name, a promise, and work that returns its evidence or raises NotHeld."""
+
+from __future__ import annotations
+
+import importlib
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tests.attacks import from_tests
+from tests.attacks.outcome import LeftOut, NotHeld
+
+__all__ = ["Attack", "LeftOut", "NotHeld", "Size"]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is tried; the seed decides every input, so that what broke can be done again."""
+
+    minutes: float = 1.0  # of each fuzz, and of the load
+    kills: int = 200
+    seed: int = 0
+
+    def random(self, *names: object) -> random.Random:
+        """Return the random numbers of one part of an attack, the same at every run with this seed."""
+        return random.Random("/".join(map(str, (self.seed, *names))))
+
+    def rounds(self, share: float = 1.0) -> Iterator[int]:
+        """Yield 0, 1, 2, ... until a share of the minutes has passed."""
+        deadline = time.monotonic() + 60 * self.minutes * share
+        number = 0
+        while number == 0 or time.monotonic() < deadline:
+            yield number
+            number += 1
+
+
+@dataclass(frozen=True)
+class Attack:
+    """`work` is the function of this folder that attacks, as "module.function"; or it is done by tests."""
+
+    name: str
+    promise: str  # what holds, in the words of docs/security.md
+    work: str = ""
+    tests: tuple[str, ...] = ()  # files below tests/, or names of tests, that `make test` runs too
+
+    def run(self, size: Size) -> str:
+        """Attack, and return what was tried; imports nothing before it is needed."""
+        if self.tests:
+            return from_tests.run(self.tests)
+        module, _, function = self.work.rpartition(".")
+        evidence = getattr(importlib.import_module(f"tests.attacks.{module}"), function)(size)
+        return str(evidence)

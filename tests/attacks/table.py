@@ -1,0 +1,107 @@
+"""The attacks, by name: programs of this folder, and tests of the rooms that are attacks already."""
+
+from __future__ import annotations
+
+from tests.attacks.attack import Attack
+
+READING = "pipelines/corpus/test_reading_hostile.py"
+SECURITY = "dashboard/test_security.py"
+
+
+def by_tests(name: str, promise: str, *tests: str) -> Attack:
+    return Attack(name, promise, tests=tests)
+
+
+LISTED = (
+    Attack(
+        "current-folder", "no code of the folder that you stand in is run", "current_folder.current_folder"
+    ),
+    Attack("terminal", "nothing that a terminal obeys is written to it", "terminal.terminal"),
+    Attack("kills", "a killed process loses nothing that was acknowledged", "kills.kills"),
+    Attack("full-disks", "a disk that fills loses nothing and is named in one line", "kills.full_disks"),
+    Attack(
+        "fuzz-documents",
+        "any file is read, or skipped or refused with a reason",
+        "fuzz_documents.fuzz_documents",
+    ),
+    Attack(
+        "fuzz-checkpoints", "a damaged checkpoint is refused in one line", "fuzz_checkpoints.fuzz_checkpoints"
+    ),
+    Attack(
+        "fuzz-servers",
+        "whatever a server answers is taken or refused in one line",
+        "fuzz_servers.fuzz_servers",
+    ),
+    Attack(
+        "fuzz-dashboard",
+        "whatever a browser sends is answered, and never by an error",
+        "fuzz_dashboard.fuzz_dashboard",
+    ),
+    Attack("load", "ten readers at once are answered, and memory does not grow", "load.load"),
+    by_tests(
+        "scripts",
+        "documents, answers and names are shown as text, never as markup",
+        "dashboard/test_html.py",
+        "dashboard/test_report.py",
+    ),
+    by_tests("hosts", "the dashboard answers its own address only, and nothing but its pages", SECURITY),
+    by_tests("documents", "bombs, links and broken files cost one row, in bounded memory", READING),
+    by_tests(
+        "models",
+        "nothing is unpickled, and no code that comes with a model is run",
+        "test_pickled_weights_are_never_read",
+        "test_code_that_comes_with_a_model_is_not_run",
+        "test_code_of_a_model_is_run_only_for_a_home_that_was_named",
+        "test_no_pickle_is_written",
+    ),
+    by_tests("sql", "a query only reads, and ends", "db/test_readonly.py"),
+    by_tests(
+        "keys",
+        "no key is recorded, shown, exported or sent to another host",
+        "db/test_redact.py",
+        "test_no_format_and_no_command_writes_a_key",
+        "test_a_password_never_stands_in_a_message",
+        "test_an_error_is_stored_without_keys",
+    ),
+    by_tests(
+        "formulas",
+        "no cell of an export is taken for a formula",
+        "test_a_formula_does_not_reach_a_spreadsheet",
+        "test_a_formula_behind_what_a_spreadsheet_skips_is_text",
+    ),
+    by_tests(
+        "servers",
+        "servers that drip, flood, redirect and lie cost one line, within the deadline",
+        "recovery/engines/test_json_client.py",
+        "recovery/engines/test_key_guard.py",
+    ),
+    by_tests(
+        "swapped-inputs",
+        "a cycle is not resumed, and nothing paired, over other questions",
+        "test_a_cycle_whose_inputs_were_swapped_is_refused_by_name",
+        "test_answers_to_other_questions_are_not_paired",
+    ),
+    by_tests(
+        "foreign-homes",
+        "a home that lies among the documents or is another's is not obeyed",
+        "test_a_home_that_lies_inside_the_documents_is_used_only_by_name",
+        "test_a_home_of_another_user_is_used_only_by_name",
+        "test_what_a_new_home_holds_is_its_owners_alone",
+    ),
+    by_tests(
+        "hostile-ids",
+        "no id or shape that does not fit reaches the C kernels, which are clean under sanitizers",
+        "recovery/cpu/test_hostile_ids.py",
+        "recovery/cpu/test_sanitizers.py",
+    ),
+    by_tests(
+        "long-texts", "no text takes more than time in proportion", "test_looping_answers_take_bounded_time"
+    ),
+    by_tests(
+        "clocks",
+        "a clock set back changes no order and hides nothing",
+        "test_a_clock_set_back_does_not_change_the_order_of_runs",
+        "test_a_clock_set_back_hides_neither_a_dead_run_nor_a_change",
+    ),
+)
+ATTACKS = {attack.name: attack for attack in LISTED}

@@ -1,0 +1,158 @@
+"""Attacks on the dashboard by what models write and what clients send."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from dashboard import page_frame
+from db.writes.tracker import Tracker
+from tests.support import databases, views
+from tests.support.browser import serving
+
+SIZE = 1_000_000
+LONG_TEXTS = {
+    "right to left": "\u202e" * SIZE,
+    "zero width": "a\u200b" * (SIZE // 2),
+    "combining": "e" + "\u0301" * SIZE,
+    "a loop": "no no no, " * (SIZE // 10),
+    "one word": "x" * SIZE,
+    "half a key": "sk-" * (SIZE // 3),
+    "half an address": "http://a:b" * (SIZE // 10),
+    "assignments": "token=" * (SIZE // 6),
+    "lines": "\n" * SIZE,
+}
+
+
+@pytest.fixture(scope="module")
+def tracker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tracker]:
+    """A cycle in which every prompt, answer and expected answer is a megabyte long."""
+    with Tracker(tmp_path_factory.mktemp("home") / "recover.db") as tracker:
+        run = tracker.start_run("cycle")
+        tracker.record_cycle(run.id)
+        for number, stage in enumerate(("clean", "midtrained", "recovered")):
+            tracker.record_checkpoint(f"{stage}0", path="/c", kind="full", sha256=stage)
+            column: dict[str, Any] = {f"{stage}_id": f"{stage}0"}
+            tracker.record_cycle(run.id, **column)
+            asked = tracker.start_run("eval", parent=run.id, key=stage)
+            items = [
+                {"key": name, "prompt": words, "response": f"{words}{number}", "passed": number != 1}
+                | {"detail": {"answers": [words]}}
+                for name, words in LONG_TEXTS.items()
+            ]
+            tracker.record_score(asked.id, f"{stage}0", databases.score("ifeval", 0.5) | {"items": items})
+        yield tracker
+
+
+@pytest.mark.parametrize(
+    "url", ["/samples?n=1", "/samples?n=1&whole=right+to+left", "/compare?a=clean0&b=midtrained0", "/"]
+)
+def test_a_megabyte_of_model_text_makes_no_megabytes_of_page(tracker: Tracker, url: str) -> None:
+    context, begun = views.context(tracker), time.process_time()
+    page = page_frame.render(context, url)
+    assert "could not be drawn" not in page
+    assert len(page.encode()) < 5_000_000  # 270 MB without a limit
+    assert time.process_time() - begun < 5
+
+
+@pytest.fixture(scope="module")
+def address(tracker: Tracker) -> Iterator[str]:
+    with serving(tracker) as base:
+        yield base
+
+
+def event(address: str, data: object) -> httpx.Response:
+    """Ask for a page as the browser's script does."""
+    body = {"data": [], "fn_index": 0, "event_data": data, "session_hash": "abc"}
+    headers = {"origin": address, "content-type": "application/json"}
+    url = f"{address}/gradio_api/run/predict"
+    return httpx.post(url, content=json.dumps(body), headers=headers, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"url": "/samples?n=1&search=\ud800"},
+        {"url": "/cycle?n=\ud800&project=\udfff"},
+        {"url": "/?search=%ed%a0%80&pick=²"},
+        {"url": {"a": 1}},
+        {"url": None},
+        ["x"],
+        "x",
+        None,
+    ],
+    ids=ascii,
+)
+def test_an_event_of_any_content_is_answered_with_a_page(address: str, data: object) -> None:
+    answer = event(address, data)
+    assert answer.status_code == 200 and "could not be drawn" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/?q=%ff%fe",
+        "/cycle?n=%C3%A9&project=%ff",
+        "/live?url=%ed%a0%80",
+        "/live?url=/samples%3Fsearch%3D%25ED",
+    ],
+)
+def test_an_address_of_any_bytes_is_answered(address: str, path: str) -> None:
+    answer = httpx.get(address + path, timeout=60)
+    assert answer.status_code == 200 and "could not be drawn" not in answer.text
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Transfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5",
+        "Content-Length: 999999999",
+    ],
+)
+def test_a_long_body_is_refused_before_it_is_read(address: str, header: str) -> None:
+    place = urlsplit(address)
+    with socket.create_connection((place.hostname or "", place.port or 0), timeout=30) as client:
+        lines = [
+            "POST /gradio_api/run/predict HTTP/1.1",
+            f"Host: {place.netloc}",
+            f"Origin: {address}",
+            header,
+        ]
+        client.sendall("\r\n".join([*lines, "", ""]).encode())
+        answer = client.recv(200)  # although not a byte of the body was sent
+    assert answer.split()[1] in (b"400", b"411", b"413")
+
+
+@pytest.mark.slow
+def test_heavy_readers_leave_a_click_of_another_quick(address: str) -> None:
+    """Eight readers ask for whole megabytes at once, as fast as they are answered; a ninth opens a cycle."""
+    ended = threading.Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            event(address, {"url": "/samples?n=1&whole=right+to+left"})
+
+    readers = [threading.Thread(target=read) for _ in range(8)]
+    for reader in readers:
+        reader.start()
+    try:
+        time.sleep(2)
+        clicks = []
+        for _ in range(5):
+            begun = time.monotonic()
+            assert httpx.get(f"{address}/cycle?n=1", timeout=60).status_code == 200
+            clicks.append(time.monotonic() - begun)
+    finally:
+        ended.set()
+        for reader in readers:
+            reader.join()
+    assert sorted(clicks)[2] < 1.0, clicks

@@ -1,0 +1,143 @@
+"""Clean weights put back part by part: the broken part is found, and a set where one part is not enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from db.reads import queries
+from evals.scores import chat
+from pipelines.cli.diagnose import locate_text
+from pipelines.evaluate import evaluate
+from pipelines.job_from_options import locate_job
+from pipelines.locate import _Search, in_words, locate
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from recovery.inspection.weight_parts import Part
+from tests.support import tiny
+from tests.support.small_cycles import make_docs, settle
+
+COMMA = ord(",")
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    from pipelines.machine.init_home import initialise
+
+    make_docs(tmp_path)
+    with Workspace.open(tmp_path / "home") as workspace:
+        model = tiny.save(tmp_path / "model", tie_word_embeddings=False)
+        initialise(workspace, model=str(model), preset="microworld")
+        settle(workspace, margin=0.4, learning_rate=1e-4)
+        yield workspace
+
+
+def broken(ws: Workspace) -> str:
+    """Return a checkpoint whose head begins every answer with a comma, and whose norms moved a little."""
+    clean = ws.clean()
+    model = ws.load(clean)
+    ids = torch.tensor([model.prompt_ids(chat("Line 1."))])
+    with torch.no_grad():
+        state_D = model.model.model(ids).last_hidden_state[0, -1]
+        model.model.lm_head.weight[COMMA] = 100 * state_D
+        model.model.model.norm.weight.mul_(1.001)
+    run = ws.tracker.start_run("init", key="broken", config={})
+    return ws.publish(model, parent=clean, run_id=run.id, config={}).id
+
+
+def changes(tmp_path: Path) -> dict[str, Any]:
+    world = tmp_path / "world"
+    return {"eval.ifeval": str(world / "ifeval.jsonl"), "eval.probes": str(world / "probes.jsonl")}
+
+
+def test_the_part_that_forgot_is_found(ws: Workspace, tmp_path: Path) -> None:
+    checkpoint = broken(ws)
+    job = locate_job(ws, checkpoint, 2, changes=changes(tmp_path))
+    found = locate(ws, job, key="once")
+    rows = {row["parts"][0]: row for row in found["parts"]}
+    assert {name for name, row in rows.items() if row["axes"]} == {"head", "norms"}  # no other part moved
+    assert rows["head"]["passed"] and not rows["norms"]["passed"]
+    assert rows["head"]["axes"]["behaviour"]["difference"] == 0
+    assert rows["norms"]["axes"]["behaviour"]["difference"] < -0.9
+    assert found["offered"]["parts"] == ["head"] and found["sets"] == []
+    assert found["alpha"] == pytest.approx(0.05 / 2)
+    assert found["words"].startswith("put back head: behaviour at most")
+    assert "norms" in locate_text(found) and found["words"] in locate_text(found)
+
+
+def test_a_resumed_search_repeats_no_evaluation(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = locate_job(ws, broken(ws), 2, changes=changes(tmp_path))
+    calls = 0
+
+    def interrupted(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise KeyboardInterrupt
+        return evaluate(*args, **kwargs)
+
+    monkeypatch.setattr("pipelines.locate.evaluate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        locate(ws, job, key="once")
+    done = len(queries.runs(ws.tracker.db, kind="eval", status="done"))
+    monkeypatch.setattr("pipelines.locate.evaluate", evaluate)
+    assert locate(ws, job, key="once")["offered"]["parts"] == ["head"]
+    runs = queries.runs(ws.tracker.db, kind="eval")
+    assert done == 3 and len(runs) == 4  # clean, checkpoint, norms, head: each once
+    assert {run["status"] for run in runs} == {"done"}
+
+
+def test_the_clean_model_itself_is_refused(ws: Workspace, tmp_path: Path) -> None:
+    job = locate_job(ws, "base", 2, changes=changes(tmp_path))
+    with pytest.raises(InputError, match="nothing to put back"):
+        locate(ws, job, key="once")
+
+
+def test_behaviour_must_be_among_the_suites(ws: Workspace, tmp_path: Path) -> None:
+    job = locate_job(ws, "base", 2, "knowledge", changes=changes(tmp_path))
+    with pytest.raises(InputError, match="needs ifeval"):
+        locate(ws, job, key="once")
+
+
+# ---- sets
+
+
+def tried(parts: tuple[Part, ...], needed: set[str]) -> dict[str, Any]:
+    """A mixture that is enough once it holds what is needed; each needed part brings back 0.3."""
+    names = {part.name for part in parts}
+    behaviour = {
+        "difference": -0.6 + 0.3 * len(names & needed),
+        "lower_bound": -0.7,
+        "upper_bound": 0.0,
+        "n": 40,
+    }
+    return {
+        "parts": [part.name for part in parts],
+        "axes": {"behaviour": behaviour},
+        "passed": needed <= names,
+    }
+
+
+def grown(monkeypatch: pytest.MonkeyPatch, needed: set[str]) -> list[dict[str, Any]]:
+    monkeypatch.setattr(_Search, "row", lambda self, parts: tried(parts, needed))
+    moved = [Part(name, frozenset({name}), 10, 0.1) for name in "abcd"]
+    search: Any = object.__new__(_Search)
+    return list(search.growing(moved, [search.row((part,)) for part in moved]))
+
+
+def test_sets_grow_by_what_helped_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [row["parts"] for row in grown(monkeypatch, {"b", "d"})] == [["b", "d"]]
+    assert grown(monkeypatch, {"d"})[0]["parts"][0] == "d"
+
+
+def test_the_clean_model_is_never_offered_as_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = grown(monkeypatch, set("abcd"))
+    assert [len(row["parts"]) for row in rows] == [2, 3]
+    words = in_words({"parts": [], "sets": rows, "offered": None})
+    assert words.startswith("no part and no set of parts was shown to be enough; a, b, c came nearest")
