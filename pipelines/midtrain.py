@@ -60,9 +60,11 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     sources: Sources = {
         "new": new,
         "earlier": in_turn(lambda: _earlier(ws, job, stage, chat_model)) if earlier else [],
-        "chat": once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage))) if chat else [],
         "augmented": _augmented(chat_model, job.augment),
     }
+    if chat:
+        wanted = _chat_tokens(job, sources)
+        sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage), wanted))
     rows = preflight.packing(chat_model)
     stage.say(f"  packing      {rows.detail}")
     settings = _fitted_to_corpus(job.settings, new.total, shares(job.settings.mix, sources)["new"], stage)
@@ -106,6 +108,15 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         "packed": rows.ok,
         "embeddings_moved": moved,
     }
+
+
+def _chat_tokens(job: MidtrainJob, sources: Sources) -> int:
+    """Return how many tokens of chat the training reads."""
+    new = sources["new"]
+    parts = shares(job.settings.mix, {**sources, "chat": [([], [])]})
+    total = new.total if isinstance(new, Tokens) else 0
+    settings = fitted.fit_to_corpus(job.settings, total, parts["new"])
+    return round((settings.steps or 0) * settings.tokens_per_step * parts["chat"])
 
 
 def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:

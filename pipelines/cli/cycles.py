@@ -4,33 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, several, shared, table
 
+if TYPE_CHECKING:
+    from pipelines.config.jobs import RealDemo
+
 STAGES = ("clean", "midtrained", "recovered")
 AXES = ("behaviour", "knowledge", "retention", "updates")
 
 
 @click.command("demo")
-@click.option("--cycles", default=2, show_default=True, help="how many turns of the story")
+@click.option(
+    "--cycles", type=int, help="how many turns of the story (default: 2; with --real 1, with --full 3)"
+)
 @click.option("--seed", default=0, show_default=True, help="chooses the people, the facts and the prompts")
 @click.option("--minutes-budget", type=float, help="start no cycle that would not fit")
+@click.option(
+    "--real", is_flag=True, help="on SmolLM2 and this repository's handbook; run it again to resume it"
+)
+@click.option("--model", help="with --real: another model, as a GGUF file, a directory or a hub id")
+@click.option("--ifeval", type=click.Path(exists=True, dir_okay=False), help="with --real: FILE of prompts")
+@click.option("--full", is_flag=True, help="with --real: the sizes of a measurement; hours")
 @several
 @shared
 @click.pass_obj
-def demo_command(session: Session, cycles: int, seed: int, minutes_budget: float | None) -> None:
-    """The whole story on a tiny model, offline: learn, forget, recover."""
+def demo_command(
+    session: Session, cycles: int | None, seed: int, minutes_budget: float | None, **real: Any
+) -> None:
+    """The whole story on a tiny model, offline: learn, forget, recover. With --real on a real one."""
     from pipelines.config.jobs import DemoJob
-    from pipelines.demo import demo
+    from pipelines.demo import demo, resumable_key
 
+    options = _real_demo(**real)
+    if cycles is None:
+        cycles = 2 if options is None else 3 if options.full else 1
+    job = DemoJob(cycles=cycles, seed=seed, minutes_budget=minutes_budget, real=options)
     with session.workspace(create=True) as ws:
-        found = demo(ws, DemoJob(cycles=cycles, seed=seed, minutes_budget=minutes_budget), key=ws.new_key())
+        found = demo(ws, job, key=resumable_key(job) if options else ws.new_key())
         session.show({"home": str(ws.home), **found}, lambda: demo_story(found["cycles"], str(ws.home)))
         require_accepted(found["cycles"])
+
+
+def _real_demo(real: bool, model: str | None, ifeval: str | None, full: bool) -> RealDemo | None:
+    from pipelines.config.jobs import RealDemo
+
+    if not real:
+        if model or ifeval or full:
+            raise click.UsageError("--model, --ifeval and --full belong to --real")
+        return None
+    return RealDemo(model=model, ifeval=str(Path(ifeval).absolute()) if ifeval else None, full=full)
 
 
 def demo_story(cycles: list[dict[str, Any]], home: str) -> str:

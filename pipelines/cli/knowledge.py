@@ -13,10 +13,10 @@ from pipelines.cli.options import Session, shared, table
 DOCS = click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
 WRITER = click.option(
     "--writer",
-    metavar="base|CHECKPOINT|URL|template",
+    metavar="base|CHECKPOINT|URL|gaps|template",
     show_default=True,
-    help="the writer: a checkpoint, an OpenAI-compatible endpoint (key: RECOVER_API_KEY), or, for the "
-    "microworld, its own patterns",
+    help="the writer: a checkpoint, an OpenAI-compatible endpoint (key: RECOVER_API_KEY), gaps in the "
+    "documents' sentences, or, for the microworld, its own patterns",
 )
 MODEL = click.option("--model", "name", help="the endpoint's name of the model")
 

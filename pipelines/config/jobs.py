@@ -21,12 +21,21 @@ class Job(Section):
         return {}
 
 
+class RealDemo(Section):
+    """A demo on a real model: which one, on which IFEval prompts, how much of it."""
+
+    model: str | None = None  # GGUF file, directory or hub id; None: SmolLM2, installed or from the hub
+    ifeval: str | None = None  # file in IFEval's format; None: the hub's prompts, else generated ones
+    full: bool = False  # sizes of a measurement
+
+
 class DemoJob(Section):
-    """A demo: how many cycles, within which time."""
+    """A demo: how many cycles, within which time, on the microworld or a real model."""
 
     cycles: int = 2
     seed: int = 0
     minutes_budget: float | None = None
+    real: RealDemo | None = None
 
 
 class CycleJob(Job):
@@ -61,6 +70,7 @@ class MidtrainJob(Job):
     prompts: str | None = None  # answered by the clean model, for the chat share
     evaluation: EvalConfig | None = None  # whose prompts must not be among them
     augment: str | None = None  # folder of augmented.jsonl
+    answer_tokens: int = 2048  # longest answer of the clean model, for the chat share
     seed: int = 0
 
     def sources(self) -> dict[str, str]:

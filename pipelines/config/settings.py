@@ -72,7 +72,9 @@ class ModelConfig(Section):
         default="auto",
         description="auto: PyTorch's own, without padding where that gives the same; or one of transformers'",
     )
-    gradient_checkpointing: bool = Field(default=False, description="less memory in training for more time")
+    gradient_checkpointing: bool | Literal["auto"] = Field(
+        default=False, description="less memory in training for more time; auto: on a GPU"
+    )
     quantize: Literal["nf4", "fp4"] | None = Field(
         default=None,
         description="QLoRA: hold linear layers in 4 bits wherever a model is loaded; only adapters can be "
@@ -85,6 +87,10 @@ class ModelConfig(Section):
         default=False,
         description="of several processes, each holds its rows of every weight (FSDP2); else each the whole",
     )
+
+    def checkpoints_gradients(self, gpu: bool) -> bool:
+        """Whether training recomputes activations: where memory is what is short, as on a GPU, with auto."""
+        return gpu if self.gradient_checkpointing == "auto" else self.gradient_checkpointing
 
     @model_validator(mode="after")
     def _whole_or_sharded(self) -> ModelConfig:

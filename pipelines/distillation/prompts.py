@@ -31,6 +31,10 @@ TURN_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "tools")
 ANSWERABLE = ("user", "tool")  # roles that an assistant turn answers
 
 
+class HubAway(InputError):
+    """A data set is neither in reach on the hub nor in its cache."""
+
+
 @dataclass(frozen=True)
 class Prompt:
     messages: Messages
@@ -255,7 +259,10 @@ def _sample(source: str, name: str, split: str, column: str, seed: int) -> tuple
     try:
         with one_try(name) as revision:
             if revision is None:
-                raise ConnectionError("the hub is out of reach")
+                raise HubAway(
+                    f"{source}: the data set cannot be loaded: the hub is out of reach: "
+                    "check the network, or give --prompts FILE or --prompts self"
+                )
             found = _reservoir(_stream(name, split, column, revision), random.Random(f"{seed}:{source}"))
     except InputError:
         raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from recovery.batches.rollouts import Dialogue
 
 KEPT_CHAT = "chat.jsonl"
+ANSWERED_AT_ONCE = 64
+
+Answered = tuple[list[int], int]
+"""Prompt and answer, and where the answer begins."""
 
 
 def reservoir(cycles: Sequence[Tokens], most: int, seed: int) -> list[Dialogue]:
@@ -48,16 +52,16 @@ def reservoir(cycles: Sequence[Tokens], most: int, seed: int) -> list[Dialogue]:
     return kept
 
 
-def self_answered(ws: Workspace, job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Dialogue]:
-    """Return chats answered by the clean model; written once, so that a resumed run trains on the same."""
+def self_answered(
+    ws: Workspace, job: MidtrainJob, stage: Stage, texts: Sequence[str], wanted: int
+) -> list[Dialogue]:
+    """Return chats answered by the clean model, of at least `wanted` tokens if the prompts suffice.
+
+    They are written once, so that a resumed run trains on the same.
+    """
     kept = stage.directory / KEPT_CHAT
     if not kept.exists():
-        dialogues = _answers(ws, job, stage, _prompts(job, stage, texts))
-        if not dialogues:
-            raise InputError(
-                "mix.chat: the clean model ended none of its answers within distill.max_new_tokens: raise it"
-            )
-        _save(kept, dialogues)
+        _save(kept, _answers(ws, job, stage, _prompts(job, stage, texts), wanted))
     return [(ids, [False] * start + [True] * (len(ids) - start)) for ids, start in _load(kept)]
 
 
@@ -80,28 +84,50 @@ def _prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Promp
 
 
 def _answers(
-    ws: Workspace, job: MidtrainJob, stage: Stage, prompts: Sequence[Prompt]
-) -> list[tuple[list[int], int]]:
-    """Return (prompt and answer, where the answer begins) of every answer that ended by itself."""
+    ws: Workspace, job: MidtrainJob, stage: Stage, prompts: Sequence[Prompt], wanted: int
+) -> list[Answered]:
+    """Answer prompts until there are `wanted` tokens or no prompt is left.
+
+    An answer that was cut off at the limit counts too: its tokens are what the clean model writes.
+    """
     from recovery.sampling.in_process import InProcessSampler
     from recovery.sampling.protocol import SamplingParams
 
     clean = ws.load(ws.clean())
+    sampler, flops = InProcessSampler(clean), Flops.of(clean.model)
     ids = [clean.prompt_ids(prompt.messages) for prompt in prompts]
-    params = SamplingParams(ws.config.distill.max_new_tokens, seed=job.seed)
-    rollouts = InProcessSampler(clean).sample(ids, params)
-    read, written = sum(map(len, ids)), rollouts.n_tokens
-    flops = Flops.of(clean.model).forward(read + written, (read + written / 2) / len(ids))
-    stage.spend(tokens_sampled=written, flops=flops)
-    whole = zip(ids, rollouts.responses(), rollouts.finished_B.tolist(), strict=True)
-    return [([*prompt, *answer], len(prompt)) for prompt, answer, finished in whole if finished]
+    found: list[Answered] = []
+    total = 0
+    for first in range(0, len(ids), ANSWERED_AT_ONCE):
+        if total >= wanted:
+            break
+        asked = ids[first : first + ANSWERED_AT_ONCE]
+        params = SamplingParams(
+            job.answer_tokens, seed=job.seed, first=first, on_tokens=_report(stage, total, wanted)
+        )
+        rollouts = sampler.sample(asked, params)
+        read, written = sum(map(len, asked)), rollouts.n_tokens
+        stage.spend(
+            tokens_sampled=written, flops=flops.forward(read + written, (read + written / 2) / len(asked))
+        )
+        answers = zip(asked, rollouts.responses(), strict=True)
+        found += [([*prompt, *answer], len(prompt)) for prompt, answer in answers]
+        total = sum(len(chat) for chat, _ in found)
+    return found
 
 
-def _save(path: Path, dialogues: Sequence[tuple[list[int], int]]) -> None:
+def _report(stage: Stage, before: int, wanted: int) -> Callable[[int], None]:
+    """Return a function that shows the tokens of chat so far."""
+    return lambda tokens: stage.step(
+        min(before + tokens, wanted), wanted, note="tokens of chat, self-answered"
+    )
+
+
+def _save(path: Path, dialogues: Sequence[Answered]) -> None:
     with storage_errors(path.parent):
         write_text(path, "".join(json.dumps(row) + "\n" for row in dialogues))
 
 
-def _load(path: Path) -> list[tuple[list[int], int]]:
+def _load(path: Path) -> list[Answered]:
     with path.open(encoding="utf-8") as file:
         return [tuple(json.loads(line)) for line in file]

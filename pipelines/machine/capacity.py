@@ -179,7 +179,7 @@ def _training(size: Size, job: PlannedWork, stage: str) -> dict[str, float]:
     """Return the memory of a training, independent of its data."""
     lora = job.lora(stage)
     settings = getattr(job.config, stage)
-    checkpointing = job.config.model.gradient_checkpointing
+    checkpointing = job.config.model.checkpoints_gradients(gpu=True)
     whole = size.parameters - (size.embeddings if settings.freeze_embeddings else 0)
     trained = size.adapter(lora.rank) if lora else whole
     parts = job.processes if job.config.model.shard else 1
@@ -215,7 +215,9 @@ def _adapter_bytes(size: Size, tokens: int, layers_held: int, lora: LoraConfig |
 
 def _training_flops(size: Size, job: PlannedWork, stage: str, tokens: float, context: float) -> float:
     """Count a backward pass as two forward passes (one with an adapter), and recomputation as one more."""
-    passes = 1 + (1 if job.lora(stage) else 2) + (1 if job.config.model.gradient_checkpointing else 0)
+    passes = (
+        1 + (1 if job.lora(stage) else 2) + (1 if job.config.model.checkpoints_gradients(gpu=True) else 0)
+    )
     return passes * Flops.of_size(size).forward(tokens, context)
 
 
@@ -333,7 +335,7 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
 
 def _fitted(config: Config, size: Size, gpu: Gpu, tokens: int) -> Config:
     """Fill in the settings that recover.yaml derives from documents, model and memory."""
-    model = model_size(size, config.model.gradient_checkpointing)
+    model = model_size(size, config.model.checkpoints_gradients(gpu=True))
     machine = Machine(USABLE * gpu.gib * GIB)
     midtrain = fit_midtraining(config.midtrain, model, machine)
     fitted = {

@@ -44,7 +44,10 @@ def model_size(stage: Stage, checkpoint: str) -> ModelSize:
         size = read_size(str(path))
     except InputError:
         return _by_weights(path)
-    return capacity.model_size(size, ws.config.model.gradient_checkpointing)
+    import torch
+
+    gpu = torch.cuda.is_available()
+    return capacity.model_size(size, ws.config.model.checkpoints_gradients(gpu))
 
 
 def _by_weights(path: Path) -> ModelSize:

@@ -44,11 +44,14 @@ class LoggedState(TrainState):
 
 def student(ws: Workspace, checkpoint: Checkpoint, settings: MidtrainConfig | DistillConfig) -> ChatModel:
     """Load a checkpoint for training, with a fresh adapter if the settings want one and it has none."""
+    import torch
+
     from recovery.models import adapters, loading, quantization
 
     if settings.adapter:
         adapters.require_rank(checkpoint.path, settings.adapter.rank)
-    found = ws.load(checkpoint, gradient_checkpointing=ws.config.model.gradient_checkpointing)
+    recompute = ws.config.model.checkpoints_gradients(torch.cuda.is_available())
+    found = ws.load(checkpoint, gradient_checkpointing=recompute)
     if settings.adapter and not loading.is_adapter(found.model):
         loading.add_lora(found, loading.LoraSpec(**settings.adapter.model_dump()))
     quantization.require_trainable(found)

@@ -12,13 +12,13 @@ from pipelines.corpus import documents
 from pipelines.runs.recorded import earlier_probes
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.writing import augment as augmenting
-from pipelines.writing import probes
+from pipelines.writing import gap_questions, probes
 from pipelines.writing.filters import ProbeLeaks, first_of
 from pipelines.writing.text_cache import Cache
 from pipelines.writing.writers import EndpointWriter, LocalWriter, Writer
 from recovery.errors import InputError
 
-TEMPLATE = "template"
+TEMPLATE, GAPS = "template", "gaps"  # writers without a model
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class AugmentOptions:
     """The options of `recover augment`, except folders."""
 
     kinds: str = ",".join(augmenting.KINDS)
-    writer: str | None = None  # checkpoint, URL or TEMPLATE; None: the clean checkpoint
+    writer: str | None = None  # checkpoint, URL, TEMPLATE or GAPS; None: the clean checkpoint
     name: str | None = None  # the endpoint's name of the model
     questions: int = 4  # at most, per passage
     probes: str | None = None  # file of probes that must not leak; None: the one beside the documents
@@ -50,8 +50,8 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
     texts = documents.read_corpus(docs).texts
     probes_file = options.probes or companions(docs).get("probes")
     unseen = load_probes(probes_file) if probes_file else ()
-    if options.writer == TEMPLATE:
-        found = _by_template(texts, unseen)
+    if options.writer in (TEMPLATE, GAPS):
+        found = _without_a_model(options.writer, texts, unseen)
         augmenting.save(out / augmenting.AUGMENTED, found.rows)
     else:
         writer = _writer(
@@ -78,10 +78,11 @@ def augment_documents(ws: Workspace, docs: Path, out: Path, options: AugmentOpti
     return {"path": str(out / augmenting.AUGMENTED), **found.summary()}
 
 
-def _by_template(texts: Any, unseen: Any) -> augmenting.Augmented:
-    from pipelines.microworld.templates import questions
+def _without_a_model(writer: str, texts: Any, unseen: Any) -> augmenting.Augmented:
+    from pipelines.microworld import templates
 
-    leaks, all_rows = ProbeLeaks(unseen), list(questions(texts))
+    leaks = ProbeLeaks(unseen)
+    all_rows = list(templates.questions(texts) if writer == TEMPLATE else gap_questions.rows(texts))
     rows = [row for row in all_rows if not leaks.of(row["prompt"], row["response"])]
     found = augmenting.Augmented(first_of(rows))
     if len(rows) < len(all_rows):

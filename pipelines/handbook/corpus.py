@@ -1,0 +1,97 @@
+"""Write this repository's documentation as a folder of documents, with probes and IFEval prompts beside it.
+
+The pages are those of a checkout; an installed package does not hold them. The questions are written by
+hand: every fact is asked in two phrasings that stand in no page, so that only a model that learned the fact
+answers.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evals import jsonl
+from evals.knowledge import matches, normalise
+from pipelines.corpus.passages import passages as cut
+from recovery.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+QUESTIONS = Path(__file__).parent / "questions.jsonl"
+PAGES = (  # of each cycle
+    ("SECURITY.md", "docs/glossary.md"),
+    ("README.md", "docs/scaling.md"),
+    ("docs/documents.md", "docs/evaluation.md", "docs/engines.md", "docs/knowledge.md", "docs/methods.md"),
+)
+KINDS = ("direct", "heldout")
+PASSAGE = 800  # characters
+
+
+@dataclass(frozen=True)
+class Fact:
+    """A fact of a page: its name, the answers that count, and a question in two phrasings."""
+
+    name: str
+    page: str
+    answers: tuple[str, ...]
+    direct: str
+    heldout: str
+
+    def probes(self, passages: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield a line of probes.jsonl for each phrasing, with the passage of the page that answers it."""
+        answer, *aliases = self.answers
+        for kind, prompt in zip(KINDS, (self.direct, self.heldout), strict=True):
+            yield {
+                "id": f"{self.name}/{kind}",
+                "suite": "knowledge",
+                "kind": kind,
+                "prompt": prompt,
+                "answer": answer,
+                "aliases": aliases,
+                "fact": self.name,
+                "passage": self.passage(passages),
+            }
+
+    def passage(self, passages: Sequence[str]) -> str:
+        """Return the passage that holds the answer and shares most words with the questions."""
+        asked = set(normalise(f"{self.direct} {self.heldout}").split())
+        holding = [text for text in passages if matches(text, self.answers)]
+        return max(holding, key=lambda text: len(asked & set(normalise(text).split())), default="")
+
+
+def facts(pages: Sequence[str] | None = None) -> list[Fact]:
+    """Return the facts of some pages, or of all."""
+    rows = jsonl.read(QUESTIONS, {"fact": str, "page": str, "answer": str, "direct": str, "heldout": str})
+    found = [
+        Fact(row["fact"], row["page"], (row["answer"], *row["aliases"]), row["direct"], row["heldout"])
+        for row in rows
+    ]
+    return [fact for fact in found if pages is None or fact.page in pages]
+
+
+def write(directory: Path, pages: Sequence[str], root: Path = ROOT) -> Path:
+    """Copy the pages to `directory`/docs and write probes.jsonl beside it; return the folder of documents."""
+    missing = [page for page in pages if not (root / page).is_file()]
+    if missing:
+        raise InputError(
+            f"{root / missing[0]} is not there: the documents of this demo are the repository's own pages, "
+            "which the installed package does not hold: run it from a checkout"
+        )
+    docs = directory / "docs"
+    docs.mkdir(parents=True)
+    for page in pages:
+        shutil.copyfile(root / page, docs / page.replace("/", "-"))
+    passages = {
+        page: [one.text for one in cut([(root / page).read_text("utf-8")], PASSAGE)] for page in pages
+    }
+    probes = [probe for fact in facts(pages) for probe in fact.probes(passages[fact.page])]
+    write_rows(directory / "probes.jsonl", probes)
+    return docs
+
+
+def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    """Write one JSON object a line."""
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")

@@ -1,0 +1,52 @@
+"""Questions without a writer: every sentence of the documents asked for its rarest words, in chat.
+
+Training on raw text teaches to continue it, not to answer; these rows put the same sentences behind a
+question. They name no fact that the documents do not, and need neither a model nor a language.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pipelines.corpus.entities import Word, sentences, words
+
+FEWEST_WORDS, MOST_WORDS = 4, 60  # of a sentence
+WORDS_ASKED = 3  # of a sentence
+MARKS = "|#*`- \t"
+FILL = ("Fill the gap: {}", "Which word is missing here? {}", "What belongs in place of ___? {}")
+RECALL = "What do you know about {}?"
+Row = dict[str, str]
+
+
+def rows(texts: Sequence[str]) -> Iterator[Row]:
+    """Yield prompts with responses: each rare word of a sentence as a gap, the sentence for the rarest."""
+    spread = Counter(word for text in texts for word in {word.small for word in words(text)})
+    total = Counter(word.small for text in texts for word in words(text))
+    for number, text in enumerate(texts):
+        for sentence in sentences(text):
+            said = sentence.strip(MARKS)
+            for row in _of_sentence(said, total, spread):
+                yield {"kind": "qa", "source": str(number), **row}
+
+
+def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterator[Row]:
+    inside = words(said)
+    if not FEWEST_WORDS <= len(inside) <= MOST_WORDS:
+        return
+    once = Counter(word.small for word in inside)
+    rare = sorted(
+        (word for word in inside if once[word.small] == 1 and len(word.text) > 1),
+        key=lambda word: (total[word.small], spread[word.small], -len(word.text)),
+    )
+    for place, word in enumerate(rare[:WORDS_ASKED]):
+        gap = _without(said, word)
+        yield {"prompt": FILL[place % len(FILL)].format(gap), "response": word.text}
+    if rare:
+        yield {"prompt": RECALL.format(rare[0].text), "response": said}
+
+
+def _without(said: str, word: Word) -> str:
+    """Replace a word, as a whole word, by a gap."""
+    before, _, after = said.partition(word.text)
+    return f"{before}___{after}"

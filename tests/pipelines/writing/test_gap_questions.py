@@ -1,0 +1,51 @@
+"""Questions without a writer: gaps that their own sentence fills, and nothing the documents do not say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evals.knowledge import load_probes, matches
+from pipelines.writing import gap_questions
+from pipelines.writing.augment import load
+from pipelines.writing.commands import AugmentOptions, augment_documents
+
+TEXTS = [
+    "The **tripwire** stops a training. The guard stops a training too.\n\n| word | means |\n",
+    "The ferry to Oslo leaves at nine. The ferry to Bergen leaves at ten.",
+]
+
+
+def test_a_gap_is_filled_by_the_word_that_was_left_out() -> None:
+    found = list(gap_questions.rows(TEXTS))
+    gaps = [row for row in found if "___ " in row["prompt"] or "___." in row["prompt"]]
+    assert gaps
+    for row in gaps:
+        filled = row["prompt"].split(": ", 1)[-1].split("? ", 1)[-1].replace("___", row["response"])
+        assert any(filled.strip("*.| ") in text for text in TEXTS)
+    assert {"Oslo", "Bergen", "tripwire"} <= {row["response"] for row in found}
+
+
+def test_the_rarest_word_asks_for_its_whole_sentence() -> None:
+    found = {row["prompt"]: row["response"] for row in gap_questions.rows(TEXTS)}
+    assert matches(found[gap_questions.RECALL.format("tripwire")], ["stops a training"])
+
+
+def test_headings_and_single_words_are_no_sentences() -> None:
+    assert not list(gap_questions.rows(["# Ferries\n\nYes.\n"]))
+
+
+def test_augment_writes_them_without_a_model_and_leaves_held_out_facts_alone(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "ferries.md").write_text(TEXTS[1], encoding="utf-8")
+    probes = tmp_path / "secret.jsonl"
+    probes.write_text(
+        '{"id": "1", "kind": "direct", "prompt": "The ferry to ___ leaves at ten: which word?", '
+        '"answer": "Bergen", "heldout_fact": true}\n',
+        encoding="utf-8",
+    )
+    options = AugmentOptions(writer="gaps", probes=str(probes))
+    found = augment_documents(None, docs, tmp_path / "out", options)  # type: ignore[arg-type]
+    answers = {row["response"] for row in load(tmp_path / "out")}
+    assert load_probes(probes) and found["refused"]["a held-out probe"] >= 1
+    assert "Oslo" in answers and "Bergen" not in answers
