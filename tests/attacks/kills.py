@@ -22,7 +22,7 @@ from db import sqlite
 from db.migrations import config
 from db.reads import queries
 from db.writes.tracker import Tracker
-from pipelines.cli.main import main
+from pipelines.cli.commands import main
 from recovery.storage.checkpoints import CheckpointStore
 from recovery.storage.training_state import TrainState
 from tests.attacks.attack import LeftOut, NotHeld, Size

@@ -18,7 +18,7 @@ from dashboard import report
 from db.errors import NotFound
 from db.reads import queries
 from db.writes.tracker import Tracker
-from pipelines.cli.main import cli
+from pipelines.cli.commands import cli
 from tests.support import databases, views
 
 SECRET = "hf_abcdefghijklmnopqrstuvwxyz0123"

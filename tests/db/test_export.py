@@ -18,7 +18,7 @@ from db import export as exporting
 from db.errors import BadRequest
 from db.export import FORMATS, TABLES, as_csv, as_json, as_parquet, columns, export
 from db.writes.tracker import Tracker
-from pipelines.cli.main import cli
+from pipelines.cli.commands import cli
 from tests.support import databases
 
 NASTY = '=HYPERLINK("evil")\n"quoted", \u202e<script>'

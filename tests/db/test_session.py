@@ -172,7 +172,7 @@ def test_all_waiting_for_a_lock_together_has_one_limit(
 ) -> None:
     """Five tries of thirty seconds each took 153."""
     tracker = Tracker(tmp_path / "recover.db")
-    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.3)
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 1.5)
     tracker.db.engine.dispose()
     foreign = sqlite3.connect(tmp_path / "recover.db", isolation_level=None)
     foreign.execute("BEGIN IMMEDIATE")
@@ -180,7 +180,7 @@ def test_all_waiting_for_a_lock_together_has_one_limit(
 
     def refuse(self: object, work: object, deadline: float) -> None:
         tries.append(time.monotonic())
-        time.sleep(0.2)
+        time.sleep(1.0)
         busy = sqlite3.OperationalError("database is locked")
         busy.sqlite_errorname = "SQLITE_BUSY"
         raise OperationalError("BEGIN IMMEDIATE", {}, busy)
@@ -188,7 +188,7 @@ def test_all_waiting_for_a_lock_together_has_one_limit(
     monkeypatch.setattr(type(tracker.db), "_write_once", refuse)
     with pytest.raises(TrackerError, match="is locked by another program"):
         tracker.start_run("demo")
-    assert len(tries) == 2 and time.monotonic() - begun < 2
+    assert len(tries) == 2 and time.monotonic() - begun < 5
 
 
 def test_a_servers_lock_is_not_waited_for_without_end(

@@ -85,7 +85,7 @@ def test_states_are_prefixes_that_end_within_the_answer() -> None:
 def test_the_command_measures_a_checkpoint_against_itself(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from pipelines.cli.main import cli
+    from pipelines.cli.commands import cli
 
     prompts = tmp_path / "prompts.jsonl"
     prompts.write_text("".join(json.dumps({"prompt": f"Say {n}."}) + "\n" for n in range(6)))

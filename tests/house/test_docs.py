@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from pipelines.cli.main import COMMANDS, cli
+from pipelines.cli.commands import COMMANDS, cli
 from pipelines.cli.options import shared
 from recovery.methods.table import METHODS
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 
-from pipelines.cli.main import COMMANDS, cli
+from pipelines.cli.commands import COMMANDS, cli
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("recovery", "db", "evals", "pipelines", "dashboard")

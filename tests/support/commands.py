@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.cli.main import cli, main
+from pipelines.cli.commands import cli, main
 
 QUESTION = "Write {n} lines without commas."
 

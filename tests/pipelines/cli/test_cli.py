@@ -18,7 +18,7 @@ from typing import Any
 import click
 import pytest
 
-from pipelines.cli.main import COMMANDS, cli
+from pipelines.cli.commands import COMMANDS, cli
 from pipelines.cli.setting_options import SettingOption
 from pipelines.config import settings
 from pipelines.runs.workspace import Workspace
@@ -34,7 +34,7 @@ from tests.support.commands import (
 from tests.support.present import present
 
 LAZY = """import sys
-from pipelines.cli.main import cli
+from pipelines.cli.commands import cli
 cli.main(["--help"], standalone_mode=False)
 print(*sys.modules)"""
 
@@ -85,7 +85,7 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
 
 def test_a_misspelled_suite_is_refused_before_lm_eval_is_loaded(home: Path) -> None:
     words = ["--home", str(home), "eval", "--suite", "ifevl"]
-    code = f"from pipelines.cli.main import cli\ntry:\n cli.main({words}, standalone_mode=False)\n"
+    code = f"from pipelines.cli.commands import cli\ntry:\n cli.main({words}, standalone_mode=False)\n"
     code += "except Exception as error:\n print(error)\nimport sys\nprint(*sys.modules)"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -852,6 +852,7 @@ def test_warnings_and_tracebacks_hold_no_key_and_nothing_that_a_terminal_obeys(
 
     monkeypatch.setattr("db.reads.queries.runs", broken)
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr("logging._warnings_showwarning", None)  # as in a new process
     said = recover("--home", home, "--debug", "ls", "runs").err
     assert "skipped ‹001B›]0;title‹0007›.pdf" in said and "‹202E›gnp.exe" in said
     assert "Traceback" in said and "‹001B›[2J with api_key=(hidden)" in said

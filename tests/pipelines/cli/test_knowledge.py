@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.cli.main import cli
+from pipelines.cli.commands import cli
 from tests.support import tiny
 from tests.support.commands import Recover, make_small, make_world
 

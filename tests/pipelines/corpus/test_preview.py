@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cli.main import cli
+from pipelines.cli.commands import cli
 from pipelines.config.settings import MidtrainConfig, Mix, OptimizerConfig
 from pipelines.corpus import preview
 from recovery.errors import InputError

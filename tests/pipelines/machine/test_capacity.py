@@ -11,7 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from pipelines.cli.main import cli
+from pipelines.cli.commands import cli
 from pipelines.cli.options import Session
 from pipelines.config.settings import Config, LoraConfig, changed, override, parse, preset_text
 from pipelines.machine import capacity

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +14,14 @@ from pipelines.config import settings as config
 from pipelines.job_from_options import distill_job, midtrain_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
+from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError, RecoverError
 from recovery.models import loading
 from recovery.models.loading import LoraSpec, ModelSpec
+from recovery.sampling.in_process import InProcessSampler
 from tests.support import families, tiny
+
+sample = InProcessSampler.sample
 
 
 def refused(home: Path, model: Path) -> str:
@@ -31,14 +38,38 @@ def test_an_adapter_is_no_clean_model(tmp_path: Path) -> None:
     assert "an adapter, not a whole model: merge it" in refused(tmp_path / "home", tmp_path / "adapter")
 
 
-@pytest.mark.parametrize(
-    ("family", "reason"),
-    [("Mamba 2", "decoding with a KV cache fails"), ("Falcon, alibi", "sampled from another distribution")],
-)
-def test_a_family_that_cannot_be_sampled_is_refused_by_name(tmp_path: Path, family: str, reason: str) -> None:
+@pytest.mark.parametrize(("family", "slow"), [("Mamba 2", True), ("Falcon, alibi", False)])
+def test_a_family_that_is_sampled_slowly_is_taken_and_said(tmp_path: Path, family: str, slow: bool) -> None:
     model = families.save(families.named(family), tmp_path / "model")
-    said = refused(tmp_path / "home", model)
-    assert f"models of type {families.named(family).model_type} are not supported: " in said
+    said: list[str] = []
+    with Workspace.open(tmp_path / "home") as ws:
+        ws.progress.say = said.append  # type: ignore[method-assign, assignment]
+        assert initialise(ws, model=str(model))["base"]
+    assert (
+        any(line.startswith(f"{families.named(family).model_type} models: sampled ") for line in said) == slow
+    )
+
+
+def wrong(self: InProcessSampler, prompts: Any, params: Any) -> Rollouts:
+    """Sample as ever, and report other log-probs."""
+    rollouts = sample(self, prompts, params)
+    return replace(rollouts, logprobs_BT=rollouts.logprobs_BT - 1.0)
+
+
+def fails(self: InProcessSampler, prompts: Any, params: Any) -> Rollouts:
+    raise NotImplementedError("no cache")
+
+
+@pytest.mark.parametrize(
+    ("broken", "reason"),
+    [(fails, "decoding with a KV cache fails (no cache)"), (wrong, "sampled from another distribution")],
+)
+def test_a_model_that_cannot_be_sampled_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Callable[..., Rollouts], reason: str
+) -> None:
+    monkeypatch.setattr(InProcessSampler, "sample", broken)
+    said = refused(tmp_path / "home", families.save(families.named("Llama"), tmp_path / "model"))
+    assert "models of type llama are not supported: " in said
     assert reason in said
 
 

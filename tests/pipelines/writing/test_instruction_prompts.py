@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from lm_eval.tasks.ifeval import utils
 
 from evals import harness, ifeval
-from pipelines.cli.main import cli
+from pipelines.cli.commands import cli
 from pipelines.cli.options import Session
 from pipelines.writing import instruction_prompts
 from pipelines.writing.instruction_prompts import InstructionPrompt, fingerprint, generate

@@ -12,6 +12,7 @@ import torch
 
 from pipelines.config.settings import DistillConfig, OptimizerConfig
 from pipelines.distillation.engine_places import check
+from recovery.engines.json_client import JsonClient
 from recovery.engines.lookahead import Lookahead, corrected
 from recovery.engines.protocol import CANARY_TOKENS, EngineSampler, in_background, own_logprobs
 from recovery.engines.vllm_http import ServerEngine
@@ -229,6 +230,7 @@ class SlowServer(ServerEngine):
 
     def __init__(self) -> None:
         self.urls, self.models, self.own, self.closed, self.asked = ["u"], ["m"], [], False, 0
+        self.at_once, self.client = 1, JsonClient(1)
         self.first, self.go = threading.Event(), threading.Event()
 
     def _post(self, url: str, body: dict[str, Any]) -> Any:
@@ -238,8 +240,7 @@ class SlowServer(ServerEngine):
         return {"choices": [{"prompt_token_ids": body["prompt"]}]}
 
 
-def test_what_is_queued_when_a_run_ends_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recovery.engines.vllm_http.AT_ONCE", 1)
+def test_what_is_queued_when_a_run_ends_is_not_asked_for() -> None:
     engine = SlowServer()
     bodies = [{"prompt": [number]} for number in range(50)]
     answers = in_background(lambda: engine._complete(bodies, None))

@@ -72,7 +72,7 @@ class Commands(click.Group):
 @click.version_option(package_name="recover-llm", prog_name="recover")
 @shared
 def cli() -> None:
-    """Teach an instruct model your documents, bring its manners back, and prove both.
+    """Teach an instruct model your documents, bring its behaviour back, and prove both.
 
     \b
     recover demo                       the whole story on a tiny model, offline
