@@ -34,7 +34,7 @@ AXES = ("behaviour", "knowledge", "retention", "updates")
 @shared
 @click.pass_obj
 def demo_command(
-    session: Session, cycles: int | None, seed: int, minutes_budget: float | None, **real: Any
+    session: Session, /, cycles: int | None, seed: int, minutes_budget: float | None, **real: Any
 ) -> None:
     """The whole story on a tiny model, offline: learn, forget, recover. With --real on a real one."""
     from pipelines.config.jobs import DemoJob
