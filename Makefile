@@ -11,7 +11,7 @@ READY := .venv/.ready
 LOCKED := .venv/.locked
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 
-.PHONY: help demo demo-real test test-plain test-slow test-vllm check bench docs format setup lock clean
+.PHONY: help demo demo-real test test-plain test-slow attack test-vllm check bench docs format setup lock clean
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
@@ -31,6 +31,9 @@ test-plain: $(READY) ## the core without its CPU engine
 
 test-slow: $(READY) ## the tests that take minutes
 	@$(PYTEST) -m slow || { code=$$?; [ $$code -eq 5 ] && echo "no slow tests" || exit $$code; }
+
+attack: $(READY) ## every attack, held or not (ATTACK="kills --kills 2000 --minutes 10 --seed 1"; QUICK=1: two minutes)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m tests.attacks $(if $(QUICK),--quick) $(ATTACK)
 
 test-vllm: $(VLLM)/.ready ## vLLM for real, on its CPU build, in an environment of its own (.venv-vllm)
 	@OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q tests/recovery/engines/test_vllm.py

@@ -38,9 +38,9 @@ class Contender:
     work: Callable[..., Any]
     environment: dict[str, str] = field(default_factory=dict)
 
-    def apart(self, module: str, *words: str) -> None:
-        """Run the benchmark's `--child` in a process with this side's environment."""
-        command = [sys.executable, "-m", f"benchmarks.{module}", "--child", *words]
+    def apart(self, name: str, *words: str) -> None:
+        """Run the `--child` of a speed benchmark in a process with this contender's environment."""
+        command = [sys.executable, "-m", f"benchmarks.speed.{name}", "--child", *words]
         subprocess.run(command, check=True, env={**os.environ, **self.environment}, stdout=sys.stderr)
 
 

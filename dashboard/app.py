@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import socket
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,14 @@ from db.reads import queries
 from db.writes.tracker import Tracker
 
 STATIC = Path(__file__).parent / "static"
+SWITCH_SECONDS = 0.0005  # between threads: a light page is not slowed by heavy ones beside it
 MOST_CYCLES, MOST_PATHS = 200, 12  # drawn in the picture, as marks and as paths
 
 
 def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str | None = None) -> Any:
     """Return the ASGI application, wrapped in the security guard."""
     _keep_files_private()
+    sys.setswitchinterval(SWITCH_SECONDS)
     import gradio as gr
     from fastapi import FastAPI
 

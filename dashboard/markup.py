@@ -17,8 +17,8 @@ import markupsafe
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from db.printable import printable
 from db.redact import redact_text
+from recovery.printable import printable
 
 VOID = {"area", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}
 LINKS = {"href", "src", "action", "xlink:href", "formaction", "poster", "data"}

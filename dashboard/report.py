@@ -141,7 +141,8 @@ def _verdicts(cycle: Row) -> Html:
         tag(
             "p",
             "An axis is kept when the one-sided 95 % lower bound of the paired difference lies above minus "
-            "the margin.",
+            "the margin. Updates shows how far new answers to changed facts lead over old ones; its margin "
+            "is the lead that must be shown.",
             class_="soft small",
         ),
     )

@@ -6,6 +6,8 @@ list decides, whatever a later version adds.
 
 from __future__ import annotations
 
+import json
+import math
 import re
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
@@ -14,7 +16,8 @@ from urllib.parse import urlsplit
 from dashboard.authentication import Login
 
 Scope = MutableMapping[str, Any]
-App = Callable[[Scope, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
+Receive = Callable[[], Awaitable[Any]]
+App = Callable[[Scope, Receive, Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 EVENT = "/gradio_api/run/predict"  # the only route that accepts POST
@@ -80,6 +83,12 @@ class RequestGuard:
         if refusal is not None:
             await _refuse(scope, send, *refusal)
             return
+        if scope["method"] == "POST":
+            body = await _body(receive)
+            if not _is_json_object(body):
+                await _refuse(scope, send, 400, "the request is not a JSON object")
+                return
+            receive = _replayed(body, receive)
 
         async def with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":
@@ -120,6 +129,40 @@ def _length(headers: MutableMapping[str, str]) -> int:
     """Return the declared content length; 0 if it is missing or invalid."""
     said = headers.get("content-length", "")
     return int(said) if said.isascii() and said.isdigit() and len(said) < 10 else 0
+
+
+async def _body(receive: Receive) -> bytes:
+    """Return the request's body; the server has already bounded it by its declared length."""
+    parts, more = [], True
+    while more:
+        message = await receive()
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _is_json_object(body: bytes) -> bool:
+    """Return whether the body is an object in strict JSON: Gradio fails on NaN and infinity."""
+    try:
+        return isinstance(json.loads(body, parse_constant=_finite, parse_float=_finite), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is not a finite number")
+    return number
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body once, then what follows it."""
+    pending = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Any:
+        return pending.pop() if pending else await receive()
+
+    return again
 
 
 def _same_site(method: str, headers: MutableMapping[str, str]) -> bool:

@@ -5,7 +5,7 @@ writes/          the tracker, the only code that changes rows
 schema.py        the tables; migrations/ creates and updates them when a database is opened
 session.py       opening a database, read and write transactions; sqlite.py has SQLite's settings
 export.py        whole tables as files, without secrets
-redact.py        redaction of secrets; printable.py makes text safe to print
+redact.py        redaction of secrets
 errors.py        one-line errors
 
 Several homes may share a database: aliases, cycle numbers and runs belong to a project (schema.Project), and

@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from evals import jsonl
-from evals.scores import Generate, Item, Score, chat, drawn, share
+from evals.scores import Generate, Item, Message, Score, chat, drawn, share
 from evals.statistics import clustered_interval
 from recovery.errors import InputError, RecoverError
 
@@ -38,8 +38,10 @@ ANSWERED = (NEW, OLD, NEITHER)  # what a response to a changed fact gives
 GENERAL_RETENTION = Path(__file__).parent / "retention.jsonl"
 CLOZE = "cloze"
 APART = ("reverse", "indirect")  # asked and reported, but what a language model hardly does is not demanded
-OPEN_BOOK = "open_book"
-BESIDE = (CLOZE, OPEN_BOOK, *APART)  # metrics beside a suite's headline
+LENIENT = "lenient"  # the headline: asked in chat, closed book
+OPEN_BOOK = "open_book"  # with the passage that holds the answer in front
+RETRIEVAL = "retrieval"  # with the passages that a retriever found in front
+BESIDE = (CLOZE, OPEN_BOOK, RETRIEVAL, *APART)  # metrics beside a suite's headline
 
 GenerateText = Callable[[list[str]], list[str]]
 """Raw prefixes in, continuations out."""
@@ -137,9 +139,9 @@ def evaluate(
         raise InputError(f"{suite}: no chat probes to ask: give a probes file with that suite")
     asked = [chat(probe.prompt) for probe in chosen]
     if callable(generate):
-        return score(chosen, generate(asked), suite, "lenient")
+        return score(chosen, generate(asked), suite, LENIENT)
     several = [replace(probe, id=f"{probe.id}#{i}") for i in range(len(generate)) for probe in chosen]
-    return score(several, [answer for one in generate for answer in one(asked)], suite, "lenient")
+    return score(several, [answer for one in generate for answer in one(asked)], suite, LENIENT)
 
 
 def evaluate_cloze(
@@ -166,14 +168,32 @@ def evaluate_apart(
 
 
 def evaluate_open_book(
-    generate: Generate, probes: str | Path | Sequence[Probe], suite: str = SUITE
+    generate: Generate, probes: str | Path | Sequence[Probe], suite: str = SUITE, limit: int | None = None
 ) -> Score | None:
-    """Score the suite's questions with their passage in front: the ceiling set by reading."""
-    chosen = [probe for probe in _of_suite(probes, suite) if probe.counts and probe.passage]
+    """Score the suite's questions with their passage in front: the ceiling set by reading.
+
+    With a limit, the questions are those of the headline score that have a passage.
+    """
+    asked = drawn([probe for probe in _of_suite(probes, suite) if probe.counts], limit)
+    chosen = [probe for probe in asked if probe.passage]
     if not chosen:
         return None
-    asked = [chat(f"{probe.passage.strip()}\n\n{probe.prompt}") for probe in chosen]
-    return score(chosen, generate(asked), suite, OPEN_BOOK)
+    prompts = [_after([probe.passage], probe) for probe in chosen]
+    return score(chosen, generate(prompts), suite, OPEN_BOOK)
+
+
+def evaluate_retrieval(
+    generate: Generate, probes: Sequence[Probe], retrieved: Mapping[str, Sequence[str]], suite: str = SUITE
+) -> Score:
+    """Score the questions for which passages were retrieved (by probe id), with these in front."""
+    chosen = [probe for probe in _of_suite(probes, suite) if probe.id in retrieved]
+    prompts = [_after(retrieved[probe.id], probe) for probe in chosen]
+    return score(chosen, generate(prompts), suite, RETRIEVAL)
+
+
+def _after(passages: Sequence[str], probe: Probe) -> list[Message]:
+    """Return a probe's chat with passages before the question."""
+    return chat("\n\n".join([*(passage.strip() for passage in passages), probe.prompt]))
 
 
 def score(probes: Sequence[Probe], responses: Sequence[str], suite: str, metric: str) -> Score:

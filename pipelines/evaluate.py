@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
-from evals import ifbench, ifeval, knowledge, task_names, tasks
+from evals import ifbench, ifeval, jsonl, knowledge, task_names, tasks
 from evals.scores import Item, ModelCalls
 from pipelines.config import fitted
 from pipelines.config.jobs import EvalJob
@@ -137,7 +137,7 @@ def _scorer(job: EvalJob, suite: str) -> Scorer:
         return _ifbench(settings)
     if suite not in SUITES:
         return _task(settings, suite)
-    return _probes(knowledge.questions(settings.probes, suite), suite, settings.open_book)
+    return _probes(knowledge.questions(settings.probes, suite), suite, settings.open_book, job.passages)
 
 
 def _ifeval(settings: EvalConfig) -> Scorer:
@@ -174,7 +174,9 @@ def _task(settings: EvalConfig, name: str) -> Scorer:
     return score
 
 
-def _probes(probes: Sequence[knowledge.Probe], suite: str, open_book: bool = False) -> Scorer:
+def _probes(
+    probes: Sequence[knowledge.Probe], suite: str, open_book: bool = False, passages: str | None = None
+) -> Scorer:
     if not any(probe.counts for probe in probes):
         fields = "id, suite, kind, prompt, answer"
         raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
@@ -188,11 +190,18 @@ def _probes(probes: Sequence[knowledge.Probe], suite: str, open_book: bool = Fal
             yield cloze
         if answers.suite == suite:  # once: not for the probes of earlier cycles
             yield from knowledge.evaluate_apart(answers.greedy(limit), probes, suite)
-        book = knowledge.evaluate_open_book(answers.greedy(limit), probes, suite) if open_book else None
+        book = knowledge.evaluate_open_book(answers.greedy(limit), probes, suite, most) if open_book else None
         if book is not None:
             yield book
+        if passages:
+            yield knowledge.evaluate_retrieval(answers.greedy(limit), probes, _retrieved(passages), suite)
 
     return score
+
+
+def _retrieved(path: str) -> dict[str, list[str]]:
+    """Return the retrieved passages of each probe, by its id."""
+    return {row["id"]: row["passages"] for row in jsonl.read(path, {"id": str, "passages": list})}
 
 
 def answerable_suites(settings: EvalConfig, model: str) -> tuple[str, ...]:
@@ -242,6 +251,7 @@ class ModelAnswers:
         self.flops = Flops.of(chat_model.model)
         self.thinking: dict[str, deque[str]] = defaultdict(deque)  # by answer, in the order of the prompts
         self.unfinished = 0  # answers of the current score that ended inside their thinking
+        self.tokens_read = self.tokens_written = 0  # of the current score
 
     def chats(self, max_new_tokens: int) -> Generate | list[Generate]:
         """Greedy answers; or several sampled ones, a function each."""
@@ -282,9 +292,10 @@ class ModelAnswers:
                 f"  {self.suite:<12} {self.unfinished} of {score.n} answers ended inside their thinking and "
                 "count as empty: raise the limit of new tokens"
             )
+        cost = {"tokens_read": self.tokens_read, "tokens_written": self.tokens_written}
         self.thinking.clear()
-        self.unfinished = 0
-        return replace(score, items=items, details={**score.details, "mode": mode})
+        self.unfinished = self.tokens_read = self.tokens_written = 0
+        return replace(score, items=items, details={**score.details, "mode": mode, **cost})
 
     def _item_with_thinking(self, item: Item) -> Item:
         waiting = self.thinking.get(item.response)
@@ -349,6 +360,8 @@ class ModelAnswers:
             ),
         )
         read, written = sum(map(len, prompts)), sum(map(len, responses))
+        self.tokens_read += read
+        self.tokens_written += written
         flops = self.flops.forward(read + written, (read + written / 2) / len(prompts))
         self.stage.spend(tokens_sampled=written, flops=flops)
         return responses

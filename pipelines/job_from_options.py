@@ -18,6 +18,7 @@ from pipelines.config.jobs import (
     LocateJob,
     MergeJob,
     MidtrainJob,
+    RetrievalJob,
     SweepJob,
 )
 from pipelines.config.settings import Config, LoraConfig, changed
@@ -150,8 +151,7 @@ def midtrain_job(
     settings = resolved(ws, docs, changes)
     documents.require(docs)
     chosen = ws.checkpoint(student)
-    if "midtrain.lora" in changes or "lora" in ws.config.midtrain.model_fields_set:
-        _require_rank(chosen, settings.midtrain.lora)
+    _require_rank(chosen, settings.midtrain.lora, typed="midtrain.lora" in changes)
     return MidtrainJob(
         docs=str(docs.absolute()),
         student=chosen.id,
@@ -164,9 +164,9 @@ def midtrain_job(
     )
 
 
-def _require_rank(student: Checkpoint, lora: LoraConfig | str | None) -> None:
-    """Refuse a rank, given as an option or in recover.yaml, that is not that of the student's adapter."""
-    if not isinstance(lora, str):
+def _require_rank(student: Checkpoint, lora: LoraConfig | str | None, *, typed: bool) -> None:
+    """Refuse a rank that was typed and is not that of the student's adapter."""
+    if typed and not isinstance(lora, str):
         from recovery.models.adapters import require_rank
 
         require_rank(student.path, lora.rank if lora else 0)
@@ -184,8 +184,7 @@ def distill_job(
     checkpoint = ws.checkpoint(student or newest_midtrained(ws))
     chosen = checkpoint.id
     settings = resolved(ws, taught_folder(ws, chosen), changes)
-    if "distill.lora" in changes or "lora" in ws.config.distill.model_fields_set:
-        _require_rank(checkpoint, settings.distill.lora)
+    _require_rank(checkpoint, settings.distill.lora, typed="distill.lora" in changes)
     routes = {name: ws.checkpoint(place).id for name, place in settings.distill.routes.items()}
     distill = settings.distill.model_copy(update={"routes": routes})
     method = with_dials(distill.method, distill.dials)
@@ -244,6 +243,25 @@ def locate_job(
         suites=_named_suites(",".join(measured.suites)),
         settings=measured.settings,
         groups=groups,
+    )
+
+
+def retrieval_job(
+    ws: Workspace, checkpoint: str, docs: Path | None, passages: int, changes: Changes = NONE
+) -> RetrievalJob:
+    """The clean model itself counts as nothing trained yet."""
+    chosen, clean = ws.checkpoint(checkpoint).id, ws.clean().id
+    settings = resolved(ws, docs or taught_folder(ws, chosen), changes).eval
+    if settings.probes is None:
+        raise InputError(
+            "no questions lie beside the documents: write some with `recover probes`, or --probes"
+        )
+    return RetrievalJob(
+        clean=clean,
+        trained=None if chosen == clean else chosen,
+        settings=settings,
+        docs=placed_docs(docs),
+        passages=passages,
     )
 
 

@@ -15,6 +15,7 @@ from pipelines.config.jobs import (
     LocateJob,
     MergeJob,
     MidtrainJob,
+    RetrievalJob,
     SweepJob,
 )
 from pipelines.cycle import cycle
@@ -25,6 +26,7 @@ from pipelines.evaluate import evaluate
 from pipelines.locate import locate
 from pipelines.merge import merge
 from pipelines.midtrain import midtrain
+from pipelines.retrieval import retrieval
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import sweep
 from recovery.errors import InputError
@@ -40,6 +42,7 @@ AGAIN: dict[str, Again] = {
     "sweep": lambda ws, config, key: sweep(ws, SweepJob(**config), key=key),
     "drift": lambda ws, config, key: drift(ws, DriftJob(**config), key=key),
     "locate": lambda ws, config, key: locate(ws, LocateJob(**config), key=key),
+    "retrieval": lambda ws, config, key: retrieval(ws, RetrievalJob(**config), key=key),
     "eval": lambda ws, config, key: evaluate(ws, EvalJob(**config), key=key),
 }
 

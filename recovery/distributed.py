@@ -20,6 +20,7 @@ from torch import Tensor
 
 from recovery.errors import InputError
 from recovery.forward.hidden_states import hidden_states, logits_of, unwrap
+from recovery.launch_env import RENDEZVOUS, launch_rank, launched
 from recovery.objective.objective import Loss
 
 T = TypeVar("T")
@@ -41,11 +42,6 @@ def _started() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
-def launched() -> int:
-    """Return the number of processes launched by torchrun or --processes; 1 for a single process."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
 def start() -> None:
     """Join the process group if several processes were launched."""
     if launched() > 1 and not _started():
@@ -57,11 +53,11 @@ def start() -> None:
 
 def _init_from_file() -> None:
     """Initialise the process group through a rendezvous file, if one is set, instead of a TCP port."""
-    if place := os.environ.get("RECOVER_RENDEZVOUS"):
+    if place := os.environ.get(RENDEZVOUS):
         dist.init_process_group(
             "nccl" if torch.cuda.is_available() else "gloo",
             init_method=f"file://{place}",
-            rank=int(os.environ["RANK"]),
+            rank=launch_rank(),
             world_size=launched(),
             timeout=PATIENCE,
         )

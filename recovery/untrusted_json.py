@@ -10,7 +10,7 @@ def parse(text: str | bytes) -> Any:
     """Parse JSON; half characters, which JSON may spell and no encoding can write, become U+FFFD."""
     try:
         value = json.loads(text)
-        return _whole(value) if b"\\ud" in _lower(text) else value
+        return _whole(value) if _may_hold_halves(text) else value
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -28,8 +28,8 @@ def whole_characters(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _lower(text: str | bytes) -> bytes:
-    return (text if isinstance(text, bytes) else text.encode(errors="replace")).lower()
+def _may_hold_halves(text: str | bytes) -> bool:
+    return b"\\u" in text if isinstance(text, bytes) else "\\u" in text
 
 
 def _whole(value: Any) -> Any:

@@ -122,7 +122,7 @@ def _arrow(x0: float, y0: float, x1: float, y1: float) -> Html:
 def _names(rows: Sequence[Row], link: Link | None) -> Html:
     """List the cycle names at the right, each with a thin line to the end of its path, without overlaps."""
     ends = [_points(row)[-1][1:] for row in rows]
-    places = spread([ALL_Y(y) for _, y in ends], 19, TOP + 6, BOTTOM)
+    places = spread([ALL_Y(y) for _, y in ends], 22, TOP + 6, BOTTOM)
     drawn = []
     for row, (x, y), place in zip(rows, ends, places, strict=True):
         way = f"M{ALL_X(x) + 8:.1f} {ALL_Y(y)}L{RIGHT + 6} {place}L{RIGHT + 12} {place}"

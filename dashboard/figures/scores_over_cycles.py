@@ -12,7 +12,7 @@ from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
 
 Row = Mapping[str, Any]
-WIDTH, PANEL, FOOT = 640, 216, 30
+WIDTH, PANEL, FOOT = 640, 236, 22
 FEW = 40  # most cycles drawn with a marker and an interval each
 PANELS = (("ifeval", "instruction following (IFEval), %"), ("knowledge", "knowledge of the new documents, %"))
 
@@ -36,7 +36,7 @@ def _cycle_axis(numbers: Sequence[float], start: float, end: float) -> Scale:
 
 
 def _panel(cycles: Sequence[Row], suite: str, words: str, x: Scale, top: float) -> Html:
-    y = Scale(0, 1, top + PANEL - 24, top + 24)
+    y = Scale(0, 1, top + PANEL - 42, top + 26)
     scores = [(float(row["cycle"]), row["scores"].get(suite, {})) for row in cycles]
     few = len(cycles) <= FEW
     lines = [

@@ -11,7 +11,12 @@ from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import share
 
-NAMES = {"ifeval": "instruction following", "knowledge": "new knowledge", "retention": "old knowledge"}
+NAMES = {
+    "ifeval": "instruction following",
+    "knowledge": "new knowledge",
+    "retention": "old knowledge",
+    "updates": "changed facts",
+}
 WIDTH, LINE, NAME, PAD = 640, 22, 24, 14
 X = Scale(0, 1, 8.0, 478.0)
 

@@ -20,11 +20,13 @@ SUITES = {
     "ifeval": ("by_instruction", "instruction type"),
     "knowledge": ("by_kind", "kind of question"),
     "retention": ("by_kind", "kind of question"),
+    "updates": ("by_kind", "kind of question"),
 }
 SUITE_WORDS = {
     "ifeval": "instruction types (IFEval)",
     "knowledge": "new knowledge, by kind of question",
     "retention": "old knowledge, by kind of question",
+    "updates": "changed facts, by kind of question",
 }
 VIEWS = {"stages": "this cycle's three models", "cycles": "recovered models of many cycles"}
 ORDERS = {"name": "by name", "worst": "worst first", "change": "largest loss first"}

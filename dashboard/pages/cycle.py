@@ -15,6 +15,7 @@ from dashboard.page_parts import empty, table
 from dashboard.pages.cycles import said
 from dashboard.status_chips import chip
 from db.reads import queries
+from db.reads.cycles import AXES
 from db.redact import differences, redact_text
 
 TITLE = "Cycle"
@@ -107,7 +108,8 @@ def _verdict(row: Row) -> Html:
     axes = (row["verdict"] or {}).get("axes") or {}
     if not axes:
         return tag("p", "The verdict comes when the recovered model has been measured.", class_="soft")
-    lines = [_axis(name, axes[name]) for name in ("behaviour", "knowledge", "retention") if name in axes]
+    lines = [_axis(name, axes[name]) for name in AXES if name in axes]
+    rates = row["scores"].get("updates", {}).get("stale_rate", {})
     earlier = row.get("knowledge_by_cycle") or []
     kept = [
         tag(
@@ -119,7 +121,13 @@ def _verdict(row: Row) -> Html:
     ]
     still = tag("h3", "What it still knows of earlier documents", class_="more")
     known = [still, tag("ul", kept, class_="small")] if kept else None
-    return join(tag("div", lines, class_="axes"), known)
+    return join(tag("div", lines, class_="axes"), _stale(rates), known)
+
+
+def _stale(rates: Mapping[str, float | None]) -> Html | None:
+    """Show the share of changed facts that each stage answers as before the change."""
+    known = [f"{stage} {share(rate)} %" for stage, rate in rates.items() if rate is not None]
+    return tag("p", f"Old answers to changed facts: {', '.join(known)}.", class_="small") if known else None
 
 
 def _axis(name: str, axis: Mapping[str, Any]) -> Html:
@@ -135,11 +143,15 @@ def _numbers(axis: Mapping[str, Any]) -> str:
     details = axis.get("details") or {}
     against = details.get("reference", "the reference")
     words = f"{points(axis['difference'])} points against {against}; at worst {points(axis['lower_bound'])}"
-    if axis.get("margin") is not None:
-        words += f", where −{100 * axis['margin']:.0f} is allowed"
+    margin = axis.get("margin")
+    if margin is not None and margin < 0:
+        words += f", where {points(-margin)} must be shown"
+    elif margin is not None:
+        words += f", where −{100 * margin:.0f} is allowed"
     words += ". "
     if axis.get("n") is not None:
-        words += f"{axis['lost']} prompts lost, {axis['gained']} gained of {axis['n']}"
+        lost, gained = ("old answers", "new ones") if margin and margin < 0 else ("prompts lost", "gained")
+        words += f"{axis['lost']} {lost}, {axis['gained']} {gained} of {axis['n']}"
     if isinstance(mcnemar := details.get("p_mcnemar"), float):
         words += f"; McNemar p = {mcnemar:.2g}"
     words += "."

@@ -16,6 +16,7 @@ from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, sortable, table, with_code
 from dashboard.status_chips import chip
 from db.reads import queries
+from db.reads.cycles import AXES
 
 TITLE = "Cycles"
 PATH = "/"
@@ -67,14 +68,14 @@ def build(context: PageContext, address: Address) -> Html:
             "div",
             tag(
                 "section",
-                tag("h2", "Knowledge against manners"),
+                tag("h2", "Knowledge against behaviour"),
                 context.cached(
                     ("plane", address.text(PROJECT), *shown), lambda: cycles_plane(rows, shown, link)
                 ),
                 _key(rows, shown),
                 class_="card half",
             ),
-            tag("section", tag("h2", "Cycle after cycle"), over_time, stage_legend(), class_="card half"),
+            tag("section", tag("h2", "Scores by cycle"), over_time, stage_legend(), class_="card half"),
             class_="grid",
         ),
         tag(
@@ -145,8 +146,8 @@ def said(row: Row) -> list[Any]:
         parts.append(f"the new documents {share(known.get('clean'))} → {share(known['recovered'])} %")
     judged = [
         tag("span", axis, " ", chip(verdict[axis]))
-        for axis in ("behaviour", "knowledge", "retention")
-        if verdict.get(axis)
+        for axis in AXES
+        if verdict.get(axis) and (axis != "updates" or verdict[axis] != "not measured")
     ]
     return ["; ".join(parts) + ".", tag("span", judged, class_="judged")]
 
@@ -206,7 +207,7 @@ def delta(row: Row) -> float | None:
 
 SORTS: dict[str, tuple[str, Callable[[Row], Any]]] = {
     "cycle": ("cycle", lambda row: row["cycle"]),
-    "delta": ("Δ manners", delta),
+    "delta": ("Δ behaviour", delta),
     "fraction": ("recovered", lambda row: row["recovered_fraction"]),
     "knowledge": ("knowledge", lambda row: _score(row, "knowledge", "recovered")),
     "retention": ("retention", lambda row: _score(row, "retention", "recovered")),

@@ -72,7 +72,7 @@ def _plane(
     note = ("Bars are 95 % intervals. " if len(rows) <= plane.MOST_BARS else "") + (
         "These recoveries began from different models: choose one to compare like with like."
         if chosen == "all" and len(students) > 1
-        else "All began from the same midtrained model, to come back to the clean one's manners."
+        else "All began from the same midtrained model, to come back to the clean model's behaviour."
     )
     return tag(
         "section",

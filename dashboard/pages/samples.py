@@ -18,7 +18,12 @@ TITLE = "Samples"
 PATH = "/samples"
 PAGE = 10
 SHORT, WHOLE = 3000, 100_000  # characters shown of a text in the list, and of a sample of its own
-SUITES = {"ifeval": "instructions (IFEval)", "knowledge": "new knowledge", "retention": "old knowledge"}
+SUITES = {
+    "ifeval": "instructions (IFEval)",
+    "knowledge": "new knowledge",
+    "retention": "old knowledge",
+    "updates": "changed facts",
+}
 FLIPS: dict[str, tuple[str, dict[str, bool]]] = {
     "": ("all prompts", {}),
     "lost": ("lost: clean ✓ → recovered ✕", {"clean": True, "recovered": False}),
@@ -208,7 +213,7 @@ def _detail(detail: Row) -> Html | None:
         return tag(
             "p",
             "right: ",
-            tag("span", ", ".join(map(str, answers)), class_="said inline"),
+            tag("span", text(", ".join(map(str, answers)), SHORT), class_="said inline"),
             class_="small soft",
         )
     return None

@@ -71,7 +71,7 @@ def _rollout(address: Address, runs: Sequence[Row], chosen: str, listed: Sequenc
         tag("h2", f"What the student wrote at step {row['step']}"),
         token_divergence.rollout(told["pieces"], values, at, link),
         token_divergence.legend(row["estimator"]),
-        tag("p", f"{row['n']} token_divergence.{mean} {ending}", class_="soft small"),
+        tag("p", f"{row['n']} tokens.{mean} {ending}", class_="soft small"),
         _token(told, values, at, row["estimator"]) if values else None,
         class_="card",
     )

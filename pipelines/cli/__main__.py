@@ -1,5 +1,5 @@
 """`python -P -m pipelines.cli`: what `--processes` starts; without -P the current folder would come first."""
 
-from pipelines.cli.main import main
+from pipelines.cli import main
 
 main()

@@ -1,7 +1,8 @@
-"""locate: which weights lost what the clean model could do."""
+"""locate, retrieval: which weights forgot, and whether looking it up would have done."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -53,3 +54,41 @@ def _mixture(row: Row) -> Row:
             else None
         )
     return shown | {"enough": "yes" if row["passed"] else "no"}
+
+
+@click.command("retrieval")
+@click.argument("checkpoint", default="current")
+@click.option("--docs", type=click.Path(path_type=Path), help="what to search (default: all it was taught)")
+@click.option(
+    "--passages", default=3, show_default=True, type=click.IntRange(1), help="in front of a question"
+)
+@setting_options.probes
+@setting_options.limit
+@setting_options.answering
+@shared
+@click.pass_obj
+def retrieval_command(session: Session, checkpoint: str, docs: Path | None, passages: int) -> None:
+    """Should you train at all? Compare a trained checkpoint with the clean one that looks answers up.
+
+    Questions about knowledge, closed book, with passages that BM25 finds, and with the true passage. Before
+    anything was trained, with --docs and --probes: the clean model alone.
+    """
+    from pipelines.job_from_options import retrieval_job
+    from pipelines.retrieval import retrieval
+
+    with session.workspace(docs=docs) as ws:
+        job = retrieval_job(ws, checkpoint, docs, passages, changes=session.changes)
+        found = retrieval(ws, job, key=ws.new_key())
+        session.show(found, lambda: retrieval_text(found))
+
+
+def retrieval_text(found: Row) -> str:
+    """Format every way to answer, and the conclusion."""
+    rows = [
+        row | {"low": row["interval"][0], "high": row["interval"][1], "tokens": row["tokens_per_answer"]}
+        for row in found["ways"]
+    ]
+    ways = table(rows, ["way", "score", "low", "high", "n", "tokens"])
+    return (
+        f"{ways}\n\nthe passages hold the answer to {found['found']:.1%} of the questions\n{found['words']}"
+    )

@@ -70,7 +70,7 @@ def export_command(session: Session, what: str, kind: str | None, out: Path | No
     """Export a whole table: cycles, runs, checkpoints, scores, items, metrics, traces, verdicts, reviews,
     documents, aliases or alias_moves."""
     from db.export import FORMATS, export
-    from db.printable import printable
+    from recovery.printable import printable
 
     ending = out.suffix[1:] if out else ""
     chosen = "json" if session.json else kind or (ending if ending in FORMATS else "csv")

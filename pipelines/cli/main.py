@@ -10,11 +10,11 @@ import traceback
 
 import click
 
-from db.printable import printable
 from db.redact import redact_error
 from pipelines.cli.options import Session, shared
-from pipelines.machine.packages import require_ours
 from pipelines.runs import launch
+from recovery.launch_env import launch_rank
+from recovery.printable import printable
 
 # Which module holds which command; a module is imported when its command is used or its help is shown.
 COMMANDS = {
@@ -41,6 +41,7 @@ COMMANDS = {
     "flips": "measure",
     "drift": "measure",
     "locate": "diagnose",
+    "retrieval": "diagnose",
     "ls": "look",
     "show": "look",
     "export": "look",
@@ -87,11 +88,11 @@ def cli() -> None:
 def main() -> None:
     """Run a command; print an error as one line (what, where, what to do), a traceback only with --debug."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, handlers=[_warnings()])
+    logging.captureWarnings(True)
     session = Session()
     try:
-        require_ours()
-        if launch.place():
+        if launch_rank():
             from pipelines import worker_process
 
             worker_process.follow()
@@ -111,7 +112,7 @@ def main() -> None:
         sys.exit(1)
     except Exception as error:  # noqa: BLE001 - the edge: whatever it is becomes one line
         if session.debug:
-            traceback.print_exc()
+            print(_shown(traceback.format_exc()), file=sys.stderr, end="")
         sys.exit(_explain(error))
     finally:
         launch.dismiss()
@@ -136,5 +137,23 @@ def _explain(error: Exception) -> int:
 
 
 def _say(text: str) -> None:
-    """One line on standard error, without secrets and without what a terminal would obey."""
-    print(printable(redact_error(text).partition("\n")[0]), file=sys.stderr)
+    """One line on standard error."""
+    print(_shown(text.partition("\n")[0]), file=sys.stderr)
+
+
+def _shown(text: str) -> str:
+    """Return text without secrets and without what a terminal would obey."""
+    return printable(redact_error(text))
+
+
+class _Plain(logging.Formatter):
+    """The message of a warning, as `_shown`: it may quote a document, a model or a server."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _shown(super().format(record))
+
+
+def _warnings() -> logging.Handler:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Plain("%(message)s"))
+    return handler

@@ -64,7 +64,7 @@ class Session:
 
     def show(self, data: Any, human: Callable[[], str] | str) -> None:
         """One JSON document, or text for a person."""
-        from db.printable import printable, printable_json
+        from recovery.printable import printable, printable_json
 
         if self.json:
             document = json.dumps(finite(data), indent=2, ensure_ascii=False, default=str)
@@ -132,10 +132,11 @@ def several(command: F) -> F:
 
 
 def _launch(ctx: click.Context, param: click.Parameter, count: int | None) -> None:
-    from pipelines.runs import launch
+    from pipelines.runs.launch import launch
+    from recovery.launch_env import launched
 
-    if count and count > 1 and launch.launched() == 1:
-        sys.exit(launch.launch(count))  # ctx.exit's code would not reach main()
+    if count and count > 1 and launched() == 1:
+        sys.exit(launch(count))  # ctx.exit's code would not reach main()
 
 
 def table(rows: list[dict[str, Any]], columns: list[str]) -> str:

@@ -42,6 +42,13 @@ def file(value: str) -> str:
     return placed(value)
 
 
+def reward_source(value: str) -> str:
+    """A reward's FILE.py by its full path; any other reward as it is."""
+    from pipelines.config.settings import anchored_changes
+
+    return str(anchored_changes({"distill.reward": value}, Path.cwd())["distill.reward"])
+
+
 def path(value: Path) -> str:
     return str(value.absolute())
 
@@ -126,7 +133,11 @@ context = setting(
     "--context", "distill.context", file, metavar="TEXT|FILE", help="what only the teacher sees"
 )
 reward = setting(
-    "--reward", "distill.reward", metavar="NAME", help="exact, ifeval, module:function or FILE.py:function"
+    "--reward",
+    "distill.reward",
+    reward_source,
+    metavar="NAME",
+    help="exact, ifeval, module:function or FILE.py:function",
 )
 routes = setting(
     "--route",

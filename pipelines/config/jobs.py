@@ -139,12 +139,13 @@ class EvalJob(Job):
     suites: tuple[str, ...]
     settings: EvalConfig
     earlier: dict[int, str] = Field(default_factory=dict)  # cycle -> probes of what it taught
+    passages: str | None = None  # file of retrieved passages, to ask the questions with them in front too
     output: str | None = None  # folder for lm-eval's own JSON and samples
     seed: int = 0  # of sampled answers
     label: str = "eval"
 
     def sources(self) -> dict[str, str]:
-        return _evaluation(self.settings, self.earlier)
+        return _evaluation(self.settings, self.earlier) | _named(passages=self.passages)
 
 
 class LocateJob(Job):
@@ -158,6 +159,19 @@ class LocateJob(Job):
 
     def sources(self) -> dict[str, str]:
         return _evaluation(self.settings, {})
+
+
+class RetrievalJob(Job):
+    """A comparison of training with looking the answers up."""
+
+    clean: str
+    trained: str | None = None  # None: nothing was trained yet
+    settings: EvalConfig
+    docs: str | None = None  # default: all that the trained checkpoint was taught
+    passages: int = Field(default=3, ge=1)  # in front of a question
+
+    def sources(self) -> dict[str, str]:
+        return _named(documents=self.docs) | _evaluation(self.settings, {})
 
 
 class DriftJob(Job):

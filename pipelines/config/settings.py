@@ -446,6 +446,8 @@ def read(path: Path) -> Config:
 
 
 FILES = (  # settings that may name a file or a folder
+    "model.path",
+    "distill.reward",
     "distill.prompts",
     "distill.pairs",
     "distill.context",
@@ -455,6 +457,7 @@ FILES = (  # settings that may name a file or a folder
     "eval.tasks",
     "engine.exchange",
 )
+NAMES = ("microworld", "self", "exact", "ifeval")  # never a path, whatever lies in the folder
 FILE_NAME = re.compile(r"[^\s:]+\.(jsonl?|txt|md|csv|parquet)")
 
 
@@ -472,7 +475,12 @@ def anchored(config: Config, folder: Path) -> Config:
 
 
 def _anchored(value: str, folder: Path) -> str:
-    """A path that is there, or a file's name; a hub id or a text stays as it is."""
+    """A path that is there, or a file's name; a hub id, a text or a name of ours stays as it is."""
+    module, colon, function = value.rpartition(":")
+    if colon and module.endswith(".py"):  # a reward
+        return f"{folder / module}:{function}"
+    if value in NAMES:
+        return value
     try:
         exists = (folder / value).exists()
     except OSError:  # a text too long to be a name

@@ -19,6 +19,7 @@ from pipelines.corpus.reading.formats import KINDS, MIB, Format, Limits, Unreada
 from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, read_text
 from pipelines.corpus.reading.pool import FileText, Pool
 from pipelines.corpus.reading.similar import Signature, SimilarFiles
+from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.storage import atomic_dirs
 
@@ -300,7 +301,7 @@ def load_pieces(path: Path) -> Iterator[TextPiece]:
     try:
         with path.open(encoding="utf-8") as file:
             for line in file:
-                yield _piece(json.loads(line))
+                yield _piece(untrusted_json.parse(line))
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: the kept documents of an earlier cycle cannot be read: {error}") from error
 
@@ -328,8 +329,11 @@ def load_manifest(directory: Path) -> list[FileReport]:
     path = directory / MANIFEST
     if not path.exists():
         return []
-    with path.open(encoding="utf-8") as file:
-        return [FileReport(**json.loads(line)) for line in file]
+    try:
+        with path.open(encoding="utf-8") as file:
+            return [FileReport(**untrusted_json.parse_object(line)) for line in file]
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: the manifest of kept documents cannot be read: {error}") from error
 
 
 def kept_digest(kept: Path) -> str:

@@ -13,9 +13,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.runs.launch import launched
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
+from recovery.launch_env import launched
 from recovery.methods.rules import LABELS, TEACHER_WRITES
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ INPROCESS, COLOCATED, OWN_SERVER = "inprocess", "vllm", "server"
 
 def check(settings: DistillConfig, method: Method) -> None:
     """Refuse combinations that cannot work before any model is loaded."""
+    if launched() > 1:
+        _check_several(settings)
     check_place("sampler", settings.sampler)
     if settings.ahead:
         _check_ahead(settings, method)
     if settings.offload_teacher:
         _check_offload(settings, method)
-    if launched() > 1:
-        _check_several(settings)
     where = settings.teacher_engine
     check_place("teacher engine", where)
     if where == INPROCESS:

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 USABLE = 0.92  # share of a GPU's memory; the rest is driver and fragmentation
-LOSS_BYTES = 6 * 4 * 2**26  # the objective's peak: six fp32 tensors of one chunk
+LOSS_BYTES = 6 * 4  # the objective's peak for each logit of a chunk: six fp32 tensors
+LOSS_CHUNK = 2**26  # most logits of a chunk
 SAMPLED_ROWS = 256  # rows of the in-process sampler
 WORTH = 0.99  # ignore a setting that saves less than 1 %
-CACHE_SHARE = 0.7  # share of free memory for the KV cache
 TRAINING_SHARE, SCORING_SHARE, READING_SHARE = (
     0.35,
     0.40,
@@ -191,7 +191,7 @@ def _training(size: Size, job: PlannedWork, stage: str) -> dict[str, float]:
         "gradients and optimizer": optimizer / parts,
         "activations": settings.microbatch_tokens * activation_bytes(size, checkpointing),
         "the adapter's activations": _adapter_bytes(size, settings.microbatch_tokens, layers_held, lora),
-        "loss": float(LOSS_BYTES),
+        "loss": float(LOSS_BYTES * min(LOSS_CHUNK, settings.microbatch_tokens * size.vocabulary)),
     }
 
 
@@ -241,8 +241,10 @@ def _midtrain(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
 
 def _cache(size: Size, rows: float, new_tokens: int, room: float, job: PlannedWork) -> float:
     """Return the KV cache's bytes: of all rows, or as many as fit into `room`, but at least one."""
+    from recovery.sampling.budget import FREE_SHARE
+
     row = 2.0 * size.cache_numbers * (job.prompt_tokens + new_tokens)
-    return max(row, min(min(SAMPLED_ROWS, rows) * row, CACHE_SHARE * room))
+    return max(row, min(min(SAMPLED_ROWS, rows) * row, FREE_SHARE * room))
 
 
 def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:

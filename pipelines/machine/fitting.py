@@ -11,8 +11,8 @@ from pipelines.config.fitted import Machine, ModelSize
 from pipelines.config.settings import Section
 from pipelines.machine import capacity
 from pipelines.machine.capacity import read_size
-from pipelines.runs.launch import launched
 from recovery.errors import InputError
+from recovery.launch_env import launched
 
 if TYPE_CHECKING:
     from pipelines.runs.stage_runner import Stage

@@ -34,6 +34,8 @@ def initialise(
     converted = _converted(ws, model)
     if converted:
         model = str(converted.directory)
+    elif model and model != MICROWORLD and Path(model).is_dir():
+        model = str(Path(model).absolute())
     if new:
         _write_settings(path, model or MICROWORLD, revision, preset)
     elif model and ws.config.model.path != model:

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import InputError
+from recovery.launch_env import RENDEZVOUS, launch_rank, launched
 
 if TYPE_CHECKING:
     from pipelines.runs.workspace import Workspace
 
 TOGETHER = ("midtrain", "distill")  # stages that all processes work on
-RENDEZVOUS = "RECOVER_RENDEZVOUS"  # the file where processes of one machine meet; see recovery.distributed
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 GRACE_SECONDS = 20.0  # for the others, once one has ended
 _waiting = True  # whether the other processes wait for a training
@@ -41,15 +41,6 @@ class Call:
     home: Path
     database: str
     config: dict[str, Any]
-
-
-def launched() -> int:
-    """The number of processes, as torchrun or --processes set it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def place() -> int:
-    return int(os.environ.get("RANK", "0")) if launched() > 1 else 0
 
 
 @contextmanager
@@ -71,7 +62,7 @@ def together(workspace: Workspace, kind: str, run: str, config: dict[str, Any]) 
 
 def dismiss() -> None:
     """End the other processes after the first one's command, unless a training was broken off."""
-    if launched() > 1 and place() == 0 and _waiting:
+    if launched() > 1 and launch_rank() == 0 and _waiting:
         from recovery import distributed
 
         distributed.start()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from pipelines.corpus.reading.tree import extent
+from recovery.printable import printable
 
 LOG_EVERY = 10.0  # seconds between lines where the line cannot be rewritten
 
@@ -25,7 +26,7 @@ class Progress:
         """Print a line that stays."""
         if not self.quiet:
             self._clear()
-            print(text, file=self.stream, flush=True)
+            print(printable(text), file=self.stream, flush=True)
 
     def step(
         self, label: str, step: int, steps: int, *, eta_seconds: float | None = None, note: str = ""
@@ -38,7 +39,7 @@ class Progress:
             return
         self._last = now
         eta = f"  ETA {duration(eta_seconds)}" if eta_seconds is not None and step < steps else ""
-        text = f"  {label:<12} {step:>4}/{steps}  {note}{eta}"
+        text = printable(f"  {label:<12} {step:>4}/{steps}  {note}{eta}")
         if not self._live:
             print(text, file=self.stream, flush=True)
             return

@@ -21,6 +21,7 @@ RUN_KINDS = (
     "drift",
     "choose",
     "locate",
+    "retrieval",
 )
 
 

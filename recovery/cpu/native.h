@@ -35,7 +35,7 @@ static inline float exponential(float x)
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
     p = p * r * r + r + 1.0f;
-    union { int32_t bits; float number; } power = {((int32_t)n + 127) << 23};
+    union { uint32_t bits; float number; } power = {((uint32_t)(int32_t)n + 127) << 23}; /* unsigned: n may be NaN's */
     return p * power.number;
 }
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import httpx
 
 from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.printable import one_line
 
 CONNECT_SECONDS = 10.0
 MOST_BYTES = 256 * 2**20  # per response
@@ -116,7 +117,7 @@ class JsonClient:
         try:
             return self._client.build_request(method, url, content=content, headers=headers)
         except httpx.InvalidURL as error:
-            raise EngineLost(f"no answer (InvalidURL: {one_line(str(error))})") from error
+            raise EngineLost(f"no answer (InvalidURL: {one_line(error, MOST_SAID)})") from error
 
     @contextmanager
     def _answer(
@@ -136,7 +137,7 @@ class JsonClient:
         except httpx.TimeoutException as error:
             raise EngineLost(f"no answer within {seconds:g} s") from error
         except (httpx.HTTPError, OSError, RuntimeError) as error:  # RuntimeError: this client was closed
-            raise EngineLost(f"no answer ({type(error).__name__}: {one_line(str(error))})") from error
+            raise EngineLost(f"no answer ({type(error).__name__}: {one_line(error, MOST_SAID)})") from error
 
     def _parts(self, response: httpx.Response, patience: Patience, began: float) -> Iterator[bytes]:
         """Yield the body's parts within `most_bytes` and the patience: a server may send endlessly."""
@@ -194,16 +195,10 @@ def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
             begun = [following]
 
 
-def one_line(text: str) -> str:
-    """Shorten a server's text to one printable line."""
-    shown = "".join(mark if mark.isprintable() else " " for mark in text[: 4 * MOST_SAID])
-    return " ".join(shown.split())[:MOST_SAID]
-
-
 def _raise_for_status(url: str, response: httpx.Response, body: bytes) -> NoReturn:
     code = response.status_code
     retry_after = response.headers.get("Retry-After")
-    said = one_line(body[: 4 * MOST_SAID].decode(errors="replace"))
+    said = one_line(body[: 4 * MOST_SAID].decode(errors="replace"), MOST_SAID)
     if code < 400:
         raise Refused(
             f"{url}: redirects elsewhere (HTTP {code}): give the address that it redirects to", code

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.distributed import world
-from recovery.engines.json_client import JsonClient, NotThere, one_line, parsed
+from recovery.engines.json_client import MOST_SAID, JsonClient, NotThere, parsed
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_local import scores_of_answer
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.models.hub import quiet
 from recovery.models.loading import is_adapter, save, unwrap
+from recovery.printable import one_line
 from recovery.sampling.loops import loop_end
 from recovery.seeds import step_seed
 
@@ -278,7 +279,7 @@ def _list(value: Any) -> list[Any]:
 def _choice(answer: Any) -> dict[str, Any]:
     """Return the single choice of a completion; raise EngineLost for any other response."""
     if isinstance(answer, dict) and "error" in answer:
-        raise EngineLost(f"it failed: {one_line(str(answer['error']))}")
+        raise EngineLost(f"it failed: {one_line(answer['error'], MOST_SAID)}")
     try:
         choice = answer["choices"][0]
     except (KeyError, IndexError, TypeError) as error:

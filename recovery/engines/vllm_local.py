@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.watchdog import EngineThread
 from recovery.errors import EngineLost, InputError, RecoverError
+from recovery.launch_env import launched
 from recovery.models.loading import is_adapter, save
 from recovery.sampling.loops import loop_end
 from recovery.seeds import step_seed
@@ -96,7 +97,7 @@ class VllmEngine:
         self, directory: Path, settings: EngineSettings, *, dtype: str = "auto", rank: int = 0
     ) -> None:
         require_vllm()
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if launched() > 1:
             raise InputError(
                 "vllm: inside one of several training processes: start servers with `recover serve` and name "
                 "their URLs"

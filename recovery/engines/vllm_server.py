@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from recovery.engines import child_process
-from recovery.engines.json_client import JsonClient, NotThere, Refused, one_line
+from recovery.engines.json_client import JsonClient, NotThere, Refused
 from recovery.engines.key_guard import KEY_VARIABLE, NONCE, PROOF, proof
 from recovery.engines.protocol import EngineSettings
 from recovery.engines.vllm_local import MAX_ENTRIES, QUIET, lora_rank, lora_targets, require_vllm
 from recovery.errors import EngineLost, RecoverError
+from recovery.printable import one_line
 
 LOOPBACK = "127.0.0.1"
 HEALTH_SECONDS = 5.0
@@ -169,4 +170,4 @@ def _log_tail(log: Path) -> str:
     """Return the last lines of a log as one printable line: those with errors, if any."""
     lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if "Error" in line]
-    return one_line(" | ".join((errors or lines)[-LOG_LINES:])[-400:]) or "its log is empty"
+    return one_line(" | ".join((errors or lines)[-LOG_LINES:])[-400:], 400) or "its log is empty"

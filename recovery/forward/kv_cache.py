@@ -20,22 +20,6 @@ from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicS
 LEAST_ROOM = 16  # slots
 
 
-def bytes_per_token(config: Any, dtype: torch.dtype) -> int:
-    """Return the bytes of one token's keys and values in all layers; 0 where the config does not say."""
-    config = config.get_text_config()
-    count = getattr(config, "num_hidden_layers", None) or 0
-    layers = getattr(config, "per_layer_config", None) or [config] * count
-    return 2 * sum(map(_key_entries, layers)) * dtype.itemsize
-
-
-def _key_entries(config: Any) -> int:
-    """Return how many numbers the keys of one token have in a layer of this config."""
-    queries = getattr(config, "num_attention_heads", None) or 0
-    heads = getattr(config, "num_key_value_heads", None) or queries
-    width = getattr(config, "head_dim", None) or (config.hidden_size // queries if queries else 0)
-    return int(heads * width)
-
-
 class KVCache(Cache):
     """The cache of all layers."""
 

@@ -13,7 +13,8 @@ KEEPS = {
     "opd": "keeps student samples, reverse KL and no discount; takes the KL over the whole vocabulary, not "
     "at the sampled token",
     "opd-near": "keeps opd; adds a teacher q ~ clean^a student^(1-a), with the largest a that keeps "
-    "KL(q||student) within the budget, found for each token at each step",
+    "KL(q||student) within the budget, found for each token at each step; iSDFT, a near relation, limits the "
+    "information from a teacher that sees demonstrations, and anchors to the base model",
     "opd-sampled": "keeps log q - log p of the sampled token as its advantage; adds a second pass with PPO's "
     "clip",
     "opd-topk": "keeps student samples and reverse KL; adds one bucket for what is outside the top k",
@@ -21,18 +22,22 @@ KEEPS = {
     "the share of each step instead of drawing it",
     "minillm": "keeps teacher-mixed sampling, prefix importance weights and the one-step reverse KL; leaves "
     "out the return of later tokens, its length normalisation and the pretraining loss",
-    "opd-continue": "keeps student prefixes that the teacher continues; draws the cut at random",
+    "opd-continue": "keeps cross-entropy on short continuations that the teacher writes from the student's "
+    "prefixes; cuts each answer at a random point",
     "opd-reward": "keeps the mixture of teacher signal and reward; takes the teacher's part as an exact KL",
-    "opd-multi": "keeps one teacher per domain on student samples; leaves out the outcome reward",
+    "opd-multi": "keeps one specialised teacher for each domain, on student samples; takes the KL over the "
+    "whole vocabulary, where the source takes the sampled token's log-ratio as an advantage; mixes in no "
+    "reward",
     "sdft": "keeps student samples, demonstrations in view of a moving-average teacher, and the forward KL "
     "of the authors' later note",
     "sdft-reverse": "keeps the same with the reverse KL that the paper states",
-    "opcd": "keeps student samples and reverse KL to the prompted model; leaves out contexts extracted from "
-    "solved tasks",
+    "opcd": "keeps student samples and reverse KL to the model that sees the system prompt; takes the whole "
+    "vocabulary, not a top k; leaves out knowledge extracted from solved tasks, and larger teachers",
     "deliberate": "keeps answers written with the rules in view and learned without them; leaves out the "
     "judge that filters them and the reinforcement learning after",
     "opsd": "keeps student samples, JSD 0.5 at temperature 1.1, the frozen initial teacher and the clip per "
     "entry; shortens the instruction around the answer",
-    "pid": "keeps the self-teacher with privileged hints on student samples; leaves out training the teacher "
-    "and the reward",
+    "pid": "keeps the reverse KL between the student, on its samples, and itself with privileged hints (the "
+    "source's on-policy variant); leaves out the reward that this KL regularises there, and joint training "
+    "of the teacher (pi-Distill); freezes the teacher and adds a clip per entry",
 }

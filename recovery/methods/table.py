@@ -45,7 +45,7 @@ ROWS = (
     Method("opd",          "student",           "reverse_kl",         "base",     "none", _LU,
            "move every token's distribution in the student's answers towards the clean model's"),
     Method("opd-near",     "student",           "reverse_kl",         "base",     "none",
-           "this project", "opd towards a teacher kept within kl_budget of the student", kl_budget=0.1),
+           "cf. arXiv 2609.24646", "opd towards a teacher within kl_budget of the student", kl_budget=0.1),
     Method("opd-sampled",  "student",           "sampled_reverse_kl", "base",     "none", _LU,
            "opd from one log-probability per token", epochs=2, ratio_clip=0.2),
     Method("opd-topk",     "student",           "topk_reverse_kl",    "base",     "none", _LU,

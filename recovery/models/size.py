@@ -83,9 +83,15 @@ def size_of(model: Any) -> Size:
         hidden=int(config.hidden_size),
         vocabulary=int(config.vocab_size),
         attention_width=sum(wide for wide, _ in _attention(core, config)),
-        cache_numbers=sum(cached for _, cached in _attention(core, config)),
+        cache_numbers=cache_numbers(core),
         matrices=matrices,
     )
+
+
+def cache_numbers(model: Any) -> int:
+    """Count the numbers that the KV cache holds for one token, over all layers."""
+    core = unwrap(model)
+    return sum(cached for _, cached in _attention(core, core.config.get_text_config()))
 
 
 def size_from_config(name: str, values: dict[str, Any]) -> Size:

@@ -12,7 +12,7 @@ import torch
 
 from recovery.errors import InputError, RecoverError
 from recovery.forward.hidden_states import embedding_weights, unwrap
-from recovery.forward.kv_cache import bytes_per_token
+from recovery.models.size import cache_numbers
 
 FREE_SHARE = 0.7  # of the free memory; the rest is for the activations of reading prompts
 LOGITS_BYTES = 4 * 4  # a vocabulary entry while a token is drawn: four fp32 copies
@@ -40,7 +40,7 @@ class Budget:
             rows=rows,
             tokens=tokens,
             bytes=FREE_SHARE * free_memory(weights[0].device),
-            token_bytes=sum(bytes_per_token(core.config, weight.dtype) for core, weight in pairs),
+            token_bytes=sum(cache_numbers(core) * weight.itemsize for core, weight in pairs),
             row_bytes=sum(LOGITS_BYTES * len(weight) for weight in weights),
         )
 

@@ -1,4 +1,4 @@
-"""Run attacks (`python -m tests.attacks [NAME ...]`); exit code 1 if one did not hold.
+"""Run attacks (`python -m tests.attacks [NAME ...]`) and say of each whether it held (exit code 1 if not).
 
 Each runs in a process of its own, so that none can hide what it did to another.
 """

@@ -37,7 +37,7 @@ def nodes(tests: tuple[str, ...]) -> list[str]:
 
 
 def _node(name: str) -> str:
-    files = [path for path in (ROOT / "tests").rglob("test_*.py") if f"def {name}(" in path.read_text()]
+    files = [path for path in (ROOT / "tests").rglob("test_*.py") if f"\ndef {name}(" in path.read_text()]
     if len(files) != 1:
         raise NotHeld(f"there are {len(files)} tests of the name {name}")
     return f"{files[0].relative_to(ROOT)}::{name}"

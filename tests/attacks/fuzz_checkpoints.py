@@ -1,4 +1,4 @@
-"""Load checkpoints and adapters of which a file was changed at random, each in its own process."""
+"""Load checkpoints and adapters of which a file was changed, in processes that a crash would end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask servers whose answers were changed at random: completions, scores, chat, HTTP itself."""
+"""Ask servers whose answers were changed: completions, scores, chat, and the bytes of HTTP itself."""
 
 from __future__ import annotations
 
@@ -45,11 +45,6 @@ SAID = {"choices": [{"message": {"role": "assistant", "content": "Ada lives in O
 Answer = Callable[[str], bytes]  # from the path to all bytes of the answer
 
 
-def always(answer: bytes) -> Answer:
-    """Return an answer that is the same for every path."""
-    return lambda path: answer
-
-
 def fuzz_servers(size: Size) -> str:
     """Return how many answers were taken or refused."""
     ends: Counter[str] = Counter()
@@ -72,6 +67,10 @@ def fuzz_servers(size: Size) -> str:
             answers["now"] = always(answer)
             ends[ended(asked[name], name, number)] += 1
     return f"{ends.total():,} answers ({ends['taken']:,} taken, {ends['refused']:,} refused in one line)"
+
+
+def always(answer: bytes) -> Answer:
+    return lambda path: answer
 
 
 def ended(ask: Callable[[], object], name: str, number: int) -> str:

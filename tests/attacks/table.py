@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.attacks.attack import Attack
 
 READING = "pipelines/corpus/test_reading_hostile.py"
-SECURITY = "dashboard/test_security.py"
 
 
 def by_tests(name: str, promise: str, *tests: str) -> Attack:
@@ -41,10 +40,14 @@ LISTED = (
     by_tests(
         "scripts",
         "documents, answers and names are shown as text, never as markup",
-        "dashboard/test_html.py",
+        "dashboard/test_markup.py",
         "dashboard/test_report.py",
     ),
-    by_tests("hosts", "the dashboard answers its own address only, and nothing but its pages", SECURITY),
+    by_tests(
+        "hosts",
+        "the dashboard answers its own address only, and nothing but its pages",
+        "dashboard/test_request_guard.py",
+    ),
     by_tests("documents", "bombs, links and broken files cost one row, in bounded memory", READING),
     by_tests(
         "models",

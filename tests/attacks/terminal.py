@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from db.printable import HIDDEN
 from db.writes.tracker import Tracker
+from recovery.printable import HIDDEN
 from tests.attacks.attack import NotHeld, Size
 from tests.support.dashboards import fill
 

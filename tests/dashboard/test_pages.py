@@ -23,6 +23,7 @@ from db.errors import NotFound
 from db.reads import changes, queries
 from db.writes.tracker import Tracker
 from tests.support.dashboards import KINDS, SECRET, fill
+from tests.support.databases import record_cycle, score
 
 
 @pytest.fixture
@@ -205,6 +206,26 @@ def test_an_axis_without_numbers_is_shown_by_its_word_in_a_neutral_colour(
         assert "could not be drawn" not in page
     assert plain in page_frame.render(context, "/cycle?n=2") and plain in report(context.db, 2)
     assert "nothing to compare" in page_frame.render(context, "/cycle?n=2")
+
+
+def test_changed_facts_are_shown_with_their_verdict_and_stale_rates(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        number = record_cycle(tracker, {"ifeval": {"recovered": 0.9}})
+        asked = tracker.start_run("eval", parent=queries.cycle(tracker.db, number)["run"], key="updates")
+        details = {"stale_rate": 0.03, "stale_interval": [0.0, 0.1], "answered": {"new": 60, "old": 2}}
+        found = score("updates", 60 / 66, True, n=66) | {"details": details}
+        tracker.record_score(asked.id, f"rec{number}", found)
+        axes = {"difference": 58 / 66, "lower_bound": 0.75, "margin": -0.7, "gained": 60, "lost": 2, "n": 66}
+        words = {"outcome": "updated", "reference": "old answers"}
+        tracker.record_verdicts(number, {"updates": axes | words})
+        context = PageContext(tracker, token="t", reviewer="ann")
+        drawn = page_frame.render(context, f"/cycle?n={number}")
+        assert "Old answers to changed facts: recovered 3.0 %." in drawn
+        assert "against old answers" in drawn and "+70.0 must be shown" in drawn
+        assert "2 old answers, 60 new ones of 66" in drawn
+        assert "changed facts" in drawn and "chip good" in drawn
+        written = report(tracker.db, number)
+        assert "updated" in written and "lead over old ones" in written
 
 
 def test_readers_who_want_the_same_at_once_wait_for_one_answer(context: PageContext) -> None:

@@ -255,6 +255,8 @@ GOOD = {"key": 1, "prompt": "p", "instruction_id_list": ["punctuation:no_comma"]
         ({"instruction_id_list": [], "kwargs": []}, "0 instructions"),
         ({"kwargs": [{"num_words": 3}]}, "num_words"),
         ({"kwargs": "none"}, "`kwargs`"),
+        ({"kwargs": [0.5]}, "`kwargs` must hold an object or null"),
+        ({"instruction_id_list": [["punctuation:no_comma"]]}, "`instruction_id_list` must hold texts"),
         ({"prompt": None}, "`prompt`"),
     ],
 )

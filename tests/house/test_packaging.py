@@ -41,7 +41,7 @@ def requirements(*extras: str) -> list[Requirement]:
 def test_project_declares_what_the_house_promises() -> None:
     assert PROJECT["scripts"] == {"recover": "pipelines.cli:main"}
     assert PROJECT["license"] == "Apache-2.0"
-    assert set(EXTRAS) == {"vllm", "postgres", "gguf", "ifbench", "test", "dev", "bench"}
+    assert set(EXTRAS) == {"vllm", "postgres", "gguf", "qlora", "ifbench", "test", "dev", "bench"}
     assert (ROOT / PROJECT["readme"]).is_file()
 
 

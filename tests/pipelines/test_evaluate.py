@@ -48,3 +48,16 @@ def test_a_limit_asks_the_same_questions_each_time_and_is_recorded(ws: Workspace
         asked.append({item["prompt"] for item in items})
     assert asked[0] == asked[1] < {probe.prompt for probe in knowledge.general_retention()}
     json.dumps(found)
+
+
+def test_answers_that_only_repeat_themselves_end_if_asked_for_and_the_score_says_so(ws: Workspace) -> None:
+    changes = {"eval.limit": 2, "eval.probe_max_new_tokens": 200}
+    found, lengths = [], []
+    for stop_loops in (False, True):
+        job = eval_job(ws, "base", "retention", changes={**changes, "eval.stop_loops": stop_loops})
+        result = evaluate(ws, job, key=ws.new_key())
+        items = queries.items(ws.tracker.db, result["score_ids"]["retention"], limit=9)
+        found.append(result["scores"]["retention"].get("stop_loops"))
+        lengths.append(sum(len(item["response"]) for item in items))
+    assert found == [None, True]
+    assert lengths[1] < lengths[0]

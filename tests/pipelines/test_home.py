@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 import pipelines
 from db.reads import queries
@@ -93,18 +92,6 @@ def test_an_unknown_setting_is_refused_before_anything_runs(home: Home, docs: Pa
 def test_an_adapter_is_given_as_in_recover_yaml(home: Home, docs: Path, lora: object) -> None:
     taught = home.midtrain(docs, settings={"midtrain.lora": lora, "midtrain.steps": 1})
     assert (home.show(taught["checkpoint"])["kind"] == "adapter") == (lora == {})
-
-
-def test_all_weights_named_in_recover_yaml_are_refused_of_an_adapter(home: Home, docs: Path) -> None:
-    changes = {"midtrain.lora": {"rank": 2}, "midtrain.steps": 1}
-    taught = home.midtrain(docs, settings=changes)["checkpoint"]
-    path = home.workspace.home / "recover.yaml"
-    settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-    settings["midtrain"]["lora"] = None
-    path.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    with pytest.raises(InputError, match="an adapter of rank 2, all weights cannot be trained"):
-        with Home.open(path.parent, quiet=True) as again:
-            again.midtrain(docs, student=taught)
 
 
 def test_unknown_tasks_are_refused_as_by_the_command(home: Home) -> None:

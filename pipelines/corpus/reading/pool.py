@@ -28,6 +28,7 @@ from typing import Any
 from pipelines.corpus.reading import worker
 from pipelines.corpus.reading.formats import MIB, Format, Limits, Unreadable
 from pipelines.corpus.reading.plain import PIECE, FileFacts, Source, TextPiece
+from recovery.printable import one_line
 
 ROOT = Path(worker.__file__).parents[3]  # the folder of the package `pipelines`
 # -I: neither the current folder nor PYTHONPATH is searched; -S: no site hooks, as slow as all the rest.
@@ -260,13 +261,13 @@ class _Worker:
 
     def _end_of_answer(self, kind: bytes, value: Any, facts: FileFacts) -> None:
         if kind == worker.DONE:
-            facts.encoding = value["encoding"] and _one_line(value["encoding"])
-            facts.note = value["note"] and _one_line(value["note"])
+            facts.encoding = value["encoding"] and _quoted(value["encoding"])
+            facts.note = value["note"] and _quoted(value["note"])
             return
         if kind not in (worker.REFUSED, worker.BROKEN) or not isinstance(value, str):
             raise ValueError("a frame that no worker sends")
         self.usable = self.usable and kind == worker.REFUSED
-        raise Unreadable(_one_line(value))
+        raise Unreadable(_quoted(value))
 
     @property
     def _whole_patience(self) -> float:
@@ -327,7 +328,6 @@ def import_places() -> list[str]:
     return list(dict.fromkeys([str(ROOT), *libraries]))
 
 
-def _one_line(value: Any) -> str:
+def _quoted(value: Any) -> str:
     """Return a process's words as one printable line: they may repeat what the file says."""
-    text = " ".join(str(value)[:LONGEST_REASON].split())
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return one_line(value, LONGEST_REASON)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import resource
 import sqlite3
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
@@ -838,6 +840,22 @@ def test_an_unforeseen_error_is_one_line_and_a_traceback_only_with_debug(
     assert said.code == 1
     assert said.error == "Error: ValueError: two lines (run again with --debug for the traceback)"
     assert "Traceback" in recover("--home", home, "--debug", "ls", "runs").err
+
+
+def test_warnings_and_tracebacks_hold_no_key_and_nothing_that_a_terminal_obeys(
+    recover: Recover, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        logging.getLogger("any").warning("skipped %s", "\x1b]0;title\x07.pdf")
+        warnings.warn("\u202egnp.exe", stacklevel=1)
+        raise ValueError("\x1b[2J with api_key=abcdef123456")
+
+    monkeypatch.setattr("db.reads.queries.runs", broken)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    said = recover("--home", home, "--debug", "ls", "runs").err
+    assert "skipped ‹001B›]0;title‹0007›.pdf" in said and "‹202E›gnp.exe" in said
+    assert "Traceback" in said and "‹001B›[2J with api_key=(hidden)" in said
+    assert "\x1b" not in said and "\u202e" not in said and "abcdef123456" not in said
 
 
 def test_the_microworld_is_written_where_it_was_asked(recover: Recover, tmp_path: Path) -> None:

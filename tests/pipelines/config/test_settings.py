@@ -12,6 +12,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from pipelines.cli import setting_options
 from pipelines.config import settings
 from recovery.errors import InputError
 from recovery.methods.table import with_dials
@@ -82,6 +83,8 @@ def test_every_number_has_a_limit(section: type[BaseModel]) -> None:
         (r"(?s).*", "- a list", r"settings: .*valid dictionary"),
         (r"(?s).*", "model: [", r"is not YAML"),
         (r"(?s).*", "model: !!python/object:os.system {}", r"is not YAML"),
+        (r"(?s).*", "model: 2026-99-99", r"is not YAML"),
+        (r"(?s).*", "[" * 5000, r"is not YAML"),
     ],
 )
 def test_a_wrong_setting_is_one_line_that_says_where(old: str, new: str, said: str) -> None:
@@ -168,3 +171,26 @@ def test_no_torch_is_needed_to_read_settings() -> None:
     read = "import sys, pipelines.config.settings as c; c.parse(c.preset_text('real'), 'real')"
     code = f"{read}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_paths_are_seen_from_a_folder_and_names_are_none(tmp_path: Path) -> None:
+    for name in ("model", "microworld"):
+        (tmp_path / name).mkdir()
+    text = settings.preset_text("microworld")
+    found = settings.anchored(settings.parse(text, "recover.yaml"), tmp_path)
+    assert (found.model.path, found.distill.prompts) == ("microworld", "microworld")
+    changes = {"model.path": "model", "distill.reward": "rewards/mine.py:score"}
+    assert settings.anchored_changes(changes, tmp_path) == {
+        "model.path": str(tmp_path / "model"),
+        "distill.reward": f"{tmp_path / 'rewards/mine.py'}:score",
+    }
+    others = {"model.path": "owner/name", "distill.reward": "package.module:score"}
+    assert settings.anchored_changes(others, tmp_path) == others
+
+
+def test_a_typed_reward_is_seen_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert setting_options.reward_source("mine.py:score") == f"{tmp_path / 'mine.py'}:score"
+    assert setting_options.reward_source("exact") == "exact"

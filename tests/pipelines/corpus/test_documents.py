@@ -201,6 +201,14 @@ def test_kept_texts_that_are_gone_or_cut_are_one_line(tmp_path: Path) -> None:
         assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("damaged", ["{", "[]", '{"path": "a"}', '{"foreign": 1}', "[" * 100_000])
+def test_a_damaged_manifest_is_one_line(tmp_path: Path, damaged: str) -> None:
+    (tmp_path / documents.MANIFEST).write_text(damaged + "\n")
+    with pytest.raises(InputError, match="the manifest of kept documents cannot be read") as refused:
+        documents.load_manifest(tmp_path)
+    assert "\n" not in str(refused.value)
+
+
 def test_a_full_disk_is_one_line_and_leaves_no_half_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,6 +172,9 @@ def test_a_distillation_leaves_out_what_would_wipe_and_says_so() -> None:
     assert [prompt.text for prompt in data.prompts] == [PROMPTS[0].text, PROMPTS[2].text, PROMPTS[3].text]
     assert told["overlap"]["prompts"]["touch_new"] == 1
     assert "1 of 4 prompts touch what the documents taught: left out" in said[0]
+    assert "on the sentences trained on" in said[0] and "trained on" in told["overlap"]["prompts"]["newness"]
+    _, told = guard(job, PromptData(PROMPTS, []), GuardInputs(TEXTS[:1], student, None), stage)
+    assert "not measured" in said[-1] and "not measured" in told["overlap"]["prompts"]["newness"]
     with pytest.raises(InputError, match="--overlap keep"):
         guard(job, PromptData(PROMPTS[1:2], []), known, stage)
     job.settings.overlap = "weight"

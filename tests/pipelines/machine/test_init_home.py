@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 from typing import Self
 
@@ -80,3 +81,18 @@ def test_an_entry_is_added_to_template_args_however_they_are_written(settings: s
     after = yaml.safe_load(_with_template_arg(settings, 'today: "2026-01-31"'))["model"]
     assert after.pop("template_args") == before.pop("template_args", {}) | {"today": "2026-01-31"}
     assert after == before
+
+
+def test_a_model_s_folder_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is typed is seen from the current folder, one in recover.yaml from the home's."""
+    tiny.save(tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    with Workspace.open(tmp_path / "home") as ws:
+        assert initialise(ws, model="model", preset="microworld")["model"] == str(tmp_path / "model")
+    path = tmp_path / "home" / "recover.yaml"
+    path.write_text(path.read_text().replace(json.dumps(str(tmp_path / "model")), "model"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with Workspace.open(tmp_path / "home") as ws:
+        assert ws.config.model.path == str(tmp_path / "model")
+        assert ws.load(ws.clean()).stop_ids

@@ -1,10 +1,12 @@
-"""The pace of answers, by a clock set by hand."""
+"""The pace of answers, by a clock set by hand; and what a progress line may hold."""
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
-from pipelines.runs.progress import Pace
+from pipelines.runs.progress import Pace, Progress
 
 
 def test_the_time_left_is_bounded_by_the_limit_and_by_what_finished_answers_took() -> None:
@@ -16,3 +18,14 @@ def test_the_time_left_is_bounded_by_the_limit_and_by_what_finished_answers_took
     assert pace.eta_seconds(0) == pytest.approx(40.0)
     assert pace.eta_seconds(5) == pytest.approx(10.0)  # five answers took ten seconds
     assert pace.note("ifeval") == "ifeval  100 tokens, 10 a second"
+
+
+def test_no_line_holds_what_a_terminal_obeys() -> None:
+    shown = io.StringIO()
+    progress = Progress(stream=shown)
+    progress.say("read \x1b]0;title\x07.pdf")
+    progress.step("eval \x1b[2J", 3, 3, note="\u202egnp.exe")
+    assert shown.getvalue().splitlines() == [
+        "read ‹001B›]0;title‹0007›.pdf",
+        "  eval ‹001B›[2J       3/3  ‹202E›gnp.exe",
+    ]

@@ -346,3 +346,12 @@ def test_places_are_checked_by_name() -> None:
         check_place("sampler", where)
     with pytest.raises(InputError, match=re.escape("sampler 'vlm': give inprocess, vllm, server or")):
         check_place("sampler", "vlm")
+
+
+def test_several_processes_share_servers_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    check(settings(sampler="http://a:1,http://b:2"), table.get("opd"))
+    with pytest.raises(InputError, match="several processes"):
+        check(settings(sampler="vllm"), table.get("opd"))
+    with pytest.raises(InputError, match="one training process"):
+        check(settings(sampler="http://a:1", ahead=1), table.get("opd"))

@@ -108,7 +108,7 @@ def test_json_comes_back() -> None:
         (cuts, "no answer"),
         (says(200, b"<html>"), "not JSON"),
         (says(200, b"[" * 100_000), "not JSON"),
-        (says(500, b"\x1b]0;title\x07gone\nwrong"), "HTTP 500: ]0;title gone wrong"),
+        (says(500, b"\x1b]0;title\x07gone\nwrong"), "HTTP 500: ‹001B›]0;title‹0007›gone wrong"),
     ],
 )
 def test_broken_answers_are_lost_ones(answer: Answer, said: str) -> None:
@@ -116,6 +116,11 @@ def test_broken_answers_are_lost_ones(answer: Answer, said: str) -> None:
         ask(answer)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value) and "\x1b" not in str(caught.value)
+
+
+def test_a_header_of_any_characters_is_taken() -> None:
+    with server(says(200, b"[1]", X_Name="f\xfcr dich")) as url:
+        assert JsonClient(1).get(url, 10.0).content == b"[1]"
 
 
 def test_a_page_has_to_be_complete_by_the_deadline() -> None:

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.forward.kv_cache import KVCache, bytes_per_token
+from recovery.forward.kv_cache import KVCache
+from recovery.models.size import cache_numbers
 from recovery.sampling.decode_batch import remaining
 from tests.support import tiny
 
@@ -60,7 +61,7 @@ def test_a_tokens_bytes_are_those_that_are_allocated() -> None:
     with torch.no_grad():
         model(torch.arange(5)[None], past_key_values=cache, use_cache=True)
     held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    assert held == 5 * bytes_per_token(model.config, model.dtype)
+    assert held == 5 * 4 * cache_numbers(model)
 
 
 def test_no_more_slots_than_the_capacity_are_allocated() -> None:

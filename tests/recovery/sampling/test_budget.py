@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recovery.forward.kv_cache import bytes_per_token
+from recovery.models.size import size_of
 from recovery.sampling import budget as budgets
 from recovery.sampling.budget import WASTE, Budget, in_batches
 from tests.support import tiny
@@ -52,7 +52,7 @@ def test_the_bound_is_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -
     model = tiny.model()
     monkeypatch.setattr(budgets, "free_memory", lambda device: 10_000_000.0)
     budget = Budget.of([model], 10_000)
-    per_row = 100 * bytes_per_token(model.config, torch.float32) + budgets.LOGITS_BYTES * 259
+    per_row = 100 * 4 * size_of(model).cache_numbers + budgets.LOGITS_BYTES * 259
     fitting = int(budgets.FREE_SHARE * 10_000_000 / per_row)
     assert budget.fits(fitting, 100) and not budget.fits(fitting + 1, 100)
     both = Budget.of([model, model], 10_000)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.printable import HIDDEN, printable, printable_json
+from recovery.printable import HIDDEN, JOINERS, one_line, printable, printable_json
 from tests.support.hostile import PAYLOADS
 
 ATTACKS = (
@@ -28,6 +28,14 @@ def test_no_character_that_a_terminal_obeys_is_left(text: str) -> None:
     shown = printable(text)
     assert not any((ord(one) < 32 and one not in "\t\n") or 127 <= ord(one) < 160 for one in shown)
     assert not set(shown) & set("\u202e\u2066\u2067\u2069\u200b\ufeff")
+
+
+@given(st.text())
+def test_a_quotation_is_one_short_printable_line(text: str) -> None:
+    shown = one_line(text, 20)
+    assert len(shown) <= 20
+    assert len(shown.splitlines()) <= 1
+    assert HIDDEN.search(shown.translate(dict.fromkeys(map(ord, JOINERS)))) is None
 
 
 @given(st.text())

@@ -1,7 +1,8 @@
 """Make untrusted text safe to print: replace characters that hide, move or reorder text.
 
-The dashboard and the command line both use it: an escape sequence, a bidirectional mark or a zero-width
-character is replaced by its code point, such as ‹001B›.
+The text of documents, models and servers passes through here before a terminal, a page or a message shows it:
+an escape sequence, a bidirectional mark or a zero-width character is replaced by its code point, such as
+‹001B›.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ def printable(value: Any) -> str:
     if text.isascii() and text.isprintable():
         return text
     return PILED.sub(lambda pile: pile[0][:MOST_MARKS], HIDDEN.sub(_numbered, text))
+
+
+def one_line(value: Any, longest: int) -> str:
+    """Return the value as one line of at most `longest` characters that is safe to print."""
+    words = str(value)[: 4 * longest].split()
+    return printable(" ".join(words))[:longest]
 
 
 def printable_json(document: str) -> str:

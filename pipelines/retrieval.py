@@ -1,0 +1,211 @@
+"""Measure whether looking it up would have done: the clean model with retrieved passages, against training.
+
+Ways to answer the home's knowledge probes, each with its score and the tokens that an answer costs:
+
+    clean                  closed book: the floor
+    clean + retrieval      with the passages that BM25 finds in the documents
+    clean + true passage   with the passage that holds the answer: the ceiling of any retriever
+    trained                closed book
+    trained + retrieval    both
+
+The claim is one of non-inferiority, paired by question and clustered by fact: that the clean model with
+retrieved passages answers at most `eval.margin` less than the trained one from memory.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from db.reads import queries
+from evals import knowledge, statistics
+from evals.knowledge import LENIENT, OPEN_BOOK, RETRIEVAL, SUITE, Probe
+from evals.scores import Item, cluster, drawn, share
+from pipelines.config.jobs import EvalJob, RetrievalJob
+from pipelines.config.settings import override
+from pipelines.corpus import documents
+from pipelines.corpus.kept_texts import learned
+from pipelines.corpus.passages import passages
+from pipelines.corpus.retriever import Retriever
+from pipelines.evaluate import evaluate, recorded_items
+from pipelines.runs.pinned_inputs import inherited, pinned
+from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+
+WAYS = {LENIENT: "", RETRIEVAL: " + retrieval", OPEN_BOOK: " + true passage"}
+ALL_TEXTS = 2**63 - 1  # characters: thin nothing out
+Row = dict[str, Any]
+
+
+def retrieval(
+    ws: Workspace, job: RetrievalJob, *, parent: str | None = None, key: str | None = None
+) -> Result:
+    """Return {"ways": one row each, "found": share of answers retrieved, "comparisons", "verdict", ...}."""
+    job = pinned(ws, job)
+    return run_stage(
+        ws, "retrieval", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
+    )
+
+
+def _work(ws: Workspace, job: RetrievalJob, stage: Stage) -> Result:
+    assert job.settings.probes is not None
+    probes = [one for one in knowledge.load_probes(job.settings.probes, SUITE) if one.counts]
+    if not probes:
+        raise InputError(f"{job.settings.probes}: no questions about knowledge: give others with --probes")
+    asked = drawn(probes, job.settings.limit)
+    retrieved = _retrieved(_texts(ws, job), asked, job.passages)
+    file = _written(stage.directory / "passages.jsonl", retrieved)
+    measured = {"clean": _measured(ws, job, stage, "clean", job.clean, file)}
+    if job.trained:
+        measured["trained"] = _measured(ws, job, stage, "trained", job.trained, file)
+    result = {
+        "clean": job.clean,
+        "trained": job.trained,
+        "passages": job.passages,
+        "found": share([knowledge.matches("\n\n".join(retrieved[one.id]), one.answers) for one in asked]),
+        "ways": [
+            _way(label, metric, row) for label, rows in measured.items() for metric, row in rows.items()
+        ],
+        "comparisons": _comparisons(measured, job.settings.margin),
+    }
+    return result | _verdict(result)
+
+
+def _texts(ws: Workspace, job: RetrievalJob) -> Sequence[str]:
+    """Return the named documents, or all that the trained checkpoint was ever taught."""
+    if job.docs:
+        return documents.read_corpus(Path(job.docs), ws.config.midtrain.reading.limits).texts
+    found = learned(ws, job.trained or job.clean, ALL_TEXTS)
+    if not found.texts:
+        raise InputError(f"no documents of {job.trained or job.clean} are kept: give them with --docs")
+    return found.texts
+
+
+def _retrieved(texts: Sequence[str], probes: Sequence[Probe], count: int) -> dict[str, list[str]]:
+    """Return the retrieved passages of each probe, by its id."""
+    pieces = [passage.text for passage in passages(texts)]
+    found = Retriever(pieces).find([probe.prompt for probe in probes], count)
+    return {probe.id: some for probe, some in zip(probes, found, strict=True)}
+
+
+def _written(path: Path, retrieved: Mapping[str, Sequence[str]]) -> str:
+    rows = ({"id": name, "passages": list(some)} for name, some in retrieved.items())
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return str(path.absolute())
+
+
+# Scores ----------------------------------------------------------------------------------------------------
+
+
+def _measured(
+    ws: Workspace, job: RetrievalJob, stage: Stage, label: str, checkpoint: str, file: str
+) -> dict[str, Row]:
+    """Score a checkpoint in every way; return score, items and cost by metric."""
+    settings = override(job.settings, {"open_book": label == "clean", "samples": 1})
+    asked = EvalJob(checkpoint=checkpoint, suites=(SUITE,), settings=settings, passages=file, label=label)
+    evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{label}")
+    run = next(row for row in queries.runs(ws.tracker.db, parent=stage.id) if row["key"] == f"eval:{label}")
+    rows = {row["metric"]: row for row in queries.scores(ws.tracker.db, run_id=run["id"])}
+    return {
+        metric: rows[metric] | {"items": recorded_items(ws, rows[metric]["id"])}
+        for metric in WAYS
+        if metric in rows
+    }
+
+
+def _way(label: str, metric: str, row: Row) -> Row:
+    details = row["details"]
+    tokens = (details["tokens_read"] + details["tokens_written"]) / row["n"]
+    interval = [row["low"], row["high"]]
+    named = {"way": label + WAYS[metric], "checkpoint": row["checkpoint_id"], "metric": metric}
+    return named | {
+        "score": row["value"],
+        "interval": interval,
+        "n": row["n"],
+        "tokens_per_answer": tokens,
+    }
+
+
+def _comparisons(measured: Mapping[str, Mapping[str, Row]], margin: float) -> dict[str, Row]:
+    """Compare what retrieval gives with what training gave, and with both together."""
+    if "trained" not in measured:
+        return {}
+    clean, trained = measured["clean"], measured["trained"]
+    return {
+        "retrieval_instead": _paired(clean[RETRIEVAL]["items"], trained[LENIENT]["items"], margin),
+        "training_beside": _paired(trained[RETRIEVAL]["items"], clean[RETRIEVAL]["items"], margin),
+    }
+
+
+def _paired(after: Sequence[Item], before: Sequence[Item], margin: float) -> Row:
+    """Compare the answers to the same questions, whatever stood before them in the prompt."""
+    others = {item.key: item for item in after}
+    pairs = [(others[item.key], item) for item in before]
+    passed = [one.passed for one, _ in pairs], [other.passed for _, other in pairs]
+    groups = [cluster(item.key, item.detail) for _, item in pairs]
+    difference = statistics.compare(*passed, clusters=groups)
+    kept = statistics.non_inferiority(*passed, margin=margin, clusters=groups)
+    return asdict(difference) | {
+        "interval": list(difference.interval),
+        "outcome": kept.outcome,
+        "margin": margin,
+        "lower_bound": kept.lower_bound,
+        "upper_bound": kept.upper_bound,
+        "needed_n": kept.needed_n,
+    }
+
+
+# Verdict ---------------------------------------------------------------------------------------------------
+
+WORDS = {"passed": "retrieval alone", "failed": "training", "underpowered": "undecided"}
+
+
+def _verdict(result: Result) -> Row:
+    """Say whether retrieval alone would have done, with the bound that decides."""
+    ways = {row["way"]: row for row in result["ways"]}
+    looked_up = ways["clean + retrieval"]
+    if "trained" not in ways:
+        return {"verdict": "nothing trained", "words": _untrained(ways, result["found"])}
+    found, trained = result["comparisons"]["retrieval_instead"], ways["trained"]
+    price = looked_up["tokens_per_answer"] / trained["tokens_per_answer"]
+    ways_compared = (
+        f"the clean model with {result['passages']} retrieved passages answers {looked_up['score']:.1%}, "
+        f"the trained one from memory {trained['score']:.1%}; retrieval takes {price:.1f} times the tokens "
+        f"an answer"
+    )
+    return {
+        "verdict": WORDS[found["outcome"]],
+        "words": f"{_decided(found)}: {ways_compared}",
+    }
+
+
+def _decided(found: Row) -> str:
+    margin = f"{found['margin']:.0%}"
+    if found["outcome"] == "passed":
+        return (
+            f"retrieval alone would have done: at most {margin} worse than training (one-sided 95 % lower "
+            f"bound {found['lower_bound']:+.1%})"
+        )
+    if found["outcome"] == "failed":
+        return (
+            f"training was needed: retrieval alone is more than {margin} worse (one-sided 95 % upper bound "
+            f"{found['upper_bound']:+.1%})"
+        )
+    return (
+        f"undecided: retrieval alone differs by {found['difference']:+.1%}, bounds "
+        f"{found['lower_bound']:+.1%} to {found['upper_bound']:+.1%}; about {found['needed_n']} questions "
+        f"would decide"
+    )
+
+
+def _untrained(ways: Mapping[str, Row], found: float) -> str:
+    looked_up, closed = ways["clean + retrieval"], ways["clean"]
+    low, high = looked_up["interval"]
+    return (
+        f"nothing was trained yet: retrieval alone answers {looked_up['score']:.1%} [{low:.1%}, {high:.1%}], "
+        f"the closed book {closed['score']:.1%}; the passages hold the answer to {found:.1%} of the questions"
+    )

@@ -1,0 +1,50 @@
+"""The program of the attacks itself: its table, its inputs, and what it says of a promise that was broken."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.attacks.__main__ import here
+from tests.attacks.attack import Attack, Size
+from tests.attacks.from_tests import ROOT, nodes
+from tests.attacks.mutation import mutated, mutated_archive, mutated_value
+from tests.attacks.table import ATTACKS, LISTED
+from tests.support import papers
+
+
+def test_every_attack_has_a_name_and_something_that_runs() -> None:
+    assert len(ATTACKS) == len(LISTED)
+    for attack in LISTED:
+        assert bool(attack.work) != bool(attack.tests)
+        module, _, function = attack.work.rpartition(".")
+        if module:
+            source = (Path(__file__).parent / f"{module}.py").read_text(encoding="utf-8")
+            assert f"def {function}(size: Size) -> str:" in source
+        assert all((ROOT / node.split("::")[0]).is_file() for node in nodes(attack.tests))
+
+
+def test_the_page_names_every_attack() -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    assert [name for name in ATTACKS if f"`{name}`" not in page] == []
+
+
+def test_inputs_depend_on_seed_and_number_alone() -> None:
+    data, value = papers.pdf("words"), {"a": [1, {"b": None}], "c": "x"}
+    whole = papers.docx(papers.paragraph("words"))
+    for change, what in ((mutated, data), (mutated_archive, whole)):
+        made = [change(Size(seed=3).random("x", n), what) for n in range(30)]
+        assert made == [change(Size(seed=3).random("x", n), what) for n in range(30)]
+        assert sum(one != what for one in made) > 20
+    values = [mutated_value(Random(n), value) for n in range(200)]
+    assert value == {"a": [1, {"b": None}], "c": "x"}
+    assert len({json.dumps(one) for one in values}) > 50
+
+
+def test_a_promise_that_was_broken_is_said_and_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    missing = Attack("x", "tests pass", tests=("test_that_is_nowhere",))
+    assert here(missing, Size()) == 1
+    assert capsys.readouterr().out == "tests pass: there are 0 tests of the name test_that_is_nowhere\n"

@@ -1,0 +1,163 @@
+"""Retrieval against training: every way is scored on the same questions, and the words follow the bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db.reads import queries
+from evals import knowledge
+from evals.knowledge import Probe
+from evals.scores import Item, Message
+from pipelines import retrieval as stage
+from pipelines.cli.diagnose import retrieval_text
+from pipelines.job_from_options import midtrain_job, retrieval_job
+from pipelines.midtrain import midtrain
+from pipelines.retrieval import retrieval
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support.small_cycles import lines, make_docs, make_home, settle
+
+QUESTIONS = 6
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    folder = make_docs(tmp_path)
+    for number in range(QUESTIONS):
+        (folder / f"{number}.md").write_text(f"House {number}000 is painted in colour {number}{number}.")
+    lines(folder.parent / "probes.jsonl", [probe(number) for number in range(QUESTIONS)])
+    return folder
+
+
+def probe(number: int) -> dict[str, Any]:
+    """A question whose true passage is known for all but the last."""
+    passage = f"House {number}000 is painted in colour {number}{number}." if number < QUESTIONS - 1 else ""
+    return {
+        "id": f"q{number}",
+        "suite": "knowledge",
+        "kind": "direct",
+        "prompt": f"Which colour has house {number}000?",
+        "answer": f"{number}{number}",
+        "fact": f"house{number}",
+        "passage": passage,
+    }
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    with make_home(tmp_path) as workspace:
+        settle(workspace, margin=0.1, learning_rate=1e-4)
+        yield workspace
+
+
+def test_every_way_is_asked_the_same_questions(ws: Workspace, docs: Path) -> None:
+    trained = midtrain(ws, midtrain_job(ws, docs), key="m")["checkpoint"]
+    found = retrieval(ws, retrieval_job(ws, trained, None, 2), key="once")
+    ways = {row["way"]: row for row in found["ways"]}
+    assert list(ways) == [
+        "clean",
+        "clean + retrieval",
+        "clean + true passage",
+        "trained",
+        "trained + retrieval",
+    ]
+    assert {row["n"] for name, row in ways.items() if "true" not in name} == {QUESTIONS}
+    assert ways["clean + true passage"]["n"] == QUESTIONS - 1
+    assert found["found"] == 1.0  # BM25 finds every house
+    assert ways["clean + retrieval"]["tokens_per_answer"] > ways["clean"]["tokens_per_answer"] + 50
+    compared = found["comparisons"]["retrieval_instead"]
+    assert compared["n"] == QUESTIONS and compared["difference"] == 0  # random models know nothing
+    assert found["verdict"] == "undecided"  # six questions show nothing
+    assert "questions would decide" in found["words"] and found["words"] in retrieval_text(found)
+    again = retrieval(ws, retrieval_job(ws, trained, None, 2), key="once")
+    assert again == found
+    assert len(queries.runs(ws.tracker.db, kind="eval")) == 2
+
+
+def test_the_recorded_prompt_is_the_question_itself(ws: Workspace, docs: Path) -> None:
+    retrieval(ws, retrieval_job(ws, "base", docs, 1), key="once")
+    (score,) = [row for row in queries.scores(ws.tracker.db) if row["metric"] == "retrieval"]
+    prompts = [row["prompt"] for row in queries.items(ws.tracker.db, score["id"])]
+    assert prompts == [f"Which colour has house {n}000?" for n in range(QUESTIONS)]
+
+
+def test_before_training_the_clean_model_alone(ws: Workspace, docs: Path) -> None:
+    found = retrieval(ws, retrieval_job(ws, "current", docs, 3), key="once")
+    assert [row["way"] for row in found["ways"]] == ["clean", "clean + retrieval", "clean + true passage"]
+    assert found["verdict"] == "nothing trained" and found["comparisons"] == {}
+    assert "nothing was trained yet" in found["words"]
+
+
+def test_a_limit_asks_one_sample_in_every_way(ws: Workspace, docs: Path) -> None:
+    job = retrieval_job(ws, "base", docs, 1, changes={"eval.limit": 3})
+    found = retrieval(ws, job, key="once")
+    assert [row["n"] for row in found["ways"][:2]] == [3, 3]
+    assert found["ways"][2]["n"] in (2, 3)  # of the same three, those with a passage
+
+
+def test_without_questions_or_documents(ws: Workspace, docs: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="recover probes"):
+        retrieval_job(ws, "base", None, 1)
+    probes = {"eval.probes": str(docs.parent / "probes.jsonl")}
+    with pytest.raises(InputError, match="--docs"):
+        retrieval(ws, retrieval_job(ws, "base", None, 1, changes=probes), key="once")
+
+
+# ---- words and numbers by hand
+
+
+def items(passed: list[bool]) -> list[Item]:
+    return [Item(f"q{n}", "?", "", ok, {"fact": f"f{n}"}) for n, ok in enumerate(passed)]
+
+
+def row(passed: list[bool], tokens: int) -> dict[str, Any]:
+    details = {"tokens_read": tokens * len(passed), "tokens_written": 0}
+    value = sum(passed) / len(passed)
+    head = {"value": value, "n": len(passed), "low": value, "high": value, "checkpoint_id": "c"}
+    return head | {"items": items(passed), "details": details}
+
+
+def judged(looked_up: list[bool], trained: list[bool]) -> dict[str, Any]:
+    measured = {
+        "clean": {"lenient": row([False] * len(trained), 20), "retrieval": row(looked_up, 200)},
+        "trained": {"lenient": row(trained, 20), "retrieval": row(trained, 200)},
+    }
+    result: dict[str, Any] = {
+        "passages": 3,
+        "found": 1.0,
+        "ways": [stage._way(name, m, r) for name, rows in measured.items() for m, r in rows.items()],
+        "comparisons": stage._comparisons(measured, 0.1),
+    }
+    return result | stage._verdict(result)
+
+
+def test_retrieval_that_answers_as_much_would_have_done() -> None:
+    found = judged([True] * 60, [True] * 60)
+    assert found["verdict"] == "retrieval alone"
+    assert found["words"].startswith("retrieval alone would have done: at most 10% worse")
+    assert "10.0 times the tokens" in found["words"]
+
+
+def test_training_that_answers_far_more_was_needed() -> None:
+    found = judged([False] * 30 + [True] * 30, [True] * 60)
+    assert found["verdict"] == "training"
+    assert found["comparisons"]["retrieval_instead"]["difference"] == pytest.approx(-0.5)
+    assert found["comparisons"]["training_beside"]["difference"] == pytest.approx(0.5)
+    assert found["words"].startswith("training was needed: retrieval alone is more than 10% worse")
+
+
+def test_retrieved_passages_are_in_the_prompt() -> None:
+    asked: list[list[Message]] = []
+
+    def answer(chats: list[list[Message]]) -> list[str]:
+        asked.extend(chats)
+        return ["Oslo"] * len(chats)
+
+    probes = [Probe(name, "knowledge", "direct", "Where?", ("Oslo",), name, 1) for name in ("a", "b")]
+    score = knowledge.evaluate_retrieval(answer, probes, {"a": ["One.", "Two."]})
+    assert asked[0][0]["content"] == "One.\n\nTwo.\n\nWhere?" and len(asked) == 1
+    assert (score.metric, score.value, score.n) == ("retrieval", 1.0, 1)
