@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig as Settings
 from pipelines.config.settings import Mix, OptimizerConfig
 from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.corpus.token_file import Tokens
+from pipelines.distillation.prompts import Prompt
+from pipelines.knowledge import replay
 from pipelines.knowledge.replay import reservoir
+from pipelines.machine.init_home import initialise
 from pipelines.midtrain import with_augmented
+from pipelines.runs.workspace import Workspace
 from recovery.batches.rollouts import Dialogue
+from tests.support import tiny
 
 
 def encode(text: str) -> Dialogue:
@@ -74,3 +81,19 @@ def test_retold_documents_share_the_tokens_of_the_new_ones(tmp_path: Path) -> No
     mix = with_augmented(settings(mix=Mix(new=0.8, earlier=0.2)), tmp_path).mix
     assert (mix.new, mix.earlier, mix.augmented) == (0.4, 0.2, 0.4)
     assert with_augmented(settings(mix=Mix(new=0.9, augmented=0.1)), tmp_path).mix.augmented == 0.1
+
+
+def test_the_clean_model_answers_no_more_prompts_than_the_chat_share_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "ANSWERED_AT_ONCE", 2)
+    stage = SimpleNamespace(spend=lambda **_: None, step=lambda *_, **__: None)
+    prompts = [Prompt([{"role": "user", "content": f"Say {number}."}]) for number in range(6)]
+    job = MidtrainJob(docs="docs", student="base", settings=settings(), answer_tokens=5)
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
+        few = replay._answers(ws, job, stage, prompts, wanted=1)  # type: ignore[arg-type]
+        every = replay._answers(ws, job, stage, prompts, wanted=10**6)  # type: ignore[arg-type]
+    assert (len(few), len(every)) == (2, 6)
+    assert every[:2] == few
+    assert all(1 <= len(ids) - start <= 5 for ids, start in every)

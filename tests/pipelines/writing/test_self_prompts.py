@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.corpus.entities import Entities
-from pipelines.distillation.prompts import read_prompts
+from pipelines.distillation.prompts import HubAway, Prompt, read_prompts
 from pipelines.job_from_options import distill_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
@@ -77,7 +77,7 @@ def test_sampling_repeats_with_its_seed_and_goes_on_where_a_batch_ended() -> Non
 def test_writing_stops_at_the_count_or_at_the_most_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[int] = []
 
-    def turns(_: object, count: int, seed: int, first: int) -> list[str]:
+    def turns(_: object, count: int, seed: int, first: int, on_tokens: object) -> list[str]:
         batches.append(first)
         words = ("river", "bridge", "garden", "market", "winter", "window", "ticket", "village")
         return [f"Please tell me a story about the {words[first // count]} near our old house.", ""]
@@ -117,3 +117,29 @@ def test_a_distillation_names_the_file_that_the_clean_model_wrote_once(
         assert distill_job(ws, "base", "base", changes={"distill.prompts": "self"}).prompts == job.prompts
         assert Path(job.prompts).read_bytes() == written
         assert self_prompts.resolved(ws, "other.jsonl", 0) == "other.jsonl"
+
+
+def test_a_preset_s_data_set_gives_way_where_no_hub_is_in_reach_and_a_typed_one_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(source: str, seed: int, home: Path) -> list[Prompt]:
+        raise HubAway(f"{source}: away")
+
+    monkeypatch.setattr(self_prompts, "read_prompts", away)
+    monkeypatch.setattr(self_prompts, "MOST_BATCHES", 1)
+    monkeypatch.setattr(self_prompts, "BATCH", 4)
+    monkeypatch.setattr(self_prompts, "MAX_NEW_TOKENS", 8)
+    hub = "hub:someone/chats:train:messages"
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")), preset="microworld")
+        found = self_prompts.resolved(ws, hub, 0, asked=10, typed=False)
+        assert Path(found).name.startswith("self-") and Path(found).is_file()
+        rows = read_prompts(found)
+        assert sum(bool(row.fields.get("instruction_id_list")) for row in rows) == self_prompts.FEWEST
+        assert self_prompts.resolved(ws, hub, 0) == hub
+
+
+def test_a_data_set_in_reach_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_prompts, "read_prompts", lambda *_: [])
+    with Workspace.open(tmp_path / "home") as ws:
+        assert self_prompts.resolved(ws, "hub:a/b:train:text", 0, typed=False) == "hub:a/b:train:text"
