@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from recovery.errors import InputError
+from recovery.forward.decoding import decoding_way
 from recovery.forward.hidden_states import hidden_states, logits_of, unwrap
 from recovery.launch_env import RENDEZVOUS, launch_rank, launched
 from recovery.objective.objective import Loss
@@ -127,6 +128,7 @@ def shard(model: Any, *, device: str) -> None:
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     core, layers = unwrap(model), _layers(model)
+    decoding_way(core)  # its trial takes gradients, which a sharded model has only in a collective
     frozen = next((p.dtype for p in core.parameters() if not p.requires_grad), None)
     for parameter in core.parameters() if frozen is not None else ():
         parameter.data = parameter.data.to(frozen)  # a shard holds one dtype; the optimizer keeps fp32 copies
