@@ -2,17 +2,16 @@
 
 import sys
 
+REFUSED = 2  # the exit code of bad input
+
 
 def main() -> None:
     """Run the command line, once it is sure that Python imports this project's packages."""
-    from pipelines.machine.packages import require_ours
-    from recovery.errors import InputError
+    from pipelines.machine.packages import foreign_package
 
-    try:
-        require_ours()
-    except InputError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    if problem := foreign_package():
+        print(f"Error: {problem}", file=sys.stderr)
+        sys.exit(REFUSED)
     from pipelines.cli.commands import main as run
 
     run()

@@ -82,17 +82,7 @@ def test_commands_run_beside_modules_of_the_same_names(installed: Path, folder: 
     made = run(folder, recover, "--json", "--home", "home", "init", "--model", "microworld")
     assert made.returncode == 0, made.stderr
     assert Path(json.loads(made.stdout)["home"]).name == "home"
-    training = (
-        "--home",
-        "home",
-        "midtrain",
-        "--docs",
-        "docs",
-        "--steps",
-        "1",
-        "--set",
-        "tokens_per_step=256",
-    )
+    training = ("--home", "home", "midtrain", "--docs", "docs", "--steps", "1")
     several = run(folder, recover, *training, "--processes", "2")
     assert several.returncode == 0, several.stderr
 
