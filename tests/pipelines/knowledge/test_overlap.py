@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from evals import jsonl
 from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge.guards import GuardInputs, guard, texts_of
