@@ -21,6 +21,8 @@ App = Callable[[Scope, Receive, Callable[[Any], Awaitable[None]]], Awaitable[Non
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 EVENT = "/gradio_api/run/predict"  # the only route that accepts POST
+EVENTS = 2  # of a page: one draws, one records
+EVENT_FIELDS = {"data": list, "fn_index": int, "session_hash": str}
 GET = (
     "/theme.css",
     "/manifest.json",
@@ -85,8 +87,8 @@ class RequestGuard:
             return
         if scope["method"] == "POST":
             body = await _body(receive)
-            if not _is_json_object(body):
-                await _refuse(scope, send, 400, "the request is not a JSON object")
+            if not _is_event(body):
+                await _refuse(scope, send, 400, "the request is no event of a page")
                 return
             receive = _replayed(body, receive)
 
@@ -141,12 +143,16 @@ async def _body(receive: Receive) -> bytes:
     return b"".join(parts)
 
 
-def _is_json_object(body: bytes) -> bool:
-    """Return whether the body is an object in strict JSON: Gradio fails on NaN and infinity."""
+def _is_event(body: bytes) -> bool:
+    """Return whether the body is what a page sends, in strict JSON: Gradio fails on anything else."""
     try:
-        return isinstance(json.loads(body, parse_constant=_finite, parse_float=_finite), dict)
+        event = json.loads(body, parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError):
         return False
+    if not isinstance(event, dict):
+        return False
+    typed = all(type(event.get(name)) is kind for name, kind in EVENT_FIELDS.items())
+    return typed and event["fn_index"] in range(EVENTS)
 
 
 def _finite(text: str) -> float:

@@ -48,8 +48,8 @@ class LogprobEntry(NamedTuple):
 class ServerEngine:
     """One or several vLLM servers with the same model, which share the rows evenly.
 
-    `own` lists the servers that this process started for the engine; `keys` are those of servers
-    that have one of their own, by URL.
+    `own` lists the servers that this process started for the engine, each with a key of its own; `keys`
+    are those of servers that another process started, by URL.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ServerEngine:
     ) -> None:
         self.urls = [url.rstrip("/").removesuffix("/v1") for url in urls]
         self.settings, self.own, self.name = settings, list(own), f"vLLM at {', '.join(self.urls)}"
-        self.keys = dict(keys or {})
+        self.keys = {server.url: server.key for server in own} | dict(keys or {})
         self.at_once = max(1, AT_ONCE // world()) * len(self.urls)
         self.client = JsonClient(self.at_once)
         self.models = [self._model(url) for url in self.urls]

@@ -29,7 +29,7 @@ PATHS = (
     "/behaviour?n={n}",
     "/samples?n={n}&search={word}",
     "/knowledge",
-    "/race",
+    "/methods",
     "/curves",
     "/tokens",
     "/compare?a=cycle:1&b=cycle:{n}",
