@@ -16,7 +16,7 @@ from pipelines.config.jobs import DistillJob, EvalJob, Kind, MergeJob, MidtrainJ
 from pipelines.config.settings import Config, LoraConfig, override
 from pipelines.demo import world_once
 from pipelines.distill import distill
-from pipelines.evaluate import SUITES, ModelAnswers, evaluate
+from pipelines.evaluate import ModelAnswers, evaluate
 from pipelines.machine.init_home import initialise
 from pipelines.merge import merge
 from pipelines.microworld.instructions import INSTRUCTIONS
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pipelines.runs.stage_runner import Result, Stage
 
 Row = dict[str, Any]
+SUITES = ("ifeval", "knowledge", "retention")
 COSTS = ("tokens_sampled", "tokens_scored", "tokens_trained", "flops", "seconds")
 CHAT = 0.3  # share of chat in the mild case's midtraining
 LORA_RANK = 32
