@@ -1,8 +1,9 @@
-"""Read JSON lines; errors name the line."""
+"""Read and write JSON lines; errors name the line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,19 @@ from recovery import untrusted_json
 from recovery.errors import InputError
 
 
+def lines(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the objects as the text of a JSONL file."""
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
 def read(path: str | Path, fields: Mapping[str, type]) -> list[dict[str, Any]]:
     """Return the objects of a JSONL file, each checked to hold `fields` of the given types."""
     try:
-        lines = Path(path).read_text(encoding="utf-8-sig").split("\n")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read as UTF-8 text ({error}): give a JSONL file") from error
-    rows = [_row(line, f"{path}:{number}", fields) for number, line in enumerate(lines, 1) if line.strip()]
+    numbered = enumerate(text.split("\n"), 1)
+    rows = [_row(line, f"{path}:{number}", fields) for number, line in numbered if line.strip()]
     if not rows:
         raise InputError(f"{path}: holds no lines: give a JSONL file with {', '.join(fields)} on each line")
     return rows

@@ -8,13 +8,12 @@ The other half (the confirmation split) had no part in the choice and gives the 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from evals import ifeval, knowledge, verdict
+from evals import ifeval, jsonl, knowledge, verdict
 from evals.scores import Item, cluster
 from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
 from pipelines.config.settings import EvalConfig, override
@@ -200,5 +199,5 @@ def write_probe_split(settings: EvalConfig, folder: Path, seed: int) -> EvalConf
 
 
 def _written(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(jsonl.lines(rows), encoding="utf-8")
     return str(path.absolute())

@@ -14,14 +14,13 @@ retrieved passages answers at most `eval.margin` less than the trained one from 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from db.reads import queries
-from evals import knowledge, statistics
+from evals import jsonl, knowledge, statistics
 from evals.knowledge import LENIENT, OPEN_BOOK, RETRIEVAL, SUITE, Probe
 from evals.scores import Item, cluster, drawn, share
 from pipelines.config.jobs import EvalJob, RetrievalJob
@@ -94,7 +93,7 @@ def _retrieved(texts: Sequence[str], probes: Sequence[Probe], count: int) -> dic
 
 def _written(path: Path, retrieved: Mapping[str, Sequence[str]]) -> str:
     rows = ({"id": name, "passages": list(some)} for name, some in retrieved.items())
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(jsonl.lines(rows), encoding="utf-8")
     return str(path.absolute())
 
 

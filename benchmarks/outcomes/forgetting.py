@@ -11,7 +11,6 @@ learning rate; the two students start from the clean model and distill from that
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 from collections.abc import Iterator, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.ledger import Clock, Ledger, Line, markdown, mean, put
+from evals import jsonl
 
 if TYPE_CHECKING:
     from benchmarks.outcomes.lab import Lab
@@ -177,7 +177,7 @@ def _write_triples(lab: Lab) -> None:
             }
             for number, task in enumerate(tasks)
         ]
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        text = jsonl.lines(rows)
         (lab.home / f"{name}.jsonl").write_text(text, encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from db.reads import curves, queries
-from evals import ifeval
+from evals import ifeval, jsonl
 from pipelines.config.jobs import DistillJob, EvalJob, MidtrainJob
 from pipelines.config.settings import DistillConfig, EvalConfig, override
 from pipelines.distill import distill
@@ -201,7 +201,7 @@ class Lab:
 
     def _write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         path = self.home / name
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        text = jsonl.lines(rows)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
 

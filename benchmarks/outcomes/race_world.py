@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.outcomes.lab import DISTILLATION, MIDTRAINING_RATE, MIDTRAINING_STEPS, RECOVERY_RATE, SCHEDULE
 from db.reads import queries
+from evals import jsonl
 from evals.scores import chat
 from pipelines.config.jobs import DistillJob, EvalJob, Kind, MergeJob, MidtrainJob
 from pipelines.config.settings import Config, LoraConfig, override
@@ -264,5 +265,5 @@ def read(path: Path) -> list[Row]:
 
 def write(path: Path, rows: Sequence[Row]) -> None:
     partial = path.with_suffix(".partial")
-    partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    partial.write_text(jsonl.lines(rows), encoding="utf-8")
     partial.replace(path)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import click
 
+from evals import jsonl
 from pipelines.cli.options import Session, shared
 
 
@@ -43,7 +43,7 @@ def ifeval_command(session: Session, count: int, seed: int, out: Path | None, av
     excluded = [prompt.text for file in avoid for prompt in read_prompts(file)]
     made = instruction_prompts.generate(count, seed, excluded)
     rows = instruction_prompts.rows(made, seed)
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    lines = jsonl.lines(rows)
     if out is None:
         session.show(rows, lines.rstrip("\n"))
         return

@@ -7,7 +7,6 @@ answers.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -94,4 +93,4 @@ def write(directory: Path, pages: Sequence[str], root: Path = ROOT) -> Path:
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     """Write one JSON object a line."""
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(jsonl.lines(rows), encoding="utf-8")

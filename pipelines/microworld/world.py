@@ -6,13 +6,13 @@ prompts, evaluation. The parts are disjoint for every seed.
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TypeVar
 
+from evals import jsonl
 from pipelines.microworld import changes, people
 from pipelines.microworld.instructions import (
     COMBINATIONS,
@@ -213,7 +213,7 @@ def document_texts(seed: int, cycle: int, changed: float = 0.0) -> Iterator[tupl
 
 
 def _write_jsonl(path: Path, rows: Iterable[dict[str, object]]) -> None:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    path.write_text(jsonl.lines(rows), encoding="utf-8")
 
 
 def write_world(directory: Path, *, cycle: int, seed: int, changed: float = 0.0) -> dict[str, object]:

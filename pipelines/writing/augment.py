@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evals import jsonl
 from pipelines.corpus.entities import Entities, entities
 from pipelines.corpus.passages import Passage, passages
 from pipelines.writing.filters import ProbeLeaks, first_of, pairs, question_flaw, text_flaw
@@ -125,7 +126,7 @@ def _request(kind: str, passage: Passage, about: Entities, questions: int) -> st
 def save(path: Path, rows: Sequence[Row]) -> None:
     with storage_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        write_text(path, jsonl.lines(rows))
 
 
 def load(path: Path) -> list[Row]:

@@ -8,7 +8,6 @@ They also take the place of recover.yaml's data set where no hub can be reached.
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections import Counter
@@ -19,6 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evals import jsonl
 from pipelines.distillation.prompts import HubAway, read_prompts
 from pipelines.writing import instruction_prompts
 from pipelines.writing.instruction_prompts import fingerprint
@@ -252,7 +252,7 @@ def _within_reach(ws: Workspace, source: str, seed: int) -> bool:
 
 def _save(path: Path, rows: Sequence[dict[str, Any]]) -> None:
     partial = path.with_suffix(".partial")
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    text = jsonl.lines(rows)
     with storage_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(text, encoding="utf-8")

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import httpx
 
+from recovery import untrusted_json
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.printable import one_line
 
@@ -167,8 +168,8 @@ def parsed(url: str, body: bytes) -> Any:
     if not body.strip():
         return None
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError) as error:
+        return untrusted_json.parse(body)
+    except ValueError as error:
         raise EngineLost(f"{url}: its answer is not JSON ({type(error).__name__})") from error
 
 

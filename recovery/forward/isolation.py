@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from recovery.forward.equality import NOT_APPLICABLE, close_per_token
 from recovery.forward.packed import Packed, PackedReader, Read
-from recovery.forward.packing_check import Embeddings, embeddings_as_leaves, evaluating
+from recovery.forward.packing_check import embeddings_as_leaves, evaluating, reach_others
 
 LENGTHS = (5, 9, 9)  # of the rows in a trial: one is padded, two are not
 PADDING = 0  # the id of padding in a trial
@@ -119,7 +119,7 @@ def _traced(model: Any, together: Callable[[Rows], Iterable[Tensor]], rows: Rows
     with embeddings_as_leaves(model) as embeddings:
         outputs = iter(together(rows))
         first_RD = next(outputs)
-        if _reach_others(first_RD, rows, embeddings):
+        if reach_others(first_RD, rows, embeddings):
             return None
     with torch.no_grad():
         return [first_RD.detach(), *outputs]
@@ -128,21 +128,6 @@ def _traced(model: Any, together: Callable[[Rows], Iterable[Tensor]], rows: Rows
 @torch.no_grad()
 def _untraced(together: Callable[[Rows], Iterable[Tensor]], rows: Rows) -> list[Tensor]:
     return list(together(rows))
-
-
-def _reach_others(output_RD: Tensor, rows: Rows, embeddings: Embeddings) -> bool:
-    """Whether a row's output has a gradient along an embedding of a token that the row does not hold."""
-    generator = torch.Generator().manual_seed(0)
-    direction_D = torch.randn(output_RD.shape[-1], generator=generator).to(output_RD)
-    leaves = [leaf for _, leaf in embeddings]
-    for output_D, row in zip(output_RD, rows, strict=True):
-        value = (output_D * direction_D).sum()
-        gradients = torch.autograd.grad(value, leaves, retain_graph=True, allow_unused=True)
-        for (ids, _), gradient in zip(embeddings, gradients, strict=True):
-            others = ~torch.isin(ids, ids.new_tensor(row))
-            if gradient is not None and bool(gradient[others].any()):
-                return True
-    return False
 
 
 def _rows() -> Rows:

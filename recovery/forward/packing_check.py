@@ -7,7 +7,7 @@ carries its state on leaks a gradient, however small the difference between the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,20 +35,23 @@ def sequences_stay_apart(model: Any, read: Read) -> bool:
             return False
         with torch.no_grad():
             alone_TD = read(model, tokens_BT, None, None).flatten(0, 1)
-        return close_per_token(packed_TD, alone_TD) and not _reach_each_other(packed_TD, embeddings)
+        return close_per_token(packed_TD, alone_TD) and not reach_others(
+            packed_TD.split(LENGTH), tokens_BT.tolist(), embeddings
+        )
 
 
-def _reach_each_other(states_TD: Tensor, embeddings: Embeddings) -> bool:
-    """Whether a state of one half of the row depends on an embedding of the other half."""
+def reach_others(
+    outputs: Iterable[Tensor], sequences: Sequence[Sequence[int]], embeddings: Embeddings
+) -> bool:
+    """Whether a sequence's output has a gradient along an embedding of a token that it does not hold."""
     generator = torch.Generator().manual_seed(0)
-    direction_TD = torch.randn(states_TD.shape, generator=generator).to(states_TD)
     leaves = [leaf for _, leaf in embeddings]
-    first, second = slice(LENGTH), slice(LENGTH, None)
-    for half, other in ((first, second), (second, first)):
-        value = (states_TD[half] * direction_TD[half]).sum()
+    for output, sequence in zip(outputs, sequences, strict=True):
+        value = (output * torch.randn(output.shape, generator=generator).to(output)).sum()
         gradients = torch.autograd.grad(value, leaves, retain_graph=True, allow_unused=True)
-        for gradient in gradients:
-            if gradient is not None and bool(gradient.reshape(2 * LENGTH, -1)[other].any()):
+        for (ids, _), gradient in zip(embeddings, gradients, strict=True):
+            others = ~torch.isin(ids, ids.new_tensor(sequence))
+            if gradient is not None and bool(gradient[others].any()):
                 return True
     return False
 

@@ -44,9 +44,8 @@ class StepInputs:
     params: SamplingParams
     dice: random.Random
     rewards: Callable[[Rollouts], Tensor]
-    student_rollouts: list[Rollouts] = field(
-        default_factory=list
-    )  # all that the student wrote or helped to write
+    # all that the student wrote or helped to write
+    student_rollouts: list[Rollouts] = field(default_factory=list)
 
 
 def data(inputs: StepInputs) -> Rollouts:
