@@ -124,6 +124,7 @@ def _request(kind: str, passage: Passage, about: Entities, questions: int) -> st
 
 
 def save(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows as JSON lines in one step; make the folder where there is none."""
     with storage_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, jsonl.lines(rows))

@@ -15,15 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import takewhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals import jsonl
 from pipelines.distillation.prompts import HubAway, read_prompts
 from pipelines.writing import instruction_prompts
+from pipelines.writing.augment import save
 from pipelines.writing.instruction_prompts import fingerprint
 from recovery.errors import InputError
-from recovery.storage.atomic_dirs import storage_errors
 
 if TYPE_CHECKING:
     from pipelines.corpus.entities import Entities
@@ -234,7 +232,7 @@ def resolved(ws: Workspace, source: str, seed: int, *, asked: int | None = None,
         f"  prompts      {len(found.kept)} user turns written by {clean.id} (dropped: {reasons or 'none'}), "
         f"mixed with {count} generated instructions: {path}"
     )
-    _save(path, mixed_rows(found.kept, count, seed))
+    save(path, mixed_rows(found.kept, count, seed))
     return str(path)
 
 
@@ -248,12 +246,3 @@ def _within_reach(ws: Workspace, source: str, seed: int) -> bool:
         ws.progress.say(f"  prompts      {source}: no hub in reach, so the clean model writes its own")
         return False
     return True
-
-
-def _save(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    partial = path.with_suffix(".partial")
-    text = jsonl.lines(rows)
-    with storage_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
