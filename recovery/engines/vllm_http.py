@@ -122,7 +122,7 @@ class ServerEngine:
         ]
         choices = self._complete(bodies, None)
         rows = zip(choices, sequences, starts, strict=True)
-        return [scores_of_answer(_entries(one, len(tokens)), tokens, start, k) for one, tokens, start in rows]
+        return [scores_of_answer(_entries(one, tokens, k), tokens, start, k) for one, tokens, start in rows]
 
     def _complete(
         self, bodies: list[dict[str, Any]], on_progress: OnProgress | None, *, stop_loops: bool = False
@@ -301,12 +301,15 @@ def _written(choice: dict[str, Any]) -> SampledAnswer:
     return SampledAnswer(tokens, values)
 
 
-def _entries(choice: dict[str, Any], length: int) -> list[dict[int, LogprobEntry] | None]:
-    """Return the log-probabilities of a prompt's tokens, validated."""
+def _entries(choice: dict[str, Any], tokens: Sequence[int], k: int) -> list[dict[int, LogprobEntry] | None]:
+    """Return the log-probabilities of a prompt's tokens, validated: each has its own and the K best."""
     found = choice.get("prompt_logprobs")
-    if not isinstance(found, list) or len(found) != length:
-        raise EngineLost(f"it sends no log-probabilities for the {length} tokens of the prompt")
-    return [None if at is None else _entries_at(at) for at in found]
+    if not isinstance(found, list) or len(found) != len(tokens):
+        raise EngineLost(f"it sends no log-probabilities for the {len(tokens)} tokens of the prompt")
+    read = [_entries_at(at) for at in found[1:]]
+    if not all(token in at and len(at) >= k for token, at in zip(tokens[1:], read, strict=True)):
+        raise EngineLost(f"its log-probabilities lack a token of the prompt, or one of the {k} best")
+    return [None, *read]
 
 
 def _entries_at(at: Any) -> dict[int, LogprobEntry]:

@@ -256,10 +256,16 @@ def test_an_answer_without_a_completion_is_lost(answer: Any) -> None:
         [None, {"-5": {"logprob": -1.0, "rank": 1}}],
         [None, {"5": {"logprob": "-inf?", "rank": 1}}],
         [None, ["5"]],
+        [None, None],
+        [None, {}],
+        [None, {"6": {"logprob": -1.0, "rank": 1}, "7": {"logprob": -2.0, "rank": 2}}],
+        [None, {"5": {"logprob": -1.0, "rank": 1}}, None],
     ],
 )
 def test_log_probabilities_of_a_prompt_are_checked(entries: Any) -> None:
     good = {"prompt_logprobs": json.loads('[null, {"5": {"logprob": -1.0, "rank": 1}}]')}
-    assert _entries(good, 2)[1] == {5: (-1.0, 1)}
+    assert _entries(good, [3, 5], 1)[1] == {5: (-1.0, 1)}
+    with pytest.raises(EngineLost, match="one of the 2 best"):
+        _entries(good, [3, 5], 2)
     with pytest.raises(EngineLost):
-        _entries({"prompt_logprobs": entries}, 2)
+        _entries({"prompt_logprobs": entries}, [3, 5], 1)
