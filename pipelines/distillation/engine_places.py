@@ -179,15 +179,15 @@ class Engines(ExitStack):
         from recovery import distributed
         from recovery.engines.vllm_http import ServerEngine
 
-        own = []
+        started: list[Server] = []
         if distributed.rank() == 0:
             self.callback(server.stop)
             server.start()
-            own = [server]
+            started = [server]
         url, key = server.url, server.key
         if self.together:
             url, key = distributed.share((url, key))
-        return ServerEngine([url], server.settings, own=own, keys={url: key})
+        return ServerEngine([url], server.settings, servers=started, keys={url: key})
 
 
 def in_step(sampler: Sampler) -> Sampler:
