@@ -146,7 +146,7 @@ def _decide(
         require_same_questions(suite, stages)
     found = verdict.verdict(suites, job.settings.eval.margins())
     ws.tracker.record_verdicts(number, found["axes"])
-    for line in verdict.summary(found):
+    for line in verdict.short_summary(found, job.required):
         stage.say(f"  verdict      {line}")
     status = "accepted" if verdict.accepted(found, job.required) else "rejected"
     ws.tracker.record_cycle(stage.id, status=status)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Clock, Ledger, Line, markdown, put
+from benchmarks.outcomes.arguments import home_parser
 from db.reads import queries
 from pipelines.config.jobs import EvalJob
 from pipelines.drift import drift
@@ -96,12 +97,10 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = home_parser(__doc__, Path(".recover") / "regime", "docs/real.md")
     parser.add_argument("what", choices=["regime"], help="what to measure")
-    parser.add_argument("--home", type=Path, default=Path(".recover") / "regime", help="where the runs live")
     parser.add_argument("--model", help="GGUF file, directory or hub id (default: the home's)")
     parser.add_argument("--rows", type=lambda text: text.split(","), help=f"of {[row.name for row in ROWS]}")
-    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/real.md")
     return parser.parse_args()
 
 

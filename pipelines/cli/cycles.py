@@ -202,12 +202,17 @@ def cycle_text(row: dict[str, Any]) -> str:
         if bound is not None:
             shown = f" (lower bound {100 * bound:+.1f} points, margin {100 * verdict['margin']:.0f})"
         lines.append(f"behaviour  {verdict.get('behaviour', '-')}{shown}")
-        lines += [f"{axis:<10} {verdict[axis]}" for axis in AXES[1:] if axis in verdict]
+        lines += [f"{axis:<10} {verdict[axis]}" for axis in AXES[1:] if _shown(axis, verdict)]
     lines += stale_lines(row["scores"].get("updates", {}))
     for earlier in row.get("knowledge_by_cycle", []):
         then = f", {earlier['then']:.3f} when it ended" if earlier.get("then") is not None else ""
         lines.append(f"cycle {earlier['cycle']}'s documents: {earlier['score']:.3f}{then}")
     return "\n".join([*lines, *cost_lines(row)])
+
+
+def _shown(axis: str, verdict: dict[str, Any]) -> bool:
+    """Return whether to print an axis: always, but updates only if the probes hold changed facts."""
+    return axis in verdict and (axis != "updates" or verdict[axis] != "not measured")
 
 
 def stale_lines(updates: dict[str, Any]) -> list[str]:
