@@ -189,9 +189,5 @@ def test_gaps_of_real_prose_ask_for_what_it_says() -> None:
     assert not [row for row in rows if "http" in row["prompt"] or "*" in row["prompt"]]
 
 
-CITIES = [
-    (city, 1950 + n)
-    for n, city in enumerate(
-        ["Oslo", "Bergen", "Turin", "Lyon", "Porto", "Ghent", "Graz", "Basel", "Brno"] * 4
-    )
-]
+NAMES = ["Oslo", "Bergen", "Turin", "Lyon", "Porto", "Ghent", "Graz", "Basel", "Brno"]
+CITIES = [(city, 1950 + n) for n, city in enumerate(NAMES * 4)]
