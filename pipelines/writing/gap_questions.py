@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pipelines.corpus.entities import Word, sentences, words
+from pipelines.corpus.entities import Word, words
+from pipelines.corpus.prose import prose_sentences
 
 FEWEST_WORDS, MOST_WORDS = 4, 60  # of a sentence
 WORDS_ASKED = 3  # of a sentence
-MARKS = "|#*`- \t"
 FILL = ("Fill the gap: {}", "Which word is missing here? {}", "What belongs in place of ___? {}")
 RECALL = "What do you know about {}?"
 Row = dict[str, str]
@@ -24,9 +24,8 @@ def rows(texts: Sequence[str]) -> Iterator[Row]:
     spread = Counter(word for text in texts for word in {word.small for word in words(text)})
     total = Counter(word.small for text in texts for word in words(text))
     for number, text in enumerate(texts):
-        for sentence in sentences(text):
-            said = sentence.strip(MARKS)
-            for row in _of_sentence(said, total, spread):
+        for sentence in prose_sentences(text):
+            for row in _of_sentence(sentence, total, spread):
                 yield {"kind": "qa", "source": str(number), **row}
 
 

@@ -21,7 +21,7 @@ def test_a_gap_is_filled_by_the_word_that_was_left_out() -> None:
     assert gaps
     for row in gaps:
         filled = row["prompt"].split(": ", 1)[-1].split("? ", 1)[-1].replace("___", row["response"])
-        assert any(filled.strip("*.| ") in text for text in TEXTS)
+        assert any(filled in text.replace("**", "") for text in TEXTS)
     assert {"Oslo", "Bergen", "tripwire"} <= {row["response"] for row in found}
 
 
