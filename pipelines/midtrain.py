@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evals.knowledge import load_probes
 from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig
@@ -23,7 +25,9 @@ from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import reading_progress
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
+from pipelines.writing import gap_questions
 from pipelines.writing.augment import load as rows_of
+from pipelines.writing.filters import ProbeLeaks
 from recovery.batches.rollouts import Dialogue
 from recovery.distributed import in_turn, once
 from recovery.methods.table import get
@@ -31,6 +35,8 @@ from recovery.training import preflight
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
+
+MOST_QUESTION_TOKENS = 4_000_000  # held in memory; a longer training reads them again
 
 Sources = dict[str, Tokens | list[Dialogue]]
 
@@ -56,14 +62,16 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     manifest = in_turn(lambda: _documents(job, stage))
     chat_model = training_run.student(ws, student, job.settings)
     new = in_turn(lambda: _new_tokens(ws, job, stage, chat_model, manifest))
-    earlier, chat = job.settings.mix.earlier, job.settings.mix.chat
+    mix = job.settings.mix
     sources: Sources = {
         "new": new,
-        "earlier": in_turn(lambda: _earlier(ws, job, stage, chat_model)) if earlier else [],
+        "earlier": in_turn(lambda: _earlier(ws, job, stage, chat_model)) if mix.earlier else [],
         "augmented": _augmented(chat_model, job.augment),
     }
-    if chat:
-        wanted = _chat_tokens(job, sources)
+    if mix.questions:
+        sources["questions"] = _questions(job, stage, chat_model, _planned_tokens(job, sources, "questions"))
+    if mix.chat:
+        wanted = _planned_tokens(job, sources, "chat")
         sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage), wanted))
     rows = preflight.packing(chat_model)
     stage.say(f"  packing      {rows.detail}")
@@ -110,13 +118,13 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     }
 
 
-def _chat_tokens(job: MidtrainJob, sources: Sources) -> int:
-    """Return how many tokens of chat the training reads."""
+def _planned_tokens(job: MidtrainJob, sources: Sources, name: str) -> int:
+    """Return how many tokens of a source, which is not read yet, the training reads."""
     new = sources["new"]
-    parts = shares(job.settings.mix, {**sources, "chat": [([], [])]})
+    parts = shares(job.settings.mix, {**sources, name: [([], [])]})
     total = new.total if isinstance(new, Tokens) else 0
     settings = fitted.fit_to_corpus(job.settings, total, parts["new"])
-    return round((settings.steps or 0) * settings.tokens_per_step * parts["chat"])
+    return round((settings.steps or 0) * settings.tokens_per_step * parts[name])
 
 
 def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:
@@ -174,6 +182,15 @@ def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
     """Encode retold texts as documents, and questions with answers as chats."""
     rows = rows_of(Path(source)) if source else []
     return [chat_model.document(row["text"]) if "text" in row else _chat(chat_model, row) for row in rows]
+
+
+def _questions(job: MidtrainJob, stage: Stage, chat_model: ChatModel, wanted: int) -> list[Dialogue]:
+    """Encode questions made of the documents' own sentences; none that gives away a probe."""
+    evaluation = job.evaluation
+    probes = load_probes(evaluation.probes) if evaluation and evaluation.probes else ()
+    encode = partial(_chat, chat_model)
+    most = min(wanted, MOST_QUESTION_TOKENS)
+    return gap_questions.chats(_new_texts(stage), encode, ProbeLeaks(probes), most=most, seed=job.seed)
 
 
 def _chat(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:

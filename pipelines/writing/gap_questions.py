@@ -6,11 +6,17 @@ question. They name no fact that the documents do not, and need neither a model 
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from pipelines.corpus.entities import Word, words
 from pipelines.corpus.prose import prose_sentences
+
+if TYPE_CHECKING:
+    from pipelines.writing.filters import ProbeLeaks
+    from recovery.batches.rollouts import Dialogue
 
 FEWEST_WORDS, MOST_WORDS = 4, 60  # of a sentence
 WORDS_ASKED = 3  # of a sentence
@@ -27,6 +33,23 @@ def rows(texts: Sequence[str]) -> Iterator[Row]:
         for sentence in prose_sentences(text):
             for row in _of_sentence(sentence, total, spread):
                 yield {"kind": "qa", "source": str(number), **row}
+
+
+def chats(
+    texts: Sequence[str], encode: Callable[[Row], Dialogue], leaks: ProbeLeaks, *, most: int, seed: int
+) -> list[Dialogue]:
+    """Return encoded questions, about `most` tokens evenly of all texts; none that gives away a probe."""
+    found = list(rows(texts))
+    random.Random(f"questions:{seed}").shuffle(found)
+    chosen: list[Dialogue] = []
+    total = 0
+    for row in found:
+        if total >= most:
+            break
+        if not leaks.of(row["prompt"], row["response"]):
+            chosen.append(encode(row))
+            total += len(chosen[-1][0])
+    return chosen
 
 
 def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterator[Row]:
