@@ -18,14 +18,24 @@ TEXTS = [
 ]
 
 
-def test_a_gap_is_filled_by_the_word_that_was_left_out() -> None:
+def test_a_gap_is_answered_by_its_whole_sentence() -> None:
     found = list(gap_questions.rows(TEXTS))
     gaps = [row for row in found if "___ " in row["prompt"] or "___." in row["prompt"]]
-    assert gaps
+    missing = set()
     for row in gaps:
-        filled = row["prompt"].split(": ", 1)[-1].split("? ", 1)[-1].replace("___", row["response"])
-        assert any(filled in text.replace("**", "") for text in TEXTS)
-    assert {"Oslo", "Bergen", "tripwire"} <= {row["response"] for row in found}
+        asked = row["prompt"].split(": ", 1)[-1].split("? ", 1)[-1]
+        before, after = asked.split("___")
+        assert row["response"].startswith(before) and row["response"].endswith(after)
+        missing.add(row["response"][len(before) : len(row["response"]) - len(after)])
+        assert any(row["response"] in text.replace("**", "") for text in TEXTS)
+    assert {"Oslo", "Bergen", "tripwire"} <= missing
+
+
+def test_a_beginning_is_answered_by_its_whole_sentence() -> None:
+    found = [row for row in gap_questions.rows(TEXTS) if row["prompt"].startswith("How does")]
+    assert found
+    for row in found:
+        assert row["response"].startswith(row["prompt"].removeprefix("How does this sentence go on? ")[:-2])
 
 
 def test_the_rarest_word_asks_for_its_whole_sentence() -> None:
@@ -82,5 +92,5 @@ def test_no_question_of_a_mix_is_about_a_held_out_fact() -> None:
         return encoded(row)
 
     gap_questions.chats(texts, encode, ProbeLeaks([held_out]), most=10**6, seed=0)
-    assert "red" in {row["response"] for row in asked}
+    assert [row for row in asked if "red" in row["response"]]
     assert not [row for row in asked if "nine" in row["response"]]
