@@ -63,11 +63,12 @@ def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterat
         (word for word in inside if once[word.small] == 1 and len(word.text) > 1),
         key=lambda word: (total[word.small], spread[word.small], -len(word.text)),
     )
-    asked = [FILL[place].format(_without(said, word)) for place, word in enumerate(rare[:WORDS_ASKED])]
-    if rare:
-        before = said.partition(rare[0].text)[0].rstrip()
-        asked += [GO_ON.format(before)] if len(words(before)) >= FEWEST_WORDS else []
-        asked.append(RECALL.format(rare[0].text))
+    left_out = rare[:WORDS_ASKED]
+    asked = [FILL[place].format(_without(said, word)) for place, word in enumerate(left_out)]
+    if left_out:
+        beginning = max((said.partition(word.text)[0].rstrip() for word in left_out), key=len)
+        asked += [GO_ON.format(beginning)] if len(words(beginning)) >= FEWEST_WORDS else []
+        asked.append(RECALL.format(left_out[0].text))
     for prompt in asked:
         yield {"prompt": prompt, "response": said}
 
