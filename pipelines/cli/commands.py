@@ -126,7 +126,7 @@ def _with_hint(error: click.ClickException) -> str:
 
 
 def _explain(error: Exception) -> int:
-    """One line for any error; those that are ours carry their exit code."""
+    """Print any error on one line and return its exit code."""
     code = getattr(error, "exit_code", None)
     if code is not None:
         _say(f"Error: {error}")
@@ -137,7 +137,7 @@ def _explain(error: Exception) -> int:
 
 
 def _say(text: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     print(_shown(text.partition("\n")[0]), file=sys.stderr)
 
 

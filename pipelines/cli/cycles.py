@@ -134,7 +134,7 @@ def require_accepted(rows: Iterable[dict[str, Any]]) -> None:
 
 
 def _why(verdict: list[str] | dict[str, Any]) -> str:
-    """The verdict in words: sentences of a run's result, or one word for each axis of a recorded cycle."""
+    """Return the verdict in words: sentences of a run's result, or one word per axis of a recorded cycle."""
     if isinstance(verdict, dict):
         verdict = [f"{axis}: {verdict[axis]}" for axis in AXES if verdict.get(axis)]
     return "; ".join(verdict)
@@ -180,7 +180,7 @@ def review_command(
 
 
 def login_name() -> str:
-    """The login name; a container may run as a user number without one."""
+    """Return the login name; in a container the user may have none."""
     import getpass
 
     try:
@@ -216,7 +216,7 @@ def _shown(axis: str, verdict: dict[str, Any]) -> bool:
 
 
 def stale_lines(updates: dict[str, Any]) -> list[str]:
-    """Shares of changed facts that are answered as before the change, by stage."""
+    """Format the share of changed facts that are answered as before the change, by stage."""
     rates = {stage: rate for stage, rate in updates.get("stale_rate", {}).items() if rate is not None}
     parts = [f"{stage} {rate:.3f}" for stage, rate in rates.items()]
     return [f"old answers to changed facts: {', '.join(parts)}"] if parts else []

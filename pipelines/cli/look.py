@@ -103,7 +103,7 @@ def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
 @shared
 @click.pass_obj
 def report_command(session: Session, reference: str, out: Path | None) -> None:
-    """Write a cycle as one self-contained HTML file, without scripts."""
+    """Write a cycle as one self-contained HTML file without scripts."""
     from dashboard.report import report
     from pipelines.runs.recorded import cycle_number
 

@@ -63,7 +63,7 @@ class Session:
             raise InputError(f"{place} belongs to another user: {named}")
 
     def show(self, data: Any, human: Callable[[], str] | str) -> None:
-        """One JSON document, or text for a person."""
+        """Print one JSON document, or text for a person."""
         from recovery.printable import printable, printable_json
 
         if self.json:

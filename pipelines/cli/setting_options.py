@@ -36,14 +36,14 @@ def setting(flag: str, key: str, read: Read = lambda value: value, **attributes:
 
 
 def file(value: str) -> str:
-    """A file by its full path, so that the run can be resumed from any folder; any other source as it is."""
+    """Make a file's path absolute, so that the run can be resumed from any folder; keep other sources."""
     from pipelines.runs.workspace import placed
 
     return placed(value)
 
 
 def reward_source(value: str) -> str:
-    """A reward's FILE.py by its full path; any other reward as it is."""
+    """Make the path of a reward's FILE.py absolute; keep any other reward."""
     from pipelines.config.settings import anchored_changes
 
     return str(anchored_changes({"distill.reward": value}, Path.cwd())["distill.reward"])
@@ -61,17 +61,17 @@ def pairs(value: str | tuple[str, ...]) -> dict[str, str]:
 
 
 def shares(value: str) -> dict[str, Any]:
-    """Shares of the mix; a source that is not named gets nothing."""
+    """Return the shares of the mix; a source that is not named gets 0."""
     return {"new": 0.0, "earlier": 0.0, "chat": 0.0, "augmented": 0.0, **pairs(value)}
 
 
 def adapter(rank: int) -> dict[str, Any] | None:
-    """An adapter of this rank, scaled by it; none for 0."""
+    """Return an adapter of this rank, with alpha equal to it; None for rank 0."""
     return {"rank": rank, "alpha": None} if rank else None
 
 
 def enabled(flag: bool) -> dict[str, Any] | None:
-    """A section with its defaults, or with what recover.yaml says."""
+    """Return a section with its defaults, or as recover.yaml sets it."""
     return {} if flag else None
 
 

@@ -126,7 +126,7 @@ def plan_command(session: Session, /, **options: Any) -> None:
 
 
 def plan_text(found: dict[str, Any]) -> str:
-    """The stages as a table, what their memory is for, and the sum."""
+    """Format the stages as a table, what their memory is for, and the totals."""
     priced = any(row["cost"] is not None for row in found["stages"])
     columns = ["stage", "GiB", "fits", "hours", *(["cost"] if priced else [])]
     rows = [

@@ -58,14 +58,14 @@ class Workspace:
         return cls(home, tracker, shown, implicit)
 
     def shares_its_database(self) -> bool:
-        """Whether the project that this home would use is that of another home."""
+        """Return whether the project that this home would use belongs to another home."""
         if self.tracker.db.path == (self.home / DATABASE_NAME).absolute():
             return False
         named = {row["name"]: row["checkpoint_id"] for row in queries.aliases(self.tracker.db)}
         return "base" in named and not (self.store.root / named["base"]).is_dir()
 
     def take_own_project(self) -> None:
-        """Give this home a project in the database that it shares: its own names and cycle numbers."""
+        """Create this home's project, with its own names and cycle numbers, in a shared database."""
         place = self.home.absolute()
         wanted = place.parent.name if place.name.startswith(".") else place.name
         self.tracker = self.tracker.new_project(wanted or "home", f"{socket.gethostname()}:{place}")
@@ -79,7 +79,7 @@ class Workspace:
 
     @staticmethod
     def new_key() -> str:
-        """The name under which a run can be resumed."""
+        """Return a new name under which a run can be resumed."""
         return secrets.token_hex(8)
 
     @cached_property
@@ -104,7 +104,7 @@ class Workspace:
         return self.home / "runs" / run_id
 
     def checkpoint(self, ref: str) -> Checkpoint:
-        """The checkpoint behind an alias, an id or its beginning, or cycle:N; its bytes verified.
+        """Return the checkpoint of an alias, an id or its prefix, or cycle:N, after verifying its bytes.
 
         The directory of a model (any path with a slash) serves as well: it is registered where it lies.
         """
@@ -130,7 +130,7 @@ class Workspace:
                 )
 
     def clean(self) -> Checkpoint:
-        """The frozen clean checkpoint: verified against the hash that was pinned when it was registered."""
+        """Return the clean checkpoint, verified against the hash pinned when it was registered."""
         return self.checkpoint("base")
 
     def load(self, checkpoint: Checkpoint, **changes: Any) -> ChatModel:
@@ -180,18 +180,18 @@ class Workspace:
         )
 
     def lineage(self, checkpoint_id: str) -> list[dict[str, Any]]:
-        """Rows from a checkpoint back to the clean model."""
+        """Return the rows from a checkpoint back to the clean model."""
         return queries.lineage(self.tracker.db, checkpoint_id)
 
     def midtraining_runs(self, checkpoint_id: str) -> list[dict[str, Any]]:
-        """The midtraining runs that made a checkpoint what it is, oldest first."""
+        """Return the midtraining runs in a checkpoint's lineage, oldest first."""
         made = [row["run_id"] for row in self.lineage(checkpoint_id) if row["run_id"]]
         runs = [queries.run(self.tracker.db, run_id) for run_id in made]
         return [run for run in runs if run["kind"] == "midtrain"][::-1]
 
 
 def _project(home: Path) -> str:
-    """The project of a home that shares its database; the first home has no such file."""
+    """Return the project of a home that shares its database; the first home has none."""
     file = home / PROJECT_NAME
     return file.read_text(encoding="utf-8").strip() if file.is_file() else DEFAULT_PROJECT
 
@@ -214,7 +214,7 @@ def _make_private(path: Path) -> None:
 
 
 def database_of(home: Path) -> str:
-    """The database of a home: the one that it was made with, else a file in it."""
+    """Return a home's database: the one it was created with, else a file in it."""
     return remembered_database(home) or str(home / DATABASE_NAME)
 
 
