@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evals.knowledge import load_probes
 from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig
@@ -24,7 +26,9 @@ from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import reading_progress
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
+from pipelines.writing import gap_questions
 from pipelines.writing.augment import load as rows_of
+from pipelines.writing.filters import ProbeLeaks
 from recovery.batches.rollouts import Dialogue
 from recovery.distributed import in_turn, once
 from recovery.methods.table import get
@@ -32,6 +36,8 @@ from recovery.training import preflight
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
+
+MOST_QUESTION_TOKENS = 4_000_000  # held in memory; a longer training reads them again
 
 Sources = dict[str, Tokens | list[Dialogue]]
 
@@ -89,15 +95,18 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
 
 
 def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, new: Tokens) -> Sources:
-    """Collect what the mix names: new, earlier and augmented documents, and the student's own chat."""
+    """Collect what the mix names: documents, what was made of them, and chat."""
     mix = job.settings.mix
     sources: Sources = {
         "new": new,
         "earlier": in_turn(lambda: _earlier(ws, job, stage, student)) if mix.earlier else [],
         "augmented": _augmented(student, job.augment),
     }
+    if mix.questions:
+        most = min(_planned_tokens(job, sources, "questions"), MOST_QUESTION_TOKENS)
+        sources["questions"] = _questions(job, stage, student, most)
     if mix.chat:
-        wanted = _chat_tokens(job, sources)
+        wanted = _planned_tokens(job, sources, "chat")
         sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage), wanted))
     return sources
 
@@ -131,13 +140,13 @@ def _forecast(
     )
 
 
-def _chat_tokens(job: MidtrainJob, sources: Sources) -> int:
-    """Return how many tokens of chat the training reads."""
+def _planned_tokens(job: MidtrainJob, sources: Sources, name: str) -> int:
+    """Return how many tokens of a source, which is not read yet, the training reads."""
     new = sources["new"]
-    parts = shares(job.settings.mix, {**sources, "chat": [([], [])]})
+    parts = shares(job.settings.mix, {**sources, name: [([], [])]})
     total = new.total if isinstance(new, Tokens) else 0
     settings = fitted.fit_to_corpus(job.settings, total, parts["new"])
-    return round((settings.steps or 0) * settings.tokens_per_step * parts["chat"])
+    return round((settings.steps or 0) * settings.tokens_per_step * parts[name])
 
 
 def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:
@@ -195,6 +204,14 @@ def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
     """Encode retold texts as documents, and questions with answers as chats."""
     rows = rows_of(Path(source)) if source else []
     return [chat_model.document(row["text"]) if "text" in row else _chat(chat_model, row) for row in rows]
+
+
+def _questions(job: MidtrainJob, stage: Stage, student: ChatModel, most: int) -> list[Dialogue]:
+    """Encode questions made of the documents' own sentences; none that gives away a probe."""
+    evaluation = job.evaluation
+    probes = load_probes(evaluation.probes) if evaluation and evaluation.probes else ()
+    encode = partial(_chat, student)
+    return gap_questions.chats(_new_texts(stage), encode, ProbeLeaks(probes), most=most, seed=job.seed)
 
 
 def _chat(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:

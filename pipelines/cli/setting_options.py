@@ -62,7 +62,9 @@ def pairs(value: str | tuple[str, ...]) -> dict[str, str]:
 
 def shares(value: str) -> dict[str, Any]:
     """Return the shares of the mix; a source that is not named gets 0."""
-    return {"new": 0.0, "earlier": 0.0, "chat": 0.0, "augmented": 0.0, **pairs(value)}
+    from pipelines.config.settings import Mix
+
+    return {**dict.fromkeys(Mix.model_fields, 0.0), **pairs(value)}
 
 
 def adapter(rank: int) -> dict[str, Any] | None:

@@ -125,10 +125,13 @@ class Mix(Section):
     augmented: float = Field(
         default=0.0, ge=0, lt=1, description="the new documents retold (`recover augment`)"
     )
+    questions: float = Field(
+        default=0.0, ge=0, lt=1, description="gap questions made of the new documents' own sentences"
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Mix:
-        total = self.new + self.earlier + self.chat + self.augmented
+        total = sum(self.model_dump().values())
         if abs(total - 1) > 1e-6:
             raise ValueError(f"the shares add up to {total:g}, not to 1")
         return self

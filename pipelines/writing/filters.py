@@ -11,6 +11,7 @@ from evals.knowledge import CLOZE, Probe, matches, normalise
 from pipelines.corpus.entities import Entities, words
 
 SAME_WORDS, SAME_ORDER = 0.85, 0.7  # shares of common words and word pairs from which questions are the same
+SAME_FACT = 0.6  # share of a held-out question's words from which a sentence with its answer tells the fact
 T = TypeVar("T")
 _LIST_MARKS, _MARKUP = " \t0123456789.)*#-", " \t*"
 # Adjacent repetitions match different characters, so that a long line of one character takes linear time.
@@ -73,11 +74,19 @@ class ProbeLeaks:
             for words, pairs in self.questions
         ):
             return True
-        same = normalise(answer)
-        return any(
-            any(normalise(a) == same for a in answers) and len(asked & other) >= 2
-            for answers, other in self.facts
-        )
+        return self._tells_a_held_out_fact(asked, normalise(answer))
+
+    def _tells_a_held_out_fact(self, asked: set[str], said: str) -> bool:
+        """Whether a held-out answer is asked for, or told in a sentence about the same."""
+        told = asked | set(said.split())
+        for answers, about in self.facts:
+            wanted = {normalise(answer) for answer in answers}
+            if said in wanted and len(asked & about) >= 2:
+                return True
+            holds = any(f" {answer} " in f" {said} " for answer in wanted)
+            if holds and len(told & about) >= SAME_FACT * len(about):
+                return True
+        return False
 
     def within(self, text: str) -> bool:
         """Return whether a text contains a held-out question."""

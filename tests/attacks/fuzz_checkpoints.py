@@ -30,7 +30,7 @@ PROMPT = [{"role": "user", "content": "Say a word."}]
 
 
 def fuzz_checkpoints(size: Size) -> str:
-    """Return how many changed checkpoints were loaded, refused, or sampled from."""
+    """Return how many changed checkpoints were loaded and used, or refused."""
     ends: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         whole = make_whole(Path(folder))
@@ -103,14 +103,16 @@ def header(chance: Random, data: bytes) -> bytes:
 
 
 def ended(place: Path, changed: Path) -> str:
-    """Load, count and sample as a stage does; the only error is one line of ours."""
-    from recovery.models.loading import ModelSpec, load
+    """Load, count, sample and save as a stage does; the only error is one line of ours."""
+    from recovery.models.loading import ModelSpec, load, save
     from recovery.sampling.in_process import InProcessSampler
     from recovery.sampling.protocol import SamplingParams
 
     try:
         chat = load(ModelSpec(str(place), device="cpu"))
         InProcessSampler(chat).sample([chat.prompt_ids(PROMPT)], SamplingParams(4))
+        with tempfile.TemporaryDirectory() as again:
+            save(chat, again)
     except RecoverError as error:
         if "\n" in str(error):
             return f"NOT {kept(changed)}: more than a line: {str(error)[:300]!r}"
