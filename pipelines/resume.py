@@ -61,7 +61,7 @@ def _newest(ws: Workspace) -> dict[str, Any]:
     """Return the newest interrupted run; one that failed on its input only if there is no other."""
     runs = [run for run in queries.unfinished_runs(ws.tracker.db) if run["kind"] in AGAIN and run["key"]]
     if not runs:
-        raise InputError("nothing was cut off: `recover ls runs` lists every run")
+        raise InputError("no run was interrupted: `recover ls runs` lists every run")
     return next((run for run in runs if not _refused(run)), runs[0])
 
 

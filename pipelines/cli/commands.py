@@ -75,7 +75,7 @@ def cli() -> None:
     """Teach an instruct model your documents, bring its behaviour back, and prove both.
 
     \b
-    recover demo                       the whole story on a tiny model, offline
+    recover demo                       learn, forget, recover on a tiny model, offline
     recover init --model ID_OR_PATH    register the clean checkpoint
     recover corpus ./corpus            see what training would read of a folder
     recover midtrain --docs ./corpus   teach it documents

@@ -50,7 +50,7 @@ class Workspace:
             _remember(home, db_url)
         database = db_url or database_of(home)
         if not create and db_url is None and "://" not in database and not Path(database).exists():
-            raise InputError(f"{home} is not set up: run `recover init` first, or give --home")
+            raise InputError(f"{home} is not initialised: run `recover init` first, or give --home")
         if create and "://" not in database:
             _make_private(Path(database))
         shown = progress or Progress(quiet=True)
@@ -113,7 +113,7 @@ class Workspace:
             self.record(adopted, None)
             return self.store.open(adopted.id)
         if ref in ("base", "current") and not (self.home / settings.CONFIG_NAME).exists():
-            raise InputError(f"{self.home} is not set up: run `recover init` first, or give --home")
+            raise InputError(f"{self.home} is not initialised: run `recover init` first, or give --home")
         checkpoint_id = queries.resolve(self.tracker.db, ref)
         if not (self.store.root / checkpoint_id).is_dir():
             self._refuse_elsewhere(checkpoint_id)

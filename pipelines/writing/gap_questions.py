@@ -28,7 +28,7 @@ Row = dict[str, str]
 
 
 def rows(texts: Sequence[str]) -> Iterator[Row]:
-    """Yield prompts, answered by a sentence: without one of its rare words, its beginning, its rarest word."""
+    """Yield prompts about sentences: one of their rare words is missing, or only a part of them is given."""
     spread = Counter(word for text in texts for word in {word.small for word in words(text)})
     total = Counter(word.small for text in texts for word in words(text))
     for number, text in enumerate(texts):
