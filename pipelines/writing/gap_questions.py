@@ -28,7 +28,7 @@ Row = dict[str, str]
 
 
 def rows(texts: Sequence[str]) -> Iterator[Row]:
-    """Yield prompts about sentences: one of their rare words is missing, or only a part of them is given."""
+    """Yield prompts, answered by a sentence: it with a rare word left out, its beginning, its rarest word."""
     spread = Counter(word for text in texts for word in {word.small for word in words(text)})
     total = Counter(word.small for text in texts for word in words(text))
     for number, text in enumerate(texts):
@@ -63,11 +63,12 @@ def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterat
         (word for word in inside if once[word.small] == 1 and len(word.text) > 1),
         key=lambda word: (total[word.small], spread[word.small], -len(word.text)),
     )
-    asked = [FILL[place].format(_without(said, word)) for place, word in enumerate(rare[:WORDS_ASKED])]
-    if rare:
-        before = said.partition(rare[0].text)[0].rstrip()
-        asked += [GO_ON.format(before)] if len(words(before)) >= FEWEST_WORDS else []
-        asked.append(RECALL.format(rare[0].text))
+    left_out = rare[:WORDS_ASKED]
+    asked = [FILL[place].format(_without(said, word)) for place, word in enumerate(left_out)]
+    if left_out:
+        beginning = max((said.partition(word.text)[0].rstrip() for word in left_out), key=len)
+        asked += [GO_ON.format(beginning)] if len(words(beginning)) >= FEWEST_WORDS else []
+        asked.append(RECALL.format(left_out[0].text))
     for prompt in asked:
         yield {"prompt": prompt, "response": said}
 

@@ -59,7 +59,7 @@ def test_augment_writes_them_without_a_model_and_leaves_held_out_facts_alone(tmp
     )
     options = AugmentOptions(writer="gaps", probes=str(probes))
     found = augment_documents(None, docs, tmp_path / "out", options)  # type: ignore[arg-type]
-    answers = {row["response"] for row in load(tmp_path / "out")}
+    answers = " ".join(row["response"] for row in load(tmp_path / "out"))
     assert load_probes(probes) and found["refused"]["a held-out probe"] >= 1
     assert "Oslo" in answers and "Bergen" not in answers
 
