@@ -94,7 +94,7 @@ def margins_by_axis(margins: Mapping[str, float] | None) -> dict[str, float]:
 
 
 def accepted(result: Mapping[str, Any], required: Sequence[str] | None = None) -> bool:
-    """Whether every required axis passed. `required` holds suites or axes; default: all but the optional.
+    """Return whether every required axis passed. `required` holds suites or axes; default: all non-optional.
 
     Behaviour is always required. An axis outside `required` must pass where it was measured after all; an
     optional one must not be refuted.
@@ -208,7 +208,7 @@ def _row(axis: Axis, words: str, result: NonInferiority) -> dict[str, Any]:
 
 
 def _bound(row: Mapping[str, Any]) -> str:
-    """The bound that decides: the upper one of a claim that was refuted, else the lower one."""
+    """Return the bound that decides: the upper one if the claim was refuted, else the lower one."""
     refuted = row["upper_bound"] < -row["margin"]
     which = "upper" if refuted else "lower"
     return f"{which} bound {row[which + '_bound']:+.1%}"

@@ -80,7 +80,7 @@ class _Words:
         return here if self.is_ordinary(word) else here - math.log(self._share(word))
 
     def is_ordinary(self, word: str) -> bool:
-        """Whether a word is no name, and frequent in the language in general."""
+        """Return whether a word is no name and is frequent in the language in general."""
         return self.general is not None and self._share(word) > ORDINARY and not word[:1].isupper()
 
     def _share(self, word: str) -> float:

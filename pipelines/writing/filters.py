@@ -47,7 +47,7 @@ def text_flaw(text: str, passage: str, kind: str) -> str | None:
 
 
 def _checkable(text: str, word: str, opens: bool) -> bool:
-    """Whether a word is a number, or a capitalised word that does not begin a sentence."""
+    """Return whether a word is a number, or a capitalised word that does not begin a sentence."""
     return any(map(str.isdigit, word)) or (len(word) > 1 and word[0].isupper() and not opens)
 
 
@@ -67,7 +67,7 @@ class ProbeLeaks:
         self.facts = [(p.answers, set(normalise(p.prompt).split())) for p in probes if p.heldout_fact]
 
     def of(self, question: str, answer: str) -> bool:
-        """Whether a question repeats a held-out one in nearly the same words, or is about a held-out fact."""
+        """Return whether a question nearly repeats a held-out one, or is about a held-out fact."""
         asked, order = set(normalise(question).split()), _neighbours(normalise(question))
         if any(
             _share(asked, words) >= SAME_WORDS and _share(order, pairs) >= SAME_ORDER
@@ -89,7 +89,7 @@ class ProbeLeaks:
         return False
 
     def within(self, text: str) -> bool:
-        """Whether a text contains a held-out question."""
+        """Return whether a text contains a held-out question."""
         said = f" {normalise(text)} "
         return any(f" {question} " in said for question in self.whole)
 

@@ -158,7 +158,7 @@ def _old_answers(row: Row, answered: dict[str, list[Probe]]) -> list[str]:
 
 
 def _same(row: Row, answers: Sequence[str]) -> bool:
-    """Whether one of the row's answers stands in one of these, or the reverse: Oslo, and Oslo in Norway."""
+    """Return whether an answer of the row contains one of these or the reverse (Oslo, Oslo in Norway)."""
     mine = [row["answer"], *(row.get("aliases") or [])]
     return any(matches(one, [other]) or matches(other, [one]) for one in mine for other in answers)
 

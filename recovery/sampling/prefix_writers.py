@@ -31,7 +31,7 @@ KEPT_REWARD = 1.0  # the least reward of an answer that is imitated
 
 @dataclass(frozen=True)
 class StepInputs:
-    """What the writers of one step work with: rows, models, and random numbers."""
+    """The inputs of one step's prefix writers: rows, models, and random numbers."""
 
     method: Method
     step: int

@@ -91,7 +91,9 @@ def train(  # noqa: PLR0913 - the one loop's parts
     """
     updater = Updater(chat_model, config)
     if updater.sharded and isinstance(batches, Stateful):
-        raise InputError("training: a teacher that follows the student needs it whole: model.shard: false")
+        raise InputError(
+            "training: a moving-average teacher needs the student unsharded: set model.shard: false"
+        )
     saver = _Saver(updater, batches, config, state, on_state)
     survey = loss_fn.survey if isinstance(loss_fn, TokenLoss) else None
     progress = saver.resume()

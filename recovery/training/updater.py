@@ -219,7 +219,7 @@ class Updater:
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         saved = unprefixed("weights", tensors)
         if set(saved) != set(self.names):
-            raise InputError("training state: it has other weights than this model: start a new run")
+            raise InputError("training state: its weights are not those of this model: start a new run")
         for name, weight in zip(self.names, self.weights, strict=True):
             weight.copy_(distributed.like(saved[name], weight))
         self._write_back()

@@ -333,7 +333,11 @@ def settings(**changes: Any) -> DistillConfig:
 
 @pytest.mark.parametrize(
     ("method", "said"),
-    [("opd", "opd-topk or opd-sampled"), ("opd-multi", "whole distributions"), ("opsd", "teaches itself")],
+    [
+        ("opd", "opd-topk or opd-sampled"),
+        ("opd-multi", "whole distributions"),
+        ("opsd", "has no separate teacher"),
+    ],
 )
 def test_a_distant_teacher_is_refused_where_it_cannot_give_what_is_needed(method: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
