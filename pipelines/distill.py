@@ -27,6 +27,7 @@ from pipelines.runs.workspace import Workspace
 from recovery.distributed import in_turn
 from recovery.errors import InputError
 from recovery.methods.method import Method
+from recovery.methods.rules import FROZEN
 from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
@@ -321,7 +322,8 @@ def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:
 
 def _in_words(made: Distillation) -> str:
     method, teacher = made.method, made.method.teacher
-    source = {"none": "", "base": f" from {made.job.teacher}"}.get(teacher, f" from {teacher}")
+    named = f" from {made.teachers.place}" if teacher in FROZEN else f" from {teacher}"
+    source = "" if teacher == "none" else named
     seen = "" if method.context == "none" else f" seeing {method.context}"
     counts = {
         "prompts": len(made.data.prompts),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pipelines.config.settings import AUTO, DistillConfig, EvalConfig, LoraConfig, MidtrainConfig
 
-AIMED_UPDATES, LEAST_UPDATES = 100, 32
+UPDATES = 100  # aimed at, and the least unless a document would be seen more than MOST_PASSES times
 PASSES, MOST_PASSES = 3.0, 32.0
 SMALLEST_STEP, LARGEST_STEP = 512, 262_144  # tokens of an update
 SHORTEST_ROW, LONGEST_ROW = 8, 4096
@@ -70,11 +70,11 @@ def fit_to_corpus(settings: MidtrainConfig, tokens: int, share: float) -> Midtra
     passes = settings.epochs or PASSES
     step = settings.tokens_per_step
     if step == AUTO:
-        updates = settings.steps or AIMED_UPDATES
+        updates = settings.steps or UPDATES
         step = round(min(max(passes * one_pass / updates, SMALLEST_STEP), LARGEST_STEP))
         step = max(1, min(step, int(one_pass * min(passes, 1.0))))
     if settings.epochs is None:
-        passes = min(max(LEAST_UPDATES * step / one_pass, PASSES), MOST_PASSES)
+        passes = min(max(UPDATES * step / one_pass, PASSES), MOST_PASSES)
     steps = settings.steps or max(1, int(passes * one_pass / step + 1e-9))
     row = settings.row_tokens or _row(min(step * share, settings.microbatch_tokens or LONGEST_ROW))
     fitted = {"steps": steps, "epochs": None, "tokens_per_step": step, "row_tokens": row}

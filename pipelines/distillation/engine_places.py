@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
 from recovery.launch_env import launched
-from recovery.methods.rules import LABELS, TEACHER_WRITES
+from recovery.methods.rules import FROZEN, LABELS, TEACHER_WRITES
 
 if TYPE_CHECKING:
     from pipelines.config.settings import DistillConfig, EngineConfig
@@ -46,7 +46,7 @@ def check(settings: DistillConfig, method: Method) -> None:
     check_place("teacher engine", where)
     if where == INPROCESS:
         return
-    if method.teacher not in ("base", "routed"):
+    if method.teacher not in (*FROZEN, "routed"):
         raise InputError(f"method {method.name!r} has no separate teacher: keep --teacher-engine {INPROCESS}")
     if method.scores == "dense":
         raise InputError(

@@ -13,6 +13,7 @@ from pipelines.distillation.engine_places import INPROCESS
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.runs.workspace import is_file
 from recovery.errors import InputError
+from recovery.methods.rules import FROZEN
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
@@ -144,7 +145,20 @@ class Teachers:
             places = {DEFAULT_ROUTE: self.job.teacher, **self.job.settings.routes}
             used = {name: place for name, place in places.items() if name in names}
             return RoutedTeacher({name: self.named(place, kind) for name, place in used.items()}, names)
-        return self.named(self.job.teacher, kind) if self.method.teacher == "base" else None
+        return self.named(self.place, kind) if self.method.teacher in FROZEN else None
+
+    @cached_property
+    def place(self) -> str:
+        """Return the checkpoint that teaches: the job's, or the one that the last midtraining began with."""
+        if self.method.teacher != "previous":
+            return self.job.teacher
+        runs = self.ws.midtraining_runs(self.job.student)
+        if not runs:
+            raise InputError(
+                f"teacher=previous: {self.job.student} was never midtrained, so there is none before: "
+                "set teacher=base"
+            )
+        return str(runs[-1]["config"]["student"])
 
     def named(self, ref: str, kind: str) -> Teacher:
         """Return a checkpoint as a teacher in this process, or on the configured engine."""

@@ -27,6 +27,7 @@ from recovery.teachers.contexts import Context, PromptRow, RowEncoder, prompt, r
 from recovery.teachers.rewards import Reward, group_advantages, score
 from recovery.teachers.teachers import SelfTeacher, scored
 from recovery.training.alarms import response_metrics
+from recovery.training.step_budget import within_budget
 from recovery.training.trainer import ReportsMetrics
 from recovery.training.updater import Microbatch
 
@@ -53,6 +54,7 @@ class StepConfig:
     microbatch_tokens: int = 16384
     stop_loops: bool = False
     seed: int = 0
+    steps: int = 0  # of the whole run, which a changing KL budget is spread over
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,10 @@ class Episodes:
         if self.ahead and self.ahead.starts(step + 1):
             self._started[step + 1] = self.ahead.start(self.draw(step + 1))
         rollouts = self.with_advantages(rollouts)
-        batches = self.score(rollouts)
+        batches, told = within_budget(
+            self.student, self.method, self.score(rollouts), step, self.config.steps
+        )
+        self._last |= told
         if self.on_scored is not None:
             own = distributed.mine(len(batches), self.method.minibatches)
             with distributed.gathered(self.student.model):
