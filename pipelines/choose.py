@@ -186,7 +186,7 @@ def _first_half(label: str, seed: int) -> bool:
 
 
 def write_probe_split(settings: EvalConfig, folder: Path, seed: int) -> EvalConfig:
-    """Files with the probe split's prompts and probes, and the settings that ask them."""
+    """Write the probe split's prompts and probes to files; return the settings that evaluate on them."""
     rows = [row for row in ifeval.rows(ifeval_path(settings)) if _first_half(str(row["key"]), seed)]
     files = {"ifeval": _written(folder / "probe-ifeval.jsonl", rows)}
     everything = [

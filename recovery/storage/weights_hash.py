@@ -70,7 +70,7 @@ def _combined(rows: Iterable[tuple[str, str, tuple[int, ...], str]]) -> str:
 
 
 def stored_tensors(model: Any, weights: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
-    """Names and tensors as they are saved, a tied weight once; `weights` replaces a sharded state dict."""
+    """Return the tensors to save by name, a tied weight once; `weights` replaces a sharded state dict."""
     from recovery.forward.hidden_states import is_adapter, unwrap
 
     if is_adapter(model):
