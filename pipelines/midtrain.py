@@ -15,7 +15,8 @@ from pipelines.corpus.documents import FileReport
 from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, all_tokenised, read_evenly, tokenised
 from pipelines.corpus.mixed_tokens import MixedTokens, shares
 from pipelines.corpus.token_file import Tokens
-from pipelines.knowledge import embedding_shift, replay
+from pipelines.knowledge import answer_probability, embedding_shift, replay
+from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
 from pipelines.machine.fitting import fitted_once
 from pipelines.runs import training_run
@@ -70,16 +71,19 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     settings = _fitted_to_corpus(job.settings, new.total, shares(job.settings.mix, sources)["new"], stage)
     batches = MixedTokens(sources, settings, chat_model.pad_id, job.seed, packs=rows.ok)
     stage.say(batches.summary())
-    checks = forecast(
-        ws,
-        chat_model,
-        student,
-        new,
-        every=job.settings.forecast_every,
-        steps=batches.steps,
-        report=stage.live.metrics,
-        say=stage.say,
-    )
+    checks: list[training_run.Check] = [
+        *forecast(
+            ws,
+            chat_model,
+            student,
+            new,
+            every=job.settings.forecast_every,
+            steps=batches.steps,
+            report=stage.live.metrics,
+            say=stage.say,
+        ),
+        *_answers(job, stage, chat_model, batches.steps),
+    ]
     before = embedding_shift.copy_of(chat_model) if stage.first else None
     training = training_run.Training(
         chat_model,
@@ -108,6 +112,15 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         "packed": rows.ok,
         "embeddings_moved": moved,
     }
+
+
+def _answers(job: MidtrainJob, stage: Stage, student: ChatModel, steps: int) -> list[AnswerProbability]:
+    """Follow the answers to the job's questions, as often as the forecast looks at the KL."""
+    if job.questions is None or not job.settings.forecast_every:
+        return []
+    questions = answer_probability.read(Path(job.questions))
+    every, report = job.settings.forecast_every, stage.live.metrics
+    return [AnswerProbability(student, questions, every=every, steps=steps, report=report)]
 
 
 def _chat_tokens(job: MidtrainJob, sources: Sources) -> int:
