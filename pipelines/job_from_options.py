@@ -18,6 +18,7 @@ from pipelines.config.jobs import (
     LocateJob,
     MergeJob,
     MidtrainJob,
+    PilotJob,
     RetrievalJob,
     SweepJob,
 )
@@ -48,6 +49,8 @@ OPTIONS_OF_SOME_METHODS = {
     "reward": "distill.reward",
     "route": "distill.routes",
 }
+PILOT_SHARE = 0.125  # of the documents
+LATEST = 1000  # midtrainings among which the newest that is no pilot's is looked for
 NONE: Changes = {}
 
 
@@ -162,6 +165,51 @@ def midtrain_job(
         prompts=_prompts(ws, settings, changes) if settings.midtrain.mix.chat else settings.distill.prompts,
         seed=settings.seed,
     )
+
+
+def pilot_job(
+    ws: Workspace,
+    docs: Path,
+    budget: float,
+    *,
+    student: str = "current",
+    rates: str | None = None,
+    share: float = PILOT_SHARE,
+    changes: Changes = NONE,
+) -> PilotJob:
+    """Without rates: that of the settings, and a quarter of it."""
+    if not 0 < budget <= 100:
+        raise InputError(f"--budget {budget:g}: give points of behaviour, above 0 and up to 100")
+    if not 0 < share <= 1:
+        raise InputError(f"--share {share:g}: give a share of the documents, above 0 and up to 1")
+    settings = resolved(ws, docs, changes)
+    documents.require(docs)
+    chosen, rate = ws.checkpoint(student), settings.midtrain.optimizer.learning_rate
+    ifeval_path(settings.eval)
+    return PilotJob(
+        docs=str(docs.absolute()),
+        student=chosen.id,
+        student_name=student,
+        clean=ws.clean().id,
+        settings=settings,
+        prompts=_prompts(ws, settings, changes) if settings.midtrain.mix.chat else settings.distill.prompts,
+        rates=parse_rates(rates) if rates else (rate / 4, rate),
+        share=share,
+        budget=budget,
+        changes=dict(changes),
+        seed=settings.seed,
+    )
+
+
+def parse_rates(text: str) -> tuple[float, float]:
+    """Two different learning rates with a comma between, the lower one first in the result."""
+    try:
+        low, high = sorted(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"--rates {text}: write two learning rates, as in 5e-5,2e-4") from error
+    if not 0 < low < high < float("inf"):
+        raise InputError(f"--rates {text}: give two different learning rates above 0")
+    return low, high
 
 
 def _require_rank(student: Checkpoint, lora: LoraConfig | str | None, *, typed: bool) -> None:
@@ -322,9 +370,10 @@ def placed_docs(docs: Path | None) -> str | None:
 
 
 def newest_midtrained(ws: Workspace) -> str:
-    """Return the checkpoint of the newest finished midtraining."""
-    for run in queries.runs(ws.tracker.db, kind="midtrain", status="done", limit=1):
-        return str(run["result"]["checkpoint"])
+    """Return the checkpoint of the newest finished midtraining, those of pilots aside."""
+    for run in queries.runs(ws.tracker.db, kind="midtrain", status="done", limit=LATEST):
+        if not str(run["parent_id"]).startswith("pilot-"):
+            return str(run["result"]["checkpoint"])
     raise InputError("nothing was midtrained yet: run `recover midtrain --docs DIR` first, or give --student")
 
 

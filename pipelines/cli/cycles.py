@@ -85,6 +85,9 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
     "knowledge must pass)",
 )
 @setting_options.strict
+@setting_options.midtrain_rate
+@setting_options.midtrain_steps
+@setting_options.midtrain_tokens
 @setting_options.mix
 @setting_options.freeze_embeddings
 @click.option("--augment", type=click.Path(path_type=Path), help="folder written by `recover augment`")
