@@ -84,6 +84,7 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
     help="judge by these alone, as in ifeval,knowledge (default: by all that have questions; behaviour and "
     "knowledge are required)",
 )
+@setting_options.behaviours
 @setting_options.strict
 @setting_options.mix
 @setting_options.freeze_embeddings
@@ -136,7 +137,7 @@ def require_accepted(rows: Iterable[dict[str, Any]]) -> None:
 def _why(verdict: list[str] | dict[str, Any]) -> str:
     """The verdict in words: sentences of a run's result, or one word for each axis of a recorded cycle."""
     if isinstance(verdict, dict):
-        verdict = [f"{axis}: {verdict[axis]}" for axis in AXES if verdict.get(axis)]
+        verdict = [f"{axis}: {verdict[axis]}" for axis in (*AXES, *_families(verdict)) if verdict.get(axis)]
     return "; ".join(verdict)
 
 
@@ -203,11 +204,27 @@ def cycle_text(row: dict[str, Any]) -> str:
             shown = f" (lower bound {100 * bound:+.1f} points, margin {100 * verdict['margin']:.0f})"
         lines.append(f"behaviour  {verdict.get('behaviour', '-')}{shown}")
         lines += [f"{axis:<10} {verdict[axis]}" for axis in AXES[1:] if axis in verdict]
+        lines += [family_line(name, verdict["axes"][name]) for name in _families(verdict)]
     lines += stale_lines(row["scores"].get("updates", {}))
     for earlier in row.get("knowledge_by_cycle", []):
         then = f", {earlier['then']:.3f} when it ended" if earlier.get("then") is not None else ""
         lines.append(f"cycle {earlier['cycle']}'s documents: {earlier['score']:.3f}{then}")
     return "\n".join([*lines, *cost_lines(row)])
+
+
+def _families(verdict: dict[str, Any]) -> list[str]:
+    """The families that a verdict judges, beside the axes that every verdict has."""
+    return [axis for axis in verdict.get("axes", {}) if axis not in AXES]
+
+
+def family_line(name: str, axis: dict[str, Any]) -> str:
+    """A family's word, and the bound that it rests on, or why it was not measured."""
+    details = axis["details"]
+    if axis["lower_bound"] is None or "reason" in details:
+        return f"{name:<11} {axis['outcome']} ({details.get('reason', 'nothing to compare')})"
+    of = f" of {details['kind']} items" if "kind" in details else ""
+    bound = f"lower bound {100 * axis['lower_bound']:+.1f} points{of}, margin {100 * axis['margin']:.0f}"
+    return f"{name:<11} {axis['outcome']} ({bound}, for {details['families']} families at once)"
 
 
 def stale_lines(updates: dict[str, Any]) -> list[str]:
