@@ -146,11 +146,14 @@ def _unmeasured(job: CycleJob, clean: Result) -> dict[str, str]:
     margins = job.settings.eval.margins()
     found = {}
     for name in job.settings.eval.behaviours:
-        row, measure = clean["scores"][name], FAMILIES[name].measure
+        row, family = clean["scores"][name], FAMILIES[name]
         if "not_measured" in row:
             found[name] = row["not_measured"]
-        elif not measure.can_be_lost(row["score"], margins[name]):
-            found[name] = f"the clean model passes {row['score']:.1%}, no more than the margin"
+            continue
+        rates = [row["by_kind"][kind]["value"] for kind in family.rates if kind in row["by_kind"]]
+        least = min(rates, default=row["score"])
+        if not family.measure.can_be_lost(least, margins[name]):
+            found[name] = f"the clean model passes {least:.1%}, no more than the margin"
     return found
 
 

@@ -114,7 +114,7 @@ def _line(name: str, axis: Row) -> list[Any]:
     ]
     claim = f"not measured: {details['reason']}" if "reason" in details else FAMILIES[name].claim
     cells = [tag("td", number, class_="n") for number in numbers]
-    return [name, chip(axis["outcome"]), *cells, tag("span", claim, class_="small")]
+    return [name, chip(axis["outcome"]), *cells, tag("td", claim, class_="claim small")]
 
 
 def _recovery() -> Html:

@@ -15,7 +15,7 @@ from dashboard.status_chips import chip
 from db.reads import queries
 from evals.verdict import EVERY_AXIS
 
-TITLE = "Where it forgot"
+TITLE = "Locate"
 PATH = "/locate"
 RUNS = 50  # newest searches to choose from
 NAMES = {axis.suite: axis.name for axis in EVERY_AXIS}
@@ -37,7 +37,7 @@ def build(context: PageContext, address: Address) -> Html:
     )
     return tag(
         "section",
-        tag("div", tag("h1", TITLE), controls, class_="head"),
+        tag("div", tag("h1", "Where it forgot"), controls, class_="head"),
         tag("p", result["words"], class_="lead said"),
         tag("p", said, class_="soft"),
         figure(result),
