@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
-from evals.verdict import AXES
+from evals.families.table import FAMILIES
+from evals.task_names import require_families
+from evals.verdict import EVERY_AXIS
 from pipelines.choose import CHOICES
 from pipelines.config.jobs import (
     CycleJob,
@@ -87,7 +89,10 @@ def cycle_job(
     taught = with_augmented(settings.midtrain, augment)
     settings = settings.model_copy(update={"midtrain": taught})
     ifeval_path(settings.eval)
-    measured = _named_suites(suites) or answerable_suites(settings.eval, settings.model.path)
+    measured = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
+    behaviours = tuple(name for name in measured if name in FAMILIES)
+    evaluation = settings.eval.model_copy(update={"behaviours": behaviours})
+    settings = settings.model_copy(update={"eval": evaluation})
     job = CycleJob(
         docs=str(docs.absolute()),
         student=ws.checkpoint(student).id,
@@ -106,6 +111,15 @@ def cycle_job(
     return job
 
 
+def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tuple[str, ...]:
+    """The named suites, with the families that were typed beside them; of none, all that have questions."""
+    require_families(settings.eval.behaviours)
+    named = _named_suites(suites)
+    if not named:
+        return answerable_suites(settings.eval, settings.model.path)
+    return tuple(dict.fromkeys([*named, *(settings.eval.behaviours if typed else ())]))
+
+
 def _named_suites(suites: str | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in suites.split(",")) if suites else ()
     for name in names:
@@ -117,10 +131,12 @@ def _named_suites(suites: str | None) -> tuple[str, ...]:
 def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
     """Return the axes of named suites; else behaviour, knowledge and the suites' other non-optional axes."""
     if named:
-        return tuple(axis.name for axis in AXES if axis.suite in suites)
+        return tuple(axis.name for axis in EVERY_AXIS if axis.suite in suites)
     always = ("behaviour", "knowledge")
     return tuple(
-        axis.name for axis in AXES if axis.name in always or (axis.suite in suites and not axis.optional)
+        axis.name
+        for axis in EVERY_AXIS
+        if axis.name in always or (axis.suite in suites and not axis.optional)
     )
 
 
@@ -273,10 +289,17 @@ def eval_job(
 
 def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:
     """Return the suites of the files given as options; without any, all suites that have questions."""
+    require_families(settings.eval.behaviours)
     named = [name for name in ("ifeval", "probes") if f"eval.{name}" in changes]
-    files = named or ["ifeval", "probes"]
     suites = answerable_suites(settings.eval, settings.model.path)
-    return tuple(suite for suite in suites if ("ifeval" if suite == "ifeval" else "probes") in files)
+    return tuple(suite for suite in suites if not named or _source(suite) in named)
+
+
+def _source(suite: str) -> str:
+    """The option that names a suite's file; a family has none."""
+    if suite in FAMILIES:
+        return ""
+    return "ifeval" if suite == "ifeval" else "probes"
 
 
 def locate_job(

@@ -222,6 +222,13 @@ limit = setting(
     metavar="N",
     help="only N prompts of each suite, the same for every checkpoint",
 )
+behaviours = setting(
+    "--behaviours",
+    "eval.behaviours",
+    lambda value: [name.strip() for name in value.split(",")],
+    metavar="NAMES",
+    help="families to judge too: json, tools, refusals, multi-turn, calibration; several with commas",
+)
 answering = setting(
     "--sampler",
     "eval.sampler",
