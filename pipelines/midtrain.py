@@ -14,6 +14,7 @@ from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
 from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, all_tokenised, read_evenly, tokenised
 from pipelines.corpus.mixed_tokens import MixedTokens, shares
+from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge import embedding_shift, replay
 from pipelines.knowledge.forecast import forecast
@@ -68,7 +69,8 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     rows = preflight.packing(chat_model)
     stage.say(f"  packing      {rows.detail}")
     settings = _fitted_to_corpus(job.settings, new.total, shares(job.settings.mix, sources)["new"], stage)
-    batches = MixedTokens(sources, settings, chat_model.pad_id, job.seed, packs=rows.ok)
+    splits = SentenceSplits.of(chat_model, settings.split_documents)
+    batches = MixedTokens(sources, settings, chat_model.pad_id, job.seed, rows.ok, splits)
     stage.say(batches.summary())
     checks = forecast(
         ws,

@@ -159,6 +159,15 @@ class ReadingConfig(Section):
         return Limits(**shared, keep_near_duplicates=self.near_duplicates == "keep")
 
 
+SPLIT_DOCUMENTS = Field(
+    default=0.0,
+    ge=0,
+    le=1,
+    description="share of the documents that a pass reads in two parts, split at the end of a sentence, "
+    "another one in each pass: what they say is learned without what stands before it",
+)
+
+
 class MidtrainConfig(Section):
     """Next-token training on documents."""
 
@@ -187,6 +196,7 @@ class MidtrainConfig(Section):
         ge=1,
         description="most tokens of earlier documents to draw from, alike from every cycle; default: all",
     )
+    split_documents: float = SPLIT_DOCUMENTS
     forecast_every: int = Field(
         default=10, ge=0, description="steps between looks at the KL to the clean model; 0: never"
     )
@@ -309,6 +319,7 @@ class DistillConfig(Section):
         lt=1,
         description="share of the tokens trained on that are the taught documents, read again",
     )
+    split_documents: float = SPLIT_DOCUMENTS
     tripwire_every: int = Field(
         default=5, ge=0, description="steps between looks at gaps in the new documents; 0: never"
     )

@@ -9,8 +9,9 @@ import random
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,14 +81,29 @@ class Tokens:
         )
 
 
-class TokenStream:
-    """An endless stream of sequences: each pass in another order, the same for the same seed."""
+class Splits(Protocol):
+    """Chooses where a sequence is split in two."""
 
-    def __init__(self, sequences: Tokens | Sequence[Dialogue], longest: int, seed: str) -> None:
+    def at(self, ids: NDArray[np.uint32], rng: random.Random) -> int | None: ...
+
+
+class TokenStream:
+    """An endless stream of sequences: each pass in another order, the same for the same seed.
+
+    With `splits`, a sequence may be read in two parts, at another place in each pass.
+    """
+
+    def __init__(
+        self,
+        sequences: Tokens | Sequence[Dialogue],
+        longest: int,
+        seed: str,
+        splits: Splits | None = None,
+    ) -> None:
         self.tokens = sequences if isinstance(sequences, Tokens) else Tokens.of(sequences)
         self.starts, self.ends = self.tokens.cuts(longest)
         self.total = self.tokens.total
-        self.seed = seed
+        self.seed, self.splits = seed, splits
         self._passes: dict[int, Pass] = {}
 
     def between(self, start: int, end: int) -> list[Dialogue]:
@@ -96,9 +112,19 @@ class TokenStream:
         for epoch in range(start // self.total, -(-end // self.total)):
             order, begins = self._pass(epoch)
             first, last = np.searchsorted(begins, [start - epoch * self.total, end - epoch * self.total])
-            for i in order[first:last]:
-                sequences.append(self.tokens.part(int(self.starts[i]), int(self.ends[i])))
+            for i in order[first:last].tolist():
+                sequences += self._parts(i, epoch)
         return sequences
+
+    def _parts(self, number: int, epoch: int) -> list[Dialogue]:
+        """Return a sequence whole, or in the two parts that this pass reads it in."""
+        start, end = int(self.starts[number]), int(self.ends[number])
+        at = None
+        if self.splits is not None:
+            rng = random.Random(f"{self.seed}:{epoch}:{number}")
+            at = self.splits.at(self.tokens.ids[start:end], rng)
+        borders = [start, end] if at is None else [start, start + at, end]
+        return [self.tokens.part(*pair) for pair in pairwise(borders)]
 
     def _pass(self, epoch: int) -> Pass:
         """Return the order of one pass; the two latest are kept, as a step may cross from one to the next."""

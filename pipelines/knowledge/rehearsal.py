@@ -16,6 +16,7 @@ import numpy as np
 
 from pipelines.corpus import documents, kept_texts, mixed_tokens
 from pipelines.corpus.kept_texts import EARLIER_TOKENS
+from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens, TokenStream
 from pipelines.knowledge import guards
 from recovery.distributed import in_turn
@@ -44,7 +45,8 @@ class Rehearsal:
         self.ratio = settings.rehearsal / (1 - settings.rehearsal)
         self.tokens_per_step = round(answers * self.ratio)  # at most; the next step's begin behind them
         self.longest = settings.max_new_tokens  # as an answer: a row of documents takes no more memory
-        self.stream = TokenStream(documents, self.longest, f"{seed}:rehearsal")
+        splits = SentenceSplits.of(student, settings.split_documents)
+        self.stream = TokenStream(documents, self.longest, f"{seed}:rehearsal", splits)
         self.packs, self.pad_id = preflight.packing(student).ok, student.pad_id
         self.microbatch_tokens = settings.microbatch_tokens
         self.objective = Objective(get("sft"), student.stop_ids)
