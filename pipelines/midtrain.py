@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig
-from pipelines.corpus import documents
+from pipelines.corpus import documents, superseded
 from pipelines.corpus.documents import FileReport
-from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, all_tokenised, read_evenly, tokenised
+from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, KeptTokens, read_evenly, tokenised
 from pipelines.corpus.mixed_tokens import MixedTokens, shares
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
@@ -138,6 +138,7 @@ def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
     kept, reading = stage.directory / KEPT_TEXTS, job.settings.reading
     if not kept.exists():
         folder = Path(job.docs)
+        superseded.keep(folder, stage.directory)
         progress = reading_progress(stage.step, folder)
         documents.keep(folder, kept, reading.limits, strict=reading.strict, progress=progress)
     return documents.load_manifest(stage.directory)
@@ -161,15 +162,18 @@ def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatMode
     runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(job.student)]
     if not runs:
         return []
+    kept = KeptTokens.of(runs, chat_model, current=stage.directory)
+    if count := sum(map(len, kept.left_out)):
+        stage.say(f"  superseded   {count} earlier documents are left out of replay")
+    target = stage.directory / EARLIER_TOKENS
     if job.settings.replay_tokens is None:
-        return all_tokenised(stage.directory / EARLIER_TOKENS, runs, chat_model)
-    cycles = [tokenised(run, chat_model) for run in runs]
-    kept = replay.reservoir(cycles, job.settings.replay_tokens, job.seed)
-    return Tokens.of(kept, chat_model.opening_ids)
+        return kept.all(target)
+    drawn = replay.reservoir(kept.each(target), job.settings.replay_tokens, job.seed)
+    return Tokens.of(drawn, chat_model.opening_ids)
 
 
 def _new_texts(stage: Stage) -> list[str]:
-    return read_evenly([stage.directory / KEPT_TEXTS])
+    return read_evenly([stage.directory])
 
 
 def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:

@@ -9,9 +9,9 @@
     python -m benchmarks.outcomes.changed OUT --seeds 1 2 3 --ways preset whole   # a line a checkpoint
     python -m benchmarks.outcomes.changed OUT --write-docs    # write docs/results.md without training
 
-In each cycle a tenth of the known people move and change jobs. A cycle midtrains on its documents and recovers
-with the preset's settings, from the previous cycle's model. A seed chooses the world; training has the
-preset's own. Repeat the command to resume an interrupted run.
+In each cycle a tenth of the known people move and change jobs. A cycle midtrains on its documents and
+recovers with the preset's settings, from the previous cycle's model. A seed chooses the world; training has
+the preset's own. Repeat the command to resume an interrupted run.
 """
 
 from __future__ import annotations
@@ -151,8 +151,9 @@ def _measured(world: World, name: str, cycles: int, ledger: Ledger) -> Iterator[
         for stage, checkpoint in ((MIDTRAINED, midtrained), (RECOVERED, student)):
             if ledger.get(seed=world.seed, way=name, cycle=cycle, stage=stage) is None:
                 touched = done.get("overlap", {}).get("prompts", {}).get("touch_new")
-                left_out = touched if stage == RECOVERED else None
-                yield {"cycle": cycle, "stage": stage, "left_out": left_out} | line(world.items(checkpoint))
+                named = {"cycle": cycle, "stage": stage}
+                left_out = {"left_out": touched if stage == RECOVERED else None}
+                yield named | left_out | line(world.items(checkpoint))
 
 
 def line(items: dict[str, list[Item]]) -> Line:
@@ -175,8 +176,8 @@ def page(lines: list[Line]) -> str:
     seeds = ", ".join(map(str, sorted({row["seed"] for row in lines})))
     note = (
         f"Seeds {seeds}. Shares of all questions with 95 % intervals, clustered by fact. `new`, `old` and "
-        "`neither` are answers to changed facts, in the familiar and in the held-out phrasing; `knowledge` is "
-        "of the new people, `stable` of known people whose facts did not change."
+        "`neither` are answers to changed facts, in the familiar and in the held-out phrasing; `knowledge` "
+        "asks about the new people, `stable` about facts of known people that did not change."
     )
     small = "**A run with `--small`: two steps each, the numbers mean nothing.**\n\n"
     parts = [note, markdown(table(lines))]

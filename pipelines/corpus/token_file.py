@@ -6,12 +6,11 @@ pieces of text -> write_tokens -> a directory of ids and ends, whole or absent -
 from __future__ import annotations
 
 import random
-import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,7 @@ from recovery.storage import atomic_dirs
 Dialogue = tuple[Sequence[int], Sequence[bool]]  # ids, and which of them are targets
 Pass = tuple[NDArray[np.int64], NDArray[np.int64]]  # order of the sequences, and the token where each begins
 IDS, ENDS, META = "ids.u32", "ends.i64", "tokens.json"
+BLOCK = 2**20  # bytes copied at once
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,10 @@ def write_tokens(
     return _written(target, key, lambda directory: _encode(directory, pieces, encode, end_id, progress))
 
 
-def join_tokens(target: Path, sources: Sequence[Path], key: str) -> Tokens:
+Source = tuple[Path, frozenset[int]]  # written tokens, and the numbers of the sequences to leave out
+
+
+def join_tokens(target: Path, sources: Sequence[Source], key: str) -> Tokens:
     """Copy written tokens one behind the other to `target`, or open what is there under this key."""
     return _written(target, key, lambda directory: _join(directory, sources))
 
@@ -177,16 +180,33 @@ def _written(target: Path, key: str, write: Callable[[Path], int]) -> Tokens:
     return written
 
 
-def _join(directory: Path, sources: Sequence[Path]) -> int:
+def _join(directory: Path, sources: Sequence[Source]) -> int:
     total = 0
     with (directory / IDS).open("wb") as ids_file, (directory / ENDS).open("wb") as ends_file:
-        for source in sources:
+        for source, left_out in sources:
+            ends = np.fromfile(source / ENDS, "<i8")
             with (source / IDS).open("rb") as ids:
-                shutil.copyfileobj(ids, ids_file)
-            ends = np.fromfile(source / ENDS, "<i8") + total
-            ends_file.write(ends.astype("<i8").tobytes())
-            total = int(ends[-1]) if len(ends) else total
+                for first, last in _runs_between(left_out, len(ends)):
+                    start = int(ends[first - 1]) if first else 0
+                    ids.seek(4 * start)
+                    _copy(ids, ids_file, 4 * (int(ends[last - 1]) - start))
+                    ends_file.write((ends[first:last] - start + total).astype("<i8").tobytes())
+                    total += int(ends[last - 1]) - start
     return total
+
+
+def _runs_between(left_out: frozenset[int], count: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of 0..count that remain."""
+    borders = [-1, *sorted(left_out), count]
+    for before, after in pairwise(borders):
+        if after - before > 1:
+            yield before + 1, after
+
+
+def _copy(source: BinaryIO, target: BinaryIO, count: int) -> None:
+    while count and (block := source.read(min(count, BLOCK))):
+        target.write(block)
+        count -= len(block)
 
 
 def _encode(

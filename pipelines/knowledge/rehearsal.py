@@ -78,7 +78,7 @@ def rehearsal(
     if not job.settings.rehearsal:
         return None
     found = in_turn(lambda: _documents(ws, job, student, stage))
-    if found is None:
+    if not found:
         stage.say("  rehearsal    off: the student was taught no documents")
         return None
     stage.say(
@@ -97,7 +97,7 @@ def _documents(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage)
         return _tokenised(list(documents.read_corpus(Path(job.docs)).texts), student)
     runs, absent = kept_texts.kept_runs(ws, job.student)
     guards.say_absent(absent, bool(runs), stage, "rehearsal")
-    return kept_texts.all_tokenised(stage.directory / EARLIER_TOKENS, runs, student) if runs else None
+    return kept_texts.KeptTokens.of(runs, student).all(stage.directory / EARLIER_TOKENS) if runs else None
 
 
 def _tokenised(texts: list[str], student: ChatModel) -> Tokens | None:

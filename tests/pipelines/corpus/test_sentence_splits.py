@@ -49,7 +49,7 @@ def test_one_sentence_and_a_share_of_none_stay_whole() -> None:
 
 @given(st.lists(st.text("ab. \n", max_size=40), min_size=1, max_size=8), st.integers(1, 60))
 def test_every_token_is_read_once_a_pass_and_in_order(documents: list[str], step: int) -> None:
-    sequences = [(CHAT_MODEL.text_ids(text) + [258], [True] * (len(text) + 1)) for text in documents]
+    sequences = [([*CHAT_MODEL.text_ids(text), 258], [True] * (len(text) + 1)) for text in documents]
     whole, split = (TokenStream(sequences, 30, "0", one) for one in (None, splits()))
     for at in range(0, 2 * whole.total, step):
         expected = [token for ids, _ in whole.between(at, at + step) for token in ids]
@@ -74,7 +74,7 @@ def test_each_pass_splits_at_another_place_and_the_same_for_the_same_seed() -> N
 def test_the_opening_token_stands_before_both_parts() -> None:
     tokens = Tokens(ids_of(NOTICE), np.array([len(ids_of(NOTICE))]), opening=(1,))
     parts = TokenStream(tokens, 200, "7", splits()).between(0, tokens.total)
-    assert len(parts) == 2 and all(list(ids)[0] == 1 and not mask[0] for ids, mask in parts)
+    assert len(parts) == 2 and all(next(iter(ids)) == 1 and not mask[0] for ids, mask in parts)
 
 
 def test_chats_are_never_split() -> None:
