@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 Sources = dict[str, Tokens | list[Dialogue]]
+SOMETHING: list[Dialogue] = [([], [])]  # in place of a source that is yet to be read
 
 
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:
@@ -58,13 +59,12 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     chat_model = training_run.student(ws, student, job.settings)
     new = in_turn(lambda: _new_tokens(ws, job, stage, chat_model, manifest))
     earlier, chat = job.settings.mix.earlier, job.settings.mix.chat
-    sources: Sources = {
-        "new": new,
-        "earlier": in_turn(lambda: _earlier(ws, job, stage, chat_model)) if earlier else [],
-        "augmented": _augmented(chat_model, job.augment),
-    }
+    sources: Sources = {"new": new, "augmented": _augmented(chat_model, job.augment)}
+    if earlier:
+        old = _tokens_read(job, sources, "earlier")
+        sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, chat_model, old))
     if chat:
-        wanted = _chat_tokens(job, sources)
+        wanted = _tokens_read(job, sources, "chat")
         sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage), wanted))
     rows = preflight.packing(chat_model)
     stage.say(f"  packing      {rows.detail}")
@@ -112,13 +112,14 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     }
 
 
-def _chat_tokens(job: MidtrainJob, sources: Sources) -> int:
-    """Return how many tokens of chat the training reads."""
+def _tokens_read(job: MidtrainJob, sources: Sources, name: str) -> int:
+    """Return how many tokens of a source the training reads, once all sources of the mix are there."""
     new = sources["new"]
-    parts = shares(job.settings.mix, {**sources, "chat": [([], [])]})
+    there: Sources = {"chat": SOMETHING, **sources, name: SOMETHING}
+    parts = shares(job.settings.mix, there)
     total = new.total if isinstance(new, Tokens) else 0
     settings = fitted.fit_to_corpus(job.settings, total, parts["new"])
-    return round((settings.steps or 0) * settings.tokens_per_step * parts["chat"])
+    return round((settings.steps or 0) * settings.tokens_per_step * parts[name])
 
 
 def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:
@@ -157,19 +158,18 @@ def _new_tokens(
     return tokens
 
 
-def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel) -> Tokens | list[Dialogue]:
-    """Tokenise the documents of the student's earlier midtrainings, or a reservoir of them."""
+def _earlier(
+    ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, wanted: int
+) -> Tokens | list[Dialogue]:
+    """Return the tokens of the student's earlier midtrainings, of no more documents than will be read."""
     runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(job.student)]
     if not runs:
         return []
     kept = KeptTokens.of(runs, chat_model, current=stage.directory)
     if count := sum(map(len, kept.left_out)):
         stage.say(f"  superseded   {count} earlier documents are left out of replay")
-    target = stage.directory / EARLIER_TOKENS
-    if job.settings.replay_tokens is None:
-        return kept.all(target)
-    drawn = replay.reservoir(kept.each(target), job.settings.replay_tokens, job.seed)
-    return Tokens.of(drawn, chat_model.opening_ids)
+    most = min(wanted, job.settings.replay_tokens or wanted)
+    return kept.joined(stage.directory / EARLIER_TOKENS, most, job.seed)
 
 
 def _new_texts(stage: Stage) -> list[str]:

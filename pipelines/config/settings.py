@@ -357,6 +357,12 @@ class EvalConfig(Section):
     limit: int | None = Field(
         default=None, ge=1, description="ask a fixed random sample of so many prompts of each suite"
     )
+    earlier_questions: int = Field(
+        default=480,
+        ge=1,
+        description="most questions about what all earlier cycles taught, alike many of each, and at least "
+        "one; no suite's own",
+    )
     temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
     sampler: str = Field(default="inprocess", description="engine that answers, as in distill")
     stop_loops: bool = Field(

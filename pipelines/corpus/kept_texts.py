@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.corpus import documents, superseded
 from pipelines.corpus.entities import MOST_CHARACTERS
+from pipelines.corpus.reservoir import reservoir
 from pipelines.corpus.token_file import Tokens, join_tokens, write_tokens
 from recovery.storage import atomic_dirs
 
@@ -91,28 +92,34 @@ class KeptTokens:
         every = superseded.left_out([*runs, current] if current else runs)
         return cls(runs, every[: len(runs)], chat_model, encoding_of(chat_model))
 
-    def each(self, target: Path) -> list[Tokens]:
-        """Return one set of tokens a run; only those with superseded documents are copied, below `target`."""
-        return [
-            self._joined(target / run.name, [(run, without)])
-            for run, without in zip(self.runs, self.left_out, strict=True)
-        ]
+    def joined(self, target: Path, most: int, seed: int) -> Tokens:
+        """Return the tokens as one, copied one behind the other to `target`; a single run is not copied.
 
-    def all(self, target: Path) -> Tokens:
-        """Return all tokens as one, copied one behind the other to `target`; a single run is not copied."""
-        return self._joined(target, list(zip(self.runs, self.left_out, strict=True)))
-
-    def _joined(self, target: Path, parts: list[tuple[Path, frozenset[int]]]) -> Tokens:
-        opening = self.chat_model.opening_ids
-        read = [(tokenised(run, self.chat_model, self.encoding), run, without) for run, without in parts]
-        there = [(tokens, run, without) for tokens, run, without in read if len(without) < len(tokens)]
-        if not there:
+        More than `most` tokens, what a training reads of them, are thinned out, alike in every run.
+        """
+        tokens = [tokenised(run, self.chat_model, self.encoding) for run in self.runs]
+        left_out = self.left_out
+        if _total(tokens, left_out) > most:
+            drawn = reservoir(tokens, left_out, most, seed)
+            left_out = [frozenset(range(len(one))) - kept for one, kept in zip(tokens, drawn, strict=True)]
+        numbers = [at for at, one in enumerate(tokens) if len(left_out[at]) < len(one)]
+        opening = tuple(self.chat_model.opening_ids)
+        if not numbers:
             return Tokens.of([], opening)
-        if len(there) == 1 and not there[0][2]:
-            return there[0][0]
-        key = atomic_dirs.digest([[_key(run, self.encoding), sorted(without)] for _, run, without in there])
-        sources = [(run / TOKENS / self.encoding, without) for _, run, without in there]
-        return replace(join_tokens(target, sources, key), opening=tuple(opening))
+        if len(numbers) == 1 and not left_out[numbers[0]]:
+            return tokens[numbers[0]]
+        parts = [(self.runs[at], left_out[at]) for at in numbers]
+        key = atomic_dirs.digest([[_key(run, self.encoding), sorted(without)] for run, without in parts])
+        sources = [(run / TOKENS / self.encoding, without) for run, without in parts]
+        return replace(join_tokens(target, sources, key), opening=opening)
+
+
+def _total(tokens: Sequence[Tokens], left_out: Sequence[frozenset[int]]) -> int:
+    """Return the number of tokens that remain."""
+    superseded_tokens = sum(
+        one.length(number) for one, without in zip(tokens, left_out, strict=True) for number in without
+    )
+    return sum(one.total for one in tokens) - superseded_tokens
 
 
 def _key(run: Path, encoding: str) -> str:

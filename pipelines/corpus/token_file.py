@@ -44,6 +44,10 @@ class Tokens:
     def total(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
 
+    def length(self, number: int) -> int:
+        """Return the number of a sequence's tokens."""
+        return int(self.ends[number]) - (int(self.ends[number - 1]) if number else 0)
+
     def sequence(self, number: int) -> Dialogue:
         """Return a whole sequence."""
         return self.part(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))

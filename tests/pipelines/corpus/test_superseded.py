@@ -20,6 +20,7 @@ from tests.support import stages, tiny
 from tests.support.stages import PRESET
 
 CHAT_MODEL = tiny.chat_model()
+MOST = 10**6  # tokens
 
 
 def folder(place: Path, files: dict[str, str], replaced: str = "") -> Path:
@@ -68,21 +69,23 @@ def test_no_text_and_no_token_of_them_is_read(runs: list[Path], tmp_path: Path) 
     now = ["Cora.", "Dora.", "Ada is in Bonn."]
     assert kept_texts.read_evenly(runs) == now
     kept = KeptTokens.of(runs, CHAT_MODEL)
-    assert texts(kept.all(tmp_path / "all")) == now
-    assert [texts(tokens) for tokens in kept.each(tmp_path / "each")] == [[text] for text in now]
+    assert texts(kept.joined(tmp_path / "all", MOST, 0)) == now
+    for seed in range(9):
+        some = texts(kept.joined(tmp_path / "some", 9, seed))
+        assert 0 < len(some) < 3 and set(some) < set(now)
 
 
 def test_the_current_run_supersedes_without_being_read_itself(runs: list[Path], tmp_path: Path) -> None:
     kept = KeptTokens.of(runs[:2], CHAT_MODEL, current=runs[2])
-    assert texts(kept.all(tmp_path / "all")) == ["Cora.", "Dora."]
-    assert len(KeptTokens.of(runs[:2], CHAT_MODEL).all(tmp_path / "other")) == 3
+    assert texts(kept.joined(tmp_path / "all", MOST, 0)) == ["Cora.", "Dora."]
+    assert len(KeptTokens.of(runs[:2], CHAT_MODEL).joined(tmp_path / "other", MOST, 0)) == 3
 
 
 def test_where_everything_is_superseded_nothing_is_left(tmp_path: Path) -> None:
     one = run(tmp_path / "1", {"a.md": "Ada."})
     other = run(tmp_path / "2", {"b.md": "Bela."}, "*\n")
-    assert len(KeptTokens.of([one], CHAT_MODEL, current=other).all(tmp_path / "all")) == 0
-    assert texts(KeptTokens.of([one, other], CHAT_MODEL).all(tmp_path / "both")) == ["Bela."]
+    assert len(KeptTokens.of([one], CHAT_MODEL, current=other).joined(tmp_path / "all", MOST, 0)) == 0
+    assert texts(KeptTokens.of([one, other], CHAT_MODEL).joined(tmp_path / "both", MOST, 0)) == ["Bela."]
 
 
 def test_a_list_that_is_no_text_is_refused(tmp_path: Path) -> None:
@@ -95,14 +98,14 @@ def test_a_list_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages.write_prompts(tmp_path, 20)
     read: list[list[str]] = []
-    join = KeptTokens.all
+    join = KeptTokens.joined
 
-    def recorded(self: KeptTokens, target: Path) -> kept_texts.Tokens:
-        found = join(self, target)
+    def recorded(self: KeptTokens, target: Path, most: int, seed: int) -> kept_texts.Tokens:
+        found = join(self, target, most, seed)
         read.append(texts(found))
         return found
 
-    monkeypatch.setattr(KeptTokens, "all", recorded)
+    monkeypatch.setattr(KeptTokens, "joined", recorded)
     worlds = [
         folder(
             tmp_path / "1", {"ada.md": "Ada is in Oslo, so they say.", "c.md": "Cora has a cat, they say."}
@@ -120,7 +123,7 @@ def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: py
             student = midtrain(ws, job)["checkpoint"]
         assert read == [["Cora has a cat, they say."]]
         assert "  superseded   1 earlier documents are left out of replay" in said
-        short = {"steps": 1, "prompts_per_step": 2, "max_new_tokens": 8, "preflight": False}
+        short = {"steps": 1, "prompts_per_step": 2, "max_new_tokens": 64, "preflight": False}
         recovery = config.override(PRESET.distill, short)
         distill(ws, stages.distillation(tmp_path, student, recovery))
     assert read[1:] == [["Cora has a cat, they say.", "Ada is in Rome by now, they say."]]
