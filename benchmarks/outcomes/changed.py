@@ -16,7 +16,6 @@ the preset's own. Repeat the command to resume an interrupted run.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Ledger, Line, markdown, put, read
+from benchmarks.outcomes.arguments import ways_parser
 from evals import statistics
 from evals.knowledge import ANSWERED, NEW, OLD
 from evals.scores import Item, cluster
@@ -261,21 +261,11 @@ def _outcomes(row: Line, suite: str, answer: str) -> list[bool]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.outcomes.changed",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("out", type=Path, help="folder for the homes; the same again to go on")
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser = ways_parser("changed", __doc__, list(WAYS))
     parser.add_argument("--cycles", type=int, default=1)
-    parser.add_argument("--small", action="store_true", help="two steps each: only whether it runs")
-    parser.add_argument(
-        "--write-docs", action="store_true", help="train nothing: what OUT holds into the page"
-    )
     chosen = parser.parse_args()
-    for seed in () if chosen.write_docs else chosen.seeds:
+    seeds = [] if chosen.write_docs else chosen.seeds
+    for seed in seeds:
         found = run(chosen.out, seed, chosen.ways, chosen.cycles, chosen.small)
         print(markdown(table(found)), flush=True)
     lines = stored(chosen.out)
