@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.config.settings import MidtrainConfig, Mix
-from pipelines.corpus.token_file import Splits, Tokens, TokenStream
+from pipelines.corpus.sentence_splits import SentenceSplits
+from pipelines.corpus.token_file import Tokens, TokenStream
 from recovery.batches.rollouts import Dialogue, Rollouts
 from recovery.training.updater import Microbatch
 
@@ -35,7 +36,7 @@ class MixedTokens:
         pad_id: int,
         seed: int,
         packs: bool = True,
-        splits: Splits | None = None,
+        splits: SentenceSplits | None = None,
     ) -> None:
         wanted = settings.mix.model_dump()
         self.shares = shares(settings.mix, sources)

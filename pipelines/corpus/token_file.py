@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.corpus.reading.plain import TextPiece
+from pipelines.corpus.sentence_splits import SentenceSplits
 from recovery.errors import DamagedCheckpoint
 from recovery.storage import atomic_dirs
 
@@ -85,12 +86,6 @@ class Tokens:
         )
 
 
-class Splits(Protocol):
-    """Chooses where a sequence is split in two."""
-
-    def at(self, ids: NDArray[np.uint32], rng: random.Random) -> int | None: ...
-
-
 class TokenStream:
     """An endless stream of sequences: each pass in another order, the same for the same seed.
 
@@ -102,7 +97,7 @@ class TokenStream:
         sequences: Tokens | Sequence[Dialogue],
         longest: int,
         seed: str,
-        splits: Splits | None = None,
+        splits: SentenceSplits | None = None,
     ) -> None:
         self.tokens = sequences if isinstance(sequences, Tokens) else Tokens.of(sequences)
         self.starts, self.ends = self.tokens.cuts(longest)
