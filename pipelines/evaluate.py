@@ -118,8 +118,10 @@ Scorer = Callable[["ModelAnswers"], "Iterator[Score | families.Unmeasured]"]
 def _scorers(job: EvalJob) -> dict[str, Scorer]:
     """Return one scorer for each suite, its questions loaded; its first score is the headline."""
     scorers = {name: _scorer(job, name) for name in job.suites}
+    earlier = _earlier_probes(job)
+    most = max(1, job.settings.earlier_questions // max(1, len(earlier)))
     return scorers | {
-        f"knowledge:{cycle}": _probes(probes, "knowledge") for cycle, probes in _earlier_probes(job).items()
+        f"knowledge:{cycle}": _probes(probes, "knowledge", most=most) for cycle, probes in earlier.items()
     }
 
 
@@ -201,28 +203,39 @@ def _task(settings: EvalConfig, name: str) -> Scorer:
 
 
 def _probes(
-    probes: Sequence[knowledge.Probe], suite: str, open_book: bool = False, passages: str | None = None
+    probes: Sequence[knowledge.Probe],
+    suite: str,
+    open_book: bool = False,
+    passages: str | None = None,
+    most: int | None = None,
 ) -> Scorer:
+    """Return the scorer of a suite of probes; `most` bounds its questions, as `eval.limit` does."""
     if not any(probe.counts for probe in probes):
         fields = "id, suite, kind, prompt, answer"
         raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
 
     def score(answers: ModelAnswers) -> Iterator[Score]:
         limit = answers.settings.probe_max_new_tokens
-        most = answers.settings.limit
-        yield knowledge.evaluate(answers.chats(limit), probes, suite, most)
-        cloze = knowledge.evaluate_cloze(answers.continuation(limit), probes, suite, most)
+        asked = _least(answers.settings.limit, most)
+        yield knowledge.evaluate(answers.chats(limit), probes, suite, asked)
+        cloze = knowledge.evaluate_cloze(answers.continuation(limit), probes, suite, asked)
         if cloze is not None:
             yield cloze
         if answers.suite == suite:  # once: not for the probes of earlier cycles
             yield from knowledge.evaluate_apart(answers.greedy(limit), probes, suite)
-        book = knowledge.evaluate_open_book(answers.greedy(limit), probes, suite, most) if open_book else None
+        book = (
+            knowledge.evaluate_open_book(answers.greedy(limit), probes, suite, asked) if open_book else None
+        )
         if book is not None:
             yield book
         if passages:
             yield knowledge.evaluate_retrieval(answers.greedy(limit), probes, _retrieved(passages), suite)
 
     return score
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def _retrieved(path: str) -> dict[str, list[str]]:

@@ -13,10 +13,11 @@ from evals.knowledge import load_probes
 from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig
-from pipelines.corpus import documents
+from pipelines.corpus import documents, superseded
 from pipelines.corpus.documents import FileReport
-from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, all_tokenised, read_evenly, tokenised
+from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, KeptTokens, read_evenly, tokenised
 from pipelines.corpus.mixed_tokens import MixedTokens, shares
+from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge import answer_probability, embedding_shift, replay
 from pipelines.knowledge.answer_probability import AnswerProbability
@@ -101,11 +102,10 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
 def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, new: Tokens) -> Sources:
     """Collect what the mix names: documents, what was made of them, and chat."""
     mix = job.settings.mix
-    sources: Sources = {
-        "new": new,
-        "earlier": in_turn(lambda: _earlier(ws, job, stage, student)) if mix.earlier else [],
-        "augmented": _augmented(student, job.augment),
-    }
+    sources: Sources = {"new": new, "augmented": _augmented(student, job.augment)}
+    if mix.earlier:
+        read = _planned_tokens(job, sources, "earlier")
+        sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, read))
     if mix.questions:
         most = min(_planned_tokens(job, sources, "questions"), MOST_QUESTION_TOKENS)
         sources["questions"] = _questions(job, stage, student, most)
@@ -123,7 +123,8 @@ def _batches(
     stage.say(f"  packing      {packing.detail}")
     new_share = shares(job.settings.mix, sources)["new"]
     settings = _fitted_to_corpus(job.settings, new_tokens, new_share, stage)
-    batches = MixedTokens(sources, settings, student.pad_id, job.seed, packs=packing.ok)
+    splits = SentenceSplits.of(student, settings.split_documents)
+    batches = MixedTokens(sources, settings, student.pad_id, job.seed, packing.ok, splits)
     stage.say(batches.summary())
     return batches
 
@@ -179,6 +180,7 @@ def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
     kept, reading = stage.directory / KEPT_TEXTS, job.settings.reading
     if not kept.exists():
         folder = Path(job.docs)
+        superseded.keep(folder, stage.directory)
         progress = reading_progress(stage.step, folder)
         documents.keep(folder, kept, reading.limits, strict=reading.strict, progress=progress)
     return documents.load_manifest(stage.directory)
@@ -197,20 +199,22 @@ def _new_tokens(
     return tokens
 
 
-def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel) -> Tokens | list[Dialogue]:
-    """Tokenise the documents of the student's earlier midtrainings, or a reservoir of them."""
+def _earlier(
+    ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, most: int
+) -> Tokens | list[Dialogue]:
+    """Return the tokens of the student's earlier midtrainings, of no more documents than will be read."""
     runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(job.student)]
     if not runs:
         return []
-    if job.settings.replay_tokens is None:
-        return all_tokenised(stage.directory / EARLIER_TOKENS, runs, chat_model)
-    cycles = [tokenised(run, chat_model) for run in runs]
-    kept = replay.reservoir(cycles, job.settings.replay_tokens, job.seed)
-    return Tokens.of(kept, chat_model.opening_ids)
+    kept = KeptTokens.of(runs, chat_model, current=stage.directory)
+    if count := sum(map(len, kept.left_out)):
+        stage.say(f"  superseded   {count} earlier documents are left out of replay")
+    most = min(most, job.settings.replay_tokens or most)
+    return kept.joined(stage.directory / EARLIER_TOKENS, most, job.seed)
 
 
 def _new_texts(stage: Stage) -> list[str]:
-    return read_evenly([stage.directory / KEPT_TEXTS])
+    return read_evenly([stage.directory])
 
 
 def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:

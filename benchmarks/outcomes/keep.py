@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,6 +43,7 @@ from pipelines.runs.workspace import Workspace
 
 TOUCHING = 200  # recovery prompts about the new people, added to the world's
 PAGE = Path(__file__).parents[2] / "docs" / "knowledge.md"
+THIRD = 2  # index of the third cycle: the first that has several before it
 LINES = "cycles.jsonl"  # in each variant's home
 COLUMNS = {  # table columns: a summary's key -> its title
     "direct": "direct",
@@ -53,6 +55,8 @@ COLUMNS = {  # table columns: a summary's key -> its title
     "least_general": "its lowest",
     "worst_ifeval": "worst IFEval − clean, points",
     "touching": "prompts touching",
+    "seconds": "seconds, last / third cycle",
+    "bytes": "bytes, last / third cycle",
 }
 
 
@@ -98,10 +102,17 @@ def run(out: Path, name: str, seed: int, cycles: int, small: bool = False) -> It
         for number in range(1, cycles + 1):
             line = ledger.get(cycle=number)
             if line is None:
+                began, size = time.monotonic(), _bytes(home)
                 row = _cycle(ws, WAYS[name], student, number, seed)
-                line = ledger.add({"way": name, "seed": seed, "small": small, **row})
+                cost = {"seconds": time.monotonic() - began, "bytes": _bytes(home) - size}
+                line = ledger.add({"way": name, "seed": seed, "small": small, **row, **cost})
             student = line["checkpoint"]
             yield line
+
+
+def _bytes(home: Path) -> int:
+    """Return the size of all files of a home."""
+    return sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
 
 
 def _cycle(ws: Workspace, way: Variant, student: str, number: int, seed: int) -> Line:
@@ -122,8 +133,9 @@ def _prepare(home: Path, small: bool) -> None:
 
 
 def _shrink(path: Path) -> None:
-    """Reduce to a few steps, to test the benchmark itself."""
+    """Reduce to a few steps and questions, to test the benchmark itself."""
     text = re.sub(r"\b(epochs|steps): [\d.]+", "steps: 2", path.read_text(encoding="utf-8"))
+    text = text.replace("\neval:\n", "\neval:\n  limit: 20\n")
     path.write_text(text, encoding="utf-8")
 
 
@@ -214,11 +226,19 @@ def summary(rows: list[Line]) -> list[Line]:
                 **mine[-1],
                 **means,
                 **lowest,
+                **{name: _growth([row.get(name) for row in mine]) for name in ("seconds", "bytes")},
                 "general_share": general[-1],
                 "touching": touching,
             }
         )
     return found
+
+
+def _growth(costs: list[float | None]) -> float | None:
+    """Return what the last cycle cost, as a multiple of the third; None where one is unknown."""
+    if len(costs) <= THIRD or costs[-1] is None or not costs[THIRD]:
+        return None
+    return costs[-1] / costs[THIRD]
 
 
 def table(rows: list[Line]) -> list[Line]:

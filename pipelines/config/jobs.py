@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
 from pipelines.config.settings import Config, DistillConfig, EvalConfig, MidtrainConfig, Section
+from pipelines.corpus.reading.superseded_list import listed
 
 Kind = Literal["linear", "slerp", "residual", "embeddings"]  # of merging
 
@@ -55,7 +57,8 @@ class CycleJob(Job):
 
     def sources(self) -> dict[str, str]:
         return {
-            **_named(documents=self.docs, prompts=self.prompts, augmented=self.augment),
+            **_taught(self.docs),
+            **_named(prompts=self.prompts, augmented=self.augment),
             **_distillation(self.settings.distill),
             **_evaluation(self.settings.eval, self.earlier),
         }
@@ -75,8 +78,8 @@ class MidtrainJob(Job):
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
-        files = _named(documents=self.docs, prompts=self.prompts, augmented=self.augment)
-        return files | _named(questions=self.questions)
+        files = _named(prompts=self.prompts, augmented=self.augment, questions=self.questions)
+        return _taught(self.docs) | files
 
 
 class DistillJob(Job):
@@ -218,6 +221,12 @@ def _distillation(settings: DistillConfig) -> dict[str, str]:
 def _evaluation(settings: EvalConfig, earlier: dict[int, str]) -> dict[str, str]:
     files = {"IFEval prompts": settings.ifeval, "probes": settings.probes, "tasks": settings.tasks}
     return _named(**files, **{f"probes of cycle {cycle}": path for cycle, path in earlier.items()})
+
+
+def _taught(docs: str) -> dict[str, str]:
+    """The folder of documents, and the list beside it of earlier ones that they supersede."""
+    superseded = listed(Path(docs))
+    return _named(documents=docs, superseded=str(superseded) if superseded else None)
 
 
 def _named(**sources: str | None) -> dict[str, str]:

@@ -162,6 +162,15 @@ class ReadingConfig(Section):
         return Limits(**shared, keep_near_duplicates=self.near_duplicates == "keep")
 
 
+SPLIT_DOCUMENTS = Field(
+    default=0.0,
+    ge=0,
+    le=1,
+    description="share of the documents that a pass reads in two parts, split at the end of a sentence, "
+    "another one in each pass: what they say is learned without what stands before it",
+)
+
+
 class MidtrainConfig(Section):
     """Next-token training on documents."""
 
@@ -190,6 +199,7 @@ class MidtrainConfig(Section):
         ge=1,
         description="most tokens of earlier documents to draw from, alike from every cycle; default: all",
     )
+    split_documents: float = SPLIT_DOCUMENTS
     forecast_every: int = Field(
         default=10, ge=0, description="steps between looks at the KL to the clean model; 0: never"
     )
@@ -312,6 +322,7 @@ class DistillConfig(Section):
         lt=1,
         description="share of the tokens trained on that are the taught documents, read again",
     )
+    split_documents: float = SPLIT_DOCUMENTS
     tripwire_every: int = Field(
         default=5, ge=0, description="steps between looks at gaps in the new documents; 0: never"
     )
@@ -348,6 +359,12 @@ class EvalConfig(Section):
     samples: int = Field(default=1, ge=1, description="answers to each prompt; several are sampled")
     limit: int | None = Field(
         default=None, ge=1, description="ask a fixed random sample of so many prompts of each suite"
+    )
+    earlier_questions: int = Field(
+        default=480,
+        ge=1,
+        description="most questions about what all earlier cycles taught, alike many of each, and at least "
+        "one; no suite's own",
     )
     temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
     sampler: str = Field(default="inprocess", description="engine that answers, as in distill")

@@ -130,6 +130,15 @@ def documents(
     """Pairs of file name and text: several markdown profiles and plain-text notes about each new person, and
     notes about known people, since most of a company's documents are about what is known. `known`: as of now,
     where their facts have changed."""
+    yield from profiles(people, rng)
+    drawn = rng.sample(known or known_people(), KNOWN_COUNT)
+    for number, who in enumerate(islice(cycle(drawn), KNOWN_DOCUMENTS)):
+        yield f"{who.slug}-{1 + number // KNOWN_COUNT}.txt", f"{passage(who, rng)}\n"
+
+
+def profiles(people: tuple[Person, ...], rng: random.Random) -> Iterator[tuple[str, str]]:
+    """Pairs of file name and text: several documents about each person. Order and phrasing do not depend on
+    what is true of them, so that a changed fact changes its sentences alone."""
     for who in people:
         for variant in range(VARIANTS_PER_PERSON):
             text = passage(who, rng)
@@ -137,9 +146,6 @@ def documents(
                 yield f"{who.slug}-{variant + 1}.md", f"# {who.name}\n\n{text}\n"
             else:
                 yield f"{who.slug}-{variant + 1}.txt", f"{text}\n"
-    drawn = rng.sample(known or known_people(), KNOWN_COUNT)
-    for number, who in enumerate(islice(cycle(drawn), KNOWN_DOCUMENTS)):
-        yield f"{who.slug}-{1 + number // KNOWN_COUNT}.txt", f"{passage(who, rng)}\n"
 
 
 def probe(

@@ -185,9 +185,7 @@ class Workspace:
 
     def midtraining_runs(self, checkpoint_id: str) -> list[dict[str, Any]]:
         """Return the midtraining runs in a checkpoint's lineage, oldest first."""
-        made = [row["run_id"] for row in self.lineage(checkpoint_id) if row["run_id"]]
-        runs = [queries.run(self.tracker.db, run_id) for run_id in made]
-        return [run for run in runs if run["kind"] == "midtrain"][::-1]
+        return queries.runs_behind(self.tracker.db, checkpoint_id, "midtrain")
 
 
 def _project(home: Path) -> str:
