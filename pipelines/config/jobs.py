@@ -22,7 +22,7 @@ class Job(Section):
 
 
 class RealDemo(Section):
-    """A demo on a real model: which one, on which IFEval prompts, how much of it."""
+    """A demo on a real model: which model, which IFEval prompts, and how many steps and questions."""
 
     model: str | None = None  # GGUF file, directory or hub id; None: SmolLM2, installed or from the hub
     ifeval: str | None = None  # file in IFEval's format; None: the hub's prompts, else generated ones

@@ -10,7 +10,7 @@ Shapes: N unmasked tokens (row-major over the batch), D hidden size, V vocabular
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,8 @@ class _Batch:
     behaviour_N: Tensor | None = None
     advantages_N: Tensor | None = None
     anchor: TeacherScores | None = None
+    budget_N: Tensor | None = None
+    share_N: Tensor | None = None
     rows_N: Tensor | None = None
 
     def behaviour(self, student_N: Tensor) -> Tensor:
@@ -144,7 +146,7 @@ class Objective:
         method, view = self.method, self._view(head, hidden_ND, part, whole=False)
         stats = self._statistics(view)
         if method.kl_budget is not None:
-            stats["teacher_share"] = divergences.keep_near(view.teacher_NV, view.student_NV, method.kl_budget)
+            stats["teacher_share"] = self._keep_near(view)
         loss_N = self._direct(view)
         if method.importance_clip is not None:
             ratio_N = self._importance_ratio(view, ratios)
@@ -163,6 +165,29 @@ class Objective:
             anchor_N = self._anchor(view)
             loss_N, stats["anchor_kl"] = loss_N + method.anchor_beta * anchor_N, anchor_N.detach()
         return loss_N, signal_N, stats
+
+    def _keep_near(self, view: ChunkLogprobs) -> Tensor:
+        """Move the teacher towards the student, in place; return its share at each token."""
+        part = view.part
+        if part.share_N is not None:
+            return divergences.move(view.teacher_NV, view.student_NV, part.share_N)
+        budget: Any = self.method.kl_budget if part.budget_N is None else part.budget_N
+        return divergences.keep_near(view.teacher_NV, view.student_NV, budget)
+
+    @torch.no_grad()
+    def teacher_distances(
+        self, hidden_ND: Tensor, head: Head, tokens_N: Tensor, signals: TokenSignals, shares: Sequence[float]
+    ) -> tuple[Tensor, float]:
+        """Return KL(q||p) summed over the tokens for each share of the teacher in q, and their number."""
+        batch = _batch(hidden_ND, tokens_N, signals)
+        size = self.chunk or self._chunk_size(head, hidden_ND)
+        total_S = torch.zeros(len(shares), dtype=torch.float64, device=hidden_ND.device)
+        for rows in divergences.slices(len(tokens_N), size):
+            part = take(batch, rows)
+            view = self._view(head, part.hidden_ND, part)
+            distances_NS = divergences.moved_distances(view.teacher_NV, view.student_NV, shares)
+            total_S += part.weights_N.double() @ distances_NS.double()
+        return total_S, float(batch.weights_N.sum())
 
     @torch.no_grad()
     def _importance_ratio(self, view: ChunkLogprobs, ratios: PrefixRatios) -> Tensor:
@@ -346,6 +371,11 @@ class Objective:
             raise InputError(
                 f"objective: method {method.name!r} weighs prefixes: give the sequence of each token (rows_N)"
             )
+        if method.kl_budget_of == "step" and signals.share_N is None:
+            raise InputError(
+                f"objective: method {method.name!r} bounds the KL of a whole step: give the teacher's share "
+                f"in it (share_N), or set kl_budget_of=token"
+            )
         if method.reward_weight > 0 and signals.advantages_N is None:
             raise InputError(
                 f"objective: method {method.name!r} needs a reward: name one (exact, module:function)"
@@ -370,6 +400,8 @@ def _batch(hidden_ND: Tensor, tokens_N: Tensor, signals: TokenSignals) -> _Batch
         signals.behaviour_N,
         signals.advantages_N,
         signals.anchor,
+        signals.budget_N,
+        signals.share_N,
         signals.rows_N,
     )
 
