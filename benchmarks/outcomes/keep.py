@@ -236,9 +236,9 @@ def summary(rows: list[Line]) -> list[Line]:
 
 def _growth(costs: list[float | None]) -> float | None:
     """Return what the last cycle cost, as a multiple of the third; None where one is unknown."""
-    if len(costs) <= THIRD or costs[-1] is None or not costs[THIRD]:
-        return None
-    return costs[-1] / costs[THIRD]
+    third = costs[THIRD] if len(costs) > THIRD else None
+    last = costs[-1]
+    return last / third if last is not None and third else None
 
 
 def table(rows: list[Line]) -> list[Line]:

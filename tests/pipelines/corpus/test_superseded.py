@@ -11,6 +11,7 @@ from pipelines.config.jobs import MidtrainJob
 from pipelines.corpus import documents, kept_texts, superseded
 from pipelines.corpus.kept_texts import KeptTokens
 from pipelines.corpus.reading.superseded_list import SUPERSEDED, patterns
+from pipelines.corpus.token_file import Tokens
 from pipelines.distill import distill
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
@@ -54,7 +55,7 @@ def runs(tmp_path: Path) -> list[Path]:
     ]
 
 
-def texts(tokens: kept_texts.Tokens) -> list[str]:
+def texts(tokens: Tokens) -> list[str]:
     ids = [tokens.sequence(number)[0] for number in range(len(tokens))]
     return [CHAT_MODEL.text(list(one)).removesuffix(tiny.END_OF_TEXT) for one in ids]
 
@@ -100,7 +101,7 @@ def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: py
     read: list[list[str]] = []
     join = KeptTokens.joined
 
-    def recorded(self: KeptTokens, target: Path, most: int, seed: int) -> kept_texts.Tokens:
+    def recorded(self: KeptTokens, target: Path, most: int, seed: int) -> Tokens:
         found = join(self, target, most, seed)
         read.append(texts(found))
         return found
