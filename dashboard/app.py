@@ -20,6 +20,7 @@ from typing import Any
 
 from dashboard import page_frame
 from dashboard.authentication import SHORTEST_PASSWORD, is_weak
+from dashboard.drawing_queue import DrawingQueue
 from dashboard.figures.picture import standalone
 from dashboard.figures.plane import cycles_plane
 from dashboard.page_context import PageContext
@@ -45,11 +46,12 @@ def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str |
     from dashboard.gradio_page import blocks
 
     context = PageContext(tracker, token=secrets.token_urlsafe(24), reviewer=_login())
+    drawings = DrawingQueue()
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     served = _routes(outer, context)
     app = gr.mount_gradio_app(
         outer,
-        blocks(context),
+        blocks(context, drawings),
         path="/",
         footer_links=[],
         run_history=False,
@@ -57,7 +59,10 @@ def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str |
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
     )
     return RequestGuard(
-        PageDocuments(app, context), pages=(*page_frame.BY_PATH, *served), hosts=hosts, password=password
+        PageDocuments(app, context, drawings),
+        pages=(*page_frame.BY_PATH, *served),
+        hosts=hosts,
+        password=password,
     )
 
 

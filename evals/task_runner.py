@@ -45,7 +45,7 @@ class PreparedTask:
         self.name, self.loaded = name, tasks
 
     def prompts(self) -> list[str]:
-        """The prompts, to be excluded from training."""
+        """Return the prompts, to be excluded from training."""
         tasks = self.loaded["tasks"].values()
         return [str(task.doc_to_text(doc)) for task in tasks for doc in task.eval_docs]
 
@@ -189,7 +189,7 @@ def _missing(manager: Any, name: str, leaves: Sequence[str], error: Exception) -
 
 
 def _headline(task: Task) -> tuple[str, str]:
-    """The first metric and the first filter that the task lists."""
+    """Return the first metric and the first filter that the task lists."""
     metric = next(iter(task.higher_is_better()), "acc")
     filters = getattr(task, "_filters", None)
     return str(metric), str(filters[0].name) if filters else "none"

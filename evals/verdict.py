@@ -52,6 +52,10 @@ class Axis:
     def words(self, outcome: str) -> str:
         return {"passed": self.passed, "failed": self.failed}.get(outcome, outcome)
 
+    def named_in(self, required: Sequence[str] | None) -> bool:
+        """Return whether suites or axes that are required name this axis."""
+        return not {self.suite, self.name}.isdisjoint(required or ())
+
 
 AXES = (
     Axis("behaviour", "ifeval", "clean", 0.03, "recovered", "not recovered"),
@@ -90,7 +94,7 @@ def margins_by_axis(margins: Mapping[str, float] | None) -> dict[str, float]:
 
 
 def accepted(result: Mapping[str, Any], required: Sequence[str] | None = None) -> bool:
-    """Whether every required axis passed. `required` holds suites or axes; default: all but the optional.
+    """Return whether every required axis passed. `required` holds suites or axes; default: all non-optional.
 
     Behaviour is always required. An axis outside `required` must pass where it was measured after all; an
     optional one must not be refuted.
@@ -101,18 +105,28 @@ def accepted(result: Mapping[str, Any], required: Sequence[str] | None = None) -
 def _acceptable(axis: Axis, required: Sequence[str] | None) -> tuple[str, ...]:
     """Return the words of an axis that allow acceptance."""
     by_default = required is None and not axis.optional
-    if axis is AXES[0] or by_default or {axis.suite, axis.name} & set(required or ()):
+    if axis is AXES[0] or by_default or axis.named_in(required):
         return (axis.passed,)
     return (axis.passed, NOT_MEASURED, UNDERPOWERED) if axis.optional else (axis.passed, NOT_MEASURED)
 
 
 def summary(result: Mapping[str, Any]) -> list[str]:
-    """One line per axis, in words."""
-    lines = []
-    for axis in AXES:
-        row = result["axes"].get(axis.name)
-        lines.append(_sentence(row) if row else f"{axis.name}: {NOT_MEASURED} (no {axis.suite} scores)")
-    return lines
+    """Return one sentence per axis."""
+    return [_axis_sentence(axis, result) for axis in AXES]
+
+
+def short_summary(result: Mapping[str, Any], required: Sequence[str] | None = None) -> list[str]:
+    """Return one sentence per axis, without optional axes that are neither measured nor required."""
+    return [
+        _axis_sentence(axis, result)
+        for axis in AXES
+        if axis.name in result["axes"] or not axis.optional or axis.named_in(required)
+    ]
+
+
+def _axis_sentence(axis: Axis, result: Mapping[str, Any]) -> str:
+    row = result["axes"].get(axis.name)
+    return _sentence(row) if row else f"{axis.name}: {NOT_MEASURED} (no {axis.suite} scores)"
 
 
 def power_warning(items: Mapping[str, float], margins: Mapping[str, float] | None = None) -> list[str]:
@@ -194,7 +208,7 @@ def _row(axis: Axis, words: str, result: NonInferiority) -> dict[str, Any]:
 
 
 def _bound(row: Mapping[str, Any]) -> str:
-    """The bound that decides: the upper one of a claim that was refuted, else the lower one."""
+    """Return the bound that decides: the upper one if the claim was refuted, else the lower one."""
     refuted = row["upper_bound"] < -row["margin"]
     which = "upper" if refuted else "lower"
     return f"{which} bound {row[which + '_bound']:+.1%}"

@@ -121,7 +121,7 @@ def _names(how: str) -> Iterator[str]:
 
 
 def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
-    """The candidate's checkpoint."""
+    """Train a candidate and return its checkpoint."""
     if name == "none":
         return job.student
     if name == EMBEDDINGS:
@@ -154,7 +154,7 @@ def _judged(
     settings: EvalConfig,
     standards: Items,
 ) -> Candidate:
-    """The verdict on the probe split."""
+    """Return the verdict on the probe split."""
     asked = EvalJob(checkpoint=checkpoint, suites=job.suites, settings=settings, label=name)
     ids = evaluate(ws, asked, parent=stage.id, key=f"eval:{name}")["score_ids"]
     suites = {

@@ -137,7 +137,7 @@ def _evaluate(
 def _decide(
     ws: Workspace, job: CycleJob, stage: Stage, number: int, scores: dict[str, dict[str, int]]
 ) -> Result:
-    """The verdict on every axis; a cycle is accepted if all that were measured pass and none is missing."""
+    """Judge every axis; accept the cycle if all measured axes pass and none that is required is missing."""
     suites = {
         suite: {label: _deciding(ws, job, ids[suite]) for label, ids in scores.items()}
         for suite in job.suites
@@ -146,7 +146,7 @@ def _decide(
         require_same_questions(suite, stages)
     found = verdict.verdict(suites, job.settings.eval.margins())
     ws.tracker.record_verdicts(number, found["axes"])
-    for line in verdict.summary(found):
+    for line in verdict.short_summary(found, job.required):
         stage.say(f"  verdict      {line}")
     status = "accepted" if verdict.accepted(found, job.required) else "rejected"
     ws.tracker.record_cycle(stage.id, status=status)
@@ -154,7 +154,7 @@ def _decide(
 
 
 def _missing_axes(job: CycleJob) -> list[str]:
-    """The axes that acceptance requires and that no suite of the cycle measures."""
+    """Return the axes that acceptance requires and that no suite of the cycle measures."""
     measured = {axis.name for axis in verdict.AXES if axis.suite in job.suites}
     return [name for name in job.required if name not in measured]
 

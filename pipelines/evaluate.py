@@ -95,13 +95,13 @@ def _kind(score: Score) -> str:
 
 
 def _stale(score: Score) -> str:
-    """The stale rate of a score on changed facts."""
+    """Return the stale rate of a score on changed facts."""
     rate = score.details.get("stale_rate")
     return "" if rate is None else f"  stale {rate:.3f}"
 
 
 def summary(score: Score) -> dict[str, Any]:
-    """A score without its items."""
+    """Return a score without its items."""
     headline = {"score": score.value, "n": score.n, "interval": list(score.interval), "metric": score.metric}
     return headline | dict(score.details)
 
@@ -161,7 +161,7 @@ def _ifbench(settings: EvalConfig) -> Scorer:
 
 
 def _task(settings: EvalConfig, name: str) -> Scorer:
-    """The scorer of a task of lm-eval, its data loaded."""
+    """Return the scorer of an lm-eval task, with its data loaded."""
     prepared = tasks.prepare(name, settings.tasks)
 
     def score(answers: ModelAnswers) -> Iterator[Score]:
@@ -205,7 +205,7 @@ def _retrieved(path: str) -> dict[str, list[str]]:
 
 
 def answerable_suites(settings: EvalConfig, model: str) -> tuple[str, ...]:
-    """The suites with questions at hand; the shipped model's vocabulary has no general questions."""
+    """Return the suites that have questions; the shipped model's vocabulary lacks general ones."""
     found = ["ifeval"] if settings.ifeval else []
     for suite in knowledge.SUITES:
         probes = knowledge.load_probes(settings.probes, suite) if settings.probes else ()
@@ -310,7 +310,7 @@ class ModelAnswers:
         return generate
 
     def calls(self) -> ModelCalls:
-        """The two calls of lm-eval's tasks: generate, and log-likelihood of a continuation."""
+        """Return the two calls that lm-eval's tasks make: generate, and log-likelihood of a continuation."""
         return ModelCalls(self._go_on, self._likelihoods)
 
     def keep(self, results: dict[str, Any]) -> None:

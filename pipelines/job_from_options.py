@@ -115,7 +115,7 @@ def _named_suites(suites: str | None) -> tuple[str, ...]:
 
 
 def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
-    """The axes of named suites; else behaviour, knowledge, and those of the suites that are not optional."""
+    """Return the axes of named suites; else behaviour, knowledge and the suites' other non-optional axes."""
     if named:
         return tuple(axis.name for axis in AXES if axis.suite in suites)
     always = ("behaviour", "knowledge")
@@ -125,7 +125,7 @@ def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
 
 
 def _prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
-    """The source of recovery prompts; of `self` the file, which the clean model writes on first use.
+    """Return the source of recovery prompts; for `self` the file that the clean model writes on first use.
 
     Say so where prompts.jsonl beside the documents takes the place of recover.yaml's source.
     """
@@ -138,7 +138,7 @@ def _prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
 
 
 def _asked(settings: Config) -> int:
-    """How many recovery prompts a run uses at most: in the distillation, or for the chat of the mix."""
+    """Return how many recovery prompts a run uses at most: in distillation, or for the mix's chat."""
     distill, midtrain = settings.distill, settings.midtrain
     return max(distill.steps * distill.prompts_per_step, midtrain.chat_prompts if midtrain.mix.chat else 0)
 
@@ -272,7 +272,7 @@ def eval_job(
 
 
 def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:
-    """The suites of the files that were named as options; of none, all that have questions."""
+    """Return the suites of the files given as options; without any, all suites that have questions."""
     named = [name for name in ("ifeval", "probes") if f"eval.{name}" in changes]
     files = named or ["ifeval", "probes"]
     suites = answerable_suites(settings.eval, settings.model.path)
@@ -362,7 +362,7 @@ def sweep_job(
 
 
 def placed_docs(docs: Path | None) -> str | None:
-    """Return the full path of a folder of documents; refuse one without a readable document."""
+    """Return the absolute path of a folder of documents; refuse one without a readable document."""
     if docs is None:
         return None
     documents.require(docs)
@@ -370,7 +370,7 @@ def placed_docs(docs: Path | None) -> str | None:
 
 
 def newest_midtrained(ws: Workspace) -> str:
-    """The checkpoint of the newest midtraining that was finished, those of pilots aside."""
+    """Return the checkpoint of the newest finished midtraining, those of pilots aside."""
     for run in queries.runs(ws.tracker.db, kind="midtrain", status="done", limit=LATEST):
         if not str(run["parent_id"]).startswith("pilot-"):
             return str(run["result"]["checkpoint"])
@@ -378,6 +378,6 @@ def newest_midtrained(ws: Workspace) -> str:
 
 
 def taught_folder(ws: Workspace, checkpoint: str) -> Path | None:
-    """The folder of documents that a checkpoint was last taught; None for the clean model."""
+    """Return the folder of documents that a checkpoint was last trained on; None for the clean model."""
     runs = ws.midtraining_runs(checkpoint)
     return Path(runs[-1]["config"]["docs"]) if runs else None

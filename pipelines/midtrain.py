@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evals.knowledge import load_probes
 from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig
@@ -24,7 +27,9 @@ from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import reading_progress
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
+from pipelines.writing import gap_questions
 from pipelines.writing.augment import load as rows_of
+from pipelines.writing.filters import ProbeLeaks
 from recovery.batches.rollouts import Dialogue
 from recovery.distributed import in_turn, once
 from recovery.methods.table import get
@@ -32,6 +37,8 @@ from recovery.training import preflight
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
+
+MOST_QUESTION_TOKENS = 4_000_000  # held in memory; a longer training reads them again
 
 Sources = dict[str, Tokens | list[Dialogue]]
 
@@ -53,83 +60,105 @@ def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key:
 def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     """Read, tokenise, train and publish; of several processes all train and the first one publishes."""
     job = in_turn(lambda: _fitted_to_machine(job, stage))
-    student = ws.checkpoint(job.student)
+    parent = ws.checkpoint(job.student)
     manifest = in_turn(lambda: _documents(job, stage))
-    chat_model = training_run.student(ws, student, job.settings)
-    new = in_turn(lambda: _new_tokens(ws, job, stage, chat_model, manifest))
-    earlier, chat = job.settings.mix.earlier, job.settings.mix.chat
-    sources: Sources = {
-        "new": new,
-        "earlier": in_turn(lambda: _earlier(ws, job, stage, chat_model)) if earlier else [],
-        "augmented": _augmented(chat_model, job.augment),
-    }
-    if chat:
-        wanted = _chat_tokens(job, sources)
-        sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage), wanted))
-    rows = preflight.packing(chat_model)
-    stage.say(f"  packing      {rows.detail}")
-    settings = _fitted_to_corpus(job.settings, new.total, shares(job.settings.mix, sources)["new"], stage)
-    batches = MixedTokens(sources, settings, chat_model.pad_id, job.seed, packs=rows.ok)
-    stage.say(batches.summary())
-    checks: list[training_run.Check] = [
-        *forecast(
-            ws,
-            chat_model,
-            student,
-            new,
-            every=job.settings.forecast_every,
-            steps=batches.steps,
-            report=stage.live.metrics,
-            say=stage.say,
-        ),
-        *_answers(job, stage, chat_model, batches.steps),
-    ]
-    before = embedding_shift.copy_of(chat_model) if stage.first else None
+    student = training_run.student(ws, parent, job.settings)
+    new = in_turn(lambda: _new_tokens(ws, job, stage, student, manifest))
+    sources = _sources(ws, job, stage, student, new)
+    batches = _batches(job, stage, student, sources, new.total)
     training = training_run.Training(
-        chat_model,
+        student,
         batches,
         get("sft"),
-        settings=settings,
+        settings=batches.settings,
         steps=batches.steps,
         seed=job.seed,
-        checks=checks,
+        checks=[
+            *_forecast(ws, job, stage, student, new, batches.steps),
+            *_answers(job, stage, student, batches.steps),
+        ],
     )
+    before = embedding_shift.copy_of(student) if stage.first else None
     report = training_run.run_training(stage, training)
     if not stage.first:
         return {}
-    moved = {} if before is None else embedding_shift.moved(before, chat_model, sources.values())
+    moved = {} if before is None else embedding_shift.moved(before, student, sources.values())
     if moved:
         stage.say(embedding_shift.in_words(moved))
-    checkpoint = ws.publish(
-        chat_model, parent=student, run_id=stage.id, config={"stage": "midtrain", **job.model_dump()}
-    )
+    config = {"stage": "midtrain", **job.model_dump()}
+    checkpoint = ws.publish(student, parent=parent, run_id=stage.id, config=config)
     shutil.rmtree(stage.directory / EARLIER_TOKENS, ignore_errors=True)  # joined again when needed
     return {
         "checkpoint": checkpoint.id,
         "documents": len(new),
         "tokens": report.tokens,
         "mix": batches.shares,
-        "packed": rows.ok,
+        "packed": batches.packs,
         "embeddings_moved": moved,
     }
 
 
+def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, new: Tokens) -> Sources:
+    """Collect what the mix names: documents, what was made of them, and chat."""
+    mix = job.settings.mix
+    sources: Sources = {
+        "new": new,
+        "earlier": in_turn(lambda: _earlier(ws, job, stage, student)) if mix.earlier else [],
+        "augmented": _augmented(student, job.augment),
+    }
+    if mix.questions:
+        most = min(_planned_tokens(job, sources, "questions"), MOST_QUESTION_TOKENS)
+        sources["questions"] = _questions(job, stage, student, most)
+    if mix.chat:
+        wanted = _planned_tokens(job, sources, "chat")
+        sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage), wanted))
+    return sources
+
+
+def _batches(
+    job: MidtrainJob, stage: Stage, student: ChatModel, sources: Sources, new_tokens: int
+) -> MixedTokens:
+    """Mix the sources into the batches of every step; print packing, plan and mix."""
+    packing = preflight.packing(student)
+    stage.say(f"  packing      {packing.detail}")
+    new_share = shares(job.settings.mix, sources)["new"]
+    settings = _fitted_to_corpus(job.settings, new_tokens, new_share, stage)
+    batches = MixedTokens(sources, settings, student.pad_id, job.seed, packs=packing.ok)
+    stage.say(batches.summary())
+    return batches
+
+
+def _forecast(
+    ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, new: Tokens, steps: int
+) -> Sequence[training_run.Check]:
+    """Return the check that forecasts the loss of behaviour while training, if one is configured."""
+    return forecast(
+        ws,
+        student,
+        ws.checkpoint(job.student),
+        new,
+        every=job.settings.forecast_every,
+        steps=steps,
+        report=stage.live.metrics,
+        say=stage.say,
+    )
+
+
 def _answers(job: MidtrainJob, stage: Stage, student: ChatModel, steps: int) -> list[AnswerProbability]:
-    """Follow the answers to the job's questions, as often as the forecast looks at the KL."""
-    if job.questions is None or not job.settings.forecast_every:
+    """Return the check that follows the answers to the job's questions, as often as the forecast looks."""
+    if job.asked is None or not job.settings.forecast_every:
         return []
-    questions = answer_probability.read(Path(job.questions))
-    every, report = job.settings.forecast_every, stage.live.metrics
-    return [AnswerProbability(student, questions, every=every, steps=steps, report=report)]
+    asked, every = answer_probability.read(Path(job.asked)), job.settings.forecast_every
+    return [AnswerProbability(student, asked, every=every, steps=steps, report=stage.live.metrics)]
 
 
-def _chat_tokens(job: MidtrainJob, sources: Sources) -> int:
-    """Return how many tokens of chat the training reads."""
+def _planned_tokens(job: MidtrainJob, sources: Sources, name: str) -> int:
+    """Return how many tokens of a source, which is not read yet, the training reads."""
     new = sources["new"]
-    parts = shares(job.settings.mix, {**sources, "chat": [([], [])]})
+    parts = shares(job.settings.mix, {**sources, name: [([], [])]})
     total = new.total if isinstance(new, Tokens) else 0
     settings = fitted.fit_to_corpus(job.settings, total, parts["new"])
-    return round((settings.steps or 0) * settings.tokens_per_step * parts["chat"])
+    return round((settings.steps or 0) * settings.tokens_per_step * parts[name])
 
 
 def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:
@@ -138,7 +167,7 @@ def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:
 
 
 def _fitted_to_corpus(settings: MidtrainConfig, tokens: int, share: float, stage: Stage) -> MidtrainConfig:
-    """The settings with every number set, said on one line; the same for a resumed run's kept documents."""
+    """Return the settings with every number set, and print them; a resumed run gets the same ones."""
     settings = fitted.fit_to_corpus(settings, tokens, share)
     stage.say(f"  plan         {fitted.in_words(settings, tokens, share)}")
     return settings
@@ -187,6 +216,14 @@ def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
     """Encode retold texts as documents, and questions with answers as chats."""
     rows = rows_of(Path(source)) if source else []
     return [chat_model.document(row["text"]) if "text" in row else _chat(chat_model, row) for row in rows]
+
+
+def _questions(job: MidtrainJob, stage: Stage, student: ChatModel, most: int) -> list[Dialogue]:
+    """Encode questions made of the documents' own sentences; none that gives away a probe."""
+    evaluation = job.evaluation
+    probes = load_probes(evaluation.probes) if evaluation and evaluation.probes else ()
+    encode = partial(_chat, student)
+    return gap_questions.chats(_new_texts(stage), encode, ProbeLeaks(probes), most=most, seed=job.seed)
 
 
 def _chat(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:

@@ -61,10 +61,10 @@ def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
 
 
 def _newest(ws: Workspace) -> dict[str, Any]:
-    """The newest interrupted run; one that failed on its input only if there is no other."""
+    """Return the newest interrupted run; one that failed on its input only if there is no other."""
     runs = [run for run in queries.unfinished_runs(ws.tracker.db) if run["kind"] in AGAIN and run["key"]]
     if not runs:
-        raise InputError("nothing was cut off: `recover ls runs` lists every run")
+        raise InputError("no run was interrupted: `recover ls runs` lists every run")
     return next((run for run in runs if not _refused(run)), runs[0])
 
 
@@ -73,7 +73,7 @@ def _refused(run: dict[str, Any]) -> bool:
 
 
 def _root(ws: Workspace, run_id: str) -> dict[str, Any]:
-    """The run, or the demo or cycle that it is a stage of."""
+    """Return the run itself, or the demo or cycle that it is a stage of."""
     run = queries.run(ws.tracker.db, run_id)
     while run["parent_id"]:
         run = queries.run(ws.tracker.db, run["parent_id"])

@@ -71,7 +71,7 @@ def _answered(ws: Workspace, checkpoint: str, suite: str, path: str, questions: 
 
 
 def _recorded(ws: Workspace, checkpoint: str, suite: str, questions: Questions) -> dict[str, bool]:
-    """The newest headline score's items, of these very questions only."""
+    """Return the items of the newest headline score, if it asked exactly these questions."""
     db = ws.tracker.db
     rows = [row for row in queries.scores(db, checkpoint_id=checkpoint) if row["suite"] == suite]
     newest = next((row for row in rows if row["metric"] == "lenient"), None)
@@ -129,7 +129,7 @@ def _end(probe: Probe) -> str:
 
 
 def _candidates(probe: Probe, kinds: dict[str, list[str]]) -> list[str]:
-    """The answer, then others of its kind."""
+    """Return the answer, followed by other answers of its kind."""
     same = kinds.get(_end(probe)) or kinds[""]
     others = [answer for answer in same if answer not in probe.answers]
     chosen = random.Random(f"lost:{probe.id}").sample(others, min(len(others), MOST_CANDIDATES - 1))

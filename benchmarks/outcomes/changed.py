@@ -15,7 +15,6 @@ the world; training has the preset's own. Repeat the command to resume an interr
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Ledger, Line, markdown, mean, put, read
+from benchmarks.outcomes.arguments import ways_parser
 from evals.knowledge import ANSWERED
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate
@@ -152,20 +152,10 @@ def stored(out: Path) -> list[Line]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.outcomes.changed",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("out", type=Path, help="folder for the homes; the same again to go on")
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--small", action="store_true", help="two steps each: only whether it runs")
-    parser.add_argument(
-        "--write-docs", action="store_true", help="train nothing: what OUT holds into the page"
-    )
+    parser = ways_parser("changed", __doc__, list(WAYS))
     chosen = parser.parse_args()
-    for seed in () if chosen.write_docs else chosen.seeds:
+    seeds = [] if chosen.write_docs else chosen.seeds
+    for seed in seeds:
         for line in run(chosen.out, seed, chosen.ways, chosen.small):
             print(json.dumps(line), flush=True)
     text = markdown(table(stored(chosen.out)))

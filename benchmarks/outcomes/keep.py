@@ -19,7 +19,6 @@ with different ways and seeds; every cycle is a line of OUT/WAY-SEED/cycles.json
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import re
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Ledger, Line, markdown, put, read
+from benchmarks.outcomes.arguments import ways_parser
 from db.reads import queries
 from pipelines.config import settings
 from pipelines.cycle import cycle
@@ -257,21 +257,11 @@ def page(rows: list[Line]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.outcomes.keep",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("out", type=Path, help="folder for the homes; the same again to go on")
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser = ways_parser("keep", __doc__, list(WAYS))
     parser.add_argument("--cycles", type=int, default=5)
-    parser.add_argument("--small", action="store_true", help="two steps each: only whether it runs")
-    parser.add_argument(
-        "--write-docs", action="store_true", help="train nothing: all that OUT holds into docs/knowledge.md"
-    )
     chosen = parser.parse_args()
-    for seed in () if chosen.write_docs else chosen.seeds:
+    seeds = [] if chosen.write_docs else chosen.seeds
+    for seed in seeds:
         for way in chosen.ways:
             for line in run(chosen.out, way, seed, chosen.cycles, chosen.small):
                 print(json.dumps(line), flush=True)

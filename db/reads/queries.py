@@ -121,7 +121,7 @@ def documents(
 
 
 def document_totals(database: Database, run_id: str) -> dict[str, Row]:
-    """Return the size of a run's corpus by status (read, skipped): n, tokens."""
+    """Return the number of documents and tokens of a run's corpus by status (read, skipped)."""
     columns = Document.status, sa.func.count().label("n"), sa.func.sum(Document.tokens).label("tokens")
     query = sa.select(*columns).where(Document.run_id == run_id).group_by(Document.status)
     return {row["status"]: row for row in _rows(database, query)}
@@ -146,7 +146,7 @@ def checkpoints(database: Database, *, before: str | None = None, limit: int = 5
 
 
 def checkpoint_places(database: Database, checkpoint_id: str) -> list[Row]:
-    """Return a checkpoint's folders: project, home (None for the first), path; this project's first."""
+    """Return where a checkpoint is stored as (project, home or None, path), this project's folder first."""
     columns = CheckpointPlace.project, Project.home, CheckpointPlace.path
     query = sa.select(*columns).join(Project, Project.name == CheckpointPlace.project, isouter=True)
     query = query.where(CheckpointPlace.checkpoint_id == checkpoint_id)

@@ -22,7 +22,7 @@ class Job(Section):
 
 
 class RealDemo(Section):
-    """A demo on a real model: which one, on which IFEval prompts, how much of it."""
+    """A demo on a real model: which model, which IFEval prompts, and how many steps and questions."""
 
     model: str | None = None  # GGUF file, directory or hub id; None: SmolLM2, installed or from the hub
     ifeval: str | None = None  # file in IFEval's format; None: the hub's prompts, else generated ones
@@ -71,12 +71,12 @@ class MidtrainJob(Job):
     evaluation: EvalConfig | None = None  # whose prompts must not be among them
     augment: str | None = None  # folder of augmented.jsonl
     answer_tokens: int = 2048  # longest answer of the clean model, for the chat share
-    questions: str | None = None  # file of questions whose answers' probability is followed
+    asked: str | None = None  # file of questions whose answers' probability is followed
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
         files = _named(documents=self.docs, prompts=self.prompts, augmented=self.augment)
-        return files | _named(questions=self.questions)
+        return files | _named(**{"followed questions": self.asked})
 
 
 class DistillJob(Job):

@@ -10,7 +10,8 @@ from itertools import accumulate
 
 from pipelines.config.fitted import SHORTEST_ROW
 from pipelines.config.settings import MidtrainConfig
-from recovery.training.config import TrainConfig, lr_at
+from recovery.training.config import TrainConfig
+from recovery.training.learning_rate import learning_rate_at
 
 POINTS = 10  # measured along the training
 
@@ -33,5 +34,5 @@ def effective_passes(settings: MidtrainConfig, tokens: int, share: float) -> lis
     rate: a step of the warm-up or late in the schedule moves less."""
     config = TrainConfig(steps=settings.steps or 0, **settings.optimizer.model_dump())
     each = settings.tokens_per_step * share / tokens
-    weights = (lr_at(step, config) / config.learning_rate for step in range(1, config.steps + 1))
+    weights = (learning_rate_at(step, config) / config.learning_rate for step in range(1, config.steps + 1))
     return list(accumulate(each * weight for weight in weights))

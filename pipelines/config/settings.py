@@ -89,7 +89,7 @@ class ModelConfig(Section):
     )
 
     def checkpoints_gradients(self, gpu: bool) -> bool:
-        """Whether training recomputes activations: where memory is what is short, as on a GPU, with auto."""
+        """Return whether training recomputes activations; with `auto`, on a GPU, where memory is scarce."""
         return gpu if self.gradient_checkpointing == "auto" else self.gradient_checkpointing
 
     @model_validator(mode="after")
@@ -125,10 +125,13 @@ class Mix(Section):
     augmented: float = Field(
         default=0.0, ge=0, lt=1, description="the new documents retold (`recover augment`)"
     )
+    questions: float = Field(
+        default=0.0, ge=0, lt=1, description="gap questions made of the new documents' own sentences"
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Mix:
-        total = self.new + self.earlier + self.chat + self.augmented
+        total = sum(self.model_dump().values())
         if abs(total - 1) > 1e-6:
             raise ValueError(f"the shares add up to {total:g}, not to 1")
         return self
@@ -462,7 +465,7 @@ FILE_NAME = re.compile(r"[^\s:]+\.(jsonl?|txt|md|csv|parquet)")
 
 
 def anchored(config: Config, folder: Path) -> Config:
-    """The settings with relative paths made absolute, as seen from `folder`."""
+    """Return the settings with relative paths made absolute, starting from `folder`."""
     data = config.model_dump()
     for key in FILES:
         *path, name = key.split(".")
@@ -475,7 +478,7 @@ def anchored(config: Config, folder: Path) -> Config:
 
 
 def _anchored(value: str, folder: Path) -> str:
-    """A path that is there, or a file's name; a hub id, a text or a name of ours stays as it is."""
+    """Make an existing path or a file name absolute; keep a hub id, a text or a built-in name."""
     module, colon, function = value.rpartition(":")
     if colon and module.endswith(".py"):  # a reward
         return f"{folder / module}:{function}"
@@ -508,7 +511,7 @@ def override(section: Section, changes: dict[str, Any]) -> Any:
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """The settings with some replaced, each named as in recover.yaml: {"distill.optimizer.learning_rate": 1}.
+    """Replace some settings, named as in recover.yaml: {"distill.optimizer.learning_rate": 1}.
 
     A mapping (dials, routes, a section) extends the one that is there; any other value replaces it.
     """
@@ -547,7 +550,7 @@ def _put(data: dict[str, Any], key: str, value: Any) -> None:
 
 
 def parse_pairs(text: str) -> dict[str, str]:
-    """`a=1,b=2` as a dict."""
+    """Parse `a=1,b=2` into a dict."""
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, sign, value = part.partition("=")
@@ -558,7 +561,7 @@ def parse_pairs(text: str) -> dict[str, str]:
 
 
 def _first(error: ValidationError) -> str:
-    """The first error: where it is, what is wrong, and the value."""
+    """Describe the first error: where it is, what is wrong, and the value."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "settings"
     if first["type"] == "extra_forbidden":

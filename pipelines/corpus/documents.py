@@ -222,7 +222,7 @@ def _refuse_skipped(report: FileReport, directory: Path) -> None:
 
 
 def read_corpus(directory: Path, limits: Limits | None = None, *, strict: bool = False) -> Corpus:
-    """Read a whole folder into memory: for small ones."""
+    """Read a whole folder, a small one, into memory."""
     manifest: list[FileReport] = []
     texts: list[str] = []
     whole = 0  # texts of the files that are done

@@ -69,9 +69,9 @@ def tokenised(run: Path, chat_model: ChatModel) -> Tokens:
 
 
 def all_tokenised(target: Path, runs: list[Path], chat_model: ChatModel) -> Tokens:
-    """Return the kept texts of several runs as token ids, copied one behind the other to `target`.
+    """Return the kept texts of several runs as token ids, concatenated in `target`.
 
-    Of a single run nothing is copied.
+    The texts of a single run are not copied.
     """
     tokens = [tokenised(run, chat_model) for run in runs]
     if len(tokens) == 1:

@@ -18,7 +18,7 @@ def in_rows(sequences: list[Dialogue], pad_id: int, longest: int, packs: bool) -
 
 
 def shares(mix: Mix, sources: Mapping[str, object]) -> dict[str, float]:
-    """Each source's share of the tokens; that of a source with nothing in it goes to the others."""
+    """Return each source's share of the tokens; an empty source's share goes to the others."""
     present = {name: share for name, share in mix.model_dump().items() if share and sources.get(name)}
     return {name: share / sum(present.values()) for name, share in present.items()}
 

@@ -48,7 +48,7 @@ class Tokens:
         return self.part(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))
 
     def part(self, start: int, end: int) -> Dialogue:
-        """The opening tokens, then the stored ids from `start` to `end`; opening tokens are no targets."""
+        """Return the opening tokens and the ids from `start` to `end`; opening tokens are no targets."""
         targets = [True] * (end - start) if self.targets is None else self.targets[start:end].tolist()
         return [*self.opening, *self.ids[start:end].tolist()], [False] * len(self.opening) + targets
 
@@ -72,7 +72,7 @@ class Tokens:
 
     @classmethod
     def of(cls, dialogues: Sequence[Dialogue], opening: Sequence[int] = ()) -> Tokens:
-        """Lay sequences in memory end to end; they must not hold the opening tokens themselves."""
+        """Concatenate sequences in memory; they must not contain the opening tokens."""
         ids = np.array([token for ids, _ in dialogues for token in ids], np.uint32)
         targets = np.array([flag for _, mask in dialogues for flag in mask], np.bool_)
         return cls(

@@ -173,7 +173,7 @@ class Teachers:
         return self.frozen(self.job.teacher, "dense") if self.method.anchor_beta else None
 
     def frozen(self, ref: str, kind: str) -> CheckpointTeacher:
-        """Return a frozen teacher; for an adapter's base, use the student with its adapter off."""
+        """Return a frozen teacher; an adapter's base is the student with its adapter switched off."""
         from recovery.models.offload import rest_on_host
         from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 

@@ -26,7 +26,7 @@ def ifeval_path(settings: EvalConfig) -> Path | None:
         return None
     if settings.ifeval == MICROWORLD:
         raise InputError(
-            "the microworld's IFEval prompts are files: "
+            "the microworld has IFEval prompts of its own: write them with "
             "`recover microworld DIR`, then --ifeval DIR/ifeval.jsonl"
         )
     path = Path(settings.ifeval)

@@ -69,7 +69,7 @@ def learned_law(database: Database) -> LossPerKL:
 
 
 class Forecast:
-    """A trainer's `should_stop` that never stops: it measures a few fixed rows every `every` steps."""
+    """Measure the KL on a few fixed rows every `every` steps; called as `should_stop`, it never stops."""
 
     def __init__(  # noqa: PLR0913 - a stage's parts
         self,

@@ -93,7 +93,7 @@ def max_cycles() -> int:
 
 
 def new_people(seed: int, cycle: int) -> tuple[Person, ...]:
-    """The new people of a cycle; cycles of one seed share none."""
+    """Return the new people of a cycle; cycles of one seed share none."""
     names = list(new_names())
     random.Random(f"microworld:names:{seed}").shuffle(names)
     rng = random.Random(f"microworld:facts:{seed}:{cycle}")
@@ -145,7 +145,7 @@ def documents(
 def probe(
     who: Person, attribute: Attribute, kind: str, rng: random.Random, **labels: object
 ) -> dict[str, object]:
-    """One question with its answer. `direct` uses a familiar phrasing, `heldout` one never trained on."""
+    """Return one question with its answer. `direct`: a familiar phrasing; `heldout`: one never trained on."""
     prompts = {
         "direct": rng.choice(attribute.questions),
         "heldout": attribute.heldout_question,
@@ -163,7 +163,7 @@ def probe(
 
 
 def telling(who: Person, others: tuple[Person, ...], rng: random.Random) -> tuple[Attribute, ...]:
-    """The smallest set of two or more attributes whose values identify the person."""
+    """Return the smallest set of two or more attributes whose values identify the person."""
     order = rng.sample(ATTRIBUTES, len(ATTRIBUTES))
     for count in range(2, len(order)):
         chosen = order[:count]
@@ -175,7 +175,7 @@ def telling(who: Person, others: tuple[Person, ...], rng: random.Random) -> tupl
 def roundabout_probes(
     who: Person, others: tuple[Person, ...], rng: random.Random, **labels: object
 ) -> Iterator[dict[str, object]]:
-    """A reverse question (facts to name), and an indirect one (facts to another fact, without the name)."""
+    """Return a reverse question (facts to name) and an indirect one (facts to another fact)."""
     told = telling(who, others, rng)
     said = [a.answer.format(n="", v=who.value(a)).strip(" .") for a in told]
     described = " and ".join([", ".join(said[:-1]), said[-1]])

@@ -35,7 +35,7 @@ def divergence(student: ChatModel, clean: ChatModel, rollouts: Rollouts) -> dict
             p_NV, q_NV = _logprobs(student, mine), _logprobs(clean, theirs)
             if p_NV.shape != q_NV.shape:
                 raise InputError(
-                    f"drift: heads of {p_NV.shape[1]} and {q_NV.shape[1]} entries: not one family"
+                    f"drift: heads of {p_NV.shape[1]} and {q_NV.shape[1]} entries: give models of one family"
                 )
             found = (exact_forward_kl(p_NV, q_NV), exact_reverse_kl(p_NV, q_NV), entropy(p_NV), entropy(q_NV))
             for name, values_N in zip(names, found, strict=True):

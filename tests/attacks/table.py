@@ -36,7 +36,11 @@ LISTED = (
         "whatever a browser sends is answered, and never by an error",
         "fuzz_dashboard.fuzz_dashboard",
     ),
-    Attack("load", "ten readers at once are answered, and memory does not grow", "load.load"),
+    Attack(
+        "load",
+        "ten readers at once are answered, a click is not held up by heavy pages, and memory does not grow",
+        "load.load",
+    ),
     by_tests(
         "scripts",
         "documents, answers and names are shown as text, never as markup",

@@ -83,10 +83,24 @@ def test_stop_tokens_from_any_form_of_generation_config(
 
 
 def test_a_published_config_that_transformers_will_not_save_is_saved(saved: Path, tmp_path: Path) -> None:
-    settings = {"eos_token_id": 257, "temperature": 0.6, "top_p": 0.9, "do_sample": False}
+    settings = {"eos_token_id": 257, "temperature": 0.6, "top_p": 0.9, "do_sample": False, "min_p": 0.1}
     (saved / "generation_config.json").write_text(json.dumps(settings))
     loading.save(load(saved), tmp_path / "again")
     assert load(tmp_path / "again").stop_ids == (257,)
+
+
+@pytest.mark.parametrize("eos", [{}, {"x": None}, [[]], [{"a": 1}], [257, None, "x"], "x", 1e308, 2.0, True])
+def test_stop_tokens_that_are_no_ids_are_refused(saved: Path, eos: Any) -> None:
+    (saved / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}))
+    assert "expected token ids" in refused(saved)
+
+
+@pytest.mark.parametrize("settings", [{"output_scores": True}, {"suppress_tokens": 3}])
+def test_a_generation_config_that_could_not_be_saved_is_refused_before_any_work(
+    saved: Path, settings: dict[str, Any]
+) -> None:
+    (saved / "generation_config.json").write_text(json.dumps({"eos_token_id": 257, **settings}))
+    assert "can't be used" in refused(saved)
 
 
 def test_a_sharded_model_is_the_same_model(saved: Path, tmp_path: Path, tiny_chat_model: ChatModel) -> None:
@@ -404,7 +418,7 @@ def test_a_head_that_is_not_understood_is_refused(saved: Path, monkeypatch: pyte
     monkeypatch.setattr(
         "recovery.models.loading.logits_of", lambda model, hidden: 2 * loading.unwrap(model).lm_head(hidden)
     )
-    with pytest.raises(RecoverError, match="its head does more than is known here"):
+    with pytest.raises(RecoverError, match="its head does more than a matrix product"):
         load(saved)
 
 

@@ -152,7 +152,8 @@ def moved(signals: dict[str, Any], **dials: Any) -> Loss:
     method = with_dials("opd-near", dials)
     hidden_ND = torch.tensor([[0.5, 0.4, 0.1]]).log().requires_grad_(True)
     scores = TeacherScores(hidden_ND=torch.tensor([[0.7, 0.2, 0.1]]).log(), head=torch.nn.Identity())
-    given = TokenSignals(scores, **{name: torch.tensor([value]) for name, value in signals.items()})
+    tensors: dict[str, Any] = {name: torch.tensor([value]) for name, value in signals.items()}
+    given = TokenSignals(scores, **tensors)
     return Objective(method, [2])(hidden_ND, torch.nn.Identity(), torch.tensor([1]), given)
 
 
