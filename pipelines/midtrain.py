@@ -146,12 +146,11 @@ def _forecast(
 
 
 def _answers(job: MidtrainJob, stage: Stage, student: ChatModel, steps: int) -> list[AnswerProbability]:
-    """Follow the answers to the job's questions, as often as the forecast looks at the KL."""
-    if job.questions is None or not job.settings.forecast_every:
+    """Return the check that follows the answers to the job's questions, as often as the forecast looks."""
+    if job.asked is None or not job.settings.forecast_every:
         return []
-    questions = answer_probability.read(Path(job.questions))
-    every, report = job.settings.forecast_every, stage.live.metrics
-    return [AnswerProbability(student, questions, every=every, steps=steps, report=report)]
+    asked, every = answer_probability.read(Path(job.asked)), job.settings.forecast_every
+    return [AnswerProbability(student, asked, every=every, steps=steps, report=stage.live.metrics)]
 
 
 def _planned_tokens(job: MidtrainJob, sources: Sources, name: str) -> int:

@@ -174,7 +174,8 @@ def _new_plan(ws: Workspace, job: PilotJob, stage: Stage) -> Plan:
 def _share_of_new(ws: Workspace, job: PilotJob) -> float:
     """Return the new documents' share of the mix: that of earlier ones is theirs where there are none."""
     mix = job.settings.midtrain.mix
-    present = {"new": True, "earlier": bool(ws.midtraining_runs(job.student)), "chat": True}
+    earlier = bool(ws.midtraining_runs(job.student))
+    present = {"new": True, "earlier": earlier, "questions": True, "chat": True}
     return shares(mix, present)["new"]
 
 
@@ -207,7 +208,7 @@ def _trained(ws: Workspace, job: PilotJob, stage: Stage, plan: Plan, rate: float
         prompts=job.prompts,
         evaluation=job.settings.eval,
         answer_tokens=job.settings.distill.max_new_tokens,
-        questions=str((stage.directory / QUESTIONS).absolute()),
+        asked=str((stage.directory / QUESTIONS).absolute()),
         seed=job.seed,
     )
     key = f"midtrain:{rate:g}"

@@ -74,11 +74,11 @@ class MidtrainJob(Job):
     evaluation: EvalConfig | None = None  # whose prompts must not be among them
     augment: str | None = None  # folder of augmented.jsonl
     answer_tokens: int = 2048  # longest answer of the clean model, for the chat share
-    questions: str | None = None  # file of questions whose answers' probability is followed
+    asked: str | None = None  # file of questions whose answers' probability is followed
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
-        files = _named(prompts=self.prompts, augmented=self.augment, questions=self.questions)
+        files = _named(prompts=self.prompts, augmented=self.augment, **{"followed questions": self.asked})
         return _taught(self.docs) | files
 
 
