@@ -8,6 +8,7 @@ import pytest
 
 from evals import comparison
 from evals.scores import Item
+from evals.statistics import items_to_pass
 from evals.verdict import accepted, summary, verdict
 
 
@@ -133,3 +134,7 @@ def test_two_checkpoints_are_compared_by_what_a_family_measures() -> None:
     assert row["non_inferior"]["outcome"] == "failed" and row["non_inferior"]["margin"] == 0.05
     plain = compared("json", items(400, 500), items(300, 500))
     assert plain["words"] == "worse" and plain["p_value"] == plain["p_mcnemar"]
+
+
+def test_the_number_of_questions_that_the_documentation_states() -> None:
+    assert items_to_pass(0.05, alpha=0.05 / 5) == 448
