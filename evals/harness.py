@@ -79,13 +79,13 @@ def run_ifeval(
 
 
 def prompts(prompts_path: str | Path | None = None) -> list[str]:
-    """The task's prompts, to be excluded from training."""
+    """Return the task's prompts, to be excluded from training."""
     sentences.settle()
     return [str(doc["prompt"]) for doc in _load_task(prompts_path).eval_docs]
 
 
 def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
-    """The task's prompts as rows of a file in IFEval's format."""
+    """Return the task's prompts as rows in IFEval's format."""
     sentences.settle()
     return [{name: doc[name] for name in PROMPT_FIELDS} for doc in _load_task(prompts_path).eval_docs]
 
@@ -178,7 +178,7 @@ def _task_over(rows: list[dict[str, Any]], where: str) -> Task:
 
 
 def _drawn(task: Task, limit: int | None) -> Task:
-    """The task over a seeded sample of its prompts."""
+    """Return the task over a seeded sample of its prompts."""
     docs = list(task.eval_docs)
     if limit is None or limit >= len(docs):
         return task

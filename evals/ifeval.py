@@ -70,14 +70,14 @@ def score_responses(responses_path: str | Path, prompts_path: str | Path | None 
 
 
 def prompts(prompts_path: str | Path | None = None) -> list[str]:
-    """The prompts of a local file or of the hub's set, to be excluded from training."""
+    """Return the prompts of a local file or of the hub's set, to be excluded from training."""
     from evals import harness
 
     return harness.prompts(prompts_path)
 
 
 def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
-    """The rows of a local file or of the hub's set, in IFEval's format."""
+    """Return the rows of a local file or of the hub's set, in IFEval's format."""
     from evals import harness
 
     return harness.rows(prompts_path)
@@ -153,7 +153,7 @@ def _score(run: IFEvalRun, notes: Sequence[str] = (), suite: str = SUITE) -> Sco
 
 
 def prompt_of(key: str) -> str:
-    """The prompt that an item's answer belongs to: the key without the number of the sampled answer."""
+    """Return the prompt's key of an item: its key without the number of the sampled answer."""
     return key.split("#")[0]
 
 

@@ -21,10 +21,10 @@ CONNECT_SECONDS = 10.0
 MOST_BYTES = 256 * 2**20  # per response
 EVENTS, DONE = "text/event-stream", b"[DONE]"
 LONGEST_NAME = 64  # bytes of a line that say which field of an event it is
-MOST_SAID = 300  # characters of a server's text quoted in a message
+MOST_QUOTED = 300  # characters of a server's text quoted in a message
 
 
-class NotThere(RecoverError):
+class NotFound(RecoverError):
     """The server has no such path, or no such model."""
 
 
@@ -45,26 +45,26 @@ class ServerFailed(EngineLost):
 
 
 @dataclass(frozen=True)
-class Patience:
+class Timeouts:
     """How long to wait: for the next bytes, and for the whole answer (None: as long as bytes arrive).
 
     White space, and comments and empty events of a stream, are silence: a server may send them for ever.
     """
 
-    silence: float
-    whole: float | None = None
+    idle: float
+    total: float | None = None
 
     def ends(self, began: float, heard: float) -> float:
         """Return the moment until which to wait for more."""
-        silent = heard + self.silence
-        return silent if self.whole is None else min(silent, began + self.whole)
+        silent = heard + self.idle
+        return silent if self.total is None else min(silent, began + self.total)
 
 
 class JsonClient:
     """A thread-safe client for one or several servers.
 
     A GET must be complete within its `seconds`; a POST may take longer, but never be silent for that long.
-    Raises EngineLost on a timeout or a broken response, Refused or NotThere on a refusal.
+    Raises EngineLost on a timeout or a broken response, Refused or NotFound on a refusal.
     """
 
     def __init__(self, connections: int, *, proxies: bool = False, most_bytes: int = MOST_BYTES) -> None:
@@ -72,18 +72,19 @@ class JsonClient:
         self.most_bytes = most_bytes
         client = httpx.Client(limits=limits, trust_env=proxies, follow_redirects=False)
         self._client = deadline.bounded(client)
-        self._open, self._changed = 0, threading.Condition()  # answers that are being read
+        self._being_read = 0  # responses
+        self._changed = threading.Condition()
 
     def get(self, url: str, seconds: float, key: str | None = None, **headers: str) -> httpx.Response:
         """Send a GET request and return the response with its body read."""
         request = self._request("GET", url, None, {**authorization(key), **headers})
-        with self._answer(request, Patience(seconds, whole=seconds)) as (response, parts):
+        with self._answer(request, Timeouts(seconds, total=seconds)) as (response, parts):
             body = b"".join(parts)
         return httpx.Response(response.status_code, headers=_plain(response.headers), content=body)
 
     def post(self, url: str, body: Any, seconds: float, key: str | None = None) -> Any:
         """Send a POST request and return the response's JSON value; None for an empty body."""
-        with self._answer(self._post(url, body, key), Patience(seconds)) as (_, parts):
+        with self._answer(self._post(url, body, key), Timeouts(seconds)) as (_, parts):
             return parsed(url, b"".join(parts))
 
     def stream(self, url: str, body: Any, seconds: float, key: str | None = None) -> Generator[Any]:
@@ -91,7 +92,7 @@ class JsonClient:
 
         A server that does not stream yields its one value. Leaving the iterator ends the request.
         """
-        with self._answer(self._post(url, body, key), Patience(seconds)) as (response, parts):
+        with self._answer(self._post(url, body, key), Timeouts(seconds)) as (response, parts):
             if EVENTS in response.headers.get("Content-Type", ""):
                 yield from _events(url, parts)
             else:
@@ -99,24 +100,24 @@ class JsonClient:
 
     def command(self, url: str, body: Any, seconds: float, key: str | None = None) -> None:
         """POST, and ignore the body of the answer: vLLM confirms some commands in plain text."""
-        with self._answer(self._post(url, body, key), Patience(seconds)) as (_, parts):
+        with self._answer(self._post(url, body, key), Timeouts(seconds)) as (_, parts):
             b"".join(parts)
 
     def close(self) -> None:
         """Close the connections once no thread reads an answer: closing a socket does not wake its reader."""
         with self._changed:
-            self._changed.wait_for(lambda: self._open == 0)
+            self._changed.wait_for(lambda: self._being_read == 0)
         self._client.close()
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
         with self._changed:
-            self._open += 1
+            self._being_read += 1
         try:
             yield
         finally:
             with self._changed:
-                self._open -= 1
+                self._being_read -= 1
                 self._changed.notify_all()
 
     def _post(self, url: str, body: Any, key: str | None) -> httpx.Request:
@@ -129,43 +130,43 @@ class JsonClient:
         try:
             return self._client.build_request(method, url, content=content, headers=headers)
         except httpx.InvalidURL as error:
-            raise EngineLost(f"no answer (InvalidURL: {one_line(error, MOST_SAID)})") from error
+            raise EngineLost(f"no answer (InvalidURL: {one_line(error, MOST_QUOTED)})") from error
 
     @contextmanager
     def _answer(
-        self, request: httpx.Request, patience: Patience
+        self, request: httpx.Request, timeouts: Timeouts
     ) -> Iterator[tuple[httpx.Response, Iterator[bytes]]]:
         """Send a request; give the response and the parts of its body, if the server accepts the request."""
-        seconds, url = patience.silence, str(request.url)
+        seconds, url = timeouts.idle, str(request.url)
         timeout = httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
         request.extensions["timeout"] = timeout.as_dict()
         began = time.monotonic()
         try:
-            with self._counted(), closing(self._send(request, patience.ends(began, began))) as response:
-                parts = self._parts(response, patience, began)
+            with self._counted(), closing(self._send(request, timeouts.ends(began, began))) as response:
+                parts = self._parts(response, timeouts, began)
                 if response.status_code >= 300:
                     _raise_for_status(url, response, b"".join(parts))
                 yield response, parts
         except httpx.TimeoutException as error:
-            whole = patience.whole
+            whole = timeouts.total
             if whole is not None and time.monotonic() - began >= whole:
                 raise EngineLost(f"its answer was not complete within {whole:g} s") from error
             raise EngineLost(f"no answer within {seconds:g} s") from error
         except (httpx.HTTPError, OSError, RuntimeError) as error:  # RuntimeError: this client was closed
-            raise EngineLost(f"no answer ({type(error).__name__}: {one_line(error, MOST_SAID)})") from error
+            raise EngineLost(f"no answer ({type(error).__name__}: {one_line(error, MOST_QUOTED)})") from error
 
     def _send(self, request: httpx.Request, moment: float) -> httpx.Response:
         """Send a request and read the headers of its answer, all of it before a moment."""
         with deadline.until(moment):
             return self._client.send(request, stream=True)
 
-    def _parts(self, response: httpx.Response, patience: Patience, began: float) -> Iterator[bytes]:
-        """Yield the body's parts within `most_bytes` and the patience: a server may send endlessly."""
+    def _parts(self, response: httpx.Response, timeouts: Timeouts, began: float) -> Iterator[bytes]:
+        """Yield the body's parts within `most_bytes` and the timeouts: a server may send endlessly."""
         coming = response.iter_bytes()
         content = _Content(EVENTS in response.headers.get("Content-Type", ""))
         size, heard = 0, time.monotonic()
         while True:
-            with deadline.until(patience.ends(began, heard)):
+            with deadline.until(timeouts.ends(began, heard)):
                 part = next(coming, None)
             if part is None:
                 return
@@ -246,13 +247,13 @@ def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
 def _raise_for_status(url: str, response: httpx.Response, body: bytes) -> NoReturn:
     code = response.status_code
     retry_after = response.headers.get("Retry-After")
-    said = one_line(body[: 4 * MOST_SAID].decode(errors="replace"), MOST_SAID)
+    said = one_line(body[: 4 * MOST_QUOTED].decode(errors="replace"), MOST_QUOTED)
     if code < 400:
         raise Refused(
             f"{url}: redirects elsewhere (HTTP {code}): give the address that it redirects to", code
         )
     if code == 404:
-        raise NotThere(f"{url}: not there: {said}")
+        raise NotFound(f"{url}: not there: {said}")
     if code >= 500:
         raise ServerFailed(f"it failed (HTTP {code}: {said})", retry_after)
     raise Refused(f"{url}: refused (HTTP {code}): {said}", code, retry_after)

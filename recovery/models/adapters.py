@@ -50,7 +50,7 @@ class AdapterTargets:
 def linear_targets(model: Any) -> AdapterTargets:
     """Choose every weight matrix of the decoder's layers: attention, MLPs, shared and routed experts.
 
-    Left out: the head and embeddings, routers and other gates, vision and audio towers, and what state-space
+    Excluded: the head and embeddings, routers and other gates, vision and audio towers, and what state-space
     mixers read as bare weights instead of calling the layer.
     """
     core = unwrap(model)
@@ -74,12 +74,12 @@ def linear_targets(model: Any) -> AdapterTargets:
 
 
 def expert_count(config: Any) -> int:
-    """The number of routed experts; 0 in a dense model."""
+    """Return the number of routed experts; 0 in a dense model."""
     return next((count for name in EXPERT_COUNTS if (count := getattr(config, name, None))), 0)
 
 
 def plain_layer(module: Any) -> Any:
-    """The layer itself, out of the adapters on it."""
+    """Return the layer itself, without the adapters around it."""
     while hasattr(module, "base_layer"):
         module = module.base_layer
     return module
@@ -100,7 +100,7 @@ def matrix_shape(layer: Any) -> tuple[int, int]:
 
 
 def _is_gate(name: str, linear: Any, experts: int) -> bool:
-    """Whether a layer decides instead of computing: a router, a shared expert's gate, mixing coefficients."""
+    """Return whether a layer only routes or weighs: a router, a shared expert's gate, mixing coefficients."""
     shape = matrix_shape(linear)
     if min(shape) < NARROWEST or "router" in name:
         return True
@@ -108,7 +108,7 @@ def _is_gate(name: str, linear: Any, experts: int) -> bool:
 
 
 def _is_called(name: str, parent: Any) -> bool:
-    """Whether a layer's forward runs; Mamba's kernels read most of its weights bare."""
+    """Return whether a layer's forward is called; Mamba's kernels read most of its weights bare."""
     is_state_space = hasattr(parent, "A_log") and hasattr(parent, "D")
     return not is_state_space or name.endswith("in_proj")
 
@@ -162,7 +162,7 @@ def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:
 
 
 def describe_trained(model: Any) -> str:
-    """One line: how many weights are trained, and in which layers."""
+    """Return on one line how many weights are trained, and in which layers."""
     trained = [(name, one.numel()) for name, one in model.named_parameters() if one.requires_grad]
     total = sum(count for _, count in trained)
     if not is_adapter(model):
@@ -180,7 +180,7 @@ def layer_kind(name: str) -> str:
 
 
 def adapter_rank(directory: Path | str) -> int | None:
-    """The rank of the adapter stored in a directory; None for a whole model."""
+    """Return the rank of the adapter stored in a directory; None for a whole model."""
     path = Path(directory) / CONFIG
     return int(json.loads(path.read_text(encoding="utf-8"))["r"]) if path.is_file() else None
 

@@ -322,7 +322,7 @@ def _check_model(chat: ChatModel) -> None:
     tolerance = 1e-3 if chat.model.dtype == torch.float32 else 5e-2
     if not gap <= tolerance * own.abs().max().clamp(min=1):
         raise RecoverError(
-            f"{chat.path}: its head does more than is known here (logits off by {gap:.3g}): report it"
+            f"{chat.path}: its head does more than a matrix product (logits off by {gap:.3g}): report it"
         )
 
 

@@ -38,7 +38,7 @@ SAFETENSORS_DTYPES = {
 
 
 def weights_sha256(source: Any) -> str:
-    """One hash of all weights, of a directory's safetensors or of a model (or ChatModel) in memory.
+    """Return one hash of all weights, of a directory's safetensors or of a model (or ChatModel) in memory.
 
     A model gives the hash of what saving it would write (of an adapter: its own tensors only); that equals
     the directory's wherever transformers stores the architecture as it holds it.
@@ -70,7 +70,7 @@ def _combined(rows: Iterable[tuple[str, str, tuple[int, ...], str]]) -> str:
 
 
 def stored_tensors(model: Any, weights: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
-    """Names and tensors as they are saved, a tied weight once; `weights` replaces a sharded state dict."""
+    """Return the tensors to save by name, a tied weight once; `weights` replaces a sharded state dict."""
     from recovery.forward.hidden_states import is_adapter, unwrap
 
     if is_adapter(model):
@@ -87,7 +87,7 @@ def stored_tensors(model: Any, weights: Mapping[str, torch.Tensor] | None = None
 def checkpoint_tensors(
     model: Any, weights: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
-    """A whole model's tensors under the names and in the shapes that its checkpoint has; no copies."""
+    """Return a whole model's tensors with the names and shapes of its checkpoint, without copying."""
     from transformers.core_model_loading import revert_weight_conversion
 
     from recovery.forward.hidden_states import unwrap
@@ -117,7 +117,7 @@ class TensorSlot:
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The safetensors files that a load would read: the index's shards, else the single file."""
+    """Return the safetensors files that a load would read: the index's shards, else the single file."""
     index = directory / "model.safetensors.index.json"
     if (directory / "adapter_config.json").is_file():
         return sorted(directory.glob("adapter_model.safetensors"))
@@ -139,7 +139,7 @@ def require_regular(file: Path) -> None:
 
 
 def tensor_slots(file: Path) -> list[TensorSlot]:
-    """Read a safetensors header: where each tensor's bytes are; one clear line when the file is cut off."""
+    """Read from a safetensors header where each tensor's bytes are; refuse a truncated file."""
     require_regular(file)
     try:
         size = file.stat().st_size

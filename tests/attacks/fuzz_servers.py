@@ -55,8 +55,8 @@ def fuzz_servers(size: Size) -> str:
         writer = EndpointWriter(f"{url}/v1", "m", timeout=SECONDS, tries=1, pause=lambda _: None)
         params = SamplingParams(4)
         asked: dict[str, Callable[[], object]] = {
-            "completion": lambda: engine.write([TOKENS], params, [1]),
-            "score": lambda: engine.read([TOKENS], [1], 2),
+            "completion": lambda: engine.sample([TOKENS], params, [1]),
+            "score": lambda: engine.score([TOKENS], [1], 2),
             "model list": lambda: ServerEngine([url], EngineSettings(timeout_seconds=SECONDS)),
             "chat": lambda: "".join(writer.write(["Where?"])).encode(),
         }

@@ -115,7 +115,7 @@ def test_a_reader_who_leaves_or_a_page_that_fails_gives_its_turn_back() -> None:
         drawings.go_on.set()
         await first
         with pytest.raises(ZeroDivisionError):
-            await queue.run("/samples?n=3", lambda: 1 // 0)  # type: ignore[arg-type,return-value]
+            await queue.run("/samples?n=3", lambda: 1 // 0)
         assert await queue.run("/samples?n=4", lambda: "drawn") == "drawn"
         assert drawings.begun == ["/samples?n=1"]
 

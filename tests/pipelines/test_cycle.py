@@ -59,7 +59,7 @@ def test_probes_of_one_suite_measure_that_suite(ws: Workspace, docs: Path) -> No
     keep_probes(docs, "knowledge")
     row = turned(ws, docs)
     assert set(row["scores"]) == {"ifeval", "knowledge", "retention"}
-    assert (row["status"], row["scores"]["retention"]["n"]) == ("accepted", 200)
+    assert (row["status"], row["scores"]["retention"]["n"]) == ("accepted", 320)
 
 
 def test_retention_alone_says_nothing_of_what_was_learned(ws: Workspace, docs: Path) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from recovery.engines.json_client import JsonClient, NotThere, Refused
-from recovery.engines.vllm_http import _choice, _entries, _written
+from recovery.engines.json_client import JsonClient, NotFound, Refused
+from recovery.engines.vllm_http import _choice, _prompt_logprobs, _sampled_answer
 from recovery.errors import EngineLost, InputError
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -262,7 +262,7 @@ def test_a_redirect_is_refused_and_takes_no_key_along() -> None:
 
 
 def test_refusals_say_what_the_server_says() -> None:
-    with pytest.raises(NotThere, match="not there: no such model"):
+    with pytest.raises(NotFound, match="not there: no such model"):
         ask(says(404, b"no such model"))
     with pytest.raises(Refused, match="HTTP 429") as caught:
         ask(says(429, b"slow down", Retry_After="7"))
@@ -296,9 +296,9 @@ WHOLE = {"token_ids": [1, 2], "logprobs": {"token_logprobs": [-0.5, -1]}}
     ],
 )
 def test_completions_are_checked(broken: dict[str, Any]) -> None:
-    assert _written(WHOLE).tokens == [1, 2]
+    assert _sampled_answer(WHOLE).tokens == [1, 2]
     with pytest.raises(EngineLost):
-        _written(broken)
+        _sampled_answer(broken)
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"choices": []}, {"choices": [None]}, {"choices": 3}, "x"])
@@ -325,8 +325,8 @@ def test_an_answer_without_a_completion_is_lost(answer: Any) -> None:
 )
 def test_log_probabilities_of_a_prompt_are_checked(entries: Any) -> None:
     good = {"prompt_logprobs": json.loads('[null, {"5": {"logprob": -1.0, "rank": 1}}]')}
-    assert _entries(good, [3, 5], 1)[1] == {5: (-1.0, 1)}
+    assert _prompt_logprobs(good, [3, 5], 1)[1] == {5: (-1.0, 1)}
     with pytest.raises(EngineLost, match="one of the 2 best"):
-        _entries(good, [3, 5], 2)
+        _prompt_logprobs(good, [3, 5], 2)
     with pytest.raises(EngineLost):
-        _entries({"prompt_logprobs": entries}, [3, 5], 1)
+        _prompt_logprobs({"prompt_logprobs": entries}, [3, 5], 1)
