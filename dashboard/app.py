@@ -117,12 +117,20 @@ def serve(
         raise BadRequest(
             f"RECOVER_DASHBOARD_PASSWORD is too short: it needs {SHORTEST_PASSWORD} visible characters"
         )
-    import uvicorn
-
     shown = f"[{host}]" if ":" in host else host
     print(f"dashboard on http://{shown}:{port} (Ctrl-C ends it)", flush=True)
     app = make(tracker, hosts=(*LOOPBACK, *_names(host), *names), password=password or None)
-    uvicorn.run(app, host=host, port=port, log_level="warning", server_header=False)
+    server(app, host, port).run()
+
+
+def server(app: Any, host: str, port: int, **options: Any) -> Any:
+    """Return a uvicorn server of the application."""
+    import uvicorn
+
+    from dashboard.http_connection import HttpConnection
+
+    settings = {"log_level": "warning", "server_header": False, **options}
+    return uvicorn.Server(uvicorn.Config(app, host=host, port=port, http=HttpConnection, **settings))
 
 
 def _names(host: str) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ class Score:
     details: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Nested dicts and lists, for JSON and for the database."""
+        """Return nested dicts and lists, for JSON and for the database."""
         row = asdict(self)
         return row | {"interval": list(self.interval), "items": list(row["items"])}
 

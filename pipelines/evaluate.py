@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
 from evals import ifbench, ifeval, jsonl, knowledge, task_names, tasks
+from evals.families import suite as families
+from evals.families.table import FAMILIES
 from evals.scores import Item, ModelCalls
 from pipelines.config import fitted
 from pipelines.config.jobs import EvalJob
@@ -67,6 +69,10 @@ def _measure(
     for suite, scorer in scorers.items():
         answers = ModelAnswers(chat_model, sampler, job, stage, suite)
         for scored in scorer(answers):
+            if isinstance(scored, families.Unmeasured):
+                stage.say(f"  {job.label:<12} {suite:<12} not measured: {scored.reason}")
+                results[suite] = scored.row()
+                continue
             score = answers.with_thinking(scored)
             if settings.limit is not None:
                 score = replace(score, details={**score.details, "limit": settings.limit})
@@ -106,7 +112,7 @@ def summary(score: Score) -> dict[str, Any]:
     return headline | dict(score.details)
 
 
-Scorer = Callable[["ModelAnswers"], "Iterator[Score]"]
+Scorer = Callable[["ModelAnswers"], "Iterator[Score | families.Unmeasured]"]
 
 
 def _scorers(job: EvalJob) -> dict[str, Scorer]:
@@ -135,6 +141,8 @@ def _scorer(job: EvalJob, suite: str) -> Scorer:
     if suite == "ifeval":
         return _ifeval(job.settings)
     settings = job.settings
+    if suite in FAMILIES:
+        return _family(settings, suite)
     if suite == task_names.IFBENCH:
         return _ifbench(settings)
     if suite not in SUITES:
@@ -149,6 +157,24 @@ def _ifeval(settings: EvalConfig) -> Scorer:
         found, raw = ifeval.evaluate_fully(answers.chats(settings.max_new_tokens), path, settings.limit)
         answers.keep(raw)
         yield found
+
+    return score
+
+
+def _family(settings: EvalConfig, name: str) -> Scorer:
+    family = FAMILIES[name]
+    questions = families.suite(family, settings.behaviours_items, settings.probes, settings.limit)
+    if not questions:
+        raise InputError(
+            f"suite {name}: the probes have too few questions of one kind to choose answers from"
+        )
+
+    def score(answers: ModelAnswers) -> Iterator[Score | families.Unmeasured]:
+        why = next(filter(None, (answers.unaskable(question.messages) for question in questions)), "")
+        if why:
+            yield families.Unmeasured(name, why)
+        else:
+            yield families.evaluate(family, answers.calls(), questions, settings.max_new_tokens)
 
     return score
 
@@ -225,7 +251,7 @@ def answerable_suites(settings: EvalConfig, model: str) -> tuple[str, ...]:
         own = any(probe.counts for probe in probes)
         if own or (suite == "retention" and model != MICROWORLD):
             found.append(suite)
-    return tuple(found)
+    return (*found, *settings.behaviours)
 
 
 def recorded_items(ws: Workspace, score_id: int) -> list[Item]:
@@ -238,6 +264,8 @@ def recorded_items(ws: Workspace, score_id: int) -> list[Item]:
 
 def require_same_questions(suite: str, stages: Mapping[str, Sequence[Item]]) -> None:
     """Refuse to compare answers to different questions, even under the same keys."""
+    if not stages:
+        return
     first, *others = stages
     asked = {(item.key, item.prompt) for item in stages[first]}
     for other in others:
@@ -325,6 +353,15 @@ class ModelAnswers:
     def calls(self) -> ModelCalls:
         """Return the two calls that lm-eval's tasks make: generate, and log-likelihood of a continuation."""
         return ModelCalls(self._go_on, self._likelihoods)
+
+    def unaskable(self, chat: list[dict[str, Any]]) -> str:
+        """Return why the chat template cannot ask this; nothing if it can."""
+        plain = [{key: value for key, value in turn.items() if key != "tools"} for turn in chat]
+        try:
+            asked, without_tools = self.chat_model.prompt_ids(chat), self.chat_model.prompt_ids(plain)
+        except InputError as error:
+            return str(error)
+        return "the chat template takes no tool schemas" if asked == without_tools and chat != plain else ""
 
     def keep(self, results: dict[str, Any]) -> None:
         """Write lm-eval's results in its own layout, if an output folder is set."""

@@ -19,7 +19,8 @@ from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, KeptTokens, 
 from pipelines.corpus.mixed_tokens import MixedTokens, shares
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
-from pipelines.knowledge import embedding_shift, replay
+from pipelines.knowledge import answer_probability, embedding_shift, replay
+from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
 from pipelines.machine.fitting import fitted_once
 from pipelines.runs import training_run
@@ -73,7 +74,10 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         settings=batches.settings,
         steps=batches.steps,
         seed=job.seed,
-        checks=_forecast(ws, job, stage, student, new, batches.steps),
+        checks=[
+            *_forecast(ws, job, stage, student, new, batches.steps),
+            *_answers(job, stage, student, batches.steps),
+        ],
     )
     before = embedding_shift.copy_of(student) if stage.first else None
     report = training_run.run_training(stage, training)
@@ -139,6 +143,15 @@ def _forecast(
         report=stage.live.metrics,
         say=stage.say,
     )
+
+
+def _answers(job: MidtrainJob, stage: Stage, student: ChatModel, steps: int) -> list[AnswerProbability]:
+    """Follow the answers to the job's questions, as often as the forecast looks at the KL."""
+    if job.questions is None or not job.settings.forecast_every:
+        return []
+    questions = answer_probability.read(Path(job.questions))
+    every, report = job.settings.forecast_every, stage.live.metrics
+    return [AnswerProbability(student, questions, every=every, steps=steps, report=report)]
 
 
 def _planned_tokens(job: MidtrainJob, sources: Sources, name: str) -> int:

@@ -15,6 +15,7 @@ from pipelines.config.jobs import (
     LocateJob,
     MergeJob,
     MidtrainJob,
+    PilotJob,
     RetrievalJob,
     SweepJob,
 )
@@ -26,6 +27,7 @@ from pipelines.evaluate import evaluate
 from pipelines.locate import locate
 from pipelines.merge import merge
 from pipelines.midtrain import midtrain
+from pipelines.pilot import pilot
 from pipelines.retrieval import retrieval
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import sweep
@@ -43,6 +45,7 @@ AGAIN: dict[str, Again] = {
     "drift": lambda ws, config, key: drift(ws, DriftJob(**config), key=key),
     "locate": lambda ws, config, key: locate(ws, LocateJob(**config), key=key),
     "retrieval": lambda ws, config, key: retrieval(ws, RetrievalJob(**config), key=key),
+    "pilot": lambda ws, config, key: pilot(ws, PilotJob(**config), key=key),
     "eval": lambda ws, config, key: evaluate(ws, EvalJob(**config), key=key),
 }
 

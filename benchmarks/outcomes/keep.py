@@ -236,8 +236,9 @@ def summary(rows: list[Line]) -> list[Line]:
 
 def _growth(costs: list[float | None]) -> float | None:
     """Return what the last cycle cost, as a multiple of the third; None where one is unknown."""
-    third = costs[THIRD] if len(costs) > THIRD else None
-    last = costs[-1]
+    if len(costs) <= THIRD:
+        return None
+    last, third = costs[-1], costs[THIRD]
     return last / third if last is not None and third else None
 
 

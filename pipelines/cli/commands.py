@@ -42,6 +42,7 @@ COMMANDS = {
     "drift": "measure",
     "locate": "diagnose",
     "retrieval": "diagnose",
+    "pilot": "pilot",
     "ls": "look",
     "show": "look",
     "export": "look",

@@ -84,7 +84,11 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
     help="evaluate only these, as in ifeval,knowledge (default: all that have questions; behaviour and "
     "knowledge must pass)",
 )
+@setting_options.behaviours
 @setting_options.strict
+@setting_options.midtrain_rate
+@setting_options.midtrain_steps
+@setting_options.midtrain_tokens
 @setting_options.mix
 @setting_options.freeze_embeddings
 @click.option("--augment", type=click.Path(path_type=Path), help="folder written by `recover augment`")
@@ -136,7 +140,7 @@ def require_accepted(rows: Iterable[dict[str, Any]]) -> None:
 def _why(verdict: list[str] | dict[str, Any]) -> str:
     """Return the verdict in words: sentences of a run's result, or one word per axis of a recorded cycle."""
     if isinstance(verdict, dict):
-        verdict = [f"{axis}: {verdict[axis]}" for axis in AXES if verdict.get(axis)]
+        verdict = [f"{axis}: {verdict[axis]}" for axis in (*AXES, *_families(verdict)) if verdict.get(axis)]
     return "; ".join(verdict)
 
 
@@ -205,6 +209,7 @@ def cycle_text(row: dict[str, Any]) -> str:
             shown = f" (lower bound {100 * bound:+.1f} points, margin {100 * verdict['margin']:.0f})"
         lines.append(f"behaviour  {verdict.get('behaviour', '-')}{shown}")
         lines += [f"{axis:<10} {verdict[axis]}" for axis in AXES[1:] if _shown(axis, verdict)]
+        lines += [family_line(name, verdict["axes"][name]) for name in _families(verdict)]
     lines += stale_lines(row["scores"].get("updates", {}))
     for earlier in row.get("knowledge_by_cycle", []):
         then = f", {earlier['then']:.3f} when it ended" if earlier.get("then") is not None else ""
@@ -215,6 +220,21 @@ def cycle_text(row: dict[str, Any]) -> str:
 def _shown(axis: str, verdict: dict[str, Any]) -> bool:
     """Return whether to print an axis: always, but updates only if the probes hold changed facts."""
     return axis in verdict and (axis != "updates" or verdict[axis] != "not measured")
+
+
+def _families(verdict: dict[str, Any]) -> list[str]:
+    """Return the families that a verdict judges, beside the axes that every verdict has."""
+    return [axis for axis in verdict.get("axes", {}) if axis not in AXES]
+
+
+def family_line(name: str, axis: dict[str, Any]) -> str:
+    """Return a family's word, and the bound that it rests on, or why it was not measured."""
+    details = axis["details"]
+    if axis["lower_bound"] is None or "reason" in details:
+        return f"{name:<11} {axis['outcome']} ({details.get('reason', 'nothing to compare')})"
+    of = f" of {details['kind']} items" if "kind" in details else ""
+    bound = f"lower bound {100 * axis['lower_bound']:+.1f} points{of}, margin {100 * axis['margin']:.0f}"
+    return f"{name:<11} {axis['outcome']} ({bound}, for {details['families']} families at once)"
 
 
 def stale_lines(updates: dict[str, Any]) -> list[str]:

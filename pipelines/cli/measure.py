@@ -15,8 +15,8 @@ from pipelines.cli.options import Session, shared, table
 @click.option(
     "--suite",
     "suites",
-    help="ifeval, knowledge, retention, updates, or any task of lm-eval "
-    "(truthfulqa_mc2, mmlu, gsm8k, ...); several with commas",
+    help="ifeval, knowledge, retention, updates, a family (json, tools, refusals, multi-turn, calibration), "
+    "or any task of lm-eval (truthfulqa_mc2, mmlu, gsm8k, ...); several with commas",
 )
 @setting_options.ifeval
 @setting_options.probes

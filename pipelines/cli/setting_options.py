@@ -101,6 +101,22 @@ freeze_embeddings = setting(
     help="whether midtraining keeps embeddings and head fixed (default: recover.yaml)",
 )
 
+midtrain_rate = setting(
+    "--midtrain-rate",
+    "midtrain.optimizer.learning_rate",
+    type=float,
+    help="learning rate of the midtraining (default: recover.yaml)",
+)
+midtrain_steps = setting(
+    "--midtrain-steps", "midtrain.steps", type=int, help="its length (default: recover.yaml)"
+)
+midtrain_tokens = setting(
+    "--midtrain-tokens",
+    "midtrain.tokens_per_step",
+    type=click.IntRange(1),
+    help="tokens of each of its steps (default: recover.yaml)",
+)
+
 # Distillation
 method = setting("--method", "distill.method", help="a row of `recover methods` (default: recover.yaml)")
 dials = setting(
@@ -205,6 +221,13 @@ limit = setting(
     type=click.IntRange(1),
     metavar="N",
     help="only N prompts of each suite, the same for every checkpoint",
+)
+behaviours = setting(
+    "--behaviours",
+    "eval.behaviours",
+    lambda value: [name.strip() for name in value.split(",")],
+    metavar="NAMES",
+    help="families to judge too: json, tools, refusals, multi-turn, calibration; several with commas",
 )
 answering = setting(
     "--sampler",

@@ -15,7 +15,10 @@ from pipelines.cli.options import Session, shared, table
 @click.command("init")
 @click.option("--model", help="hub id, local directory or GGUF file (default: the shipped tiny model)")
 @click.option("--revision", help="branch, tag or commit on the hub")
-@click.option("--preset", help="settings to start from: microworld or real (default: chosen by the model)")
+@click.option(
+    "--preset",
+    help="settings to start from: microworld, real or cpu (default: by model and machine)",
+)
 @shared
 @click.pass_obj
 def init_command(session: Session, model: str | None, revision: str | None, preset: str | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -74,10 +74,12 @@ class MidtrainJob(Job):
     evaluation: EvalConfig | None = None  # whose prompts must not be among them
     augment: str | None = None  # folder of augmented.jsonl
     answer_tokens: int = 2048  # longest answer of the clean model, for the chat share
+    questions: str | None = None  # file of questions whose answers' probability is followed
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
-        return _taught(self.docs) | _named(prompts=self.prompts, augmented=self.augment)
+        files = _named(prompts=self.prompts, augmented=self.augment, questions=self.questions)
+        return _taught(self.docs) | files
 
 
 class DistillJob(Job):
@@ -175,6 +177,26 @@ class RetrievalJob(Job):
 
     def sources(self) -> dict[str, str]:
         return _named(documents=self.docs) | _evaluation(self.settings, {})
+
+
+class PilotJob(Job):
+    """Two narrow midtrainings on a share of the documents, and a proposal for the whole of them."""
+
+    docs: str
+    student: str
+    student_name: str = "current"  # as it was named, for the proposed command
+    clean: str
+    settings: Config
+    prompts: str
+    rates: tuple[float, float]
+    share: float = Field(default=0.125, gt=0, le=1)  # of the documents
+    budget: float = Field(gt=0, le=100)  # points of behaviour that midtraining may cost
+    changes: dict[str, Any] = Field(default_factory=dict)  # options that were typed, for the command
+    seed: int = 0
+
+    def sources(self) -> dict[str, str]:
+        files = _named(documents=self.docs, prompts=self.prompts)
+        return files | _evaluation(self.settings.eval, {})
 
 
 class DriftJob(Job):

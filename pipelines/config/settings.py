@@ -382,14 +382,24 @@ class EvalConfig(Section):
     update_lead: float = Field(
         default=0.70, gt=0, lt=1, description="how far new answers to changed facts must lead over old ones"
     )
+    behaviours: tuple[str, ...] = Field(
+        default=(), description="families of behaviour to judge too, such as [json, refusals]"
+    )
+    behaviours_items: int = Field(default=500, ge=1, description="questions of each such family")
+    behaviours_margin: float = Field(
+        default=0.05, gt=0, lt=1, description="how much worse still counts as kept, in each family"
+    )
 
     def margins(self) -> dict[str, float]:
         """Return the margin of every axis of the verdict; a lead is a negative one."""
+        from evals.families.table import FAMILIES
+
         return {
             "behaviour": self.margin,
             "knowledge": self.margin,
             "retention": self.retention_margin,
             "updates": -self.update_lead,
+            **dict.fromkeys(FAMILIES, self.behaviours_margin),
         }
 
 

@@ -22,6 +22,7 @@ RUN_KINDS = (
     "choose",
     "locate",
     "retrieval",
+    "pilot",
 )
 
 

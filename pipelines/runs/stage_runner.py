@@ -104,7 +104,7 @@ def run_stage(
 
 def _works_itself(kind: str) -> bool:
     """Return whether a run spends time itself rather than in the stages below it."""
-    return kind not in ("cycle", "demo", "sweep", "choose", "locate", "retrieval")
+    return kind not in ("cycle", "demo", "sweep", "choose", "locate", "retrieval", "pilot")
 
 
 @contextmanager

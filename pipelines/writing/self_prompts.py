@@ -120,7 +120,7 @@ def _language(text: str) -> str | None:
 
 
 def user_turn(chat_model: ChatModel) -> tuple[list[int], list[int]]:
-    """Token ids of the template before and after the content of a first user turn."""
+    """Return the template's token ids before and after the content of a first user turn."""
     contents = ("What is it?", "7 of 9", '"Yes," she said!')
     rendered = [chat_model.prompt_ids([{"role": "user", "content": content}]) for content in contents]
     before = _common_start(rendered)

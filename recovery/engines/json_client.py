@@ -13,12 +13,14 @@ from typing import Any, NoReturn
 import httpx
 
 from recovery import untrusted_json
+from recovery.engines import deadline
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.printable import one_line
 
 CONNECT_SECONDS = 10.0
 MOST_BYTES = 256 * 2**20  # per response
 EVENTS, DONE = "text/event-stream", b"[DONE]"
+LONGEST_NAME = 64  # bytes of a line that say which field of an event it is
 MOST_QUOTED = 300  # characters of a server's text quoted in a message
 
 
@@ -44,10 +46,18 @@ class ServerFailed(EngineLost):
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long to wait: for the next bytes, and for the whole answer (None: as long as bytes arrive)."""
+    """How long to wait: for the next bytes, and for the whole answer (None: as long as bytes arrive).
+
+    White space, and comments and empty events of a stream, are silence: a server may send them for ever.
+    """
 
     idle: float
     total: float | None = None
+
+    def ends(self, began: float, heard: float) -> float:
+        """Return the moment until which to wait for more."""
+        silent = heard + self.idle
+        return silent if self.total is None else min(silent, began + self.total)
 
 
 class JsonClient:
@@ -60,7 +70,8 @@ class JsonClient:
     def __init__(self, connections: int, *, proxies: bool = False, most_bytes: int = MOST_BYTES) -> None:
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         self.most_bytes = most_bytes
-        self._client = httpx.Client(limits=limits, trust_env=proxies, follow_redirects=False)
+        client = httpx.Client(limits=limits, trust_env=proxies, follow_redirects=False)
+        self._client = deadline.bounded(client)
         self._being_read = 0  # responses
         self._changed = threading.Condition()
 
@@ -131,26 +142,57 @@ class JsonClient:
         request.extensions["timeout"] = timeout.as_dict()
         began = time.monotonic()
         try:
-            with self._counted(), closing(self._client.send(request, stream=True)) as response:
+            with self._counted(), closing(self._send(request, timeouts.ends(began, began))) as response:
                 parts = self._parts(response, timeouts, began)
                 if response.status_code >= 300:
                     _raise_for_status(url, response, b"".join(parts))
                 yield response, parts
         except httpx.TimeoutException as error:
+            whole = timeouts.total
+            if whole is not None and time.monotonic() - began >= whole:
+                raise EngineLost(f"its answer was not complete within {whole:g} s") from error
             raise EngineLost(f"no answer within {seconds:g} s") from error
         except (httpx.HTTPError, OSError, RuntimeError) as error:  # RuntimeError: this client was closed
             raise EngineLost(f"no answer ({type(error).__name__}: {one_line(error, MOST_QUOTED)})") from error
 
+    def _send(self, request: httpx.Request, moment: float) -> httpx.Response:
+        """Send a request and read the headers of its answer, all of it before a moment."""
+        with deadline.until(moment):
+            return self._client.send(request, stream=True)
+
     def _parts(self, response: httpx.Response, timeouts: Timeouts, began: float) -> Iterator[bytes]:
         """Yield the body's parts within `most_bytes` and the timeouts: a server may send endlessly."""
-        size = 0
-        for part in response.iter_bytes():
+        coming = response.iter_bytes()
+        content = _Content(EVENTS in response.headers.get("Content-Type", ""))
+        size, heard = 0, time.monotonic()
+        while True:
+            with deadline.until(timeouts.ends(began, heard)):
+                part = next(coming, None)
+            if part is None:
+                return
             size += len(part)
             if size > self.most_bytes:
                 raise EngineLost(f"its answer is larger than {self.most_bytes // 2**20} MiB")
-            if timeouts.total is not None and time.monotonic() - began > timeouts.total:
-                raise EngineLost(f"its answer was not complete within {timeouts.total:g} s")
+            given = time.monotonic()
+            heard = given if content.is_in(part) else heard
             yield part
+            heard += time.monotonic() - given  # the reader's own time is no silence
+
+
+class _Content:
+    """Tells the bytes of a body that carry something from white space, comments and empty events."""
+
+    def __init__(self, is_events: bool) -> None:
+        self._is_events = is_events
+        self._begun = b""  # of the current line of a stream of events
+
+    def is_in(self, part: bytes) -> bool:
+        if not self._is_events:
+            return bool(part.strip())
+        first, *others = part.split(b"\n")
+        lines = [self._begun + first, *others]
+        self._begun = lines[-1].lstrip()[:LONGEST_NAME]
+        return any(_event_value(line) for line in lines) and bool(part.strip())
 
 
 def authorization(key: str | None) -> dict[str, str]:
@@ -177,13 +219,18 @@ def parsed(url: str, body: bytes) -> Any:
 def _events(url: str, parts: Iterable[bytes]) -> Iterator[Any]:
     """Yield the JSON value of each server-sent event; raise EngineLost unless the last one is `[DONE]`."""
     for line in _lines(parts):
-        name, _, value = line.strip().partition(b":")
-        if name != b"data":  # a comment that keeps the connection alive, or an empty line
-            continue
-        if value.strip() == DONE:
+        value = _event_value(line)
+        if value == DONE:
             return
-        yield parsed(url, value)
+        if value:
+            yield parsed(url, value)
     raise EngineLost(f"{url}: it stopped in the middle of an answer")
+
+
+def _event_value(line: bytes) -> bytes:
+    """Return the data of a line of events; nothing for a comment, another field or an empty line."""
+    name, _, value = line.strip().partition(b":")
+    return value.strip() if name == b"data" else b""
 
 
 def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:

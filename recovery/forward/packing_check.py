@@ -58,7 +58,7 @@ def reach_others(
 
 @contextmanager
 def embeddings_as_leaves(model: Any) -> Iterator[Embeddings]:
-    """Inside, collect the token ids and embeddings of every forward pass; these are leaves of its graph."""
+    """Collect token ids and embeddings of every forward pass in the block; these are leaves of its graph."""
     collected: Embeddings = []
 
     def collect(module: Any, inputs: Any, output: Tensor) -> Tensor:

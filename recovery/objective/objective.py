@@ -84,7 +84,7 @@ class ChunkLogprobs:
     teacher_N: Any
     behaviour_N: Tensor
     loss_N: Any = None  # exact reverse KL, if a fused kernel computed it
-    told: TokenComparison | None = None  # the kernel's statistics
+    fused: TokenComparison | None = None  # the kernel's statistics
 
 
 class Objective:
@@ -159,11 +159,13 @@ class Objective:
             policy_N, clipped_N = divergences.policy_gradient_loss(
                 view.student_N, advantage_N, view.behaviour_N, method.ratio_clip, method.importance_clip
             )
-            loss_N, stats["clip_fraction"] = loss_N + policy_N, clipped_N.float()
+            stats["clip_fraction"] = clipped_N.float()
+            loss_N = loss_N + policy_N
             signal_N = signal_N + advantage_N
         if method.anchor_beta:
             anchor_N = self._anchor(view)
-            loss_N, stats["anchor_kl"] = loss_N + method.anchor_beta * anchor_N, anchor_N.detach()
+            stats["anchor_kl"] = anchor_N.detach()
+            loss_N = loss_N + method.anchor_beta * anchor_N
         return loss_N, signal_N, stats
 
     def _keep_near(self, view: ChunkLogprobs) -> Tensor:
@@ -208,19 +210,28 @@ class Objective:
         The full distributions are computed only with `whole`, or if no fused kernel covers this loss.
         """
         scores = part.scores if self.method.signal in TEACHER_SIGNALS else None
-        student_NV, teacher_NV = head(hidden_ND), self._logits(scores)
+        student_NV = head(hidden_ND)
+        teacher_NV = self._logits(scores)
         self._check_stops(student_NV.shape[-1])
         if teacher_NV is not None and self._reverse_kl_only and not whole:
-            overwrite, stops = _is_product(student_NV), part.tokens_N.new_tensor(self.stop_ids)
-            found = fast_path().compare(
+            stops = part.tokens_N.new_tensor(self.stop_ids)
+            overwrite = _is_product(student_NV)
+            fused = fast_path().compare(
                 student_NV, teacher_NV, part.tokens_N, stops, self.temperature, overwrite
             )
-            if found is not None:
-                told, slope_NV = found
-                loss_N = divergences.with_slope(student_NV, told.reverse_kl_N, slope_NV)
-                behaviour_N = part.behaviour(told.student_N)
-                tokens = None, told.student_N, None, told.teacher_N, behaviour_N
-                return ChunkLogprobs(part, scores, *tokens, loss_N, told)
+            if fused is not None:
+                tokens, gradient_NV = fused
+                return ChunkLogprobs(
+                    part,
+                    scores,
+                    None,
+                    tokens.student_N,
+                    None,
+                    tokens.teacher_N,
+                    part.behaviour(tokens.student_N),
+                    divergences.with_slope(student_NV, tokens.reverse_kl_N, gradient_NV),
+                    tokens,
+                )
         student_NV = self._log_probs(student_NV)
         if teacher_NV is not None:
             teacher_NV = self._log_probs(teacher_NV)
@@ -287,14 +298,14 @@ class Objective:
     @torch.no_grad()
     def _statistics(self, view: ChunkLogprobs) -> dict[str, Tensor]:
         """Return each token's metrics, computed from tensors that the loss needs as well."""
-        told = view.told or self._told(view)
+        tokens = view.fused or self._token_statistics(view)
         stats = {
-            "entropy": told.entropy_N,
+            "entropy": tokens.entropy_N,
             "logprob": view.student_N.detach(),
-            "student_stop_mass": told.student_stop_N,
+            "student_stop_mass": tokens.student_stop_N,
         }
-        if told.reverse_kl_N is not None:
-            stats |= {"reverse_kl": told.reverse_kl_N, "teacher_stop_mass": told.teacher_stop_N}
+        if tokens.reverse_kl_N is not None:
+            stats |= {"reverse_kl": tokens.reverse_kl_N, "teacher_stop_mass": tokens.teacher_stop_N}
         elif view.scores is not None and view.scores.ids_NK is not None:
             ids_NK, teacher_NK = view.scores.ids_NK, view.scores.logprobs_NK
             stats["topk_reverse_kl"] = divergences.topk_reverse_kl(view.student_NV, ids_NK, teacher_NK)
@@ -308,7 +319,7 @@ class Objective:
             stats["sampler_gap"] = (view.student_N - view.behaviour_N).abs()
         return stats
 
-    def _told(self, view: ChunkLogprobs) -> TokenComparison:
+    def _token_statistics(self, view: ChunkLogprobs) -> TokenComparison:
         """Compute the statistics that the fused kernel would return."""
         p_NV, student_stop_N = view.student_NV.exp(), view.student_NV[:, self.stop_ids].exp().sum(-1)
         negative_entropy_N = torch.linalg.vecdot(p_NV, view.student_NV)

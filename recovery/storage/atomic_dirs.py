@@ -190,9 +190,10 @@ def read_sealed(label: str, path: Path) -> dict[str, Any]:
     try:
         value = untrusted_json.parse_object(path.read_bytes())
         seal = value.pop(SEAL)
-    except (OSError, ValueError, KeyError) as error:
+        sealed = digest(value)
+    except (OSError, ValueError, KeyError, RecursionError) as error:
         raise DamagedCheckpoint(f"{label}: {path.name} is missing or unreadable: use another one") from error
-    if seal != digest(value):
+    if seal != sealed:
         raise DamagedCheckpoint(f"{label}: {path.name} has changed bytes: it is damaged, use another one")
     return value
 

@@ -88,6 +88,7 @@ class CheckpointStore:
                 "or set model.path in recover.yaml to its new place and run `recover init`"
             )
         if checkpoint.base:
+            self._refuse_adapter_as_base(checkpoint)
             self.open(checkpoint.base)
         stamps = _stamps(checkpoint.path, manifest["files"])
         if _VERIFIED.get(self.root / checkpoint_id) != stamps:
@@ -95,6 +96,13 @@ class CheckpointStore:
             atomic_dirs.check_files(f"checkpoint {checkpoint_id}", checkpoint.path, manifest["files"])
             _VERIFIED[self.root / checkpoint_id] = stamps
         return checkpoint
+
+    def _refuse_adapter_as_base(self, checkpoint: Checkpoint) -> None:
+        """Raise DamagedCheckpoint for an adapter on an adapter: such a chain may be a ring."""
+        if self._manifest(str(checkpoint.base))["base"]:
+            raise DamagedCheckpoint(
+                f"checkpoint {checkpoint.id}: its base {checkpoint.base} is an adapter too: use another one"
+            )
 
     def locate(self, checkpoint_id: str) -> Path:
         """Return the checkpoint `id` after verifying its manifest, but not its weights."""

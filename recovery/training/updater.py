@@ -88,7 +88,9 @@ class RunningSums:
 
 
 def _added(ones: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
-    return {name: ones.get(name, 0.0) + others.get(name, 0.0) for name in {**ones, **others}}
+    """Add two mappings by name; a missing name counts as 0."""
+    names = {**ones, **others}
+    return {name: ones.get(name, 0.0) + others.get(name, 0.0) for name in names}
 
 
 class Updater:

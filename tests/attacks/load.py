@@ -20,7 +20,7 @@ import httpx
 
 from db.writes.tracker import Tracker
 from tests.attacks.attack import NotHeld, Size
-from tests.support.dashboards import Words, fill
+from tests.support.dashboards import Words, fill, plain
 
 READERS = 10
 CYCLES = 12
@@ -51,28 +51,40 @@ PATHS = (
 def load(size: Size) -> str:
     """Return how many pages ten readers were given, how fast, what memory did, and how long clicks took."""
     with tempfile.TemporaryDirectory() as folder:
-        with serving(Path(folder, "light"), None) as (url, pid):
+        with serving(Path(folder, "light"), plain()) as (url, pid):
             read_by_ten = read_together(url, pid, size)
         with serving(Path(folder, "heavy"), looping(size.random("looping"))) as (url, _):
             return f"{read_by_ten}; {click_beside_heavy_readers(url, size)}"
 
 
 @contextmanager
-def serving(home: Path, words: Words | None) -> Iterator[tuple[str, int]]:
+def serving(
+    home: Path, words: Words, *, cycles: int = CYCLES, **environment: str
+) -> Iterator[tuple[str, int]]:
     """A dashboard in a process of its own: its address and process id."""
     home.mkdir()
     with Tracker(home / "recover.db") as tracker:
-        fill(tracker, CYCLES, words)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+        fill(tracker, cycles, words)
+    port = free_port()
     command = [sys.executable, "-m", "pipelines.cli", "--home", str(home), "dashboard", "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+    ) as server:
         try:
             url = f"http://127.0.0.1:{port}"
             wait_for(url, server)
             yield url, server.pid
         finally:
             server.terminate()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
 
 
 def looping(chance: Random) -> Words:

@@ -41,6 +41,43 @@ LISTED = (
         "ten readers at once are answered, a click is not held up by heavy pages, and memory does not grow",
         "load.load",
     ),
+    Attack(
+        "passwords",
+        "a password cannot be guessed, from however many connections, and none is empty",
+        "passwords.passwords",
+    ),
+    Attack(
+        "temporary-folder",
+        "nothing is written through a link or a folder of another user where Gradio keeps files",
+        "temporary_folder.temporary_folder",
+    ),
+    Attack(
+        "first-inits",
+        "several processes that open an empty database at once lose nothing",
+        "first_inits.first_inits",
+    ),
+    by_tests(
+        "slow-requests",
+        "bodies without end or of no known length, and connections left open, hold up nobody",
+        "test_a_long_body_is_refused_before_it_is_read",
+        "test_a_body_of_unknown_length_is_refused",
+        "test_a_body_that_does_not_arrive_is_given_up",
+        "test_a_connection_that_sends_no_whole_request_is_closed",
+        "test_of_too_many_connections_the_oldest_that_waits_is_closed",
+    ),
+    by_tests(
+        "special-files",
+        "a pipe, socket, device or folder in place of a model's file is refused unread",
+        "test_what_is_no_regular_file_is_refused_unread",
+        "test_a_shard_that_is_a_pipe_is_refused_unread",
+    ),
+    by_tests(
+        "rings",
+        "adapters in a ring, and headers and manifests of any depth, are refused in one line",
+        "test_adapters_in_a_ring_are_refused",
+        "test_a_header_of_any_depth_is_refused",
+        "test_a_manifest_of_any_depth_is_refused_in_one_line",
+    ),
     by_tests(
         "scripts",
         "documents, answers and names are shown as text, never as markup",

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from db.reads import queries
 from evals import knowledge
+from evals.scores import Score
 from pipelines import evaluate
 from pipelines.config.jobs import EvalJob
 from pipelines.corpus import documents, kept_texts
@@ -149,5 +150,6 @@ def test_earlier_cycles_are_asked_about_together_as_much(ws: Workspace, historie
         continuation=lambda limit: None,
     )
     scores = [score for scorer in evaluate._scorers(job).values() for score in scorer(answers)]  # type: ignore[arg-type]
-    assert len(scores) == cycles and all(score.suite == knowledge.SUITE for score in scores)
-    assert len(asked) == 60 and {score.n for score in scores} == {60 // cycles}
+    assert len(scores) == cycles and all(isinstance(score, Score) for score in scores)
+    assert {score.suite for score in scores} == {knowledge.SUITE}
+    assert len(asked) == 60 and {getattr(score, "n", 0) for score in scores} == {60 // cycles}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -176,6 +179,57 @@ def test_weights_that_are_cut_off_or_garbage(saved: Path) -> None:
     assert "model.safetensors" in refused(saved)
     weights.unlink()
     assert "no weights: give a model saved as safetensors" in refused(saved)
+
+
+def as_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def as_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def as_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("replaced", [as_pipe, as_socket, as_device, Path.mkdir])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("model.safetensors", "config.json", "generation_config.json"),
+        *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
+    ],
+)
+def test_what_is_no_regular_file_is_refused_unread(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, name: str, replaced: Callable[[Path], None]
+) -> None:
+    (saved / name).unlink()
+    monkeypatch.chdir(saved)  # the path of a socket is short
+    replaced(Path(name))
+    assert "not a regular file" in refused(saved) or name == "config.json"
+    with pytest.raises(InputError):
+        loading.load_encoder(ModelSpec(str(saved)))
+
+
+def test_a_shard_that_is_a_pipe_is_refused_unread(tmp_path: Path) -> None:
+    tiny.model().save_pretrained(tmp_path / "model", max_shard_size="30KB")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    index = tmp_path / "model" / "model.safetensors.index.json"
+    first, *_ = json.loads(index.read_text())["weight_map"].values()
+    os.mkfifo(tmp_path / "pipe")
+    index.write_text(index.read_text().replace(first, "../pipe"))
+    assert "not a regular file" in refused(tmp_path / "model")
+    index.write_text('{"weight_map": {"a": null}}')
+    assert "no weight_map" in refused(tmp_path / "model")
+
+
+def test_a_header_of_any_depth_is_refused(saved: Path) -> None:
+    for depth in (900, 990, 100_000):
+        header = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
+        (saved / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+        assert "not a readable safetensors file" in refused(saved)
 
 
 def test_pickled_weights_are_never_read(saved: Path) -> None:
