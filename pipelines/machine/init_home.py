@@ -38,8 +38,6 @@ def initialise(
         model = str(Path(model).absolute())
     if new:
         _write_settings(path, model or MICROWORLD, revision, preset)
-        if preset is None and model and _preset(model) == "cpu":
-            ws.progress.say("no GPU here: sizes for a CPU (preset cpu); on a GPU, use `--preset real`")
     elif model and ws.config.model.path != model:
         raise InputError(
             f"{path} already names the model {ws.config.model.path!r}, not {model!r}: "
@@ -53,6 +51,8 @@ def initialise(
         if new:  # settings of an unusable model would block the next attempt
             path.unlink()
         raise
+    if new and preset is None and _preset(model or MICROWORLD) == "cpu":
+        ws.progress.say("no GPU here: sizes for a CPU (preset cpu); on a GPU, use `--preset real`")
     if converted:
         ws.progress.say(
             f"{converted.source.name}: {converted.precision} weights, dequantised into {converted.directory}"

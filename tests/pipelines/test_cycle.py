@@ -117,7 +117,7 @@ def test_a_fact_that_changed_later_is_no_question_about_the_earlier_cycle(ws: Wo
         ({"changes": {"distill.method": "sft"}}, "no row has a 'response'"),
         ({"changes": {"distill.method": "opcd", "distill.context": "gone.txt"}}, "there is no such file"),
         ({"changes": {"distill.stop": {}}}, "no row has an 'instruction_id_list'"),
-        ({"changes": {"eval.ifeval": "microworld"}}, "IFEval prompts are files"),
+        ({"changes": {"eval.ifeval": "microworld"}}, "IFEval prompts of its own"),
         ({"changes": {"eval.probes": "gone.jsonl"}}, "gone.jsonl: cannot be read"),
     ],
 )

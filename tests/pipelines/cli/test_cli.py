@@ -485,7 +485,7 @@ def test_numbers_left_to_the_folder_are_said_on_one_line(
         "  plan         32 steps of 202 tokens, warm-up of 3; each document is seen 32.0 times"
     )
     assert "all weights" in plan
-    assert (planned["steps"], planned["tokens_per_step"]) == (32, 288)  # beside a share of chat
+    assert (planned["steps"], planned["tokens_per_step"]) == (36, 512)  # beside chat and questions
     (run,) = [
         row for row in recover("--home", home, "ls", "runs", "--json").json if row["kind"] == "midtrain"
     ]

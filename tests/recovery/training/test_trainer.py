@@ -351,7 +351,7 @@ def test_a_state_of_other_settings_or_weights_is_refused(tmp_path: Path) -> None
     train(tiny.chat_model(), Texts(), LABELS, CONFIG, state=state)
     with pytest.raises(InputError, match=r"learning_rate 0\.001, not 0.002: resume with the same settings"):
         train(tiny.chat_model(), Texts(), LABELS, replace(CONFIG, learning_rate=2e-3), state=state)
-    with pytest.raises(InputError, match="other weights"):
+    with pytest.raises(InputError, match="not those of this model"):
         train(add_lora(tiny.chat_model(), LoraSpec(rank=2)), Texts(), LABELS, CONFIG, state=state)
 
 
