@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from dashboard import page_frame
-from dashboard.authentication import SHORTEST_PASSWORD, is_weak
+from dashboard.access.authentication import SHORTEST_PASSWORD, is_weak
+from dashboard.access.request_guard import LOOPBACK, RequestGuard, is_loopback
 from dashboard.drawing_queue import DrawingQueue
 from dashboard.figures.picture import standalone
 from dashboard.figures.plane import cycles_plane
 from dashboard.page_context import PageContext
 from dashboard.page_document import PageDocuments
 from dashboard.pages import PAGES
-from dashboard.request_guard import LOOPBACK, RequestGuard, is_loopback
 from db.errors import BadRequest
 from db.reads import queries
 from db.writes.tracker import Tracker
@@ -127,7 +127,7 @@ def server(app: Any, host: str, port: int, **options: Any) -> Any:
     """Return a uvicorn server of the application."""
     import uvicorn
 
-    from dashboard.http_connection import HttpConnection
+    from dashboard.access.http_connection import HttpConnection
 
     settings = {"log_level": "warning", "server_header": False, **options}
     return uvicorn.Server(uvicorn.Config(app, host=host, port=port, http=HttpConnection, **settings))

@@ -11,10 +11,10 @@ from typing import Any
 from starlette.responses import HTMLResponse
 
 from dashboard import page_frame
+from dashboard.access.request_guard import policy
 from dashboard.drawing_queue import DrawingQueue
 from dashboard.markup import document
 from dashboard.page_context import PageContext
-from dashboard.request_guard import policy
 
 
 class PageDocuments:

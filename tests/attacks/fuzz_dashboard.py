@@ -16,7 +16,7 @@ from urllib.parse import quote
 from starlette.testclient import TestClient
 
 from dashboard import app, page_frame
-from dashboard.request_guard import EVENT
+from dashboard.access.request_guard import EVENT
 from db.writes.tracker import Tracker
 from tests.attacks.attack import NotHeld, Size
 from tests.attacks.mutation import VALUES, mutated, mutated_value

@@ -12,7 +12,8 @@ from pathlib import Path
 import httpx
 
 from benchmarks.dashboard.chromium import until
-from dashboard import app, login_attempts
+from dashboard import app
+from dashboard.access import login_attempts
 from db.errors import BadRequest
 from db.writes.tracker import Tracker
 from tests.attacks.attack import NotHeld, Size

@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from dashboard import http_connection, page_frame, request_guard
-from dashboard.request_guard import EVENT
+from dashboard import page_frame
+from dashboard.access import http_connection, request_guard
+from dashboard.access.request_guard import EVENT
 from db.writes.tracker import Tracker
 from tests.support import databases, views
 from tests.support.browser import serving

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from dashboard.authentication import Login
+from dashboard.access.authentication import Login
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
