@@ -1,14 +1,18 @@
-"""Turn judged items into a score and a claim of non-inferiority: as shares, or as calibration errors."""
+"""Turn judged items into a score and a claim of non-inferiority: as shares, or as calibration errors.
+
+NumPy and SciPy are imported once something is measured: the command line reads the table of families.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from evals import statistics
-from evals.families import calibration_error
 from evals.scores import Item, cluster, share
+
+if TYPE_CHECKING:
+    from evals.statistics import Interval
 
 Row = dict[str, Any]
 Pairs = Sequence[tuple[Item, Item]]
@@ -21,7 +25,7 @@ class Measure:
 
     metric: str
     value: Callable[[Sequence[Item]], float]
-    interval: Callable[[Sequence[Item]], statistics.Interval]
+    interval: Callable[[Sequence[Item]], Interval]
     details: Callable[[Sequence[Item]], Row]
     claim: Callable[[Pairs, float, float], Row]  # pairs, margin, alpha -> outcome, difference, bounds, ...
     compare: Callable[[Pairs, float], Row]  # pairs, alpha -> words, difference, interval, p_value, ...
@@ -36,11 +40,15 @@ def _share(items: Sequence[Item]) -> float:
     return share([item.passed for item in items])
 
 
-def _share_interval(items: Sequence[Item]) -> statistics.Interval:
+def _share_interval(items: Sequence[Item]) -> Interval:
+    from evals import statistics
+
     return statistics.clustered_interval([item.passed for item in items], clusters(items))
 
 
 def _share_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
+    from evals import statistics
+
     after, before = [one.passed for one, _ in pairs], [one.passed for _, one in pairs]
     found = statistics.non_inferiority(
         after, before, margin=margin, alpha=alpha, clusters=clusters([one for _, one in pairs])
@@ -49,6 +57,8 @@ def _share_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
 
 
 def _share_comparison(pairs: Pairs, alpha: float) -> Row:
+    from evals import statistics
+
     after, before = [one.passed for one, _ in pairs], [one.passed for _, one in pairs]
     found = asdict(statistics.compare(after, before, alpha, clusters([one for one, _ in pairs])))
     return found | {"p_value": found["p_mcnemar"]}
@@ -72,10 +82,14 @@ def _confidences(items: Sequence[Item]) -> tuple[list[float], list[bool]]:
 
 
 def _calibration(items: Sequence[Item]) -> float:
+    from evals.families import calibration_error
+
     return 1 - calibration_error.error(*_confidences(items))
 
 
-def _calibration_interval(items: Sequence[Item]) -> statistics.Interval:
+def _calibration_interval(items: Sequence[Item]) -> Interval:
+    from evals.families import calibration_error
+
     low, high = calibration_error.interval(*_confidences(items), clusters(items))
     return 1 - high, 1 - low
 
@@ -93,6 +107,8 @@ def _calibration_details(items: Sequence[Item]) -> Row:
 
 
 def _calibration_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
+    from evals.families import calibration_error
+
     after, before = [one for one, _ in pairs], [one for _, one in pairs]
     found = calibration_error.non_inferiority(
         _confidences(after), _confidences(before), margin, alpha, clusters(before)
@@ -101,6 +117,8 @@ def _calibration_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
 
 
 def _calibration_comparison(pairs: Pairs, alpha: float) -> Row:
+    from evals.families import calibration_error
+
     after, before = [one for one, _ in pairs], [one for _, one in pairs]
     found = calibration_error.compare(_confidences(after), _confidences(before), alpha, clusters(before))
     return asdict(found) | {"p_mcnemar": None}
