@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 LIMIT_SEED = 0  # of the sample that --limit takes: the same items for every checkpoint
-Message = dict[str, str]
+Message = dict[str, Any]
 Generate = Callable[[list[list[Message]]], list[str]]
 """Map chats to one answer each, in order. Suites pass all their prompts in one call."""
 
@@ -49,18 +49,18 @@ class Score:
     details: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Nested dicts and lists, for JSON and for the database."""
+        """Return the score as dicts and lists, for JSON and for the database."""
         row = asdict(self)
         return row | {"interval": list(self.interval), "items": list(row["items"])}
 
 
 def cluster(key: str, detail: Mapping[str, Any]) -> str:
-    """Cluster label of an item: samples of one prompt, or questions about one fact, share one."""
+    """Return an item's cluster: samples of one prompt, or questions about one fact, have the same."""
     return str(detail.get("cluster") or detail.get("fact") or key)
 
 
 def drawn(items: Sequence[T], limit: int | None) -> list[T]:
-    """The first `limit` items of a shuffle that depends on nothing but their number; None: all, in order."""
+    """Return a sample of `limit` items, the same for all lists of one length; None: all, in order."""
     if limit is None or limit >= len(items):
         return list(items)
     return random.Random(LIMIT_SEED).sample(list(items), limit)
@@ -72,5 +72,5 @@ def chat(prompt: str) -> list[Message]:
 
 
 def share(passed: Sequence[bool]) -> float:
-    """Share that passed; 0 for an empty sequence."""
+    """Return the share that passed; 0 for an empty sequence."""
     return sum(passed) / len(passed) if passed else 0.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evals import ifeval, knowledge
+from evals import dialogues, ifeval, knowledge
 from pipelines.config.settings import EvalConfig
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError, RecoverError
@@ -41,7 +41,7 @@ def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
     try:
         found += ifeval.prompts(ifeval_path(settings)) if settings.ifeval != MICROWORLD else []
         for suite in knowledge.SUITES:
-            found += [probe.prompt for probe in knowledge.questions(settings.probes, suite)]
+            found += [dialogues.contents(probe.chat) for probe in knowledge.questions(settings.probes, suite)]
     except RecoverError as error:
         stage.say(f"  leaks        not checked: {error}")
     return found

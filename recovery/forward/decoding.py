@@ -93,7 +93,7 @@ def _ways(model: Any) -> list[Way]:
 
 
 def _is_sound(model: Any, way: Way) -> bool:
-    """Whether rows decoded together, with a KV cache, get the logits of each one's own forward pass."""
+    """Return whether rows that are decoded together get the logits that each row gets alone."""
     own = model.config._attn_implementation
 
     def together(rows: Rows) -> Iterator[Tensor]:
@@ -115,7 +115,7 @@ def _is_sound(model: Any, way: Way) -> bool:
 
 @contextmanager
 def _attention(model: Any, name: str) -> Iterator[None]:
-    """Inside, the model computes with this attention."""
+    """Make the model compute with this attention inside the block."""
     before = model.config._attn_implementation
     try:
         if name != before:

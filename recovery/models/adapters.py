@@ -16,6 +16,8 @@ from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import explained
 
 if TYPE_CHECKING:
+    from peft import PeftModel
+
     from recovery.models.chat_model import ChatModel
 
 ALL_LINEAR = "all-linear"
@@ -50,8 +52,8 @@ class AdapterTargets:
 def linear_targets(model: Any) -> AdapterTargets:
     """Choose every weight matrix of the decoder's layers: attention, MLPs, shared and routed experts.
 
-    Left out: the head and embeddings, routers and other gates, vision and audio towers, and what state-space
-    mixers read as bare weights instead of calling the layer.
+    Left out: the head and embeddings, routers and other gates, vision and audio towers, and layers whose
+    weights a state-space mixer reads without calling the layer.
     """
     core = unwrap(model)
     decoder, head = core.get_decoder(), core.get_output_embeddings()
@@ -74,12 +76,12 @@ def linear_targets(model: Any) -> AdapterTargets:
 
 
 def expert_count(config: Any) -> int:
-    """The number of routed experts; 0 in a dense model."""
+    """Return the number of routed experts; 0 for a dense model."""
     return next((count for name in EXPERT_COUNTS if (count := getattr(config, name, None))), 0)
 
 
 def plain_layer(module: Any) -> Any:
-    """The layer itself, out of the adapters on it."""
+    """Return the layer that the adapters on it wrap."""
     while hasattr(module, "base_layer"):
         module = module.base_layer
     return module
@@ -100,7 +102,7 @@ def matrix_shape(layer: Any) -> tuple[int, int]:
 
 
 def _is_gate(name: str, linear: Any, experts: int) -> bool:
-    """Whether a layer decides instead of computing: a router, a shared expert's gate, mixing coefficients."""
+    """Return whether a layer is a router, a shared expert's gate, or makes a few mixing coefficients."""
     shape = matrix_shape(linear)
     if min(shape) < NARROWEST or "router" in name:
         return True
@@ -108,7 +110,7 @@ def _is_gate(name: str, linear: Any, experts: int) -> bool:
 
 
 def _is_called(name: str, parent: Any) -> bool:
-    """Whether a layer's forward runs; Mamba's kernels read most of its weights bare."""
+    """Return whether the layer is called; Mamba's kernels read most weights without calling their layers."""
     is_state_space = hasattr(parent, "A_log") and hasattr(parent, "D")
     return not is_state_space or name.endswith("in_proj")
 
@@ -134,13 +136,27 @@ def _around_renaming(core: Any, targets: AdapterTargets) -> AdapterTargets:
 
 def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:
     """Wrap the model in place with a fresh adapter, initialised by the seed; only the adapter is trained."""
-    from peft import LoraConfig, get_peft_model
-
     if is_adapter(chat.model):
         raise InputError(f"{chat.path}: has an adapter already: train that one, or merge it first")
-    targets = linear_targets(chat.model) if spec.targets == ALL_LINEAR else None
+    cuda = [chat.device] if chat.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda), explained(chat.path, "lora"):
+        torch.manual_seed(spec.seed)
+        model = with_adapter(chat.model, spec)
+    local = Path(chat.path).expanduser()
+    config = model.peft_config["default"]
+    config.base_model_name_or_path = str(local.absolute()) if local.exists() else chat.path
+    config.revision = chat.revision
+    chat.model = model.eval()
+    return chat
+
+
+def with_adapter(model: Any, spec: LoraSpec) -> PeftModel:
+    """Return the model with a fresh adapter on it; its layers are replaced in place."""
+    from peft import LoraConfig, get_peft_model
+
+    targets = linear_targets(model) if spec.targets == ALL_LINEAR else None
     if targets and targets.parameters and spec.dropout:
-        raise InputError(f"{chat.path}: lora.dropout does not work on experts: set it to 0")
+        raise InputError("lora.dropout does not work on experts: set it to 0")
     named = spec.targets if isinstance(spec.targets, str) else list(spec.targets)
     config = LoraConfig(
         r=spec.rank,
@@ -150,15 +166,7 @@ def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:
         target_parameters=list(targets.parameters) or None if targets else None,
         task_type="CAUSAL_LM",
     )
-    cuda = [chat.device] if chat.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda), explained(chat.path, "lora"):
-        torch.manual_seed(spec.seed)
-        model = get_peft_model(chat.model, config)
-    local = Path(chat.path).expanduser()
-    config.base_model_name_or_path = str(local.absolute()) if local.exists() else chat.path
-    config.revision = chat.revision
-    chat.model = model.eval()
-    return chat
+    return get_peft_model(model, config)
 
 
 def describe_trained(model: Any) -> str:
@@ -180,7 +188,7 @@ def layer_kind(name: str) -> str:
 
 
 def adapter_rank(directory: Path | str) -> int | None:
-    """The rank of the adapter stored in a directory; None for a whole model."""
+    """Return the rank of the adapter stored in a directory; None for a whole model."""
     path = Path(directory) / CONFIG
     return int(json.loads(path.read_text(encoding="utf-8"))["r"]) if path.is_file() else None
 
@@ -198,7 +206,7 @@ def require_rank(directory: Path | str, rank: int) -> None:
 
 @contextmanager
 def adapter_off(chat: ChatModel) -> Iterator[None]:
-    """Inside, the model is its base. What was trainable before is trainable after."""
+    """Switch the adapter off inside the block; afterwards the same weights are trainable as before."""
     if not is_adapter(chat.model):
         raise InputError(
             f"{chat.path}: has no adapter to switch off: load it with lora, or use another teacher"
