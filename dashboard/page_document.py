@@ -8,20 +8,20 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse
 
 from dashboard import page_frame
+from dashboard.access.request_guard import policy
+from dashboard.drawing_queue import DrawingQueue
 from dashboard.markup import document
 from dashboard.page_context import PageContext
-from dashboard.request_guard import policy
 
 
 class PageDocuments:
     """Middleware that answers a page's address with the rendered page in a document that starts Gradio."""
 
-    def __init__(self, app: Any, context: PageContext) -> None:
-        self.app, self.context = app, context
+    def __init__(self, app: Any, context: PageContext, drawings: DrawingQueue) -> None:
+        self.app, self.context, self.drawings = app, context, drawings
         self.scripts, self.style_sheets = _gradios_assets()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -36,7 +36,7 @@ class PageDocuments:
             config=await self._gradios_config(scope, receive),
             scripts=self.scripts,
             style_sheets=self.style_sheets,
-            page=await run_in_threadpool(page_frame.render, self.context, url),
+            page=await self.drawings.run(url, lambda: page_frame.render(self.context, url)),
         )
         headers = {"content-security-policy": policy(nonce).decode(), "cache-control": "no-store"}
         await HTMLResponse(made, headers=headers)(scope, receive, send)

@@ -48,7 +48,7 @@ def render(context: PageContext, url: str, notice: str = "", *, done: bool = Fal
 
 
 def version(context: PageContext, url: str) -> str:
-    """Return the version that a browser compares to detect an outdated page."""
+    """Return the version by which a browser detects an outdated page."""
     address = Address.of(url)
     return _version(_of_project(context, address), BY_PATH.get(address.path), address)
 

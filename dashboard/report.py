@@ -19,6 +19,7 @@ from dashboard.figures import metric_curves, scores_over_cycles, token_divergenc
 from dashboard.figures.markers import STAGES
 from dashboard.figures.metric_curves import Curve
 from dashboard.figures.plane import cycles_plane
+from dashboard.figures.score_heatmap import Cell, heatmap, with_interval
 from dashboard.markup import Html, document, join, tag, text
 from dashboard.number_format import NONE, count, duration, moment, number, points, share
 from dashboard.page_parts import number_headers, table
@@ -28,6 +29,7 @@ from db.reads import curves as stored
 from db.reads import queries, traces
 from db.redact import redact
 from db.session import Database
+from evals.families.table import FAMILIES
 
 STYLE = Path(__file__).parent / "static" / "style.css"
 SHOWN = (("midtrain", "loss"), ("distill", "reverse_kl"), ("distill", "loss"))
@@ -51,6 +53,7 @@ def report(database: Database, number: int) -> str:
         _card("Knowledge against behaviour", cycles_plane([cycle], {number})),
         _scores(cycle),
         _verdicts(cycle),
+        _families(cycle),
         _earlier(cycle),
         _curves(database, runs),
         _flips(database, cycle),
@@ -142,7 +145,7 @@ def _verdicts(cycle: Row) -> Html:
             "p",
             "An axis is kept when the one-sided 95 % lower bound of the paired difference lies above minus "
             "the margin. Updates shows how far new answers to changed facts lead over old ones; its margin "
-            "is the lead that must be shown.",
+            "is the lead that must be shown. The bounds of families hold for all of them at once.",
             class_="soft small",
         ),
     )
@@ -159,6 +162,24 @@ def _verdict(axis: str, found: Row) -> list[Any]:
         found["n"],
     ]
     return [axis, chip(found["outcome"]), *(tag("td", NONE if n is None else n, class_="n") for n in numbers)]
+
+
+def _families(cycle: Row) -> Html | None:
+    """Draw the families that the cycle was asked for, at its three stages."""
+    scores = {name: cycle["scores"][name] for name in FAMILIES if name in cycle["scores"]}
+    if not scores:
+        return None
+    rows = [(name, [_stage_cell(name, found, stage) for stage in STAGES]) for name, found in scores.items()]
+    return _card("Families of behaviour, %", heatmap(list(STAGES), rows, "family"))
+
+
+def _stage_cell(name: str, found: Row, stage: str) -> Cell:
+    value = found[stage]
+    if value is None:
+        return Cell(None, 0, words=f"{name}, {stage}: not measured")
+    low, high = found["intervals"][stage]
+    score = {"value": value, "n": found["n"], "low": low, "high": high}
+    return Cell(value, found["n"], title=f"{name}, {stage}: {with_interval(score)}")
 
 
 def _earlier(cycle: Row) -> Html | None:

@@ -18,9 +18,11 @@ WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 MOST_WORDS = 2000  # compared per text
 MOST_STEPS = 100_000  # pairs of equal words examined per comparison: about 10 ms
 SHOWN = 3000  # characters shown by default
-REMEMBERED = 512  # cached comparisons
+LONGEST = 20_000  # characters compared per text
+REMEMBERED = 256  # cached comparisons
 
 Block = tuple[bool, str]  # (shared with the other text, the words)
+Blocks = tuple[Block, ...]
 
 
 class TooMuch(Exception):
@@ -65,21 +67,34 @@ def _shown(words: str, limit: int) -> str:
     return redact_text(words[: limit + STRADDLING])[:limit]
 
 
-@lru_cache(REMEMBERED)
-def compared(words: str, against: str) -> tuple[Block, ...] | None:
+def compared(words: str, against: str) -> Blocks | None:
     """Split `words` into shared and differing blocks; return None if that would take too many steps."""
-    ours, theirs = WORDS.findall(words), WORDS.findall(against)
+    if max(len(words), len(against)) > LONGEST:
+        return None
+    first, second = sorted((words, against))
+    both = _both(first, second)
+    return None if both is None else both[0 if words == first else 1]
+
+
+@lru_cache(REMEMBERED)
+def _both(first: str, second: str) -> tuple[Blocks, Blocks] | None:
+    """Split two texts into blocks, each against the other: a page shows both."""
+    ours, theirs = WORDS.findall(first), WORDS.findall(second)
     if max(len(ours), len(theirs)) > MOST_WORDS:
         return None
     begin = _alike(ours, theirs)
     end = _alike(ours[begin:][::-1], theirs[begin:][::-1])
-    middle = ours[begin : len(ours) - end]
+    our_middle, their_middle = ours[begin : len(ours) - end], theirs[begin : len(theirs) - end]
     try:
-        opcodes = BoundedMatcher(theirs[begin : len(theirs) - end], middle).get_opcodes()
+        opcodes = BoundedMatcher(our_middle, their_middle).get_opcodes()
     except TooMuch:
         return None
-    blocks = [(kind == "equal", "".join(middle[low:high])) for kind, _, _, low, high in opcodes if low < high]
-    return (True, "".join(ours[:begin])), *blocks, (True, "".join(ours[len(ours) - end :]))
+    shared = (True, "".join(ours[:begin])), (True, "".join(ours[len(ours) - end :]))
+    our_blocks, their_blocks = [], []
+    for kind, our_low, our_high, their_low, their_high in opcodes:
+        our_blocks.append((kind == "equal", "".join(our_middle[our_low:our_high])))
+        their_blocks.append((kind == "equal", "".join(their_middle[their_low:their_high])))
+    return (shared[0], *our_blocks, shared[1]), (shared[0], *their_blocks, shared[1])
 
 
 def _alike(one: list[str], other: list[str]) -> int:

@@ -6,13 +6,14 @@ Holm's adjustment over all compared suites decides the words.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from evals import statistics
+from evals.families.measures import SHARE
+from evals.families.table import FAMILIES
 from evals.knowledge import BESIDE, OLD, UPDATES
-from evals.scores import cluster
-from evals.verdict import AXES
+from evals.scores import Item
+from evals.verdict import EVERY_AXIS
 
 ALPHA = 0.05
 SAME = "not distinguishable"
@@ -23,8 +24,9 @@ Row = dict[str, Any]
 def compare(suites: Sequence[Mapping[str, Any]], margins: Mapping[str, float] | None = None) -> list[Row]:
     """Return one row per suite.
 
-    `suites` hold suite, metric and pairs (rows of key, passed_a, passed_b, detail_b, and for changed facts
-    answered_a, answered_b); `margins` maps axis names to the margin of non-inferiority.
+    `suites` hold suite, metric and pairs (rows of key, passed_a, passed_b, detail_b, for changed facts
+    answered_a and answered_b, for calibration confidence_a); `margins` maps axis names to the margin of
+    non-inferiority.
     """
     return _adjusted([_row(suite, margins or {}) for suite in suites])
 
@@ -70,33 +72,35 @@ def claim(row: Row) -> str:
 
 
 def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
-    pairs = suite["pairs"]
-    before, after = [row["passed_a"] for row in pairs], [row["passed_b"] for row in pairs]
-    clusters = [cluster(row["key"], row["detail_b"]) for row in pairs]
-    margin = _margin(suite["suite"], margins)
-    kept = statistics.non_inferiority(after, before, margin=margin, clusters=clusters)
-    numbers = {
-        "outcome": kept.outcome,
-        "margin": margin,
-        "lower_bound": kept.lower_bound,
-        "upper_bound": kept.upper_bound,
-        "needed_n": kept.needed_n,
-    }
-    difference = asdict(statistics.compare(after, before, ALPHA, clusters))
-    shares = {"a_score": sum(before) / len(pairs), "b_score": sum(after) / len(pairs)}
+    name, pairs = suite["suite"], suite["pairs"]
+    measure = FAMILIES[name].measure if name in FAMILIES else SHARE
+    items = [(_after(row), _before(row)) for row in pairs]
+    kept = measure.claim(items, _margin(name, margins), ALPHA)
     return {
-        "suite": suite["suite"],
+        "suite": name,
         "metric": suite["metric"],
-        **shares,
-        **difference,
-        "non_inferior": numbers,
-        **(_stale_rates(pairs) if suite["suite"] == UPDATES else {}),
+        "a_score": measure.value([before for _, before in items]),
+        "b_score": measure.value([after for after, _ in items]),
+        **measure.compare(items, ALPHA),
+        "non_inferior": {
+            key: kept[key] for key in ("outcome", "margin", "lower_bound", "upper_bound", "needed_n")
+        },
+        **(_stale_rates(pairs) if name == UPDATES else {}),
     }
+
+
+def _after(row: Mapping[str, Any]) -> Item:
+    return Item(row["key"], "", "", bool(row["passed_b"]), row["detail_b"])
+
+
+def _before(row: Mapping[str, Any]) -> Item:
+    detail = {**row["detail_b"], "confidence": row.get("confidence_a")}
+    return Item(row["key"], "", "", bool(row["passed_a"]), detail)
 
 
 def _margin(suite: str, margins: Mapping[str, float]) -> float:
     """Return the margin of the suite's axis; behaviour's where a suite has none, or only a lead."""
-    axis = next((axis for axis in AXES if axis.suite == suite and axis.margin > 0), AXES[0])
+    axis = next((axis for axis in EVERY_AXIS if axis.suite == suite and axis.margin > 0), EVERY_AXIS[0])
     return margins.get(axis.name, axis.margin)
 
 
@@ -109,7 +113,7 @@ def _stale_rates(pairs: Sequence[Mapping[str, Any]]) -> Row:
 
 def _adjusted(rows: list[Row]) -> list[Row]:
     """Add Holm's p-value over all rows; it decides the words."""
-    adjusted = statistics.holm([row["p_mcnemar"] for row in rows]).tolist()
+    adjusted = statistics.holm([row["p_value"] for row in rows]).tolist()
     return [
         row | {"p_holm": p, "words": row["words"] if p <= ALPHA else SAME}
         for row, p in zip(rows, adjusted, strict=True)

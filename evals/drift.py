@@ -52,7 +52,7 @@ def jaccard_distance(a: Sequence[str], b: Sequence[str]) -> float:
 
 
 def mmd_rbf(x: Floats, y: Floats, bandwidth: float | None = None) -> float:
-    """Squared maximum mean discrepancy with an RBF kernel (Gretton et al. 2012), 0 for equal sets.
+    """Return the squared maximum mean discrepancy with an RBF kernel (Gretton et al. 2012), 0 for equal sets.
 
     The biased estimate: two samples of one distribution give a little more than 0. Bandwidth: the median
     distance of all rows, unless given.
@@ -84,7 +84,7 @@ def sliced_wasserstein(x: Floats, y: Floats, directions: int = 128, seed: int = 
 
 
 def distances(x: Floats, y: Floats) -> dict[str, float]:
-    """Every distance between two sets of rows."""
+    """Return every distance between two sets of rows."""
     return {
         "mmd": mmd_rbf(_thinned(x), _thinned(y)),
         "centroid": centroid_distance(x, y),

@@ -80,14 +80,14 @@ def run_ifeval(
 
 
 def prompts(prompts_path: str | Path | None = None) -> list[str]:
-    """Return the task's prompts, to exclude them from training."""
+    """Return the task's prompts, to be excluded from training."""
     sentences.settle()
     docs = _load_task(prompts_path).eval_docs
     return [dialogues.contents(json.loads(doc.get(MESSAGES) or "0") or chat(doc["prompt"])) for doc in docs]
 
 
 def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
-    """Return the task's prompts as rows of a file in IFEval's format."""
+    """Return the task's prompts as rows in IFEval's format."""
     sentences.settle()
     return [_row(doc) for doc in _load_task(prompts_path).eval_docs]
 

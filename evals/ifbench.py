@@ -44,7 +44,7 @@ def require() -> None:
 
 
 def prompts() -> list[Row]:
-    """The package's test prompts, as rows of key, prompt, instruction_id_list and kwargs."""
+    """Return the package's test prompts as rows of key, prompt, instruction_id_list and kwargs."""
     require()
     spec = importlib.util.find_spec(PACKAGE)
     assert spec is not None and spec.submodule_search_locations

@@ -70,7 +70,7 @@ def score_responses(responses_path: str | Path, prompts_path: str | Path | None 
 
 
 def prompts(prompts_path: str | Path | None = None) -> list[str]:
-    """Return the prompts of a local file or of the hub's set, to exclude them from training."""
+    """Return the prompts of a local file or of the hub's set, to be excluded from training."""
     from evals import harness
 
     return harness.prompts(prompts_path)
@@ -153,7 +153,7 @@ def _score(run: IFEvalRun, notes: Sequence[str] = (), suite: str = SUITE) -> Sco
 
 
 def prompt_of(key: str) -> str:
-    """The prompt that an item's answer belongs to: the key without the number of the sampled answer."""
+    """Return the prompt's key of an item: its key without the number of the sampled answer."""
     return key.split("#")[0]
 
 

@@ -85,7 +85,7 @@ class Probe:
         return self.in_chat and self.kind not in APART
 
     def row(self) -> dict[str, Any]:
-        """Return the probe as a line of probes.jsonl."""
+        """Return the probe as a row of probes.jsonl."""
         answer, *aliases = self.answers
         names = ("id", "suite", "kind", "prompt", "fact", "cycle", "passage", "heldout_fact", "fact_status")
         row = {name: getattr(self, name) for name in names} | {"answer": answer, "aliases": aliases}
@@ -102,7 +102,7 @@ class Probe:
 
 
 def load_probes(path: str | Path, suite: str | None = None) -> tuple[Probe, ...]:
-    """Read the probes of a JSONL file (of one suite, if named); check every line."""
+    """Read and check the probes of a JSONL file (of one suite, if named)."""
     rows = jsonl.read(path, {"answer": str})
     probes = tuple(_probe(row, number, path) for number, row in enumerate(rows, 1))
     ids = [probe.id for probe in probes]
@@ -114,12 +114,12 @@ def load_probes(path: str | Path, suite: str | None = None) -> tuple[Probe, ...]
 
 @cache
 def general_retention() -> tuple[Probe, ...]:
-    """Return the shipped questions for the retention axis: capitals, arithmetic, science, grammar."""
+    """Return the shipped general questions for the retention axis: capitals, arithmetic, science, grammar."""
     return load_probes(GENERAL_RETENTION, "retention")
 
 
 def questions(path: str | Path | None, suite: str) -> tuple[Probe, ...]:
-    """Return the probes of one suite in a file; for retention, if it has none, the shipped questions."""
+    """Return the probes of one suite in a file; if retention has none, the shipped general questions."""
     found = load_probes(path, suite) if path else ()
     return general_retention() if suite == "retention" and not found else found
 
@@ -252,7 +252,7 @@ def normalise(text: str) -> str:
 
 
 def matches(response: str, answers: Iterable[str], strict: bool = False) -> bool:
-    """Whether an answer equals the response (strict), or occurs in it as whole words (lenient)."""
+    """Return whether an answer equals the response (strict), or occurs in it as whole words (lenient)."""
     said = normalise(response)
     wanted = [answer for answer in map(normalise, answers) if answer]
     if strict:
@@ -261,7 +261,7 @@ def matches(response: str, answers: Iterable[str], strict: bool = False) -> bool
 
 
 def _occurs(answer: str, said: str) -> bool:
-    """Whether a normalised answer stands in a normalised text as whole words."""
+    """Return whether a normalised text contains a normalised answer as whole words."""
     return answer in said if _UNSPACED.search(answer) else f" {answer} " in f" {said} "
 
 

@@ -49,7 +49,7 @@ class Score:
     details: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the score as dicts and lists, for JSON and for the database."""
+        """Return nested dicts and lists, for JSON and for the database."""
         row = asdict(self)
         return row | {"interval": list(self.interval), "items": list(row["items"])}
 
@@ -60,7 +60,7 @@ def cluster(key: str, detail: Mapping[str, Any]) -> str:
 
 
 def drawn(items: Sequence[T], limit: int | None) -> list[T]:
-    """Return a sample of `limit` items, the same for all lists of one length; None: all, in order."""
+    """Return the first `limit` items of a shuffle that depends only on their number; None: all, in order."""
     if limit is None or limit >= len(items):
         return list(items)
     return random.Random(LIMIT_SEED).sample(list(items), limit)

@@ -46,7 +46,7 @@ def name() -> str:
 
 
 def _loads() -> bool:
-    """Whether NLTK loads the model; a partly unpacked one is on the path but cannot be read."""
+    """Return whether NLTK loads the model; a partly unpacked one is on the path but cannot be read."""
     from nltk.tokenize.punkt import PunktTokenizer
 
     try:

@@ -15,9 +15,10 @@ from functools import cache
 from pathlib import Path
 
 from evals import ifbench
+from evals.families.table import FAMILIES
 from recovery.errors import InputError
 
-OURS = ("ifeval", "knowledge", "retention", "updates")
+OURS = ("ifeval", "knowledge", "retention", "updates", *FAMILIES)
 IFBENCH = "ifbench"
 PRESETS = ("truthfulqa_mc2", "mmlu", "gsm8k")
 _KEYS = re.compile(
@@ -25,6 +26,15 @@ _KEYS = re.compile(
 )
 _INCLUDE = re.compile(rb"""^['"]?include['"]?[ \t]*:[ \t]*['"]?([^\s'"#]+)""", re.MULTILINE)
 _NAME = re.compile(rb"[^\s'\"\[\]{},:#]+")
+
+
+def require_families(names: Sequence[str]) -> None:
+    """Refuse the first name that is no family of behaviour."""
+    for name in names:
+        if name not in FAMILIES:
+            raise InputError(
+                f"--behaviours {name}: there is no such family: choose among {', '.join(FAMILIES)}"
+            )
 
 
 def require_listed(suites: str | None, folder: str | Path | None = None) -> None:

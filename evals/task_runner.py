@@ -45,7 +45,7 @@ class PreparedTask:
         self.name, self.loaded = name, tasks
 
     def prompts(self) -> list[str]:
-        """The prompts, to be excluded from training."""
+        """Return the prompts, to be excluded from training."""
         tasks = self.loaded["tasks"].values()
         return [str(task.doc_to_text(doc)) for task in tasks for doc in task.eval_docs]
 
@@ -189,7 +189,7 @@ def _missing(manager: Any, name: str, leaves: Sequence[str], error: Exception) -
 
 
 def _headline(task: Task) -> tuple[str, str]:
-    """The first metric and the first filter that the task lists."""
+    """Return the first metric and the first filter that the task lists."""
     metric = next(iter(task.higher_is_better()), "acc")
     filters = getattr(task, "_filters", None)
     return str(metric), str(filters[0].name) if filters else "none"
@@ -213,7 +213,7 @@ class _TaskLM(LM):
         return json.loads(context) if self.in_chat else context
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
-        """Requests of the same settings in one call; answers are cut at the first stop string."""
+        """Send requests of the same settings in one call; answers are cut at the first stop string."""
         groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
         for place, request in enumerate(requests):
             groups[_settings(request.args[1])].append(place)
@@ -247,7 +247,7 @@ def _cut(text: str, until: Sequence[str]) -> str:
 
 
 def save(folder: str | Path, model_name: str, results: dict[str, Any]) -> Path:
-    """lm-eval's own layout: FOLDER/MODEL/results_TIME.json and samples_TASK_TIME.jsonl."""
+    """Write lm-eval's own layout: FOLDER/MODEL/results_TIME.json and samples_TASK_TIME.jsonl."""
     from lm_eval.loggers import EvaluationTracker
 
     tracker = EvaluationTracker(output_path=str(folder))

@@ -82,7 +82,7 @@ def _value(found: Any, task: str, metric: str) -> float:
 
 
 def _chosen(row: dict[str, Any], answers: Sequence[Any]) -> str:
-    """The generated text; of several continuations the most likely."""
+    """Return the generated text, or the most likely of several continuations."""
     if answers and isinstance(answers[0], tuple | list) and len(answers[0]) == 2:
         best = max(range(len(answers)), key=lambda i: answers[i][0])
         return str(row["arguments"][best][1])

@@ -1,4 +1,4 @@
-"""The verdict of a cycle: four paired claims, each against what sets the standard.
+"""The verdict of a cycle: paired claims, each against what sets the standard.
 
 | axis | suite | against | claim shown | opposite shown | margin |
 |---|---|---|---|---|---|
@@ -12,6 +12,9 @@ responses to changed facts, the new answers with the old ones: a negative margin
 A claim is shown when the one-sided 95 % lower bound lies above minus the margin, its opposite when the upper
 bound lies below. Between the two an axis is "underpowered"; without scores it is "not measured". Neither is a
 pass, but updates, whose number of items the documents set, only blocks acceptance when refuted or required.
+
+Each family that is asked for (evals/families) is one more claim, kept or lost against the clean model. They
+are many, so their bounds hold for all of them at once: each is judged at alpha divided by their number.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from evals.families import claims
+from evals.families.table import FAMILIES, MARGIN
 from evals.knowledge import NEW, OLD, UPDATES
 from evals.scores import Item, Score, cluster
 from evals.statistics import (
@@ -50,7 +55,12 @@ class Axis:
     optional: bool = False  # whether a cycle may be accepted without this claim being shown
 
     def words(self, outcome: str) -> str:
-        return {"passed": self.passed, "failed": self.failed}.get(outcome, outcome)
+        said = {"passed": self.passed, "failed": self.failed, claims.NOTHING_TO_LOSE: NOT_MEASURED}
+        return said.get(outcome, outcome)
+
+    def named_in(self, required: Sequence[str] | None) -> bool:
+        """Return whether suites or axes that are required name this axis."""
+        return not {self.suite, self.name}.isdisjoint(required or ())
 
 
 AXES = (
@@ -59,15 +69,23 @@ AXES = (
     Axis("retention", "retention", "clean", 0.10, "kept", "lost"),
     Axis(UPDATES, UPDATES, OLD_ANSWERS, -0.70, "updated", "not updated", optional=True),
 )
+FAMILY_AXES = tuple(Axis(name, name, "clean", MARGIN, "kept", "lost") for name in FAMILIES)
+EVERY_AXIS = (*AXES, *FAMILY_AXES)
 
 Stages = Mapping[str, Score | Sequence[Item]]
 """One suite's scores by stage: "clean", "midtrained", "recovered"."""
 
 
 def verdict(
-    suites: Mapping[str, Stages], margins: Mapping[str, float] | None = None, alpha: float = 0.05
+    suites: Mapping[str, Stages],
+    margins: Mapping[str, float] | None = None,
+    alpha: float = 0.05,
+    unmeasured: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Judge every axis: axis name -> word, and the counts and bounds of each measured axis under `axes`."""
+    """Judge every axis: axis name -> word, and the counts and bounds of each measured axis under `axes`.
+
+    A family is judged if it is among the suites; `unmeasured` says why one of them has no scores.
+    """
     margin_of = margins_by_axis(margins)
     words: dict[str, Any] = {}
     axes: dict[str, dict[str, Any]] = {}
@@ -76,13 +94,38 @@ def verdict(
         words[axis.name] = axis.words(result.outcome) if result else NOT_MEASURED
         if result:
             axes[axis.name] = _row(axis, words[axis.name], result)
+    for name, row in _families(suites, margin_of, alpha, unmeasured or {}).items():
+        words[name], axes[name] = row["outcome"], row
     lower_bound = axes["behaviour"]["lower_bound"] if "behaviour" in axes else None
     return words | {"behaviour_lower_bound": lower_bound, "margin": margin_of["behaviour"], "axes": axes}
 
 
+def _families(
+    suites: Mapping[str, Stages], margin_of: Mapping[str, float], alpha: float, unmeasured: Mapping[str, str]
+) -> dict[str, dict[str, Any]]:
+    """Judge the families among the suites, each at alpha divided by their number."""
+    asked = [axis for axis in FAMILY_AXES if axis.suite in suites]
+    rows = {}
+    for axis in asked:
+        stages, margin = suites[axis.suite], margin_of[axis.name]
+        named = {"axis": axis.name, "suite": axis.suite, "reference": axis.reference, "families": len(asked)}
+        if {"recovered", axis.reference} <= set(stages):
+            both = pairs(_items(stages["recovered"]), _items(stages[axis.reference]), axis.suite)
+            row = claims.claim(FAMILIES[axis.name], both, margin, alpha / len(asked))
+        else:
+            row = {"outcome": NOT_MEASURED, "reason": unmeasured.get(axis.suite, f"no {axis.suite} scores")}
+        rows[axis.name] = row | named | {"outcome": axis.words(row["outcome"])}
+    return rows
+
+
+def axes_of(result: Mapping[str, Any]) -> tuple[Axis, ...]:
+    """Return the axes of a verdict: the four, and the families that were asked for."""
+    return tuple(axis for axis in EVERY_AXIS if axis.name in result)
+
+
 def margins_by_axis(margins: Mapping[str, float] | None) -> dict[str, float]:
     """Return the margin of every axis; `margins` (axis name -> margin) replaces the defaults."""
-    defaults = {axis.name: axis.margin for axis in AXES}
+    defaults = {axis.name: axis.margin for axis in EVERY_AXIS}
     unknown = sorted(set(margins or {}) - set(defaults))
     if unknown:
         raise InputError(f"margin for {unknown[0]!r}: one of {', '.join(defaults)} is expected")
@@ -90,29 +133,39 @@ def margins_by_axis(margins: Mapping[str, float] | None) -> dict[str, float]:
 
 
 def accepted(result: Mapping[str, Any], required: Sequence[str] | None = None) -> bool:
-    """Whether every required axis passed. `required` holds suites or axes; default: all but the optional.
+    """Return whether every required axis passed. `required` holds suites or axes; default: all non-optional.
 
     Behaviour is always required. An axis outside `required` must pass where it was measured after all; an
     optional one must not be refuted.
     """
-    return all(result[axis.name] in _acceptable(axis, required) for axis in AXES)
+    return all(result[axis.name] in _acceptable(axis, required) for axis in axes_of(result))
 
 
 def _acceptable(axis: Axis, required: Sequence[str] | None) -> tuple[str, ...]:
     """Return the words of an axis that allow acceptance."""
     by_default = required is None and not axis.optional
-    if axis is AXES[0] or by_default or {axis.suite, axis.name} & set(required or ()):
+    if axis is AXES[0] or by_default or axis.named_in(required):
         return (axis.passed,)
     return (axis.passed, NOT_MEASURED, UNDERPOWERED) if axis.optional else (axis.passed, NOT_MEASURED)
 
 
 def summary(result: Mapping[str, Any]) -> list[str]:
-    """One line per axis, in words."""
-    lines = []
-    for axis in AXES:
-        row = result["axes"].get(axis.name)
-        lines.append(_sentence(row) if row else f"{axis.name}: {NOT_MEASURED} (no {axis.suite} scores)")
-    return lines
+    """Return one sentence per axis."""
+    return [_axis_sentence(axis, result) for axis in axes_of(result)]
+
+
+def short_summary(result: Mapping[str, Any], required: Sequence[str] | None = None) -> list[str]:
+    """Return one sentence per axis, without optional axes that are neither measured nor required."""
+    return [
+        _axis_sentence(axis, result)
+        for axis in axes_of(result)
+        if axis.name in result["axes"] or not axis.optional or axis.named_in(required)
+    ]
+
+
+def _axis_sentence(axis: Axis, result: Mapping[str, Any]) -> str:
+    row = result["axes"].get(axis.name)
+    return _sentence(row) if row else f"{axis.name}: {NOT_MEASURED} (no {axis.suite} scores)"
 
 
 def power_warning(items: Mapping[str, float], margins: Mapping[str, float] | None = None) -> list[str]:
@@ -194,13 +247,15 @@ def _row(axis: Axis, words: str, result: NonInferiority) -> dict[str, Any]:
 
 
 def _bound(row: Mapping[str, Any]) -> str:
-    """The bound that decides: the upper one of a claim that was refuted, else the lower one."""
+    """Return the bound that decides: the upper one if the claim was refuted, else the lower one."""
     refuted = row["upper_bound"] < -row["margin"]
     which = "upper" if refuted else "lower"
     return f"{which} bound {row[which + '_bound']:+.1%}"
 
 
 def _sentence(row: Mapping[str, Any]) -> str:
+    if "reason" in row:
+        return f"{row['axis']}: {row['outcome']} ({row['reason']})"
     return _lead_sentence(row) if row["reference"] == OLD_ANSWERS else _paired_sentence(row)
 
 
@@ -214,9 +269,12 @@ def _lead_sentence(row: Mapping[str, Any]) -> str:
 
 
 def _paired_sentence(row: Mapping[str, Any]) -> str:
+    of = f" {row['kind']}" if "kind" in row else ""
+    test = f", McNemar p = {row['p_mcnemar']:.2g}" if "p_mcnemar" in row else ""
+    at_once = f", bounds for {row['families']} families at once" if row.get("families", 1) > 1 else ""
     line = (
         f"{row['axis']}: {row['outcome']} ({row['difference']:+.1%} against {row['reference']}, "
         f"{_bound(row)}, margin -{row['margin']:.0%}; "
-        f"{row['gained']} gained, {row['lost']} lost of {row['n']}, McNemar p = {row['p_mcnemar']:.2g})"
+        f"{row['gained']} gained, {row['lost']} lost of {row['n']}{of}{test}{at_once})"
     )
     return line + (f"; it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else "")

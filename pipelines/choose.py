@@ -66,8 +66,9 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
     settings = write_probe_split(job.settings.eval, stage.directory, job.seed)
     standards = {
         suite: {
-            label: [item for item in recorded_items(ws, ids[suite]) if on_probe(item, job.seed)]
+            label: _on_probe(recorded_items(ws, ids[suite]), job.seed)
             for label, ids in job.scores.items()
+            if suite in ids
         }
         for suite in job.suites
     }
@@ -100,8 +101,8 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> Non
     """Say before any candidate is made that half of the evaluation may be too small to show anything."""
     halves = {
         axis.name: len({cluster(item.key, item.detail) for item in standards[axis.suite]["clean"]})
-        for axis in verdict.AXES
-        if axis.suite in standards
+        for axis in verdict.EVERY_AXIS
+        if standards.get(axis.suite)
     }
     for line in verdict.power_warning(halves, job.settings.eval.margins()):
         stage.say(
@@ -121,7 +122,7 @@ def _names(how: str) -> Iterator[str]:
 
 
 def _made(ws: Workspace, job: ChooseJob, stage: Stage, name: str) -> str:
-    """The candidate's checkpoint."""
+    """Train a candidate and return its checkpoint."""
     if name == "none":
         return job.student
     if name == EMBEDDINGS:
@@ -154,11 +155,14 @@ def _judged(
     settings: EvalConfig,
     standards: Items,
 ) -> Candidate:
-    """The verdict on the probe split."""
+    """Return the verdict on the probe split."""
     asked = EvalJob(checkpoint=checkpoint, suites=job.suites, settings=settings, label=name)
     ids = evaluate(ws, asked, parent=stage.id, key=f"eval:{name}")["score_ids"]
     suites = {
-        suite: {**standards[suite], "recovered": recorded_items(ws, ids[suite])} for suite in job.suites
+        suite: {**standards[suite], "recovered": _on_probe(recorded_items(ws, ids[suite]), job.seed)}
+        if suite in ids
+        else {}
+        for suite in job.suites
     }
     for suite, stages in suites.items():
         require_same_questions(suite, stages)
@@ -176,6 +180,10 @@ def _behaviour(tried: Candidate) -> float:
 # The two halves --------------------------------------------------------------------------------------------
 
 
+def _on_probe(items: Sequence[Item], seed: int) -> list[Item]:
+    return [item for item in items if on_probe(item, seed)]
+
+
 def on_probe(item: Item, seed: int) -> bool:
     """Return whether an item is in the probe split; items of one cluster are always in the same half."""
     return _first_half(cluster(item.key, item.detail), seed)
@@ -186,7 +194,7 @@ def _first_half(label: str, seed: int) -> bool:
 
 
 def write_probe_split(settings: EvalConfig, folder: Path, seed: int) -> EvalConfig:
-    """Files with the probe split's prompts and probes, and the settings that ask them."""
+    """Write the probe split's prompts and probes to files; return the settings that evaluate on them."""
     rows = [row for row in ifeval.rows(ifeval_path(settings)) if _first_half(str(row["key"]), seed)]
     files = {"ifeval": _written(folder / "probe-ifeval.jsonl", rows)}
     everything = [

@@ -38,6 +38,10 @@ def _margins(ws: Workspace) -> dict[str, float]:
     return settings.margins()
 
 
+def _test(row: Row) -> str:
+    return "bootstrap" if row["p_mcnemar"] is None else "McNemar"
+
+
 def compare_text(found: Row) -> str:
     lines = [f"a  {found['a']}", f"b  {found['b']}"]
     for row in found["suites"]:
@@ -48,7 +52,8 @@ def compare_text(found: Row) -> str:
             f"a {row['a_score']:.3f}, b {row['b_score']:.3f}",
             f"  difference   {row['difference']:+.3f}  95 % [{low:+.3f}, {high:+.3f}]",
             f"  flips        {row['gained']} fail -> pass, {row['lost']} pass -> fail"
-            f"  (McNemar p = {row['p_mcnemar']:.3g}, Holm over {len(found['suites'])}: {row['p_holm']:.3g})",
+            f"  ({_test(row)} p = {row['p_value']:.3g}, "
+            f"Holm over {len(found['suites'])}: {row['p_holm']:.3g})",
             *([f"  {comparison.stale(row)}"] if "stale_a" in row else []),
             f"  {comparison.said(row)}",
             f"  {comparison.claim(row)}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evals import verdict
+from evals.families.table import FAMILIES
 from evals.scores import Item
 from pipelines import choose as choosing
 from pipelines.choose import choose
@@ -47,19 +48,27 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
             f"  verdict      {name} is {verdict.NOT_MEASURED}, so no acceptance: "
             "give --probes FILE (`recover probes` writes one), or --suite ifeval to judge by behaviour alone"
         )
-    scores = {"clean": _evaluate(ws, job, stage, "clean", job.clean)}
+    clean = _evaluate(ws, job, stage, "clean", job.clean)
+    unmeasured = _unmeasured(job, clean)
+    for name, why in unmeasured.items():
+        stage.say(
+            f"  verdict      {name} is {verdict.NOT_MEASURED}, so no acceptance: {why}; "
+            "leave it out of --behaviours to judge by the others"
+        )
+    scores = {"clean": clean["score_ids"]}
 
     midtrained = midtrain(ws, inherited(_midtraining(job), job), parent=stage.id, key="midtrain")[
         "checkpoint"
     ]
     ws.tracker.record_cycle(stage.id, midtrained_id=midtrained)
-    scores["midtrained"] = _evaluate(ws, job, stage, "midtrained", midtrained)
+    scores["midtrained"] = _evaluate(ws, job, stage, "midtrained", midtrained)["score_ids"]
 
     recovered = _recover(ws, job, stage, midtrained, scores)
     ws.tracker.record_cycle(stage.id, recovered_id=recovered)
-    scores["recovered"] = _evaluate(ws, job, stage, "recovered", recovered, earlier=job.earlier)
+    ended = _evaluate(ws, job, stage, "recovered", recovered, earlier=job.earlier)
+    scores["recovered"] = ended["score_ids"]
 
-    decision = _decide(ws, job, stage, number, scores)
+    decision = _decide(ws, job, stage, number, scores, unmeasured)
     if decision["status"] == "accepted":
         ws.tracker.set_alias("current", recovered)
     return decision
@@ -117,8 +126,8 @@ def _evaluate(
     label: str,
     checkpoint: str,
     earlier: dict[int, str] | None = None,
-) -> dict[str, int]:
-    """Evaluate a checkpoint on every suite; return the id of each recorded score."""
+) -> Result:
+    """Evaluate a checkpoint on every suite."""
     settings = job.settings.eval
     if label != "clean":  # the open-book ceiling is a property of the clean model
         settings = settings.model_copy(update={"open_book": False})
@@ -129,24 +138,43 @@ def _evaluate(
         earlier=earlier or {},
         label=label,
     )
-    evaluation = inherited(evaluation, job)
-    found: dict[str, int] = evaluate(ws, evaluation, parent=stage.id, key=f"eval:{label}")["score_ids"]
+    return evaluate(ws, inherited(evaluation, job), parent=stage.id, key=f"eval:{label}")
+
+
+def _unmeasured(job: CycleJob, clean: Result) -> dict[str, str]:
+    """Return the families that cannot be asked of the clean model, or that it could not lose, and why."""
+    margins = job.settings.eval.margins()
+    found = {}
+    for name in job.settings.eval.behaviours:
+        row, family = clean["scores"][name], FAMILIES[name]
+        if "not_measured" in row:
+            found[name] = row["not_measured"]
+            continue
+        rates = [row["by_kind"][kind]["value"] for kind in family.rates if kind in row["by_kind"]]
+        least = min(rates, default=row["score"])
+        if not family.measure.can_be_lost(least, margins[name]):
+            found[name] = f"the clean model passes {least:.1%}, no more than the margin"
     return found
 
 
 def _decide(
-    ws: Workspace, job: CycleJob, stage: Stage, number: int, scores: dict[str, dict[str, int]]
+    ws: Workspace,
+    job: CycleJob,
+    stage: Stage,
+    number: int,
+    scores: dict[str, dict[str, int]],
+    unmeasured: dict[str, str],
 ) -> Result:
-    """The verdict on every axis; a cycle is accepted if all that were measured pass and none is missing."""
+    """Judge every axis; accept the cycle if all measured axes pass and none that is required is missing."""
     suites = {
-        suite: {label: _deciding(ws, job, ids[suite]) for label, ids in scores.items()}
+        suite: {label: _deciding(ws, job, ids[suite]) for label, ids in scores.items() if suite in ids}
         for suite in job.suites
     }
     for suite, stages in suites.items():
         require_same_questions(suite, stages)
-    found = verdict.verdict(suites, job.settings.eval.margins())
+    found = verdict.verdict(suites, job.settings.eval.margins(), unmeasured=unmeasured)
     ws.tracker.record_verdicts(number, found["axes"])
-    for line in verdict.summary(found):
+    for line in verdict.short_summary(found, job.required):
         stage.say(f"  verdict      {line}")
     status = "accepted" if verdict.accepted(found, job.required) else "rejected"
     ws.tracker.record_cycle(stage.id, status=status)
@@ -154,8 +182,8 @@ def _decide(
 
 
 def _missing_axes(job: CycleJob) -> list[str]:
-    """The axes that acceptance requires and that no suite of the cycle measures."""
-    measured = {axis.name for axis in verdict.AXES if axis.suite in job.suites}
+    """Return the axes that acceptance requires and that no suite of the cycle measures."""
+    measured = {axis.name for axis in verdict.EVERY_AXIS if axis.suite in job.suites}
     return [name for name in job.required if name not in measured]
 
 

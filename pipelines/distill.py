@@ -27,6 +27,7 @@ from pipelines.runs.workspace import Workspace
 from recovery.distributed import in_turn
 from recovery.errors import InputError
 from recovery.methods.method import Method
+from recovery.methods.rules import FROZEN
 from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: s
 
 
 def check_inputs(job: DistillJob) -> None:
-    """Read all files of a distillation, so that a flaw is refused before hours of midtraining."""
+    """Read all input files of a distillation, so that errors surface before hours of midtraining."""
     from pipelines.distillation import early_stop
 
     method = with_dials(job.settings.method, job.settings.dials)
@@ -71,14 +72,14 @@ def check_inputs(job: DistillJob) -> None:
 
 
 def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
-    """Distil outside of a cycle: without a verdict, the model becomes `current` at once."""
+    """Distil outside a cycle; the model becomes `current` without a verdict."""
     found = distill(ws, job, key=key)
     ws.tracker.set_alias("current", found["checkpoint"])
     return found
 
 
 def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:
-    """Compose the distillation, run it, publish the student; of several processes the first one publishes."""
+    """Compose the distillation, run it, and publish the student from the first process."""
     job = in_turn(lambda: _fitted(job, stage))
     with engine_places.Engines(ws, stage.directory, together=True) as engines:
         distillation = compose(ws, job, stage, engines)
@@ -123,14 +124,16 @@ class Distillation:
 
 
 def compose(ws: Workspace, job: DistillJob, stage: Stage, engines: engine_places.Engines) -> Distillation:
-    """Read the data, load student and teachers, drop what the guard refuses, and make the batches of it."""
+    """Read the data, load student and teachers, drop prompts that the guard refuses, build the batches."""
     from pipelines.distillation import early_stop
 
-    method, evaluated = _method(job.settings), evaluation_prompts(job.evaluation, stage)
-    data, probe = early_stop.hold_out(job, _without_leaks(job, method, stage, evaluated), evaluated)
+    method = _method(job.settings)
+    evaluated = evaluation_prompts(job.evaluation, stage)
+    data = _without_leaks(job, method, stage, evaluated)
+    data, probe = early_stop.hold_out(job, data, evaluated)
     reward, data = inputs.read_reward(job, method, data)
     context = inputs.read_context(job, method, data.pairs)
-    parent, student = _beginning(ws, job, stage)
+    parent, student = _starting_model(ws, job, stage)
     teachers = inputs.Teachers(ws, job, method, parent, student, engines)
     taught = guards.taught(ws, job, method, student, teachers, stage)
     data, recorded = guards.guard(job, data, taught, stage)
@@ -173,7 +176,9 @@ def _episodes(
     from recovery.sampling.split import SplitSampler
     from recovery.training.step_data import Episodes, StepConfig, Task
 
-    settings, method, student = job.settings, teachers.method, teachers.student
+    settings = job.settings
+    method = teachers.method
+    student = teachers.student
     sizes = settings.model_dump(include={field.name for field in fields(StepConfig)})
     ahead = None
     if settings.ahead:
@@ -199,7 +204,7 @@ def _episodes(
 
 
 def _method(settings: DistillConfig) -> Method:
-    """The row of the table with its dials; with importance weights where answers are a step old."""
+    """Return the method with its dials set, and with importance weights if answers are one step old."""
     method = with_dials(settings.method, settings.dials)
     if not settings.ahead:
         return method
@@ -208,15 +213,17 @@ def _method(settings: DistillConfig) -> Method:
     return corrected(method)
 
 
-def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint, ChatModel]:
-    """The checkpoint that training starts from and the model that is trained, the teacher's share merged in.
+def _starting_model(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint, ChatModel]:
+    """Return the starting checkpoint and the model to train, after merging in the teacher's share.
 
-    Below a fresh adapter the mixture becomes a checkpoint; an adapter on the teacher is scaled down instead.
+    Under a fresh adapter the merged weights become a checkpoint; an adapter on the teacher is scaled down.
     """
     from recovery import distributed
     from recovery.models import merging
 
-    share, settings, parent = job.settings.merge, job.settings, ws.checkpoint(job.student)
+    settings = job.settings
+    share = settings.merge
+    parent = ws.checkpoint(job.student)
     if not share:
         return parent, training_run.student(ws, parent, settings)
     teacher = ws.checkpoint(job.teacher)
@@ -238,7 +245,7 @@ def _beginning(ws: Workspace, job: DistillJob, stage: Stage) -> tuple[Checkpoint
 
 
 def _without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: list[str]) -> inputs.PromptData:
-    """The prompts and pairs that the method needs, without those of the evaluation."""
+    """Read the prompts and pairs that the method needs; drop those that the evaluation asks."""
     data = inputs.read_data(job, method, stage.workspace.home)
     kept = {}
     for name, rows in (("prompts", data.prompts), ("pairs", data.pairs)):
@@ -251,7 +258,7 @@ def _without_leaks(job: DistillJob, method: Method, stage: Stage, evaluated: lis
 
 
 def _tracer(stage: Stage, student: ChatModel, method: Method, steps: int) -> Tracer:
-    """Record a few rollouts of some steps token by token, for the dashboard."""
+    """Return a recorder of token traces: a few rollouts of some steps, for the dashboard."""
     from recovery.inspection.token_traces import Tracer
     from recovery.objective.objective import Objective
 
@@ -268,7 +275,8 @@ def _tracer(stage: Stage, student: ChatModel, method: Method, steps: int) -> Tra
 
 def run(stage: Stage, made: Distillation) -> TrainReport:
     """Check the models, then train until the last step or a reason to stop."""
-    settings, data = made.job.settings, made.data
+    settings = made.job.settings
+    data = made.data
     if settings.preflight and stage.first and (data.prompts or made.method.teacher != "none"):
         _preflight(stage, made)
     stage.say(f"  method       {_in_words(made)}")
@@ -301,7 +309,7 @@ def _preflight(stage: Stage, made: Distillation) -> None:
 
 
 def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:
-    """The probe that ends training once behaviour is back, if one is configured."""
+    """Return the check that stops training once behaviour is back, if one is configured."""
     settings = made.job.settings
     if settings.stop is None:
         return []
@@ -314,7 +322,8 @@ def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:
 
 def _in_words(made: Distillation) -> str:
     method, teacher = made.method, made.method.teacher
-    source = {"none": "", "base": f" from {made.job.teacher}"}.get(teacher, f" from {teacher}")
+    named = f" from {made.teachers.place}" if teacher in FROZEN else f" from {teacher}"
+    source = "" if teacher == "none" else named
     seen = "" if method.context == "none" else f" seeing {method.context}"
     counts = {
         "prompts": len(made.data.prompts),
@@ -339,7 +348,7 @@ def show_prompts(ws: Workspace, job: DistillJob, count: int) -> list[dict[str, s
 
 
 def _renderer(ws: Workspace, student: str) -> Callable[[Messages], str]:
-    """Messages as the very text that a model reads."""
+    """Return a function that renders messages with the student's chat template."""
     from transformers import AutoTokenizer
 
     from recovery.models.chat_encoding import ChatEncoder

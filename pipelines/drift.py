@@ -87,7 +87,7 @@ def _divergence(student: ChatModel, clean: ChatModel, rows: Rollouts) -> dict[st
 
 
 def _on_documents(ws: Workspace, job: DriftJob, a: ChatModel, b: ChatModel) -> dict[str, float] | None:
-    """The divergence on the documents that b was last trained on; None without such documents."""
+    """Return the divergence on the documents that b was last trained on; None without such documents."""
     from recovery.inspection.distribution_shift import texts_as_rollouts
 
     runs = ws.midtraining_runs(job.b)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
 from evals import ifbench, ifeval, jsonl, knowledge, task_names, tasks
+from evals.families import suite as families
+from evals.families.table import FAMILIES
 from evals.scores import Item, ModelCalls
 from pipelines.config import fitted
 from pipelines.config.jobs import EvalJob
@@ -67,6 +69,10 @@ def _measure(
     for suite, scorer in scorers.items():
         answers = ModelAnswers(chat_model, sampler, job, stage, suite)
         for scored in scorer(answers):
+            if isinstance(scored, families.Unmeasured):
+                stage.say(f"  {job.label:<12} {suite:<12} not measured: {scored.reason}")
+                results[suite] = scored.row()
+                continue
             score = answers.with_thinking(scored)
             if settings.limit is not None:
                 score = replace(score, details={**score.details, "limit": settings.limit})
@@ -95,25 +101,27 @@ def _kind(score: Score) -> str:
 
 
 def _stale(score: Score) -> str:
-    """The stale rate of a score on changed facts."""
+    """Return the stale rate of a score on changed facts."""
     rate = score.details.get("stale_rate")
     return "" if rate is None else f"  stale {rate:.3f}"
 
 
 def summary(score: Score) -> dict[str, Any]:
-    """A score without its items."""
+    """Return a score without its items."""
     headline = {"score": score.value, "n": score.n, "interval": list(score.interval), "metric": score.metric}
     return headline | dict(score.details)
 
 
-Scorer = Callable[["ModelAnswers"], "Iterator[Score]"]
+Scorer = Callable[["ModelAnswers"], "Iterator[Score | families.Unmeasured]"]
 
 
 def _scorers(job: EvalJob) -> dict[str, Scorer]:
     """Return one scorer for each suite, its questions loaded; its first score is the headline."""
     scorers = {name: _scorer(job, name) for name in job.suites}
+    earlier = _earlier_probes(job)
+    most = max(1, job.settings.earlier_questions // max(1, len(earlier)))
     return scorers | {
-        f"knowledge:{cycle}": _probes(probes, "knowledge") for cycle, probes in _earlier_probes(job).items()
+        f"knowledge:{cycle}": _probes(probes, "knowledge", most=most) for cycle, probes in earlier.items()
     }
 
 
@@ -133,6 +141,8 @@ def _scorer(job: EvalJob, suite: str) -> Scorer:
     if suite == "ifeval":
         return _ifeval(job.settings)
     settings = job.settings
+    if suite in FAMILIES:
+        return _family(settings, suite)
     if suite == task_names.IFBENCH:
         return _ifbench(settings)
     if suite not in SUITES:
@@ -151,6 +161,24 @@ def _ifeval(settings: EvalConfig) -> Scorer:
     return score
 
 
+def _family(settings: EvalConfig, name: str) -> Scorer:
+    family = FAMILIES[name]
+    questions = families.suite(family, settings.behaviours_items, settings.probes, settings.limit)
+    if not questions:
+        raise InputError(
+            f"suite {name}: the probes have too few questions of one kind to choose answers from"
+        )
+
+    def score(answers: ModelAnswers) -> Iterator[Score | families.Unmeasured]:
+        why = next(filter(None, (answers.unaskable(question.messages) for question in questions)), "")
+        if why:
+            yield families.Unmeasured(name, why)
+        else:
+            yield families.evaluate(family, answers.calls(), questions, settings.max_new_tokens)
+
+    return score
+
+
 def _ifbench(settings: EvalConfig) -> Scorer:
     ifbench.require()
 
@@ -161,7 +189,7 @@ def _ifbench(settings: EvalConfig) -> Scorer:
 
 
 def _task(settings: EvalConfig, name: str) -> Scorer:
-    """The scorer of a task of lm-eval, its data loaded."""
+    """Return the scorer of an lm-eval task, with its data loaded."""
     prepared = tasks.prepare(name, settings.tasks)
 
     def score(answers: ModelAnswers) -> Iterator[Score]:
@@ -175,22 +203,29 @@ def _task(settings: EvalConfig, name: str) -> Scorer:
 
 
 def _probes(
-    probes: Sequence[knowledge.Probe], suite: str, open_book: bool = False, passages: str | None = None
+    probes: Sequence[knowledge.Probe],
+    suite: str,
+    open_book: bool = False,
+    passages: str | None = None,
+    most: int | None = None,
 ) -> Scorer:
+    """Return the scorer of a suite of probes; `most` bounds its questions, as `eval.limit` does."""
     if not any(probe.counts for probe in probes):
         fields = "id, suite, kind, prompt, answer"
         raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
 
     def score(answers: ModelAnswers) -> Iterator[Score]:
         limit = answers.settings.probe_max_new_tokens
-        most = answers.settings.limit
-        yield knowledge.evaluate(answers.chats(limit), probes, suite, most)
-        cloze = knowledge.evaluate_cloze(answers.continuation(limit), probes, suite, most)
+        asked = _least(answers.settings.limit, most)
+        yield knowledge.evaluate(answers.chats(limit), probes, suite, asked)
+        cloze = knowledge.evaluate_cloze(answers.continuation(limit), probes, suite, asked)
         if cloze is not None:
             yield cloze
         if answers.suite == suite:  # once: not for the probes of earlier cycles
             yield from knowledge.evaluate_apart(answers.greedy(limit), probes, suite)
-        book = knowledge.evaluate_open_book(answers.greedy(limit), probes, suite, most) if open_book else None
+        book = (
+            knowledge.evaluate_open_book(answers.greedy(limit), probes, suite, asked) if open_book else None
+        )
         if book is not None:
             yield book
         if passages:
@@ -199,20 +234,24 @@ def _probes(
     return score
 
 
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
 def _retrieved(path: str) -> dict[str, list[str]]:
     """Return the retrieved passages of each probe, by its id."""
     return {row["id"]: row["passages"] for row in jsonl.read(path, {"id": str, "passages": list})}
 
 
 def answerable_suites(settings: EvalConfig, model: str) -> tuple[str, ...]:
-    """The suites with questions at hand; the shipped model's vocabulary has no general questions."""
+    """Return the suites that have questions; the shipped model's vocabulary lacks general ones."""
     found = ["ifeval"] if settings.ifeval else []
     for suite in knowledge.SUITES:
         probes = knowledge.load_probes(settings.probes, suite) if settings.probes else ()
         own = any(probe.counts for probe in probes)
         if own or (suite == "retention" and model != MICROWORLD):
             found.append(suite)
-    return tuple(found)
+    return (*found, *settings.behaviours)
 
 
 def recorded_items(ws: Workspace, score_id: int) -> list[Item]:
@@ -225,6 +264,8 @@ def recorded_items(ws: Workspace, score_id: int) -> list[Item]:
 
 def require_same_questions(suite: str, stages: Mapping[str, Sequence[Item]]) -> None:
     """Refuse to compare answers to different questions, even under the same keys."""
+    if not stages:
+        return
     first, *others = stages
     asked = {(item.key, item.prompt) for item in stages[first]}
     for other in others:
@@ -310,8 +351,17 @@ class ModelAnswers:
         return generate
 
     def calls(self) -> ModelCalls:
-        """The two calls of lm-eval's tasks: generate, and log-likelihood of a continuation."""
+        """Return the two calls that lm-eval's tasks make: generate, and log-likelihood of a continuation."""
         return ModelCalls(self._go_on, self._likelihoods)
+
+    def unaskable(self, chat: list[dict[str, Any]]) -> str:
+        """Return why the chat template cannot ask this; nothing if it can."""
+        plain = [{key: value for key, value in turn.items() if key != "tools"} for turn in chat]
+        try:
+            asked, without_tools = self.chat_model.prompt_ids(chat), self.chat_model.prompt_ids(plain)
+        except InputError as error:
+            return str(error)
+        return "the chat template takes no tool schemas" if asked == without_tools and chat != plain else ""
 
     def keep(self, results: dict[str, Any]) -> None:
         """Write lm-eval's results in its own layout, if an output folder is set."""

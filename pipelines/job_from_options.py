@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
-from evals.verdict import AXES
+from evals.families.table import FAMILIES
+from evals.task_names import require_families
+from evals.verdict import EVERY_AXIS
 from pipelines.choose import CHOICES
 from pipelines.config.jobs import (
     CycleJob,
@@ -18,6 +20,7 @@ from pipelines.config.jobs import (
     LocateJob,
     MergeJob,
     MidtrainJob,
+    PilotJob,
     RetrievalJob,
     SweepJob,
 )
@@ -48,6 +51,8 @@ OPTIONS_OF_SOME_METHODS = {
     "reward": "distill.reward",
     "route": "distill.routes",
 }
+PILOT_SHARE = 0.125  # of the documents
+LATEST = 1000  # midtrainings among which the newest that is no pilot's is looked for
 NONE: Changes = {}
 
 
@@ -84,7 +89,10 @@ def cycle_job(
     taught = with_augmented(settings.midtrain, augment)
     settings = settings.model_copy(update={"midtrain": taught})
     ifeval_path(settings.eval)
-    measured = _named_suites(suites) or answerable_suites(settings.eval, settings.model.path)
+    measured = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
+    behaviours = tuple(name for name in measured if name in FAMILIES)
+    evaluation = settings.eval.model_copy(update={"behaviours": behaviours})
+    settings = settings.model_copy(update={"eval": evaluation})
     job = CycleJob(
         docs=str(docs.absolute()),
         student=ws.checkpoint(student).id,
@@ -103,6 +111,15 @@ def cycle_job(
     return job
 
 
+def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tuple[str, ...]:
+    """The named suites, with the families that were typed beside them; of none, all that have questions."""
+    require_families(settings.eval.behaviours)
+    named = _named_suites(suites)
+    if not named:
+        return answerable_suites(settings.eval, settings.model.path)
+    return tuple(dict.fromkeys([*named, *(settings.eval.behaviours if typed else ())]))
+
+
 def _named_suites(suites: str | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in suites.split(",")) if suites else ()
     for name in names:
@@ -112,17 +129,19 @@ def _named_suites(suites: str | None) -> tuple[str, ...]:
 
 
 def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
-    """The axes of named suites; else behaviour, knowledge, and those of the suites that are not optional."""
+    """Return the axes of named suites; else behaviour, knowledge and the suites' other non-optional axes."""
     if named:
-        return tuple(axis.name for axis in AXES if axis.suite in suites)
+        return tuple(axis.name for axis in EVERY_AXIS if axis.suite in suites)
     always = ("behaviour", "knowledge")
     return tuple(
-        axis.name for axis in AXES if axis.name in always or (axis.suite in suites and not axis.optional)
+        axis.name
+        for axis in EVERY_AXIS
+        if axis.name in always or (axis.suite in suites and not axis.optional)
     )
 
 
 def _prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
-    """The source of recovery prompts; of `self` the file, which the clean model writes on first use.
+    """Return the source of recovery prompts; for `self` the file that the clean model writes on first use.
 
     Say so where prompts.jsonl beside the documents takes the place of recover.yaml's source.
     """
@@ -135,7 +154,7 @@ def _prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
 
 
 def _asked(settings: Config) -> int:
-    """How many recovery prompts a run uses at most: in the distillation, or for the chat of the mix."""
+    """Return how many recovery prompts a run uses at most: in distillation, or for the mix's chat."""
     distill, midtrain = settings.distill, settings.midtrain
     return max(distill.steps * distill.prompts_per_step, midtrain.chat_prompts if midtrain.mix.chat else 0)
 
@@ -162,6 +181,51 @@ def midtrain_job(
         prompts=_prompts(ws, settings, changes) if settings.midtrain.mix.chat else settings.distill.prompts,
         seed=settings.seed,
     )
+
+
+def pilot_job(
+    ws: Workspace,
+    docs: Path,
+    budget: float,
+    *,
+    student: str = "current",
+    rates: str | None = None,
+    share: float = PILOT_SHARE,
+    changes: Changes = NONE,
+) -> PilotJob:
+    """Without rates: that of the settings, and a quarter of it."""
+    if not 0 < budget <= 100:
+        raise InputError(f"--budget {budget:g}: give points of behaviour, above 0 and up to 100")
+    if not 0 < share <= 1:
+        raise InputError(f"--share {share:g}: give a share of the documents, above 0 and up to 1")
+    settings = resolved(ws, docs, changes)
+    documents.require(docs)
+    chosen, rate = ws.checkpoint(student), settings.midtrain.optimizer.learning_rate
+    ifeval_path(settings.eval)
+    return PilotJob(
+        docs=str(docs.absolute()),
+        student=chosen.id,
+        student_name=student,
+        clean=ws.clean().id,
+        settings=settings,
+        prompts=_prompts(ws, settings, changes) if settings.midtrain.mix.chat else settings.distill.prompts,
+        rates=parse_rates(rates) if rates else (rate / 4, rate),
+        share=share,
+        budget=budget,
+        changes=dict(changes),
+        seed=settings.seed,
+    )
+
+
+def parse_rates(text: str) -> tuple[float, float]:
+    """Two different learning rates with a comma between, the lower one first in the result."""
+    try:
+        low, high = sorted(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"--rates {text}: write two learning rates, as in 5e-5,2e-4") from error
+    if not 0 < low < high < float("inf"):
+        raise InputError(f"--rates {text}: give two different learning rates above 0")
+    return low, high
 
 
 def _require_rank(student: Checkpoint, lora: LoraConfig | str | None, *, typed: bool) -> None:
@@ -224,11 +288,18 @@ def eval_job(
 
 
 def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:
-    """The suites of the files that were named as options; of none, all that have questions."""
+    """Return the suites of the files given as options; without any, all suites that have questions."""
+    require_families(settings.eval.behaviours)
     named = [name for name in ("ifeval", "probes") if f"eval.{name}" in changes]
-    files = named or ["ifeval", "probes"]
     suites = answerable_suites(settings.eval, settings.model.path)
-    return tuple(suite for suite in suites if ("ifeval" if suite == "ifeval" else "probes") in files)
+    return tuple(suite for suite in suites if not named or _source(suite) in named)
+
+
+def _source(suite: str) -> str:
+    """The option that names a suite's file; a family has none."""
+    if suite in FAMILIES:
+        return ""
+    return "ifeval" if suite == "ifeval" else "probes"
 
 
 def locate_job(
@@ -314,7 +385,7 @@ def sweep_job(
 
 
 def placed_docs(docs: Path | None) -> str | None:
-    """Return the full path of a folder of documents; refuse one without a readable document."""
+    """Return the absolute path of a folder of documents; refuse one without a readable document."""
     if docs is None:
         return None
     documents.require(docs)
@@ -322,13 +393,14 @@ def placed_docs(docs: Path | None) -> str | None:
 
 
 def newest_midtrained(ws: Workspace) -> str:
-    """The checkpoint of the newest midtraining that was finished."""
-    for run in queries.runs(ws.tracker.db, kind="midtrain", status="done", limit=1):
-        return str(run["result"]["checkpoint"])
+    """Return the checkpoint of the newest finished midtraining, those of pilots aside."""
+    for run in queries.runs(ws.tracker.db, kind="midtrain", status="done", limit=LATEST):
+        if not str(run["parent_id"]).startswith("pilot-"):
+            return str(run["result"]["checkpoint"])
     raise InputError("nothing was midtrained yet: run `recover midtrain --docs DIR` first, or give --student")
 
 
 def taught_folder(ws: Workspace, checkpoint: str) -> Path | None:
-    """The folder of documents that a checkpoint was last taught; None for the clean model."""
+    """Return the folder of documents that a checkpoint was last trained on; None for the clean model."""
     runs = ws.midtraining_runs(checkpoint)
     return Path(runs[-1]["config"]["docs"]) if runs else None

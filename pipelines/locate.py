@@ -47,7 +47,11 @@ def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:
     if not moved:
         raise InputError(f"{student.id} has the weights of {clean.id}: there is nothing to put back")
     trials = max(1, 2 * len(moved) - 2)  # each part, then sets of two up to all but one
-    search = _Search(ws, job, stage, _ends(ws, job, stage), ALPHA / trials)
+    evaluated = {
+        "clean": _evaluated(ws, job, stage, job.clean, "clean"),
+        "checkpoint": _evaluated(ws, job, stage, job.checkpoint, "checkpoint"),
+    }
+    search = _Search(ws, job, stage, _ends(ws, job, evaluated), ALPHA / trials)
     singles = [search.row((part,)) for part in moved]
     passing = [row for row in singles if row["passed"]]
     sets = [] if passing else search.growing(moved, singles)
@@ -56,6 +60,7 @@ def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:
         "checkpoint": student.id,
         "clean": clean.id,
         "alpha": search.alpha,
+        "ends": {label: found["scores"] for label, found in evaluated.items()},
         "parts": [*singles, *(_unmoved(part) for part in found if part.moved == 0)],
         "sets": sets,
         "offered": offered,
@@ -63,14 +68,15 @@ def _work(ws: Workspace, job: LocateJob, stage: Stage) -> Result:
     return result | {"words": in_words(result)}
 
 
-def _ends(ws: Workspace, job: LocateJob, stage: Stage) -> Items:
-    """Score the clean model and the checkpoint; return their items, by suite."""
-    ids = {
-        "clean": _evaluated(ws, job, stage, job.clean, "clean")["score_ids"],
-        "midtrained": _evaluated(ws, job, stage, job.checkpoint, "checkpoint")["score_ids"],
-    }
+def _ends(ws: Workspace, job: LocateJob, evaluated: dict[str, Result]) -> Items:
+    """Return the items of the clean model and the checkpoint, by suite; the verdict calls it midtrained."""
+    stages = {"clean": evaluated["clean"], "midtrained": evaluated["checkpoint"]}
     return {
-        suite: {label: recorded_items(ws, of_suite[suite]) for label, of_suite in ids.items()}
+        suite: {
+            label: recorded_items(ws, found["score_ids"][suite])
+            for label, found in stages.items()
+            if suite in found["score_ids"]
+        }
         for suite in job.suites
     }
 
@@ -109,11 +115,12 @@ class _Search:
         suites = {
             suite: {**stages, "recovered": recorded_items(self.ws, found["score_ids"][suite])}
             for suite, stages in self.ends.items()
+            if suite in found["score_ids"]
         }
         for suite, stages in suites.items():
             require_same_questions(suite, stages)
         judged = verdict.verdict(suites, self.job.settings.margins(), self.alpha)
-        required = [axis.name for axis in verdict.AXES if axis.suite in self.job.suites]
+        required = [axis.name for axis in verdict.EVERY_AXIS if axis.suite in suites]
         return {
             "parts": names,
             "weights": sum(part.weights for part in chosen),
@@ -161,7 +168,7 @@ class _Search:
 def _bounds(axis: Row) -> Row:
     """Return what a figure needs of an axis: the difference to its reference, and the bounds."""
     names = ("difference", "lower_bound", "upper_bound", "margin", "outcome", "reference", "n", "needed_n")
-    return {name: axis[name] for name in names}
+    return {name: axis.get(name) for name in names}
 
 
 def _unmoved(part: Part) -> Row:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evals.knowledge import load_probes
 from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig
-from pipelines.corpus import documents
+from pipelines.corpus import documents, superseded
 from pipelines.corpus.documents import FileReport
-from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, all_tokenised, read_evenly, tokenised
+from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, KeptTokens, read_evenly, tokenised
 from pipelines.corpus.mixed_tokens import MixedTokens, shares
+from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
-from pipelines.knowledge import embedding_shift, replay
+from pipelines.knowledge import answer_probability, embedding_shift, replay
+from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
 from pipelines.machine.fitting import fitted_once
 from pipelines.runs import training_run
@@ -23,7 +28,9 @@ from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import reading_progress
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
+from pipelines.writing import gap_questions
 from pipelines.writing.augment import load as rows_of
+from pipelines.writing.filters import ProbeLeaks
 from recovery.batches.rollouts import Dialogue
 from recovery.distributed import in_turn, once
 from recovery.methods.table import get
@@ -31,6 +38,8 @@ from recovery.training import preflight
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
+
+MOST_QUESTION_TOKENS = 4_000_000  # held in memory; a longer training reads them again
 
 Sources = dict[str, Tokens | list[Dialogue]]
 
@@ -52,71 +61,105 @@ def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key:
 def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     """Read, tokenise, train and publish; of several processes all train and the first one publishes."""
     job = in_turn(lambda: _fitted_to_machine(job, stage))
-    student = ws.checkpoint(job.student)
+    parent = ws.checkpoint(job.student)
     manifest = in_turn(lambda: _documents(job, stage))
-    chat_model = training_run.student(ws, student, job.settings)
-    new = in_turn(lambda: _new_tokens(ws, job, stage, chat_model, manifest))
-    earlier, chat = job.settings.mix.earlier, job.settings.mix.chat
-    sources: Sources = {
-        "new": new,
-        "earlier": in_turn(lambda: _earlier(ws, job, stage, chat_model)) if earlier else [],
-        "augmented": _augmented(chat_model, job.augment),
-    }
-    if chat:
-        wanted = _chat_tokens(job, sources)
-        sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage), wanted))
-    rows = preflight.packing(chat_model)
-    stage.say(f"  packing      {rows.detail}")
-    settings = _fitted_to_corpus(job.settings, new.total, shares(job.settings.mix, sources)["new"], stage)
-    batches = MixedTokens(sources, settings, chat_model.pad_id, job.seed, packs=rows.ok)
-    stage.say(batches.summary())
-    checks = forecast(
-        ws,
-        chat_model,
-        student,
-        new,
-        every=job.settings.forecast_every,
-        steps=batches.steps,
-        report=stage.live.metrics,
-        say=stage.say,
-    )
-    before = embedding_shift.copy_of(chat_model) if stage.first else None
+    student = training_run.student(ws, parent, job.settings)
+    new = in_turn(lambda: _new_tokens(ws, job, stage, student, manifest))
+    sources = _sources(ws, job, stage, student, new)
+    batches = _batches(job, stage, student, sources, new.total)
     training = training_run.Training(
-        chat_model,
+        student,
         batches,
         get("sft"),
-        settings=settings,
+        settings=batches.settings,
         steps=batches.steps,
         seed=job.seed,
-        checks=checks,
+        checks=[
+            *_forecast(ws, job, stage, student, new, batches.steps),
+            *_answers(job, stage, student, batches.steps),
+        ],
     )
+    before = embedding_shift.copy_of(student) if stage.first else None
     report = training_run.run_training(stage, training)
     if not stage.first:
         return {}
-    moved = {} if before is None else embedding_shift.moved(before, chat_model, sources.values())
+    moved = {} if before is None else embedding_shift.moved(before, student, sources.values())
     if moved:
         stage.say(embedding_shift.in_words(moved))
-    checkpoint = ws.publish(
-        chat_model, parent=student, run_id=stage.id, config={"stage": "midtrain", **job.model_dump()}
-    )
+    config = {"stage": "midtrain", **job.model_dump()}
+    checkpoint = ws.publish(student, parent=parent, run_id=stage.id, config=config)
     shutil.rmtree(stage.directory / EARLIER_TOKENS, ignore_errors=True)  # joined again when needed
     return {
         "checkpoint": checkpoint.id,
         "documents": len(new),
         "tokens": report.tokens,
         "mix": batches.shares,
-        "packed": rows.ok,
+        "packed": batches.packs,
         "embeddings_moved": moved,
     }
 
 
-def _chat_tokens(job: MidtrainJob, sources: Sources) -> int:
-    """Return how many tokens of chat the training reads."""
+def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, new: Tokens) -> Sources:
+    """Collect what the mix names: documents, what was made of them, and chat."""
+    mix = job.settings.mix
+    sources: Sources = {"new": new, "augmented": _augmented(student, job.augment)}
+    if mix.earlier:
+        read = _planned_tokens(job, sources, "earlier")
+        sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, read))
+    if mix.questions:
+        most = min(_planned_tokens(job, sources, "questions"), MOST_QUESTION_TOKENS)
+        sources["questions"] = _questions(job, stage, student, most)
+    if mix.chat:
+        wanted = _planned_tokens(job, sources, "chat")
+        sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage), wanted))
+    return sources
+
+
+def _batches(
+    job: MidtrainJob, stage: Stage, student: ChatModel, sources: Sources, new_tokens: int
+) -> MixedTokens:
+    """Mix the sources into the batches of every step; print packing, plan and mix."""
+    packing = preflight.packing(student)
+    stage.say(f"  packing      {packing.detail}")
+    new_share = shares(job.settings.mix, sources)["new"]
+    settings = _fitted_to_corpus(job.settings, new_tokens, new_share, stage)
+    splits = SentenceSplits.of(student, settings.split_documents)
+    batches = MixedTokens(sources, settings, student.pad_id, job.seed, packing.ok, splits)
+    stage.say(batches.summary())
+    return batches
+
+
+def _forecast(
+    ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, new: Tokens, steps: int
+) -> Sequence[training_run.Check]:
+    """Return the check that forecasts the loss of behaviour while training, if one is configured."""
+    return forecast(
+        ws,
+        student,
+        ws.checkpoint(job.student),
+        new,
+        every=job.settings.forecast_every,
+        steps=steps,
+        report=stage.live.metrics,
+        say=stage.say,
+    )
+
+
+def _answers(job: MidtrainJob, stage: Stage, student: ChatModel, steps: int) -> list[AnswerProbability]:
+    """Return the check that follows the answers to the job's questions, as often as the forecast looks."""
+    if job.asked is None or not job.settings.forecast_every:
+        return []
+    asked, every = answer_probability.read(Path(job.asked)), job.settings.forecast_every
+    return [AnswerProbability(student, asked, every=every, steps=steps, report=stage.live.metrics)]
+
+
+def _planned_tokens(job: MidtrainJob, sources: Sources, name: str) -> int:
+    """Return how many tokens of a source, which is not read yet, the training reads."""
     new = sources["new"]
-    parts = shares(job.settings.mix, {**sources, "chat": [([], [])]})
+    parts = shares(job.settings.mix, {**sources, name: [([], [])]})
     total = new.total if isinstance(new, Tokens) else 0
     settings = fitted.fit_to_corpus(job.settings, total, parts["new"])
-    return round((settings.steps or 0) * settings.tokens_per_step * parts["chat"])
+    return round((settings.steps or 0) * settings.tokens_per_step * parts[name])
 
 
 def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:
@@ -125,7 +168,7 @@ def _fitted_to_machine(job: MidtrainJob, stage: Stage) -> MidtrainJob:
 
 
 def _fitted_to_corpus(settings: MidtrainConfig, tokens: int, share: float, stage: Stage) -> MidtrainConfig:
-    """The settings with every number set, said on one line; the same for a resumed run's kept documents."""
+    """Return the settings with every number set, and print them; a resumed run gets the same ones."""
     settings = fitted.fit_to_corpus(settings, tokens, share)
     stage.say(f"  plan         {fitted.in_words(settings, tokens, share)}")
     return settings
@@ -136,6 +179,7 @@ def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
     kept, reading = stage.directory / KEPT_TEXTS, job.settings.reading
     if not kept.exists():
         folder = Path(job.docs)
+        superseded.keep(folder, stage.directory)
         progress = reading_progress(stage.step, folder)
         documents.keep(folder, kept, reading.limits, strict=reading.strict, progress=progress)
     return documents.load_manifest(stage.directory)
@@ -154,26 +198,36 @@ def _new_tokens(
     return tokens
 
 
-def _earlier(ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel) -> Tokens | list[Dialogue]:
-    """Tokenise the documents of the student's earlier midtrainings, or a reservoir of them."""
+def _earlier(
+    ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, most: int
+) -> Tokens | list[Dialogue]:
+    """Return the tokens of the student's earlier midtrainings, of no more documents than will be read."""
     runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(job.student)]
     if not runs:
         return []
-    if job.settings.replay_tokens is None:
-        return all_tokenised(stage.directory / EARLIER_TOKENS, runs, chat_model)
-    cycles = [tokenised(run, chat_model) for run in runs]
-    kept = replay.reservoir(cycles, job.settings.replay_tokens, job.seed)
-    return Tokens.of(kept, chat_model.opening_ids)
+    kept = KeptTokens.of(runs, chat_model, current=stage.directory)
+    if count := sum(map(len, kept.left_out)):
+        stage.say(f"  superseded   {count} earlier documents are left out of replay")
+    most = min(most, job.settings.replay_tokens or most)
+    return kept.joined(stage.directory / EARLIER_TOKENS, most, job.seed)
 
 
 def _new_texts(stage: Stage) -> list[str]:
-    return read_evenly([stage.directory / KEPT_TEXTS])
+    return read_evenly([stage.directory])
 
 
 def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
     """Encode retold texts as documents, and questions with answers as chats."""
     rows = rows_of(Path(source)) if source else []
     return [chat_model.document(row["text"]) if "text" in row else _chat(chat_model, row) for row in rows]
+
+
+def _questions(job: MidtrainJob, stage: Stage, student: ChatModel, most: int) -> list[Dialogue]:
+    """Encode questions made of the documents' own sentences; none that gives away a probe."""
+    evaluation = job.evaluation
+    probes = load_probes(evaluation.probes) if evaluation and evaluation.probes else ()
+    encode = partial(_chat, student)
+    return gap_questions.chats(_new_texts(stage), encode, ProbeLeaks(probes), most=most, seed=job.seed)
 
 
 def _chat(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:

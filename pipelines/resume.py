@@ -15,6 +15,7 @@ from pipelines.config.jobs import (
     LocateJob,
     MergeJob,
     MidtrainJob,
+    PilotJob,
     RetrievalJob,
     SweepJob,
 )
@@ -26,6 +27,7 @@ from pipelines.evaluate import evaluate
 from pipelines.locate import locate
 from pipelines.merge import merge
 from pipelines.midtrain import midtrain
+from pipelines.pilot import pilot
 from pipelines.retrieval import retrieval
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import sweep
@@ -43,6 +45,7 @@ AGAIN: dict[str, Again] = {
     "drift": lambda ws, config, key: drift(ws, DriftJob(**config), key=key),
     "locate": lambda ws, config, key: locate(ws, LocateJob(**config), key=key),
     "retrieval": lambda ws, config, key: retrieval(ws, RetrievalJob(**config), key=key),
+    "pilot": lambda ws, config, key: pilot(ws, PilotJob(**config), key=key),
     "eval": lambda ws, config, key: evaluate(ws, EvalJob(**config), key=key),
 }
 
@@ -58,10 +61,10 @@ def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
 
 
 def _newest(ws: Workspace) -> dict[str, Any]:
-    """The newest interrupted run; one that failed on its input only if there is no other."""
+    """Return the newest interrupted run; one that failed on its input only if there is no other."""
     runs = [run for run in queries.unfinished_runs(ws.tracker.db) if run["kind"] in AGAIN and run["key"]]
     if not runs:
-        raise InputError("nothing was cut off: `recover ls runs` lists every run")
+        raise InputError("no run was interrupted: `recover ls runs` lists every run")
     return next((run for run in runs if not _refused(run)), runs[0])
 
 
@@ -70,7 +73,7 @@ def _refused(run: dict[str, Any]) -> bool:
 
 
 def _root(ws: Workspace, run_id: str) -> dict[str, Any]:
-    """The run, or the demo or cycle that it is a stage of."""
+    """Return the run itself, or the demo or cycle that it is a stage of."""
     run = queries.run(ws.tracker.db, run_id)
     while run["parent_id"]:
         run = queries.run(ws.tracker.db, run["parent_id"])

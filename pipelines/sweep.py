@@ -56,11 +56,13 @@ def pareto(points: Sequence[Sequence[float | None]]) -> list[bool]:
     """Mark the points that no other point dominates."""
     values = [[value for value in point if value is not None] for point in points]
 
-    def beaten(one: list[float]) -> bool:
-        pairs = [list(zip(other, one, strict=True)) for other in values]
-        return any(all(a >= b for a, b in pair) and any(a > b for a, b in pair) for pair in pairs)
+    return [not any(_dominates(other, point) for other in values) for point in values]
 
-    return [not beaten(one) for one in values]
+
+def _dominates(point: Sequence[float], other: Sequence[float]) -> bool:
+    """Return whether a point is nowhere lower than another one, and somewhere higher."""
+    pairs = list(zip(point, other, strict=True))
+    return all(a >= b for a, b in pairs) and any(a > b for a, b in pairs)
 
 
 def parse_weights(text: str) -> tuple[float, ...]:

@@ -34,7 +34,7 @@ Questions = Mapping[str, str]  # id -> prompt
 @dataclass(frozen=True)
 class FactVerdict:
     probe: Probe
-    reachable: bool  # ranked first among its kind
+    ranked_first: bool  # its answer, among those of its kind: the fact is unreachable, not lost
     chance: float  # of being first for no reason
     back: bool | None  # answered by the model recovered from this one; None where there is none
 
@@ -71,7 +71,7 @@ def _answered(ws: Workspace, checkpoint: str, suite: str, path: str, questions: 
 
 
 def _recorded(ws: Workspace, checkpoint: str, suite: str, questions: Questions) -> dict[str, bool]:
-    """The newest headline score's items, of these very questions only."""
+    """Return the items of the newest headline score, if it asked exactly these questions."""
     db = ws.tracker.db
     rows = [row for row in queries.scores(db, checkpoint_id=checkpoint) if row["suite"] == suite]
     newest = next((row for row in rows if row["metric"] == "lenient"), None)
@@ -129,7 +129,7 @@ def _end(probe: Probe) -> str:
 
 
 def _candidates(probe: Probe, kinds: dict[str, list[str]]) -> list[str]:
-    """The answer, then others of its kind."""
+    """Return the answer, followed by other answers of its kind."""
     same = kinds.get(_end(probe)) or kinds[""]
     others = [answer for answer in same if answer not in probe.answers]
     chosen = random.Random(f"lost:{probe.id}").sample(others, min(len(others), MOST_CANDIDATES - 1))
@@ -154,7 +154,7 @@ def _told(
         {
             "id": verdict.probe.id,
             "prompt": verdict.probe.prompt,
-            "unreachable": verdict.reachable,
+            "unreachable": verdict.ranked_first,
             "back": verdict.back,
         }
         for verdict in found
@@ -164,15 +164,15 @@ def _told(
 
 
 def _row(kind: str, asked: Sequence[Probe], found: Sequence[FactVerdict]) -> dict[str, Any]:
-    reachable = sum(v.reachable for v in found)
+    unreachable = sum(v.ranked_first for v in found)
     known = [v for v in found if v.back is not None]
     return {
         "kind": kind,
         "asked": len(asked),
         "failed": len(found),
-        "unreachable": reachable,
-        "eroded": len(found) - reachable,
+        "unreachable": unreachable,
+        "eroded": len(found) - unreachable,
         "by_chance": sum(v.chance for v in found),
         "back": sum(bool(v.back) for v in known) if known else None,
-        "back_of_unreachable": sum(bool(v.back) for v in known if v.reachable) if known else None,
+        "back_of_unreachable": sum(bool(v.back) for v in known if v.ranked_first) if known else None,
     }

@@ -6,5 +6,5 @@ import hashlib
 
 
 def step_seed(seed: int, step: int) -> int:
-    """A seed for each step that tells neighbouring runs and steps apart."""
+    """Return the seed of a step; neighbouring runs and steps get different ones."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{step}".encode()).digest()[:7], "big")

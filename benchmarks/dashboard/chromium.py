@@ -49,15 +49,11 @@ def _browser() -> str | None:
 @contextmanager
 def serving(tracker: Tracker) -> Iterator[str]:
     """Serve the dashboard on a free port, in a thread."""
-    import uvicorn
-
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    config = uvicorn.Config(
-        app.make(tracker), host="127.0.0.1", port=port, log_level="error", timeout_graceful_shutdown=1
-    )
-    server = uvicorn.Server(config)
+    made = app.make(tracker)
+    server = app.server(made, "127.0.0.1", port, log_level="error", timeout_graceful_shutdown=1)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     until(lambda: server.started)

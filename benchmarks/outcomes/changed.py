@@ -1,31 +1,35 @@
-"""Measure whether recovery brings old answers to changed facts back, with the guard and without it.
+"""Measure whether a model answers changed facts anew after recovery, and what decides it.
 
-    keep           recovery prompts as the microworld writes them, all of them used
-    guard          the same prompts, without those that touch what the documents taught
-    asked          questions about every changed fact among the prompts, all of them used
+    preset         as shipped
+    whole          documents are never split: midtraining and rehearsal read each from its beginning
+    keep           as shipped, with every recovery prompt used
+    asked          as keep, with questions about every changed fact among the prompts
     asked-guard    the same prompts, without those that touch what the documents taught
 
-    python -m benchmarks.outcomes.changed OUT --seeds 5          # one line a way and seed
-    python -m benchmarks.outcomes.changed OUT --write-docs       # write docs/knowledge.md without training
+    python -m benchmarks.outcomes.changed OUT --seeds 1 2 3 --ways preset whole   # a line a checkpoint
+    python -m benchmarks.outcomes.changed OUT --write-docs    # write docs/results.md without training
 
-One midtraining a seed, from the clean checkpoint on a first cycle's documents, of which a tenth of the known
-people's cities and jobs have changed; every way recovers from it with the preset's settings. A seed chooses
-the world; training has the preset's own. Repeat the command to resume an interrupted run.
+In each cycle a tenth of the known people move and change jobs. A cycle midtrains on its documents and
+recovers with the preset's settings, from the previous cycle's model. A seed chooses the world; training has
+the preset's own. Repeat the command to resume an interrupted run.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ledger import Ledger, Line, markdown, mean, put, read
-from evals.knowledge import ANSWERED
+from benchmarks.ledger import Ledger, Line, markdown, put, read
+from benchmarks.outcomes.arguments import ways_parser
+from evals import statistics
+from evals.knowledge import ANSWERED, NEW, OLD
+from evals.scores import Item, cluster
 from pipelines.distill import distill
-from pipelines.evaluate import evaluate
+from pipelines.evaluate import evaluate, recorded_items
 from pipelines.job_from_options import distill_job, eval_job, midtrain_job
 from pipelines.machine.init_home import initialise
 from pipelines.microworld.changes import state
@@ -36,142 +40,240 @@ from pipelines.runs.workspace import Workspace
 
 SHARE = 0.1  # of the known people
 QUESTIONS = 200  # of each suite, at most
-SUITES = "knowledge,retention,updates"
-PAGE = Path(__file__).parents[2] / "docs" / "knowledge.md"
+SUITES = ("updates", "knowledge", "retention", "ifeval")
+PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 LINES = "changed.jsonl"
 SMALL = {"midtrain.steps": 2, "distill.steps": 2}
-MIDTRAINED = "midtrained"  # the row before any recovery
+MIDTRAINED, RECOVERED = "midtrained", "recovered"
+NAMES = ("seed", "way", "cycle", "stage")  # of a line
 
 
 @dataclass(frozen=True)
 class Way:
-    """One recovery."""
+    """One way to midtrain and to recover."""
 
-    overlap: str
-    asked: bool  # whether the prompts ask about the changed facts
+    overlap: str = "drop"
+    asked: bool = False  # whether the prompts ask about the changed facts
+    whole: bool = False  # whether documents are never split
+
+    def midtraining(self) -> dict[str, Any]:
+        return {"midtrain.split_documents": 0.0} if self.whole else {}
+
+    def recovery(self) -> dict[str, Any]:
+        split = {"distill.split_documents": 0.0} if self.whole else {}
+        return {"distill.overlap": self.overlap, **split}
 
 
 WAYS = {
-    "keep": Way("keep", asked=False),
-    "guard": Way("drop", asked=False),
+    "preset": Way(),
+    "whole": Way(whole=True),
+    "keep": Way("keep"),
     "asked": Way("keep", asked=True),
     "asked-guard": Way("drop", asked=True),
 }
 
 
 class World:
-    """A home with one seed's world and the model midtrained on it."""
+    """A home with one seed's worlds, and the models of every way."""
 
     def __init__(self, home: Path, seed: int, small: bool) -> None:
         self.ws = Workspace.open(home.absolute(), progress=Progress(quiet=True))
         self.seed, self.changes = seed, {"eval.limit": QUESTIONS, **(SMALL if small else {})}
-        self.folder = self.ws.home / "world"
         initialise(self.ws, model="microworld")
-        if not (self.folder / "ifeval.jsonl").exists():
-            write_world(self.folder, cycle=1, seed=seed, changed=SHARE)
 
-    def midtrained(self) -> str:
-        job = midtrain_job(self.ws, self.folder / "docs", "base", changes=self.changes)
-        return str(midtrain(self.ws, job, key="midtrain")["checkpoint"])
+    def folder(self, cycle: int) -> Path:
+        """Return the folder of a cycle's world, written on first use."""
+        folder = self.ws.home / f"world-{cycle}"
+        if not (folder / "ifeval.jsonl").exists():
+            write_world(folder, cycle=cycle, seed=self.seed, changed=SHARE)
+        return folder
 
-    def recovered(self, name: str) -> dict[str, Any]:
-        way = WAYS[name]
-        changes = {**self.changes, "distill.overlap": way.overlap}
+    def midtrained(self, way: Way, cycle: int, student: str) -> str:
+        changes = {**self.changes, **way.midtraining()}
+        job = midtrain_job(self.ws, self.folder(cycle) / "docs", student, changes=changes)
+        key = f"midtrain:{student}:{cycle}:{way.whole}"
+        return str(midtrain(self.ws, job, key=key)["checkpoint"])
+
+    def recovered(self, way: Way, cycle: int, midtrained: str) -> dict[str, Any]:
+        changes = {**self.changes, **way.recovery()}
         if way.asked:
-            changes["distill.prompts"] = str(self._asked())
-        return distill(
-            self.ws, distill_job(self.ws, student=self.midtrained(), changes=changes), key=f"distill:{name}"
-        )
+            changes["distill.prompts"] = str(self.asked(cycle))
+        job = distill_job(self.ws, student=midtrained, changes=changes)
+        return distill(self.ws, job, key=f"distill:{midtrained}:{way}")
 
-    def scores(self, checkpoint: str) -> dict[str, Any]:
-        job = eval_job(self.ws, checkpoint, SUITES, changes=self.changes)
-        found: dict[str, Any] = evaluate(self.ws, job, key=f"eval:{checkpoint}")["scores"]
-        return found
+    def items(self, checkpoint: str) -> dict[str, list[Item]]:
+        """Return the answered questions of each suite."""
+        job = eval_job(self.ws, checkpoint, ",".join(SUITES), changes=self.changes)
+        ids = evaluate(self.ws, job, key=f"eval:{checkpoint}")["score_ids"]
+        return {suite: recorded_items(self.ws, ids[suite]) for suite in SUITES}
 
-    def _asked(self) -> Path:
+    def asked(self, cycle: int) -> Path:
         """Write the world's prompts with every training phrasing of every changed fact among them."""
-        rows = (self.folder / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = (self.folder(cycle) / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
         rows += [
             json.dumps({"prompt": question.format(n=change.who.name), "kind": "changed"})
-            for change in state(self.seed, 1, SHARE).newest
+            for change in state(self.seed, cycle, SHARE).newest
             for question in change.attribute.questions
         ]
         random.Random(f"asked:{self.seed}").shuffle(rows)
-        path = self.folder / "asked.jsonl"
+        path = self.folder(cycle) / "asked.jsonl"
         path.write_text("\n".join(rows) + "\n", encoding="utf-8")
         return path
 
 
-def run(out: Path, seed: int, ways: list[str], small: bool = False) -> list[Line]:
-    """Return the midtrained model's line and one for each way; what is stored is not measured again."""
-    ledger = Ledger(out / str(seed) / LINES, ("seed", "way"))
-    wanted = [MIDTRAINED, *ways]
-    if any(ledger.get(seed=seed, way=way) is None for way in wanted):
+def run(out: Path, seed: int, ways: Sequence[str], cycles: int = 1, small: bool = False) -> list[Line]:
+    """Return two lines a cycle of each way; what is stored is not measured again."""
+    ledger = Ledger(out / str(seed) / LINES, NAMES)
+    wanted = [
+        {"seed": seed, "way": way, "cycle": cycle, "stage": stage}
+        for way in ways
+        for cycle in range(1, cycles + 1)
+        for stage in (MIDTRAINED, RECOVERED)
+    ]
+    if any(ledger.get(**name) is None for name in wanted):
         world = World(out / str(seed), seed, small)
         try:
-            for way in wanted:
-                if ledger.get(seed=seed, way=way) is None:
-                    ledger.add({"seed": seed, "way": way, "small": small, **_measured(world, way)})
+            for way in ways:
+                for line in _measured(world, way, cycles, ledger):
+                    ledger.add({"seed": seed, "way": way, "small": small, **line})
         finally:
             world.ws.tracker.close()
-    return [ledger.lines[seed, way] for way in wanted]
+    return [ledger.lines[tuple(name.values())] for name in wanted]
 
 
-def _measured(world: World, way: str) -> dict[str, Any]:
-    if way == MIDTRAINED:
-        return _row(world.scores(world.midtrained()), {})
-    done = world.recovered(way)
-    return _row(world.scores(done["checkpoint"]), done.get("overlap", {}).get("prompts", {}))
+def _measured(world: World, name: str, cycles: int, ledger: Ledger) -> Iterator[Line]:
+    """Train a way's cycles; yield the lines that the ledger lacks."""
+    way, student = WAYS[name], "base"
+    for cycle in range(1, cycles + 1):
+        midtrained = world.midtrained(way, cycle, student)
+        done = world.recovered(way, cycle, midtrained)
+        student = done["checkpoint"]
+        for stage, checkpoint in ((MIDTRAINED, midtrained), (RECOVERED, student)):
+            if ledger.get(seed=world.seed, way=name, cycle=cycle, stage=stage) is None:
+                touched = done.get("overlap", {}).get("prompts", {}).get("touch_new")
+                named = {"cycle": cycle, "stage": stage}
+                left_out = {"left_out": touched if stage == RECOVERED else None}
+                yield named | left_out | line(world.items(checkpoint))
 
 
-def _row(scores: dict[str, Any], overlap: dict[str, Any]) -> dict[str, Any]:
-    """Return the shares of new, old and neither answers, and the other suites' scores."""
-    updates = scores["updates"]
-    shares = {name: updates["answered"][name] / updates["n"] for name in ANSWERED}
-    others = {suite: scores[suite]["score"] for suite in ("knowledge", "retention")}
-    return {"n": updates["n"], **shares, **others, "left_out": overlap.get("touch_new")}
+def line(items: dict[str, list[Item]]) -> Line:
+    """Return each suite's outcomes by question: [key, fact, passed]; of changed facts also which answer."""
+    return {
+        suite: [[item.key, cluster(item.key, item.detail), item.passed] for item in found]
+        for suite, found in items.items()
+    } | {"answered": [item.detail["answered"] for item in items["updates"]]}
 
 
-def table(lines: list[Line]) -> list[Line]:
-    """Return one row a way: means over the seeds."""
-    found = []
-    for way in (MIDTRAINED, *WAYS):
-        mine = [line for line in lines if line["way"] == way]
-        if mine:
-            named = {"way": f"`{way}`", "seeds": len(mine), "questions": sum(line["n"] for line in mine)}
-            values = {
-                name: mean(line[name] for line in mine) for name in (*ANSWERED, "knowledge", "retention")
-            }
-            left_out = [line["left_out"] for line in mine if line["left_out"] is not None]
-            found.append(named | values | {"prompts left out": sum(left_out) if left_out else None})
-    return found
+# Table ---------------------------------------------------------------------------------------------------
 
 
 def stored(out: Path) -> list[Line]:
-    return [line for path in sorted(out.glob(f"*/{LINES}")) for line in read(path)]
+    return [row for path in sorted(out.glob(f"*/{LINES}")) for row in read(path)]
+
+
+def page(lines: list[Line]) -> str:
+    """Return the text for the documentation."""
+    seeds = ", ".join(map(str, sorted({row["seed"] for row in lines})))
+    note = (
+        f"Seeds {seeds}. Shares of all questions with 95 % intervals, clustered by fact. `new`, `old` and "
+        "`neither` are answers to changed facts, in the familiar and in the held-out phrasing; `knowledge` "
+        "asks about the new people, `stable` about facts of known people that did not change."
+    )
+    small = "**A run with `--small`: two steps each, the numbers mean nothing.**\n\n"
+    parts = [note, markdown(table(lines))]
+    if differences := compared(lines):
+        parts += ["`preset` against `whole` after recovery, paired by question:", markdown(differences)]
+    return (small if any(row["small"] for row in lines) else "") + "\n\n".join(parts)
+
+
+def table(lines: list[Line]) -> list[Line]:
+    """Return one row a cycle, stage and way, over all its seeds."""
+    found = []
+    for cycle in sorted({row["cycle"] for row in lines}):
+        for stage in (MIDTRAINED, RECOVERED):
+            for way in WAYS:
+                chosen = {"cycle": cycle, "stage": stage, "way": way}
+                mine = [row for row in lines if chosen.items() <= row.items()]
+                if mine:
+                    found.append(chosen | {"way": f"`{way}`", "seeds": len(mine)} | _shares(mine))
+    return found
+
+
+def _shares(mine: list[Line]) -> dict[str, Any]:
+    answered = [answer for row in mine for answer in row["answered"]]
+    facts = [_fact(row, one) for row in mine for one in row["updates"]]
+    shown = {name: _interval([one == name for one in answered], facts) for name in ANSWERED}
+    for suite in SUITES[1:]:
+        passed = [one[2] for row in mine for one in row[suite]]
+        shown[COLUMNS[suite]] = _interval(passed, [_fact(row, one) for row in mine for one in row[suite]])
+    left_out = [row["left_out"] for row in mine if row["left_out"] is not None]
+    return {"questions": len(answered)} | shown | {"prompts left out": sum(left_out) if left_out else None}
+
+
+COLUMNS = {"knowledge": "knowledge", "retention": "stable", "ifeval": "IFEval"}
+
+
+def _fact(row: Line, outcome: Sequence[Any]) -> str:
+    """Facts of two worlds are never the same, and neither are a person's in two cycles."""
+    return f"{row['seed']}:{row['cycle']}:{outcome[1]}"
+
+
+def _interval(passed: Sequence[bool], clusters: Sequence[str]) -> str:
+    low, high = statistics.clustered_interval(passed, clusters)
+    return f"{sum(passed) / len(passed):.3f} ({low:.3f} to {high:.3f})"
+
+
+def compared(lines: list[Line]) -> list[Line]:
+    """Return the paired differences of `preset` from `whole`, over the seeds and cycles that have both."""
+    after = {(row["seed"], row["cycle"]): row for row in _recovered(lines, "preset")}
+    pairs = [
+        (after[key], row)
+        for row in _recovered(lines, "whole")
+        if (key := (row["seed"], row["cycle"])) in after
+    ]
+    if not pairs:
+        return []
+    rows = [_difference(COLUMNS[suite], pairs, suite) for suite in SUITES[1:]]
+    return [*(_difference(f"answered `{name}`", pairs, "updates", name) for name in (NEW, OLD)), *rows]
+
+
+def _recovered(lines: list[Line], way: str) -> list[Line]:
+    return [row for row in lines if (row["way"], row["stage"]) == (way, RECOVERED)]
+
+
+def _difference(title: str, pairs: list[tuple[Line, Line]], suite: str, answer: str = "") -> Line:
+    ones: list[bool] = []
+    others: list[bool] = []
+    clusters: list[str] = []
+    for one, other in pairs:
+        if [row[0] for row in one[suite]] != [row[0] for row in other[suite]]:
+            raise SystemExit(f"seed {one['seed']}: {suite}: the two ways were asked other questions")
+        ones += _outcomes(one, suite, answer)
+        others += _outcomes(other, suite, answer)
+        clusters += [_fact(one, row) for row in one[suite]]
+    found = statistics.compare(ones, others, clusters=clusters)
+    low, high = found.interval
+    return {"": title, "difference": f"{found.difference:+.3f} ({low:+.3f} to {high:+.3f})"}
+
+
+def _outcomes(row: Line, suite: str, answer: str) -> list[bool]:
+    return [one == answer for one in row["answered"]] if answer else [one[2] for one in row[suite]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.outcomes.changed",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("out", type=Path, help="folder for the homes; the same again to go on")
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--small", action="store_true", help="two steps each: only whether it runs")
-    parser.add_argument(
-        "--write-docs", action="store_true", help="train nothing: what OUT holds into the page"
-    )
+    parser = ways_parser("changed", __doc__, list(WAYS))
+    parser.add_argument("--cycles", type=int, default=1)
     chosen = parser.parse_args()
-    for seed in () if chosen.write_docs else chosen.seeds:
-        for line in run(chosen.out, seed, chosen.ways, chosen.small):
-            print(json.dumps(line), flush=True)
-    text = markdown(table(stored(chosen.out)))
-    print(text)
+    seeds = [] if chosen.write_docs else chosen.seeds
+    for seed in seeds:
+        found = run(chosen.out, seed, chosen.ways, chosen.cycles, chosen.small)
+        print(markdown(table(found)), flush=True)
+    lines = stored(chosen.out)
+    print(page(lines) if lines else "nothing yet")
     if chosen.write_docs:
-        put(PAGE, "changed", text)
+        if not lines:
+            raise SystemExit(f"{chosen.out}: nothing was measured there: run it without --write-docs first")
+        put(PAGE, "changed", page(lines))
 
 
 if __name__ == "__main__":

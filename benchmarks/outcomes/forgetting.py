@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.ledger import Clock, Ledger, Line, markdown, mean, put
+from benchmarks.outcomes.arguments import home_parser, whole_numbers
 from evals import jsonl
 
 if TYPE_CHECKING:
@@ -68,13 +69,11 @@ ARMS = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seeds", default="1,2,3", help="worlds, as in 1,2,3")
+    parser = home_parser(__doc__, HOME, "docs/methods.md")
+    parser.add_argument("--seeds", type=whole_numbers, default=[1, 2, 3], help="worlds, as in 1,2,3")
     parser.add_argument("--limit", type=int, default=300, help="IFEval prompts asked")
-    parser.add_argument("--home", type=Path, default=HOME, help="where trainings and results are kept")
-    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/methods.md")
     asked = parser.parse_args()
-    seeds = [int(part) for part in asked.seeds.split(",")]
+    seeds = asked.seeds
     ledger = Ledger(asked.home / "forgetting.jsonl", ("seed", "arm", "limit", "version"))
     for seed in seeds:
         _run_seed(ledger, seed, asked)

@@ -19,16 +19,17 @@ with different ways and seeds; every cycle is a line of OUT/WAY-SEED/cycles.json
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Ledger, Line, markdown, put, read
+from benchmarks.outcomes.arguments import ways_parser
 from db.reads import queries
 from pipelines.config import settings
 from pipelines.cycle import cycle
@@ -42,6 +43,7 @@ from pipelines.runs.workspace import Workspace
 
 TOUCHING = 200  # recovery prompts about the new people, added to the world's
 PAGE = Path(__file__).parents[2] / "docs" / "knowledge.md"
+THIRD = 2  # index of the third cycle: the first that has several before it
 LINES = "cycles.jsonl"  # in each variant's home
 COLUMNS = {  # table columns: a summary's key -> its title
     "direct": "direct",
@@ -53,6 +55,8 @@ COLUMNS = {  # table columns: a summary's key -> its title
     "least_general": "its lowest",
     "worst_ifeval": "worst IFEval − clean, points",
     "touching": "prompts touching",
+    "seconds": "seconds, last / third cycle",
+    "bytes": "bytes, last / third cycle",
 }
 
 
@@ -98,10 +102,17 @@ def run(out: Path, name: str, seed: int, cycles: int, small: bool = False) -> It
         for number in range(1, cycles + 1):
             line = ledger.get(cycle=number)
             if line is None:
+                began, size = time.monotonic(), _bytes(home)
                 row = _cycle(ws, WAYS[name], student, number, seed)
-                line = ledger.add({"way": name, "seed": seed, "small": small, **row})
+                cost = {"seconds": time.monotonic() - began, "bytes": _bytes(home) - size}
+                line = ledger.add({"way": name, "seed": seed, "small": small, **row, **cost})
             student = line["checkpoint"]
             yield line
+
+
+def _bytes(home: Path) -> int:
+    """Return the size of all files of a home."""
+    return sum(path.stat().st_size for path in home.rglob("*") if path.is_file())
 
 
 def _cycle(ws: Workspace, way: Variant, student: str, number: int, seed: int) -> Line:
@@ -122,8 +133,9 @@ def _prepare(home: Path, small: bool) -> None:
 
 
 def _shrink(path: Path) -> None:
-    """Reduce to a few steps, to test the benchmark itself."""
+    """Reduce to a few steps and questions, to test the benchmark itself."""
     text = re.sub(r"\b(epochs|steps): [\d.]+", "steps: 2", path.read_text(encoding="utf-8"))
+    text = text.replace("\neval:\n", "\neval:\n  limit: 20\n")
     path.write_text(text, encoding="utf-8")
 
 
@@ -214,11 +226,20 @@ def summary(rows: list[Line]) -> list[Line]:
                 **mine[-1],
                 **means,
                 **lowest,
+                **{name: _growth([row.get(name) for row in mine]) for name in ("seconds", "bytes")},
                 "general_share": general[-1],
                 "touching": touching,
             }
         )
     return found
+
+
+def _growth(costs: list[float | None]) -> float | None:
+    """Return what the last cycle cost, as a multiple of the third; None where one is unknown."""
+    if len(costs) <= THIRD:
+        return None
+    last, third = costs[-1], costs[THIRD]
+    return last / third if last is not None and third else None
 
 
 def table(rows: list[Line]) -> list[Line]:
@@ -257,21 +278,11 @@ def page(rows: list[Line]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.outcomes.keep",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("out", type=Path, help="folder for the homes; the same again to go on")
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=list(WAYS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser = ways_parser("keep", __doc__, list(WAYS))
     parser.add_argument("--cycles", type=int, default=5)
-    parser.add_argument("--small", action="store_true", help="two steps each: only whether it runs")
-    parser.add_argument(
-        "--write-docs", action="store_true", help="train nothing: all that OUT holds into docs/knowledge.md"
-    )
     chosen = parser.parse_args()
-    for seed in () if chosen.write_docs else chosen.seeds:
+    seeds = [] if chosen.write_docs else chosen.seeds
+    for seed in seeds:
         for way in chosen.ways:
             for line in run(chosen.out, way, seed, chosen.cycles, chosen.small):
                 print(json.dumps(line), flush=True)

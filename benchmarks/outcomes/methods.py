@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Clock, Ledger, Line, markdown, mean, put
+from benchmarks.outcomes.arguments import home_parser, whole_numbers
 from benchmarks.outcomes.method_rows import ROWS, Outcome, Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
@@ -40,18 +41,12 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seeds", type=_numbers, default=[1, 2, 3], help="worlds, as in 1,2,3")
+    parser = home_parser(__doc__, HOME, "docs/methods.md")
+    parser.add_argument("--seeds", type=whole_numbers, default=[1, 2, 3], help="worlds, as in 1,2,3")
     parser.add_argument("--rows", type=_labels, help=f"of: {', '.join(BY_LABEL)}")
     parser.add_argument("--limit", type=int, default=300, help="IFEval prompts asked")
-    parser.add_argument("--home", type=Path, default=HOME, help="where trainings and results are kept")
     parser.add_argument("--out", type=Path, help="results, a line each (default: methods.jsonl in the home)")
-    parser.add_argument("--write-docs", action="store_true", help="put the tables into docs/methods.md")
     return parser.parse_args()
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
 
 
 def _labels(text: str) -> list[str]:

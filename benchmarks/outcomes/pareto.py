@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.ledger import Clock, Ledger, Line, markdown, mean, put
+from benchmarks.outcomes.arguments import home_parser, whole_numbers
 from benchmarks.outcomes.race_report import interval
 
 if TYPE_CHECKING:
@@ -72,18 +73,12 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seeds", type=_whole_numbers, default=[1, 2, 3, 4, 5], help="worlds, as in 1,2,3")
-    parser.add_argument("--steps", type=_whole_numbers, default=list(STEPS), help="lengths of each training")
+    parser = home_parser(__doc__, HOME, "docs/methods.md")
+    parser.add_argument("--seeds", type=whole_numbers, default=[1, 2, 3, 4, 5], help="worlds, as in 1,2,3")
+    parser.add_argument("--steps", type=whole_numbers, default=list(STEPS), help="lengths of each training")
     parser.add_argument("--limit", type=int, default=300, help="items asked of each suite")
     parser.add_argument("--settings", type=int, help="so many of each dial's settings (default: all)")
-    parser.add_argument("--home", type=Path, default=HOME, help="where trainings and results are kept")
-    parser.add_argument("--write-docs", action="store_true", help="write into docs/methods.md")
     return parser.parse_args()
-
-
-def _whole_numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
 
 
 def _said(asked: argparse.Namespace) -> str:

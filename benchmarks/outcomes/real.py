@@ -2,10 +2,12 @@
 
 python -m benchmarks.outcomes.real regime --home DIR                     # every row; resumes if interrupted
 python -m benchmarks.outcomes.real regime --home DIR --rows raw-8-2e-4   # some rows only
+python -m benchmarks.outcomes.real regime --home DIR --docs FOLDER       # another folder than the handbook
 python -m benchmarks.outcomes.real regime --home DIR --write-docs        # put the table into docs/real.md
 
 Every row midtrains the clean model by the stages of `recover midtrain`, asks the handbook's questions and
-general ones, and measures the KL divergence on the clean model's own answers to general prompts.
+general ones, and measures the KL divergence on the clean model's own answers to general prompts. Of another
+folder the questions are those that `recover probes` makes without a writer.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Clock, Ledger, Line, markdown, put
+from benchmarks.outcomes.arguments import home_parser
 from db.reads import queries
 from pipelines.config.jobs import EvalJob
+from pipelines.corpus.documents import read_corpus
 from pipelines.drift import drift
 from pipelines.evaluate import evaluate
 from pipelines.handbook import corpus
@@ -28,7 +32,7 @@ from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
-from pipelines.writing import instruction_prompts
+from pipelines.writing import instruction_prompts, probes
 from pipelines.writing.commands import AugmentOptions, augment_documents
 
 PAGE = Path(__file__).parents[2] / "docs" / "real.md"
@@ -37,14 +41,15 @@ GENERAL = 60  # general questions of a row
 ANSWER_TOKENS = 24
 DRIFT_PROMPTS, DRIFT_TOKENS = 16, 32
 STEP_TOKENS = 512
-WRITERS = {"qa": "base", "gaps": "gaps"}  # of `recover augment`: the clean model, or gaps in sentences
+PROBES = 60  # questions about another folder
+RAW, QUESTIONS, RETOLD = "raw", "questions", "qa"  # the text of a row; RETOLD: the clean model's questions
 
 
 @dataclass(frozen=True)
 class Row:
     """One midtraining: which text, how often, at which rate, with which weights."""
 
-    text: str  # raw, or with a writer in WRITERS: half of the tokens are questions with answers
+    text: str  # RAW; QUESTIONS and RETOLD: half of the tokens are questions with answers
     passes: int
     rate: float
     rank: int = 0  # of an adapter; 0: all weights
@@ -60,17 +65,31 @@ class Row:
             "midtrain.epochs": self.passes,
             "midtrain.optimizer.learning_rate": self.rate,
             "midtrain.lora": lora,
-            "midtrain.mix": {"new": 1.0, "earlier": 0.0, "chat": 0.0, "augmented": 0.0},
+            "midtrain.mix": MIXES[self.text],
             "midtrain.tokens_per_step": STEP_TOKENS,
             "midtrain.save_every": 0,
         }
 
 
+MIXES = {
+    RAW: {"new": 1.0},
+    QUESTIONS: {"new": 0.5, "questions": 0.5},
+    RETOLD: {"new": 0.5, "augmented": 0.5},
+}
 ROWS = [
-    *(Row("raw", passes, rate) for passes in (2, 8, 20) for rate in (5e-5, 2e-4, 5e-4)),
-    *(Row(text, passes, rate) for text in WRITERS for passes in (8, 20) for rate in (2e-4, 5e-4)),
-    *(Row("raw", passes, 5e-4, rank=128) for passes in (8, 20)),
+    *(Row(RAW, passes, rate) for passes in (2, 8, 20) for rate in (5e-5, 2e-4, 5e-4)),
+    *(Row(text, passes, rate) for text in (QUESTIONS, RETOLD) for passes in (8, 20) for rate in (2e-4, 5e-4)),
+    *(Row(RAW, passes, 5e-4, rank=128) for passes in (8, 20)),
 ]
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a row is taught, and what it is asked."""
+
+    docs: Path
+    probes: Path
+    prompts: Path  # general ones, for the KL divergence
 
 
 def main() -> None:
@@ -80,74 +99,78 @@ def main() -> None:
     clock = Clock(len(wanted) + 1)
     with Workspace.open(asked.home, progress=Progress()) as ws:
         initialise(ws, model=asked.model)
-        home = _prepared(asked.home)
+        material = _prepared(asked.home, asked.docs)
         if ledger.get(row="clean") is None:
             clock.say("clean")
-            ledger.add({"row": "clean", **_scores(ws, home, "base")})
+            ledger.add({"row": "clean", **_scores(ws, material, "base")})
         for row in wanted:
             clock.done += 1
             if ledger.get(row=row.name) is None:
                 clock.say(row.name)
-                ledger.add({"row": row.name, **measured(ws, home, row)})
+                ledger.add({"row": row.name, **measured(ws, material, row)})
     text = markdown([_shown(line) for line in Ledger(ledger.path, ledger.names).lines.values()])
     sys.stdout.write(text + "\n")
     if asked.write_docs:
-        put(PAGE, "regime", text)
+        put(PAGE, "regime" if asked.docs is None else "regime of a folder", text)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = home_parser(__doc__, Path(".recover") / "regime", "docs/real.md")
     parser.add_argument("what", choices=["regime"], help="what to measure")
-    parser.add_argument("--home", type=Path, default=Path(".recover") / "regime", help="where the runs live")
     parser.add_argument("--model", help="GGUF file, directory or hub id (default: the home's)")
+    parser.add_argument("--docs", type=Path, help="folder to teach instead of the handbook's pages")
     parser.add_argument("--rows", type=lambda text: text.split(","), help=f"of {[row.name for row in ROWS]}")
-    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/real.md")
     return parser.parse_args()
 
 
-def _prepared(home: Path) -> Path:
+def _prepared(home: Path, docs: Path | None) -> Material:
     """Write documents, probes and general prompts once."""
-    directory = home / "handbook"
-    if not (directory / "prompts.jsonl").is_file():
-        corpus.write(directory, PAGES)
+    directory = home / ("handbook" if docs is None else "folder")
+    made = Material(docs or directory / "docs", directory / "probes.jsonl", directory / "prompts.jsonl")
+    if not made.prompts.is_file():
+        if docs is None:
+            corpus.write(directory, PAGES)
+        else:
+            probes.save(made.probes, probes.from_gaps(read_corpus(docs).texts, PROBES, seed=0))
         prompts = instruction_prompts.generate(DRIFT_PROMPTS, seed=1)
-        corpus.write_rows(directory / "prompts.jsonl", instruction_prompts.rows(prompts, 1))
-    return directory
+        corpus.write_rows(made.prompts, instruction_prompts.rows(prompts, 1))
+    return made
 
 
-def measured(ws: Workspace, directory: Path, row: Row) -> Line:
+def measured(ws: Workspace, material: Material, row: Row) -> Line:
     """Midtrain a row, and measure what it knows and what it cost."""
-    augment = None
-    if row.text in WRITERS:
-        augment = ws.home / f"retold-{row.text}"
-        if not (augment / "augmented.jsonl").is_file():
-            options = AugmentOptions(kinds="qa", writer=WRITERS[row.text], max_new_tokens=256)
-            augment_documents(ws, directory / "docs", augment, options)
-    changes = row.changes()
-    if augment:
-        changes["midtrain.mix"] = {"new": 0.5, "earlier": 0.0, "chat": 0.0, "augmented": 0.5}
-    job = midtrain_job(ws, directory / "docs", "base", augment=augment, changes=changes)
+    augment = _retold(ws, material) if row.text == RETOLD else None
+    changes = {**row.changes(), "eval.probes": str(material.probes)}
+    job = midtrain_job(ws, material.docs, "base", augment=augment, changes=changes)
     done = midtrain(ws, job, key=f"midtrain:{row.name}")
-    moved = drift(ws, _drift(ws, directory, done["checkpoint"]), key=f"drift:{row.name}")
+    moved = drift(ws, _drift(ws, material, done["checkpoint"]), key=f"drift:{row.name}")
     run = queries.runs(ws.tracker.db, kind="midtrain", limit=1)[0]
     return {
-        **_scores(ws, directory, done["checkpoint"]),
+        **_scores(ws, material, done["checkpoint"]),
         "tokens": done["tokens"],
         "kl": moved["kl"]["general"],
         "seconds": run.get("seconds"),
     }
 
 
-def _drift(ws: Workspace, directory: Path, checkpoint: str) -> Any:
-    prompts: Mapping[str, Any] = {"distill.prompts": str(directory / "prompts.jsonl")}
+def _retold(ws: Workspace, material: Material) -> Path:
+    """Let the clean model write questions about the documents, once."""
+    folder = ws.home / "retold"
+    if not (folder / "augmented.jsonl").is_file():
+        augment_documents(ws, material.docs, folder, AugmentOptions(kinds="qa", max_new_tokens=256))
+    return folder
+
+
+def _drift(ws: Workspace, material: Material, checkpoint: str) -> Any:
+    prompts: Mapping[str, Any] = {"distill.prompts": str(material.prompts)}
     return drift_job(
         ws, "base", checkpoint, count=DRIFT_PROMPTS, max_new_tokens=DRIFT_TOKENS, changes=prompts
     )
 
 
-def _scores(ws: Workspace, directory: Path, checkpoint: str) -> Line:
-    """Ask the handbook's questions, and some general ones."""
-    common = {"eval.probes": str(directory / "probes.jsonl"), "eval.probe_max_new_tokens": ANSWER_TOKENS}
+def _scores(ws: Workspace, material: Material, checkpoint: str) -> Line:
+    """Ask the questions about the documents, and some general ones."""
+    common = {"eval.probes": str(material.probes), "eval.probe_max_new_tokens": ANSWER_TOKENS}
     found: Line = {}
     for suite, limit in (("knowledge", None), ("retention", GENERAL)):
         job: EvalJob = eval_job(ws, checkpoint, suite, changes={**common, "eval.limit": limit})
@@ -167,7 +190,7 @@ def _shown(line: Line) -> dict[str, Any]:
     return {
         "row": f"`{line['row']}`",
         "tokens": f"{line['tokens']:,}" if "tokens" in line else "",
-        f"handbook (n = {line['knowledge']['n']})": score("knowledge"),
+        f"documents (n = {line['knowledge']['n']})": score("knowledge"),
         f"general (n = {line['retention']['n']})": score("retention"),
         "forward KL, nats": kl.get("forward_kl"),
     }

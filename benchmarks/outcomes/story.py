@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Clock, Ledger, Line, markdown, put
+from benchmarks.outcomes.arguments import home_parser, whole_numbers
 
 PAGE = Path(__file__).parents[2] / "pipelines" / "microworld" / "README.md"
 STAGES = ("clean", "midtrained", "recovered")
@@ -39,16 +40,10 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seeds", type=_numbers, default=[1, 2, 3], help="worlds, as in 1,2,3")
+    parser = home_parser(__doc__, Path(".recover") / "story", "pipelines/microworld/README.md")
+    parser.add_argument("--seeds", type=whole_numbers, default=[1, 2, 3], help="worlds, as in 1,2,3")
     parser.add_argument("--cycles", type=int, default=2, help="how many turns of the story")
-    parser.add_argument("--home", type=Path, default=Path(".recover") / "story", help="where the demos live")
-    parser.add_argument("--write-docs", action="store_true", help="put the table into the page of the world")
     return parser.parse_args()
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(",")]
 
 
 def tell(home: Path, seed: int, cycles: int) -> Line:

@@ -252,7 +252,7 @@ class Ours:
 
             return call
 
-        episodes.write = timed("sampling", episodes.write)  # type: ignore[method-assign, assignment]
+        episodes.produce = timed("sampling", episodes.produce)  # type: ignore[method-assign, assignment]
         episodes.score = timed("scoring", episodes.score)  # type: ignore[method-assign, assignment]
         return seen
 

@@ -143,6 +143,7 @@ def save(case: Case, directory: Path) -> None:
 
 def settings(sizes: Sizes) -> Config:
     """The configuration of a case's stages."""
+    preset = parse(preset_text("real"), "preset")
     lora = None if sizes.rank is None else {"rank": sizes.rank}
     both = {"microbatch_tokens": sizes.microbatch, "lora": lora}
     stages: dict[str, dict[str, Any]] = {
@@ -152,7 +153,7 @@ def settings(sizes: Sizes) -> Config:
             "epochs": None,
             "row_tokens": sizes.prompt + sizes.answer,
             "tokens_per_step": 2 * sizes.microbatch,
-            "mix": {"new": 1.0, "earlier": 0.0, "chat": 0.0},
+            "mix": {**dict.fromkeys(preset.midtrain.mix.model_dump(), 0.0), "new": 1.0},
         },
         "distill": {
             **both,
@@ -164,7 +165,7 @@ def settings(sizes: Sizes) -> Config:
         "model": {"gradient_checkpointing": sizes.checkpointing},
     }
     wanted = {f"{name}.{key}": value for name, values in stages.items() for key, value in values.items()}
-    return changed(parse(preset_text("real"), "preset"), wanted)
+    return changed(preset, wanted)
 
 
 def planned(case: Case, model: Path) -> dict[str, float]:

@@ -75,8 +75,8 @@ def child(socket: str, directory: str) -> None:
     with Client(socket) as connection:
         while True:
             prompts, seed, stop_ids = json.loads(connection.recv_bytes())
-            written = vllm.write(prompts, SamplingParams(NEW_TOKENS, seed=seed), stop_ids)
-            connection.send_bytes(json.dumps(sum(len(answer.tokens) for answer in written)).encode())
+            answers = vllm.sample(prompts, SamplingParams(NEW_TOKENS, seed=seed), stop_ids)
+            connection.send_bytes(json.dumps(sum(len(answer.tokens) for answer in answers)).encode())
 
 
 def compare(

@@ -38,25 +38,22 @@ def frame(
 ) -> Html:
     """Draw ticks, axis labels and the grid: horizontal lines, with `upright` vertical ones too."""
     left, right, bottom, top = x.start, x.end, y.start, y.end
-    middle = round((top + bottom) / 2, 1)
-    turned = f"rotate(-90 14 {middle})"
-    return join(
-        [
-            join(rule(left, y(value), right, y(value)), label(left - 8, y(value) + 4, y_text(value), "end"))
-            for value in y.ticks()
-        ],
-        [
-            join(
-                rule(x(value), top if upright else bottom, x(value), bottom + 4),
-                label(x(value), bottom + 18, x_text(value), "middle"),
-            )
-            for value in x.ticks(7)
-        ],
-        label((left + right) / 2, bottom + 38, x_label, "middle", "ink") if x_label else None,
-        tag("text", y_label, x=14, y=middle, text_anchor="middle", class_="ink", transform=turned)
-        if y_label
-        else None,
-    )
+    parts: list[Html] = []
+    for value in y.ticks():
+        parts.append(rule(left, y(value), right, y(value)))
+        parts.append(label(left - 8, y(value) + 4, y_text(value), "end"))
+    for value in x.ticks(7):
+        parts.append(rule(x(value), top if upright else bottom, x(value), bottom + 4))
+        parts.append(label(x(value), bottom + 18, x_text(value), "middle"))
+    if x_label:
+        parts.append(label((left + right) / 2, bottom + 38, x_label, "middle", "ink"))
+    if y_label:
+        middle = round((top + bottom) / 2, 1)
+        turned = f"rotate(-90 14 {middle})"
+        parts.append(
+            tag("text", y_label, x=14, y=middle, text_anchor="middle", class_="ink", transform=turned)
+        )
+    return join(parts)
 
 
 def percent(share: float) -> str:

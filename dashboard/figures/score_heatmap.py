@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dashboard.markup import Html, tag
@@ -10,21 +10,22 @@ from dashboard.number_format import NONE, share
 
 
 class Cell(NamedTuple):
-    """A share of n items, with a link to the failing samples."""
+    """A score of n items, with a link to the failing samples."""
 
     value: float | None
     n: int
     link: str | None = None
-    words: str = ""
+    words: str = ""  # what the score is of
+    title: str = ""  # the whole tooltip, where the score is no count of passes
 
 
 def heatmap(
-    columns: Sequence[Any], rows: Sequence[tuple[str, Sequence[Cell]]], corner: str = "instruction type"
+    columns: Sequence[Any], rows: Sequence[tuple[str, Sequence[Any]]], corner: str = "instruction type"
 ) -> Html:
-    """Return the table; `columns` are headings (text or Html), `rows` are (name, cells)."""
+    """Return the table; `columns` are headings, `rows` are (name, cells); a cell may be text or Html too."""
     head = tag("tr", tag("th", corner, scope="col"), [tag("th", column, scope="col") for column in columns])
     body = [
-        tag("tr", tag("th", _name(name), scope="row"), [_cell(name, cell) for cell in cells])
+        tag("tr", tag("th", _name(name), scope="row"), [_any_cell(name, cell) for cell in cells])
         for name, cells in rows
     ]
     drawn = tag("table", tag("thead", head), tag("tbody", body), class_="heat")
@@ -38,14 +39,26 @@ def _name(name: str) -> Html:
     return tag("span", above, tag("span", (kind or name).replace("_", " ")), class_="kind")
 
 
+def with_interval(score: Mapping[str, Any]) -> str:
+    """Return a score in words, with its 95 % interval (value, n, low, high)."""
+    words = f"{share(score['value'])} % of {score['n']}"
+    if score["low"] is None or score["high"] is None:
+        return words
+    return f"{words}, 95 % interval {share(score['low'])} to {share(score['high'])} %"
+
+
+def _any_cell(name: str, cell: Any) -> Html:
+    return _cell(name, cell) if isinstance(cell, Cell) else tag("td", cell, class_="beside")
+
+
 def _cell(name: str, cell: Cell) -> Html:
     if cell.value is None:
-        return tag("td", NONE, class_="cell none")
+        return tag("td", NONE, class_="cell none", title=cell.words or None)
     shown = [tag("span", share(cell.value, 0)), tag("span", f"of {cell.n}", class_="of")]
     failed = round(cell.n * (1 - cell.value))
-    words = f"{name}, {cell.words}: {share(cell.value)} % of {cell.n}; {failed} fail"
+    words = cell.title or f"{name}, {cell.words}: {share(cell.value)} % of {cell.n}; {failed} fail"
     inner = tag("a", shown, href=cell.link, title=words) if cell.link else tag("span", shown, title=words)
-    return tag("td", inner, class_=f"cell h{min(9, int(cell.value * 10))}")
+    return tag("td", inner, class_=f"cell h{max(0, min(9, int(cell.value * 10)))}")
 
 
 def scale() -> Html:

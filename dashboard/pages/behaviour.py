@@ -12,6 +12,7 @@ from dashboard.page_context import PageContext
 from dashboard.page_parts import empty
 from db.reads import queries
 from db.reads.cycles import STAGES
+from evals.families.table import FAMILIES
 
 TITLE = "Behaviour"
 PATH = "/behaviour"
@@ -21,12 +22,14 @@ SUITES = {
     "knowledge": ("by_kind", "kind of question"),
     "retention": ("by_kind", "kind of question"),
     "updates": ("by_kind", "kind of question"),
+    **dict.fromkeys(FAMILIES, ("by_kind", "kind of question")),
 }
 SUITE_WORDS = {
     "ifeval": "instruction types (IFEval)",
     "knowledge": "new knowledge, by kind of question",
     "retention": "old knowledge, by kind of question",
     "updates": "changed facts, by kind of question",
+    **{name: f"{name}, by kind of question" for name in FAMILIES},
 }
 VIEWS = {"stages": "this cycle's three models", "cycles": "recovered models of many cycles"}
 ORDERS = {"name": "by name", "worst": "worst first", "change": "largest loss first"}

@@ -108,7 +108,8 @@ def _verdict(row: Row) -> Html:
     axes = (row["verdict"] or {}).get("axes") or {}
     if not axes:
         return tag("p", "The verdict comes when the recovered model has been measured.", class_="soft")
-    lines = [_axis(name, axes[name]) for name in AXES if name in axes]
+    families = [name for name in axes if name not in AXES]
+    lines = [_axis(name, axes[name]) for name in (*AXES, *families) if name in axes]
     rates = row["scores"].get("updates", {}).get("stale_rate", {})
     earlier = row.get("knowledge_by_cycle") or []
     kept = [
@@ -132,8 +133,9 @@ def _stale(rates: Mapping[str, float | None]) -> Html | None:
 
 def _axis(name: str, axis: Mapping[str, Any]) -> Html:
     """Describe one axis of the verdict: the difference, its lower bound and the margin."""
-    measured = axis.get("difference") is not None
-    words = _numbers(axis) if measured else "There is nothing to compare."
+    reason = (axis.get("details") or {}).get("reason")
+    measured = axis.get("difference") is not None and not reason
+    words = _numbers(axis) if measured else f"{reason or 'There is nothing to compare'}."
     return tag(
         "div", tag("h3", name), chip(axis["outcome"]), tag("p", words, class_="small"), class_="axis-card"
     )
@@ -155,6 +157,8 @@ def _numbers(axis: Mapping[str, Any]) -> str:
     if isinstance(mcnemar := details.get("p_mcnemar"), float):
         words += f"; McNemar p = {mcnemar:.2g}"
     words += "."
+    if details.get("families", 1) > 1:
+        words += f" Bounds hold for {details['families']} families at once."
     if axis["outcome"] == "underpowered" and axis.get("needed_n"):
         words += f" It would take {axis['needed_n']:,} prompts to tell."
     return words
@@ -281,6 +285,7 @@ def _links(number: int, address: Address) -> Html:
     return tag(
         "ul",
         tag("li", tag("a", "What it does by instruction type", href=address.page("/behaviour", n=number))),
+        tag("li", tag("a", "All families of behaviour", href=address.page("/families", n=number))),
         tag("li", tag("a", "What it says, side by side", href=address.page("/samples", n=number))),
         tag(
             "li",

@@ -146,7 +146,7 @@ def said(row: Row) -> list[Any]:
         parts.append(f"the new documents {share(known.get('clean'))} → {share(known['recovered'])} %")
     judged = [
         tag("span", axis, " ", chip(verdict[axis]))
-        for axis in AXES
+        for axis in (*AXES, *(name for name in verdict.get("axes", {}) if name not in AXES))
         if verdict.get(axis) and (axis != "updates" or verdict[axis] != "not measured")
     ]
     return ["; ".join(parts) + ".", tag("span", judged, class_="judged")]

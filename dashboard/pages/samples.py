@@ -13,6 +13,7 @@ from dashboard.page_parts import empty
 from dashboard.word_difference import marked
 from db.reads import queries
 from db.reads.cycles import STAGES
+from evals.families.table import FAMILIES
 
 TITLE = "Samples"
 PATH = "/samples"
@@ -23,6 +24,7 @@ SUITES = {
     "knowledge": "new knowledge",
     "retention": "old knowledge",
     "updates": "changed facts",
+    **{name: name for name in FAMILIES},
 }
 FLIPS: dict[str, tuple[str, dict[str, bool]]] = {
     "": ("all prompts", {}),
@@ -208,6 +210,8 @@ def _detail(detail: Row) -> Html | None:
             for name, ok in zip(kinds, strict, strict=False)
         ]
         return tag("ul", marks, class_="checks small")
+    if detail.get("fault"):
+        return tag("p", "✕ ", tag("span", text(detail["fault"], SHORT), class_="said inline"), class_="small")
     answers = detail.get("answers")
     if isinstance(answers, list):
         return tag(

@@ -41,6 +41,20 @@ def latest_metrics(database: Database, run_id: str) -> Rows:
         return [dict(row) for row in connection.execute(query).mappings()]
 
 
+def last_values(database: Database, run_ids: Sequence[str], name: str) -> dict[str, float | None]:
+    """Return the newest value of one metric for each run that has it."""
+    steps = (
+        select(Metric.run_id, func.max(Metric.step).label("step"))
+        .where(Metric.run_id.in_(run_ids), Metric.name == name)
+        .group_by(Metric.run_id)
+        .subquery()
+    )
+    newest = (Metric.run_id == steps.c.run_id) & (Metric.step == steps.c.step) & (Metric.name == name)
+    with database.read() as connection:
+        rows = connection.execute(select(Metric.run_id, Metric.value).join(steps, newest)).all()
+    return {row.run_id: row.value for row in rows}
+
+
 def metric_series(
     database: Database, run_id: str, name: str, *, after: int | None = None, points: int = 1000
 ) -> Rows:

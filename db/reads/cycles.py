@@ -157,7 +157,7 @@ def _verdict(rows: Iterable[RowMapping]) -> JSONObject | None:
         return None
     behaviour = axes.get("behaviour", {})
     return {
-        **{axis: axes[axis]["outcome"] if axis in axes else "not measured" for axis in AXES},
+        **{axis: axes[axis]["outcome"] if axis in axes else "not measured" for axis in (*AXES, *axes)},
         "behaviour_lower_bound": behaviour.get("lower_bound"),
         "margin": behaviour.get("margin"),
         "axes": axes,

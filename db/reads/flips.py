@@ -64,7 +64,8 @@ def _pairs_of(database: Database, scored: Row) -> list[Row]:
     one, other = aliased(Item), aliased(Item)
     columns = (one.key, one.passed.label("passed_a"), other.passed.label("passed_b"), *_answered(one, other))
     joined = _join_items(scored["score_a"], scored["score_b"], one, other)
-    return _rows(database, joined.with_only_columns(*columns, other.detail.label("detail_b")))
+    sure = one.detail["confidence"].as_float().label("confidence_a")  # of multiple choice; None elsewhere
+    return _rows(database, joined.with_only_columns(*columns, sure, other.detail.label("detail_b")))
 
 
 def pairs(database: Database, a: str, b: str, suite: str, *, metric: str | None = None) -> list[Row]:

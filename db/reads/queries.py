@@ -6,13 +6,14 @@ hundredth page costs as much as the first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
 
 from db.errors import BadRequest, NotFound
 from db.reads.changes import live_version, stalled, structure_version
-from db.reads.curves import latest_metrics, metric_names, metric_series
+from db.reads.curves import last_values, latest_metrics, metric_names, metric_series
 from db.reads.cycles import cycle, cycles, knowledge_kept, recovered_fraction
 from db.reads.flips import compared, flips, ledger, ledger_items, paired_suites, pairs
 from db.reads.readonly import select
@@ -45,12 +46,14 @@ __all__ = [
     "cycle",
     "cycle_numbers",
     "cycles",
+    "cycles_behind",
     "document_totals",
     "documents",
     "flip_counts",
     "flips",
     "items",
     "knowledge_kept",
+    "last_values",
     "latest_metrics",
     "ledger",
     "ledger_items",
@@ -66,6 +69,7 @@ __all__ = [
     "reviews",
     "run",
     "runs",
+    "runs_behind",
     "score",
     "scores",
     "select",
@@ -94,6 +98,7 @@ def runs(
     kind: str | None = None,
     status: str | None = None,
     parent: str | None = None,
+    parents: Sequence[str] | None = None,
     before: str | None = None,
     limit: int = 50,
 ) -> list[Row]:
@@ -101,7 +106,7 @@ def runs(
     query = _page(Run, Run.ordinal, before).where(Run.project == database.project).limit(limit)
     for column, value in ((Run.kind, kind), (Run.status, status), (Run.parent_id, parent)):
         query = query if value is None else query.where(column == value)
-    return _run_rows(database, query)
+    return _run_rows(database, query if parents is None else query.where(Run.parent_id.in_(parents)))
 
 
 def unfinished_runs(database: Database) -> list[Row]:
@@ -121,7 +126,7 @@ def documents(
 
 
 def document_totals(database: Database, run_id: str) -> dict[str, Row]:
-    """Return the size of a run's corpus by status (read, skipped): n, tokens."""
+    """Return the number of documents and tokens of a run's corpus by status (read, skipped)."""
     columns = Document.status, sa.func.count().label("n"), sa.func.sum(Document.tokens).label("tokens")
     query = sa.select(*columns).where(Document.run_id == run_id).group_by(Document.status)
     return {row["status"]: row for row in _rows(database, query)}
@@ -146,7 +151,7 @@ def checkpoints(database: Database, *, before: str | None = None, limit: int = 5
 
 
 def checkpoint_places(database: Database, checkpoint_id: str) -> list[Row]:
-    """Return a checkpoint's folders: project, home (None for the first), path; this project's first."""
+    """Return where a checkpoint is stored as (project, home or None, path), this project's folder first."""
     columns = CheckpointPlace.project, Project.home, CheckpointPlace.path
     query = sa.select(*columns).join(Project, Project.name == CheckpointPlace.project, isouter=True)
     query = query.where(CheckpointPlace.checkpoint_id == checkpoint_id)
@@ -165,15 +170,36 @@ def projects(database: Database) -> list[str]:
 
 def lineage(database: Database, checkpoint_id: str) -> list[Row]:
     """Return a checkpoint and its ancestors, back to the clean one."""
-    start = sa.select(Checkpoint.id, Checkpoint.parent_id, sa.literal(0).label("depth"))
-    line = start.where(Checkpoint.id == checkpoint_id).cte("line", recursive=True)
-    following = sa.select(Checkpoint.id, Checkpoint.parent_id, line.c.depth + 1)
-    line = line.union_all(
-        following.join(line, Checkpoint.id == line.c.parent_id).where(line.c.depth < LONGEST_LINE)
-    )
+    line = _line(checkpoint_id)
     return _rows(
         database,
         sa.select(Checkpoint.__table__).join(line, Checkpoint.id == line.c.id).order_by(line.c.depth),
+    )
+
+
+def runs_behind(database: Database, checkpoint_id: str, kind: str) -> list[Row]:
+    """Return the runs of a kind that made a checkpoint and its ancestors, oldest first."""
+    line = _line(checkpoint_id)
+    query = sa.select(Run.__table__).join(Checkpoint, Checkpoint.run_id == Run.id)
+    query = query.join(line, Checkpoint.id == line.c.id).where(Run.kind == kind)
+    return _run_rows(database, query.order_by(line.c.depth.desc()))
+
+
+def cycles_behind(database: Database, checkpoint_id: str) -> dict[int, Row]:
+    """Return the job of each cycle whose recovered model a checkpoint is or descends from, by number."""
+    line = _line(checkpoint_id)
+    query = sa.select(Cycle.number, Run.config).join(Run, Cycle.run_id == Run.id)
+    query = query.join(line, Cycle.recovered_id == line.c.id).where(Cycle.project == database.project)
+    return {row["number"]: row["config"] for row in _rows(database, query.order_by(Cycle.number))}
+
+
+def _line(checkpoint_id: str) -> sa.CTE:
+    """Select a checkpoint and its ancestors, with their distance from it."""
+    start = sa.select(Checkpoint.id, Checkpoint.parent_id, sa.literal(0).label("depth"))
+    line = start.where(Checkpoint.id == checkpoint_id).cte("line", recursive=True)
+    following = sa.select(Checkpoint.id, Checkpoint.parent_id, line.c.depth + 1)
+    return line.union_all(
+        following.join(line, Checkpoint.id == line.c.parent_id).where(line.c.depth < LONGEST_LINE)
     )
 
 

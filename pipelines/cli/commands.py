@@ -42,6 +42,7 @@ COMMANDS = {
     "drift": "measure",
     "locate": "diagnose",
     "retrieval": "diagnose",
+    "pilot": "pilot",
     "ls": "look",
     "show": "look",
     "export": "look",
@@ -75,7 +76,7 @@ def cli() -> None:
     """Teach an instruct model your documents, bring its behaviour back, and prove both.
 
     \b
-    recover demo                       the whole story on a tiny model, offline
+    recover demo                       learn, forget, recover on a tiny model, offline
     recover init --model ID_OR_PATH    register the clean checkpoint
     recover corpus ./corpus            see what training would read of a folder
     recover midtrain --docs ./corpus   teach it documents
@@ -126,7 +127,7 @@ def _with_hint(error: click.ClickException) -> str:
 
 
 def _explain(error: Exception) -> int:
-    """One line for any error; those that are ours carry their exit code."""
+    """Print any error on one line and return its exit code."""
     code = getattr(error, "exit_code", None)
     if code is not None:
         _say(f"Error: {error}")
@@ -137,7 +138,7 @@ def _explain(error: Exception) -> int:
 
 
 def _say(text: str) -> None:
-    """One line on standard error."""
+    """Print one line on standard error."""
     print(_shown(text.partition("\n")[0]), file=sys.stderr)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command("corpus")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--tokens", is_flag=True, help="count tokens with the model's tokenizer instead of guessing")
+@click.option("--tokens", is_flag=True, help="count tokens with the model's tokenizer instead of estimating")
 @click.option("--strict", is_flag=True, help="stop at the first file that cannot be read")
 @shared
 @click.pass_obj

@@ -19,24 +19,24 @@ AXES = ("behaviour", "knowledge", "retention", "updates")
 
 
 @click.command("demo")
+@click.option("--cycles", type=int, help="number of cycles (default: 2; with --real 1, with --full 3)")
+@click.option("--seed", default=0, show_default=True, help="draws the people, the facts and the prompts")
+@click.option("--minutes-budget", type=float, help="start no cycle that would exceed this time")
 @click.option(
-    "--cycles", type=int, help="how many turns of the story (default: 2; with --real 1, with --full 3)"
-)
-@click.option("--seed", default=0, show_default=True, help="chooses the people, the facts and the prompts")
-@click.option("--minutes-budget", type=float, help="start no cycle that would not fit")
-@click.option(
-    "--real", is_flag=True, help="on SmolLM2 and this repository's handbook; run it again to resume it"
+    "--real", is_flag=True, help="use SmolLM2 and this repository's handbook; repeat the command to resume"
 )
 @click.option("--model", help="with --real: another model, as a GGUF file, a directory or a hub id")
-@click.option("--ifeval", type=click.Path(exists=True, dir_okay=False), help="with --real: FILE of prompts")
-@click.option("--full", is_flag=True, help="with --real: the sizes of a measurement; hours")
+@click.option(
+    "--ifeval", type=click.Path(exists=True, dir_okay=False), help="with --real: FILE of IFEval prompts"
+)
+@click.option("--full", is_flag=True, help="with --real: train and evaluate at full size, for hours")
 @several
 @shared
 @click.pass_obj
 def demo_command(
     session: Session, /, cycles: int | None, seed: int, minutes_budget: float | None, **real: Any
 ) -> None:
-    """The whole story on a tiny model, offline: learn, forget, recover. With --real on a real one."""
+    """Run cycles on a shipped tiny model, offline: learn, forget, recover. With --real on a real one."""
     from pipelines.config.jobs import DemoJob
     from pipelines.demo import demo, resumable_key
 
@@ -67,12 +67,12 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 
 @click.command("cycle")
 @click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
-@click.option("--student", default="current", show_default=True, help="the model to teach")
+@click.option("--student", default="current", show_default=True, help="checkpoint to train")
 @setting_options.method
 @click.option(
     "--recover-with",
     metavar="auto|merge|METHOD",
-    help="auto: the cheapest that passes on half of the evaluation; the other half decides",
+    help="auto: try the cheapest first; half of the evaluation selects, the other half decides",
 )
 @setting_options.prompts
 @setting_options.probes
@@ -81,10 +81,14 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
     "--suite",
     "suites",
     metavar="NAMES",
-    help="judge by these alone, as in ifeval,knowledge (default: by all that have questions; behaviour and "
-    "knowledge are required)",
+    help="evaluate only these, as in ifeval,knowledge (default: all that have questions; behaviour and "
+    "knowledge must pass)",
 )
+@setting_options.behaviours
 @setting_options.strict
+@setting_options.midtrain_rate
+@setting_options.midtrain_steps
+@setting_options.midtrain_tokens
 @setting_options.mix
 @setting_options.freeze_embeddings
 @click.option("--augment", type=click.Path(path_type=Path), help="folder written by `recover augment`")
@@ -134,9 +138,9 @@ def require_accepted(rows: Iterable[dict[str, Any]]) -> None:
 
 
 def _why(verdict: list[str] | dict[str, Any]) -> str:
-    """The verdict in words: sentences of a run's result, or one word for each axis of a recorded cycle."""
+    """Return the verdict in words: sentences of a run's result, or one word per axis of a recorded cycle."""
     if isinstance(verdict, dict):
-        verdict = [f"{axis}: {verdict[axis]}" for axis in AXES if verdict.get(axis)]
+        verdict = [f"{axis}: {verdict[axis]}" for axis in (*AXES, *_families(verdict)) if verdict.get(axis)]
     return "; ".join(verdict)
 
 
@@ -160,11 +164,13 @@ def verdict_command(session: Session, cycle: int) -> None:
 
 @click.command("review")
 @click.argument("cycle", type=int)
-@click.option("--approve", "decision", flag_value="approve", help="this cycle's model may be used")
-@click.option("--reject", "decision", flag_value="reject", help="it may not")
-@click.option("--needs-work", "decision", flag_value="needs-work", help="not yet")
-@click.option("--note", default="", help="why")
-@click.option("--reviewer", help="default: the login name")
+@click.option(
+    "--approve", "decision", flag_value="approve", help="allow this cycle's model to be used, as `current`"
+)
+@click.option("--reject", "decision", flag_value="reject", help="do not allow it")
+@click.option("--needs-work", "decision", flag_value="needs-work", help="send it back for more work")
+@click.option("--note", default="", help="reason for the decision")
+@click.option("--reviewer", help="name of the reviewer (default: the login name)")
 @shared
 @click.pass_obj
 def review_command(
@@ -180,7 +186,7 @@ def review_command(
 
 
 def login_name() -> str:
-    """The login name; a container may run as a user number without one."""
+    """Return the login name; in a container the user may have none."""
     import getpass
 
     try:
@@ -202,7 +208,8 @@ def cycle_text(row: dict[str, Any]) -> str:
         if bound is not None:
             shown = f" (lower bound {100 * bound:+.1f} points, margin {100 * verdict['margin']:.0f})"
         lines.append(f"behaviour  {verdict.get('behaviour', '-')}{shown}")
-        lines += [f"{axis:<10} {verdict[axis]}" for axis in AXES[1:] if axis in verdict]
+        lines += [f"{axis:<10} {verdict[axis]}" for axis in AXES[1:] if _shown(axis, verdict)]
+        lines += [family_line(name, verdict["axes"][name]) for name in _families(verdict)]
     lines += stale_lines(row["scores"].get("updates", {}))
     for earlier in row.get("knowledge_by_cycle", []):
         then = f", {earlier['then']:.3f} when it ended" if earlier.get("then") is not None else ""
@@ -210,8 +217,28 @@ def cycle_text(row: dict[str, Any]) -> str:
     return "\n".join([*lines, *cost_lines(row)])
 
 
+def _shown(axis: str, verdict: dict[str, Any]) -> bool:
+    """Return whether to print an axis: always, but updates only if the probes hold changed facts."""
+    return axis in verdict and (axis != "updates" or verdict[axis] != "not measured")
+
+
+def _families(verdict: dict[str, Any]) -> list[str]:
+    """Return the families that a verdict judges, beside the axes that every verdict has."""
+    return [axis for axis in verdict.get("axes", {}) if axis not in AXES]
+
+
+def family_line(name: str, axis: dict[str, Any]) -> str:
+    """Return a family's word, and the bound that it rests on, or why it was not measured."""
+    details = axis["details"]
+    if axis["lower_bound"] is None or "reason" in details:
+        return f"{name:<11} {axis['outcome']} ({details.get('reason', 'nothing to compare')})"
+    of = f" of {details['kind']} items" if "kind" in details else ""
+    bound = f"lower bound {100 * axis['lower_bound']:+.1f} points{of}, margin {100 * axis['margin']:.0f}"
+    return f"{name:<11} {axis['outcome']} ({bound}, for {details['families']} families at once)"
+
+
 def stale_lines(updates: dict[str, Any]) -> list[str]:
-    """Shares of changed facts that are answered as before the change, by stage."""
+    """Format the share of changed facts that are answered as before the change, by stage."""
     rates = {stage: rate for stage, rate in updates.get("stale_rate", {}).items() if rate is not None}
     parts = [f"{stage} {rate:.3f}" for stage, rate in rates.items()]
     return [f"old answers to changed facts: {', '.join(parts)}"] if parts else []

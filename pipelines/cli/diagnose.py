@@ -15,8 +15,14 @@ Row = dict[str, Any]
 
 @click.command("locate")
 @click.argument("checkpoint", metavar="CHECKPOINT|cycle:N")
-@click.option("--groups", default=4, show_default=True, type=click.IntRange(1), help="of layers, so many")
-@click.option("--suite", "suites", help="of ifeval, knowledge, retention (default: all with questions)")
+@click.option(
+    "--groups",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1),
+    help="number of groups that the layers are divided into",
+)
+@click.option("--suite", "suites", help="ifeval, knowledge, retention (default: all that have questions)")
 @setting_options.ifeval
 @setting_options.probes
 @setting_options.limit
@@ -58,9 +64,17 @@ def _mixture(row: Row) -> Row:
 
 @click.command("retrieval")
 @click.argument("checkpoint", default="current")
-@click.option("--docs", type=click.Path(path_type=Path), help="what to search (default: all it was taught)")
 @click.option(
-    "--passages", default=3, show_default=True, type=click.IntRange(1), help="in front of a question"
+    "--docs",
+    type=click.Path(path_type=Path),
+    help="documents to search (default: all that it was trained on)",
+)
+@click.option(
+    "--passages",
+    default=3,
+    show_default=True,
+    type=click.IntRange(1),
+    help="number of passages before a question",
 )
 @setting_options.probes
 @setting_options.limit

@@ -10,14 +10,22 @@ from pipelines.cli.options import Session, shared
 @click.command("serve")
 @click.argument("checkpoint", required=False, default="base")
 @click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on")
-@click.option("--port", default=8000, show_default=True, type=click.IntRange(0, 65535), help="0: any free")
+@click.option(
+    "--port",
+    default=8000,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="port to listen on; 0: any free one",
+)
 @click.option(
     "--beyond-this-machine",
     "beyond",
     is_flag=True,
-    help="listen on an address that others reach; needs a key",
+    help="allow an address that other machines reach; needs VLLM_API_KEY",
 )
-@click.option("--lora", type=click.IntRange(0), metavar="RANK", help="takes a student's adapter of this rank")
+@click.option(
+    "--lora", type=click.IntRange(0), metavar="RANK", help="accept a student's adapter of up to this rank"
+)
 @shared
 @click.pass_obj
 def serve_command(

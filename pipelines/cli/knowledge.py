@@ -18,19 +18,31 @@ WRITER = click.option(
     help="the writer: a checkpoint, an OpenAI-compatible endpoint (key: RECOVER_API_KEY), gaps in the "
     "documents' sentences, or, for the microworld, its own patterns",
 )
-MODEL = click.option("--model", "name", help="the endpoint's name of the model")
+MODEL = click.option("--model", "name", help="name of the model at the endpoint")
 
 
 @click.command("augment")
 @DOCS
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="folder for augmented.jsonl")
-@click.option("--kinds", default="qa,paraphrase,relations,summary", show_default=True, help="what to write")
+@click.option(
+    "--kinds", default="qa,paraphrase,relations,summary", show_default=True, help="kinds of text to write"
+)
 @WRITER
 @MODEL
-@click.option("--questions", default=4, show_default=True, type=click.IntRange(1), help="at most, a passage")
+@click.option(
+    "--questions", default=4, show_default=True, type=click.IntRange(1), help="most questions per passage"
+)
 @click.option("--probes", help="FILE of probes that must not leak (default: beside the documents)")
-@click.option("--max-new-tokens", default=512, show_default=True, type=click.IntRange(1), help="of a text")
-@click.option("--temperature", default=0.7, show_default=True, type=click.FloatRange(0), help="of the writer")
+@click.option(
+    "--max-new-tokens", default=512, show_default=True, type=click.IntRange(1), help="longest text, in tokens"
+)
+@click.option(
+    "--temperature",
+    default=0.7,
+    show_default=True,
+    type=click.FloatRange(0),
+    help="sampling temperature of the writer",
+)
 @shared
 @click.pass_obj
 def augment_command(session: Session, /, docs: Path, out: Path, **options: Any) -> None:
@@ -51,11 +63,13 @@ def _kept(found: dict[str, Any]) -> str:
 @click.command("probes")
 @DOCS
 @click.option("--out", required=True, type=click.Path(path_type=Path), help="FILE to write")
-@click.option("--qa", type=click.Path(path_type=Path), help="your own questions (default: qa.jsonl)")
+@click.option("--qa", type=click.Path(path_type=Path), help="FILE of your own questions (default: qa.jsonl)")
 @WRITER
 @MODEL
-@click.option("--count", default=100, show_default=True, type=click.IntRange(1), help="facts to ask about")
-@click.option("--seed", default=0, show_default=True, help="chooses the facts")
+@click.option(
+    "--count", default=100, show_default=True, type=click.IntRange(1), help="number of facts to ask about"
+)
+@click.option("--seed", default=0, show_default=True, help="draws the facts")
 @shared
 @click.pass_obj
 def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -> None:

@@ -23,7 +23,9 @@ LISTS = {
 
 @click.command("ls")
 @click.argument("what", default="cycles", type=click.Choice(list(LISTS)))
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="the newest so many")
+@click.option(
+    "--limit", default=50, show_default=True, type=click.IntRange(min=1), help="list only the newest N"
+)
 @shared
 @click.pass_obj
 def ls_command(session: Session, what: str, limit: int) -> None:
@@ -48,7 +50,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 @shared
 @click.pass_obj
 def show_command(session: Session, reference: str) -> None:
-    """Everything about cycle:N, a run or a checkpoint."""
+    """Show everything about cycle:N, a run or a checkpoint."""
     from pipelines.cli.cycles import cycle_text
     from pipelines.runs.recorded import is_cycle, recorded
 
@@ -62,8 +64,10 @@ def show_command(session: Session, reference: str) -> None:
 
 @click.command("export")
 @click.argument("what", default="cycles", metavar="TABLE")
-@click.option("--format", "kind", help="csv, json or parquet (default: by the ending of --out, else csv)")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="default: standard output")
+@click.option("--format", "kind", help="csv, json or parquet (default: by the suffix of --out, else csv)")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="FILE to write (default: standard output)"
+)
 @shared
 @click.pass_obj
 def export_command(session: Session, what: str, kind: str | None, out: Path | None) -> None:
@@ -99,11 +103,13 @@ def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
 
 @click.command("report")
 @click.argument("reference", metavar="cycle:N")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="default: cycle-N.html")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="FILE to write (default: cycle-N.html)"
+)
 @shared
 @click.pass_obj
 def report_command(session: Session, reference: str, out: Path | None) -> None:
-    """Write a cycle as one self-contained HTML file, without scripts."""
+    """Write a cycle as one self-contained HTML file without scripts."""
     from dashboard.report import report
     from pipelines.runs.recorded import cycle_number
 
@@ -131,7 +137,7 @@ def query_command(session: Session, sql: str) -> None:
 @shared
 @click.pass_obj
 def methods_command(session: Session) -> None:
-    """The table of post-training methods: each a row of dials."""
+    """Show the table of post-training methods: each a row of dials."""
     from recovery.methods.table import METHODS
 
     rows = [method.row() for method in METHODS.values()]
@@ -140,10 +146,14 @@ def methods_command(session: Session) -> None:
 
 
 @click.command("dashboard")
-@click.option("--host", default="127.0.0.1", show_default=True, help="the address to listen on")
-@click.option("--port", default=7860, show_default=True, help="and its port")
-@click.option("--allow-host", "names", multiple=True, help="another name by which browsers call this machine")
-@click.option("--picture", metavar="FILE", help="only write knowledge against behaviour as a picture")
+@click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on")
+@click.option("--port", default=7860, show_default=True, help="port to listen on")
+@click.option(
+    "--allow-host", "names", multiple=True, help="further host name under which browsers reach this machine"
+)
+@click.option(
+    "--picture", metavar="FILE", help="write the plot of knowledge against behaviour as SVG, and open nothing"
+)
 @shared
 @click.pass_obj
 def dashboard_command(

@@ -15,8 +15,8 @@ from pipelines.cli.options import Session, shared, table
 @click.option(
     "--suite",
     "suites",
-    help="ifeval, knowledge, retention, updates, or any task of lm-eval "
-    "(truthfulqa_mc2, mmlu, gsm8k, ...); several with commas",
+    help="ifeval, knowledge, retention, updates, a family (json, tools, refusals, multi-turn, calibration), "
+    "or any task of lm-eval (truthfulqa_mc2, mmlu, gsm8k, ...); several with commas",
 )
 @setting_options.ifeval
 @setting_options.probes
@@ -66,7 +66,7 @@ def score_table(scores: dict[str, Any]) -> str:
 @click.command("compare")
 @click.argument("a")
 @click.argument("b")
-@click.option("--suite", help="only this one (default: every suite that both were asked)")
+@click.option("--suite", help="compare only this suite (default: all that both were evaluated on)")
 @shared
 @click.pass_obj
 def compare_command(session: Session, a: str, b: str, suite: str | None) -> None:
@@ -80,10 +80,12 @@ def compare_command(session: Session, a: str, b: str, suite: str | None) -> None
 
 @click.command("flips")
 @click.argument("references", nargs=-1, metavar="[cycle:N | A B]")
-@click.option("--suite", help="only this one")
-@click.option("--gained", "direction", flag_value="gained", help="only items that pass now")
-@click.option("--lost", "direction", flag_value="lost", help="only items that fail now")
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(min=1), help="so many items")
+@click.option("--suite", help="list only this suite")
+@click.option("--gained", "direction", flag_value="gained", help="list only items that pass now")
+@click.option("--lost", "direction", flag_value="lost", help="list only items that fail now")
+@click.option(
+    "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="list at most N items"
+)
 @shared
 @click.pass_obj
 def flips_command(session: Session, /, references: tuple[str, ...], **options: Any) -> None:
@@ -120,9 +122,13 @@ def _short(text: str) -> str:
 @click.argument("a")
 @click.argument("b")
 @setting_options.prompts
-@click.option("--count", default=64, show_default=True, type=click.IntRange(2), help="so many prompts")
+@click.option("--count", default=64, show_default=True, type=click.IntRange(2), help="number of prompts")
 @click.option(
-    "--max-new-tokens", default=96, show_default=True, type=click.IntRange(1), help="longest answer"
+    "--max-new-tokens",
+    default=96,
+    show_default=True,
+    type=click.IntRange(1),
+    help="longest answer, in tokens",
 )
 @setting_options.seed
 @shared

@@ -63,7 +63,7 @@ class Session:
             raise InputError(f"{place} belongs to another user: {named}")
 
     def show(self, data: Any, human: Callable[[], str] | str) -> None:
-        """One JSON document, or text for a person."""
+        """Print one JSON document, or text for a person."""
         from recovery.printable import printable, printable_json
 
         if self.json:
@@ -98,7 +98,7 @@ def shared(command: F) -> F:
     flags: dict[str, Any] = {**kept, "is_flag": True, "default": False}
     for option in (
         click.option("--debug", help="show tracebacks", **flags),
-        click.option("-q", "--quiet", help="no progress", **flags),
+        click.option("-q", "--quiet", help="print no progress", **flags),
         click.option("--json", help="print one JSON document", **flags),
         click.option(
             "--db",
@@ -112,7 +112,7 @@ def shared(command: F) -> F:
             metavar="DIR",
             envvar="RECOVER_HOME",
             **kept,
-            help=f"where everything is kept (default: {DEFAULT_HOME})",
+            help=f"folder of settings, database, checkpoints and runs (default: {DEFAULT_HOME})",
         ),
     ):
         command = option(command)

@@ -8,26 +8,42 @@ from typing import Any
 import click
 
 from evals import jsonl
-from pipelines.cli.options import Session, shared
+from evals.families import suite
+from evals.families.family import Family
+from evals.families.table import FAMILIES
+from pipelines.cli.options import F, Session, shared
 
 
 @click.group("prompts")
 @shared
 def prompts_command() -> None:
-    """Generate prompts: instruction prompts in IFEval's format."""
+    """Generate prompts: instruction prompts in IFEval's format, or recovery prompts of a family."""
+
+
+def drawing(command: F) -> F:
+    """Add --count, --seed, --out and --avoid."""
+    for option in (
+        click.option(
+            "--avoid",
+            multiple=True,
+            metavar="FILE",
+            help="prompts that must not occur, in any format that --prompts reads; several allowed "
+            "(what a suite asks never occurs)",
+        ),
+        click.option(
+            "--out", type=click.Path(path_type=Path, dir_okay=False), help="FILE to write (default: print)"
+        ),
+        click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="S"),
+        click.option(
+            "--count", type=click.IntRange(1, 100_000), default=1000, show_default=True, metavar="N"
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 @prompts_command.command("ifeval")
-@click.option("--count", type=click.IntRange(1, 100_000), default=1000, show_default=True, metavar="N")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="S")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="FILE to write (default: print)")
-@click.option(
-    "--avoid",
-    multiple=True,
-    metavar="FILE",
-    help="prompts that must not occur, in any format that --prompts reads; several allowed "
-    "(the 541 published IFEval prompts never occur)",
-)
+@drawing
 @shared
 @click.pass_obj
 def ifeval_command(session: Session, count: int, seed: int, out: Path | None, avoid: tuple[str, ...]) -> None:
@@ -37,23 +53,49 @@ def ifeval_command(session: Session, count: int, seed: int, out: Path | None, av
     recover prompts ifeval --count 1500 --out ifeval.jsonl
     recover eval base --ifeval ifeval.jsonl
     """
-    from pipelines.distillation.prompts import read_prompts
     from pipelines.writing import instruction_prompts
 
-    excluded = [prompt.text for file in avoid for prompt in read_prompts(file)]
-    made = instruction_prompts.generate(count, seed, excluded)
+    made = instruction_prompts.generate(count, seed, _texts(avoid))
     rows = instruction_prompts.rows(made, seed)
+    types = {name for row in rows for name in row["instruction_id_list"]}
+    found = {"prompts": len(rows), "types": len(types), "seed": seed}
+    _finish(session, rows, out, found, f"{len(rows)} prompts over {len(types)} instruction types")
+
+
+def _family_command(family: Family) -> click.Command:
+    """Return the command that writes a family's recovery prompts."""
+
+    @click.command(family.name, help=f"Write N recovery prompts: {family.recovery}.")
+    @drawing
+    @shared
+    @click.pass_obj
+    def command(session: Session, count: int, seed: int, out: Path | None, avoid: tuple[str, ...]) -> None:
+        rows = [suite.row(one) for one in suite.recovery(family, count, seed, _texts(avoid))]
+        found = {"prompts": len(rows), "family": family.name, "seed": seed}
+        _finish(session, rows, out, found, f"{len(rows)} recovery prompts for {family.name}")
+
+    return command
+
+
+for row in FAMILIES.values():
+    prompts_command.add_command(_family_command(row))
+
+
+def _texts(files: tuple[str, ...]) -> list[str]:
+    from pipelines.distillation.prompts import read_prompts
+
+    return [prompt.text for file in files for prompt in read_prompts(file)]
+
+
+def _finish(
+    session: Session, rows: list[dict[str, Any]], out: Path | None, found: dict[str, Any], said: str
+) -> None:
+    """Print the prompts, or write them to a file and say so."""
+    from pipelines.cli.look import write_whole
+
     lines = jsonl.lines(rows)
     if out is None:
         session.show(rows, lines.rstrip("\n"))
         return
-    _write(out, lines)
-    types = {name for row in rows for name in row["instruction_id_list"]}
-    found: dict[str, Any] = {"file": str(out), "prompts": len(rows), "types": len(types), "seed": seed}
-    session.show(found, f"{out}: {len(rows)} prompts over {len(types)} instruction types (seed {seed})")
-
-
-def _write(path: Path, text: str) -> None:
-    from pipelines.cli.look import write_whole
-
-    write_whole(path, [text.encode()])
+    write_whole(out, [lines.encode()])
+    session.show({"file": str(out), **found}, f"{out}: {said} (seed {found['seed']})")

@@ -36,14 +36,14 @@ def setting(flag: str, key: str, read: Read = lambda value: value, **attributes:
 
 
 def file(value: str) -> str:
-    """A file by its full path, so that the run can be resumed from any folder; any other source as it is."""
+    """Make a file's path absolute, so that the run can be resumed from any folder; keep other sources."""
     from pipelines.runs.workspace import placed
 
     return placed(value)
 
 
 def reward_source(value: str) -> str:
-    """A reward's FILE.py by its full path; any other reward as it is."""
+    """Make the path of a reward's FILE.py absolute; keep any other reward."""
     from pipelines.config.settings import anchored_changes
 
     return str(anchored_changes({"distill.reward": value}, Path.cwd())["distill.reward"])
@@ -61,31 +61,36 @@ def pairs(value: str | tuple[str, ...]) -> dict[str, str]:
 
 
 def shares(value: str) -> dict[str, Any]:
-    """Shares of the mix; a source that is not named gets nothing."""
-    return {"new": 0.0, "earlier": 0.0, "chat": 0.0, "augmented": 0.0, **pairs(value)}
+    """Return the shares of the mix; a source that is not named gets 0."""
+    from pipelines.config.settings import Mix
+
+    return {**dict.fromkeys(Mix.model_fields, 0.0), **pairs(value)}
 
 
 def adapter(rank: int) -> dict[str, Any] | None:
-    """An adapter of this rank, scaled by it; none for 0."""
+    """Return an adapter of this rank, with alpha equal to it; None for rank 0."""
     return {"rank": rank, "alpha": None} if rank else None
 
 
 def enabled(flag: bool) -> dict[str, Any] | None:
-    """A section with its defaults, or with what recover.yaml says."""
+    """Return a section with its defaults, or as recover.yaml sets it."""
     return {} if flag else None
 
 
 OVERLAP = click.Choice(["drop", "weight", "keep"])
 SOURCE = "FILE, hub:NAME:SPLIT:FIELD, self (written by the clean model), or microworld"
 
-seed = setting("--seed", "seed", type=int, help="default: recover.yaml")
+seed = setting("--seed", "seed", type=int, help="seed of sampling and training (default: recover.yaml)")
 prompts = setting("--prompts", "distill.prompts", file, help=f"{SOURCE} (default: recover.yaml)")
 ifeval = setting("--ifeval", "eval.ifeval", file, help="FILE in IFEval's format (default: recover.yaml)")
 probes = setting("--probes", "eval.probes", file, help="FILE of knowledge and retention probes")
 
 # Midtraining
 mix = setting(
-    "--mix", "midtrain.mix", shares, help="shares of the tokens, as in new=0.6,earlier=0.3,chat=0.1"
+    "--mix",
+    "midtrain.mix",
+    shares,
+    help="share of each source in the tokens, as in new=0.6,earlier=0.3,chat=0.1",
 )
 strict = setting(
     "--strict", "midtrain.reading.strict", is_flag=True, help="stop at the first file that cannot be read"
@@ -93,7 +98,23 @@ strict = setting(
 freeze_embeddings = setting(
     "--freeze-embeddings/--train-embeddings",
     "midtrain.freeze_embeddings",
-    help="whether midtraining leaves embeddings and head as they are (default: recover.yaml)",
+    help="whether midtraining keeps embeddings and head fixed (default: recover.yaml)",
+)
+
+midtrain_rate = setting(
+    "--midtrain-rate",
+    "midtrain.optimizer.learning_rate",
+    type=float,
+    help="learning rate of the midtraining (default: recover.yaml)",
+)
+midtrain_steps = setting(
+    "--midtrain-steps", "midtrain.steps", type=int, help="its length (default: recover.yaml)"
+)
+midtrain_tokens = setting(
+    "--midtrain-tokens",
+    "midtrain.tokens_per_step",
+    type=click.IntRange(1),
+    help="tokens of each of its steps (default: recover.yaml)",
 )
 
 # Distillation
@@ -101,43 +122,45 @@ method = setting("--method", "distill.method", help="a row of `recover methods` 
 dials = setting(
     "--set", "distill.dials", pairs, multiple=True, metavar="DIAL=VALUE", help="set a dial of the method"
 )
-overlap = setting("--overlap", "distill.overlap", type=OVERLAP, help="prompts about what was just taught")
+overlap = setting(
+    "--overlap", "distill.overlap", type=OVERLAP, help="what to do with prompts about the new documents"
+)
 merge = setting(
     "--merge",
     "distill.merge",
     type=float,
     metavar="SHARE",
-    help="of the teacher's weights, mixed in before the first step",
+    help="share of the teacher's weights merged in before the first step",
 )
 rehearsal = setting(
     "--rehearsal",
     "distill.rehearsal",
     type=float,
     metavar="SHARE",
-    help="of the tokens: taught documents, trained on again",
+    help="share of the tokens: documents of the midtraining, trained on again",
 )
 tripwire = setting(
     "--tripwire",
     "distill.tripwire_share",
     type=float,
     metavar="SHARE",
-    help="stop when less of the new knowledge is left",
+    help="stop when less than this share of the new knowledge is left",
 )
 response_pairs = setting(
     "--pairs",
     "distill.pairs",
     file,
-    help="likewise, rows with a response: for data states, and to show as examples",
+    help="like --prompts, rows with a response: for data states, and as examples to show",
 )
 context = setting(
-    "--context", "distill.context", file, metavar="TEXT|FILE", help="what only the teacher sees"
+    "--context", "distill.context", file, metavar="TEXT|FILE", help="text that only the teacher reads"
 )
 reward = setting(
     "--reward",
     "distill.reward",
     reward_source,
     metavar="NAME",
-    help="exact, ifeval, module:function or FILE.py:function",
+    help="reward function: exact, ifeval, module:function or FILE.py:function",
 )
 routes = setting(
     "--route",
@@ -145,7 +168,7 @@ routes = setting(
     pairs,
     multiple=True,
     metavar="NAME=CHECKPOINT",
-    help="the teacher of the prompts with that route",
+    help="teacher of the prompts with this route",
 )
 stop_when_recovered = setting(
     "--stop-when-recovered",
@@ -165,13 +188,13 @@ ahead = setting(
     "distill.ahead",
     type=click.IntRange(0, 1),
     metavar="0|1",
-    help="1: sample the next answers while these are trained on",
+    help="1: sample the next step's answers during the current one",
 )
 teacher_engine = setting(
     "--teacher-engine",
     "distill.teacher_engine",
     metavar="WHERE",
-    help="engine that scores, likewise (opd-topk, opd-sampled)",
+    help="engine that scores, as --sampler (for opd-topk and opd-sampled)",
 )
 
 # Evaluation
@@ -184,7 +207,10 @@ tasks = setting(
     help="local tasks: lm-eval's YAML files, or rows as TASK.jsonl",
 )
 chat = setting(
-    "--chat", "eval.tasks_in_chat", is_flag=True, help="lm-eval tasks in the chat template, not as plain text"
+    "--chat",
+    "eval.tasks_in_chat",
+    is_flag=True,
+    help="give lm-eval tasks in the chat template, not as plain text",
 )
 samples = setting(
     "--samples", "eval.samples", type=click.IntRange(1), help="answers to each prompt; several are sampled"
@@ -195,6 +221,13 @@ limit = setting(
     type=click.IntRange(1),
     metavar="N",
     help="only N prompts of each suite, the same for every checkpoint",
+)
+behaviours = setting(
+    "--behaviours",
+    "eval.behaviours",
+    lambda value: [name.strip() for name in value.split(",")],
+    metavar="NAMES",
+    help="families to judge too: json, tools, refusals, multi-turn, calibration; several with commas",
 )
 answering = setting(
     "--sampler",
@@ -212,12 +245,15 @@ stop_loops = setting(
 
 
 def steps(stage: str) -> Callable[[F], F]:
-    return setting("--steps", f"{stage}.steps", type=int, help="default: recover.yaml")
+    return setting("--steps", f"{stage}.steps", type=int, help="optimizer steps (default: recover.yaml)")
 
 
 def learning_rate(stage: str) -> Callable[[F], F]:
     return setting(
-        "--learning-rate", f"{stage}.optimizer.learning_rate", type=float, help="default: recover.yaml"
+        "--learning-rate",
+        f"{stage}.optimizer.learning_rate",
+        type=float,
+        help="peak learning rate (default: recover.yaml)",
     )
 
 
@@ -228,7 +264,7 @@ def lora(stage: str) -> Callable[[F], F]:
         adapter,
         type=click.IntRange(0),
         metavar="RANK",
-        help="train an adapter of this rank; 0: none",
+        help="train an adapter of this rank; 0: train all weights",
     )
 
 

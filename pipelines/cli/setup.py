@@ -15,7 +15,10 @@ from pipelines.cli.options import Session, shared, table
 @click.command("init")
 @click.option("--model", help="hub id, local directory or GGUF file (default: the shipped tiny model)")
 @click.option("--revision", help="branch, tag or commit on the hub")
-@click.option("--preset", help="settings to start from: microworld or real (default: by the model)")
+@click.option(
+    "--preset",
+    help="settings to start from: microworld, real or cpu (default: by model and machine)",
+)
 @shared
 @click.pass_obj
 def init_command(session: Session, model: str | None, revision: str | None, preset: str | None) -> None:
@@ -31,7 +34,7 @@ def init_command(session: Session, model: str | None, revision: str | None, pres
 @shared
 @click.pass_obj
 def doctor_command(session: Session) -> None:
-    """Is this machine ready? Exit code 3 when it is not."""
+    """Check whether this machine is ready; exit code 3 if it is not."""
     from pipelines.machine.doctor import examine
     from pipelines.runs.workspace import remembered_database
     from recovery.errors import GateError
@@ -44,14 +47,14 @@ def doctor_command(session: Session) -> None:
 
 
 @click.command("preflight")
-@click.option("--student", default="current", show_default=True, help="the model that will be trained")
-@click.option("--teacher", default="base", show_default=True, help="the model that will correct it")
+@click.option("--student", default="current", show_default=True, help="checkpoint to be trained")
+@click.option("--teacher", default="base", show_default=True, help="checkpoint of the teacher")
 @setting_options.prompts
 @setting_options.sampler
 @shared
 @click.pass_obj
 def preflight_command(session: Session, student: str, teacher: str) -> None:
-    """Is this pair of models ready? Exit code 3 when it is not."""
+    """Check student, teacher and sampler before a run; exit code 3 if a check fails."""
     from pipelines.config.settings import changed
     from pipelines.distill import preflight_report
     from pipelines.distillation.prompts import read_prompts
@@ -77,14 +80,14 @@ def report(rows: list[dict[str, Any]]) -> str:
 
 @click.command("microworld")
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--cycle", default=1, show_default=True, help="which cycle's new people")
-@click.option("--seed", default=0, show_default=True, help="chooses the people, the facts and the prompts")
+@click.option("--cycle", default=1, show_default=True, help="number of the cycle whose documents are written")
+@click.option("--seed", default=0, show_default=True, help="draws the people, the facts and the prompts")
 @click.option(
     "--changed",
     default=0.0,
     show_default=True,
     type=click.FloatRange(0, 0.5),
-    help="share of the people known so far who move and change jobs in each cycle",
+    help="share of the known people who change city and job in each cycle",
 )
 @shared
 @click.pass_obj
@@ -102,12 +105,26 @@ def microworld_command(session: Session, directory: Path, cycle: int, seed: int,
 
 @click.command("plan")
 @click.option("--model", help="size (8B), directory, config.json or hub id (default: recover.yaml's)")
-@click.option("--gpus", default="1xH100", show_default=True, help="as in 8xH100, H200, 24GB, 2x24GB")
-@click.option("--lora", type=click.IntRange(0), metavar="RANK", help="default: the settings'; 0: all weights")
-@click.option("--shard/--no-shard", default=None, help="FSDP2 over the GPUs (default: the settings')")
-@click.option("--tokens", default=2_000_000, show_default=True, help="of the documents")
-@click.option("--answer-tokens", default=400, show_default=True, help="of a typical answer")
-@click.option("--price", type=float, help="of one GPU for an hour, in any currency")
+@click.option(
+    "--gpus",
+    default="1xH100",
+    show_default=True,
+    help="number and type or memory, as in 8xH100, H200, 24GB, 2x24GB",
+)
+@click.option(
+    "--lora",
+    type=click.IntRange(0),
+    metavar="RANK",
+    help="rank of the adapter; 0: train all weights (default: recover.yaml)",
+)
+@click.option(
+    "--shard/--no-shard",
+    default=None,
+    help="shard the model over the GPUs with FSDP2 (default: recover.yaml)",
+)
+@click.option("--tokens", default=2_000_000, show_default=True, help="tokens of the documents")
+@click.option("--answer-tokens", default=400, show_default=True, help="tokens of a typical answer")
+@click.option("--price", type=float, help="price of one GPU hour, in any currency")
 @shared
 @click.pass_obj
 def plan_command(session: Session, /, **options: Any) -> None:
@@ -126,7 +143,7 @@ def plan_command(session: Session, /, **options: Any) -> None:
 
 
 def plan_text(found: dict[str, Any]) -> str:
-    """The stages as a table, what their memory is for, and the sum."""
+    """Format the stages as a table, what their memory is for, and the totals."""
     priced = any(row["cost"] is not None for row in found["stages"])
     columns = ["stage", "GiB", "fits", "hours", *(["cost"] if priced else [])]
     rows = [

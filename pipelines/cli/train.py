@@ -13,7 +13,7 @@ from pipelines.cli.options import Session, several, shared, table
 
 @click.command("midtrain")
 @click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
-@click.option("--student", default="current", show_default=True, help="the model to teach")
+@click.option("--student", default="current", show_default=True, help="checkpoint to train")
 @setting_options.steps("midtrain")
 @setting_options.epochs
 @setting_options.learning_rate("midtrain")
@@ -39,8 +39,8 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
 
 
 @click.command("distill")
-@click.option("--teacher", default="base", show_default=True, help="the frozen clean checkpoint, or another")
-@click.option("--student", help="default: the newest midtrained checkpoint")
+@click.option("--teacher", default="base", show_default=True, help="checkpoint of the teacher")
+@click.option("--student", help="checkpoint to train (default: the newest midtrained one)")
 @setting_options.method
 @setting_options.dials
 @setting_options.prompts
@@ -55,13 +55,21 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
 @setting_options.merge
 @setting_options.rehearsal
 @setting_options.tripwire
-@click.option("--docs", type=click.Path(path_type=Path), help="what was taught (default: by midtraining)")
+@click.option(
+    "--docs", type=click.Path(path_type=Path), help="documents of the midtraining (default: as recorded)"
+)
 @setting_options.stop_when_recovered
 @setting_options.sampler
 @setting_options.ahead
 @setting_options.teacher_engine
 @setting_options.seed
-@click.option("--show-prompts", "shown", type=click.IntRange(1), metavar="N", help="print what both read")
+@click.option(
+    "--show-prompts",
+    "shown",
+    type=click.IntRange(1),
+    metavar="N",
+    help="print N prompts as student and teacher read them; train nothing",
+)
 @several
 @shared
 @click.pass_obj
@@ -87,20 +95,22 @@ def _side_by_side(number: int, row: dict[str, str]) -> str:
 
 
 @click.command("merge")
-@click.option("--with", "other", default="base", show_default=True, help="the checkpoint to mix in")
-@click.option("--weight", type=float, help="its share, from 0 to 1")
-@click.option("--sweep", "weights", metavar="W,W,...", help="merge and measure each of these shares")
-@click.option("--student", help="default: the newest midtrained checkpoint")
+@click.option("--with", "other", default="base", show_default=True, help="checkpoint to mix in")
+@click.option("--weight", type=float, help="share of the --with checkpoint, from 0 to 1")
+@click.option(
+    "--sweep", "weights", metavar="W,W,...", help="merge with each of these shares and evaluate the results"
+)
+@click.option("--student", help="first checkpoint (default: the newest midtrained one)")
 @click.option(
     "--method",
     "kind",
     type=click.Choice(["linear", "slerp", "residual", "embeddings"]),
     default="linear",
     show_default=True,
-    help="residual adds share * (with - origin); embeddings mixes those and the head alone",
+    help="residual: add share * (with - origin); embeddings: mix only embeddings and head",
 )
-@click.option("--origin", help="residual: the checkpoint that --with was tuned from")
-@click.option("--suite", "suites", help="of the sweep: ifeval, knowledge, retention (default: all)")
+@click.option("--origin", help="with residual: the checkpoint that --with was tuned from")
+@click.option("--suite", "suites", help="with --sweep: ifeval, knowledge, retention (default: all)")
 @setting_options.ifeval
 @setting_options.probes
 @shared

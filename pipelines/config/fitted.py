@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pipelines.config.settings import AUTO, DistillConfig, EvalConfig, LoraConfig, MidtrainConfig
 
-AIMED_UPDATES, LEAST_UPDATES = 100, 32
+UPDATES = 100  # aimed at, and the least unless a document would be seen more than MOST_PASSES times
 PASSES, MOST_PASSES = 3.0, 32.0
 SMALLEST_STEP, LARGEST_STEP = 512, 262_144  # tokens of an update
 SHORTEST_ROW, LONGEST_ROW = 8, 4096
@@ -58,7 +58,7 @@ def fit_distillation(settings: DistillConfig, model: ModelSize, machine: Machine
 
 
 def fit_evaluation(settings: EvalConfig, model: ModelSize, machine: Machine) -> EvalConfig:
-    """How many prompts are answered at once."""
+    """Set how many prompts are answered at once."""
     free = machine.usable_bytes - model.parameters * machine.weight_bytes
     row = model.cache_bytes * (PROMPT_TOKENS + settings.max_new_tokens)
     batch = settings.batch_size or _within(free / 2 / row, 1, LARGEST_BATCH)
@@ -71,11 +71,11 @@ def fit_to_corpus(settings: MidtrainConfig, tokens: int, share: float) -> Midtra
     passes = settings.epochs or PASSES
     step = settings.tokens_per_step
     if step == AUTO:
-        updates = settings.steps or AIMED_UPDATES
+        updates = settings.steps or UPDATES
         step = round(min(max(passes * one_pass / updates, SMALLEST_STEP), LARGEST_STEP))
         step = max(1, min(step, int(one_pass * min(passes, 1.0))))
     if settings.epochs is None:
-        passes = min(max(LEAST_UPDATES * step / one_pass, PASSES), MOST_PASSES)
+        passes = min(max(UPDATES * step / one_pass, PASSES), MOST_PASSES)
     steps = settings.steps or max(1, int(passes * one_pass / step + 1e-9))
     row = settings.row_tokens or _row(min(step * share, settings.microbatch_tokens or LONGEST_ROW))
     fitted = {"steps": steps, "epochs": None, "tokens_per_step": step, "row_tokens": row}
@@ -88,7 +88,7 @@ def warmup_steps(asked: int, steps: int) -> int:
 
 
 def in_words(settings: MidtrainConfig, tokens: int, share: float) -> str:
-    """The fitted settings on one line."""
+    """Format the fitted settings on one line."""
     steps = settings.steps or 0
     seen = steps * settings.tokens_per_step * share / tokens
     adapter = settings.adapter
@@ -103,7 +103,7 @@ def in_words(settings: MidtrainConfig, tokens: int, share: float) -> str:
 def _lora(
     asked: LoraConfig | str | None, model: ModelSize, machine: Machine, *, teacher: bool
 ) -> LoraConfig | None:
-    """All weights where they can be trained, and fit with optimizer and teacher into half of the memory."""
+    """Train all weights if they can be trained, and take at most half of the memory with what they need."""
     if not isinstance(asked, str):
         return asked
     if model.quantized:
@@ -125,14 +125,14 @@ def _microbatch(free: float, model: ModelSize) -> int:
 
 
 def _row(most: float) -> int:
-    """The largest power of two below `most`; a shorter corpus is one row as it is."""
+    """Return the largest power of two below `most`; the length of the corpus if that is shorter."""
     if most < SHORTEST_ROW * 8:
         return max(SHORTEST_ROW, int(most))
     return _within(most, SHORTEST_ROW, LONGEST_ROW)
 
 
 def _within(most: float, lowest: int, highest: int) -> int:
-    """The largest power of two not above `most`, between two others."""
+    """Return the largest power of two not above `most`, within two bounds."""
     found = highest
     while found > lowest and found > most:
         found //= 2

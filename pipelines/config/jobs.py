@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from pydantic import Field
 
 from pipelines.config.settings import Config, DistillConfig, EvalConfig, MidtrainConfig, Section
+from pipelines.corpus.reading.superseded_list import listed
 
 Kind = Literal["linear", "slerp", "residual", "embeddings"]  # of merging
 
@@ -22,7 +24,7 @@ class Job(Section):
 
 
 class RealDemo(Section):
-    """A demo on a real model: which one, on which IFEval prompts, how much of it."""
+    """A demo on a real model: which model, which IFEval prompts, and how many steps and questions."""
 
     model: str | None = None  # GGUF file, directory or hub id; None: SmolLM2, installed or from the hub
     ifeval: str | None = None  # file in IFEval's format; None: the hub's prompts, else generated ones
@@ -55,7 +57,8 @@ class CycleJob(Job):
 
     def sources(self) -> dict[str, str]:
         return {
-            **_named(documents=self.docs, prompts=self.prompts, augmented=self.augment),
+            **_taught(self.docs),
+            **_named(prompts=self.prompts, augmented=self.augment),
             **_distillation(self.settings.distill),
             **_evaluation(self.settings.eval, self.earlier),
         }
@@ -71,10 +74,12 @@ class MidtrainJob(Job):
     evaluation: EvalConfig | None = None  # whose prompts must not be among them
     augment: str | None = None  # folder of augmented.jsonl
     answer_tokens: int = 2048  # longest answer of the clean model, for the chat share
+    asked: str | None = None  # file of questions whose answers' probability is followed
     seed: int = 0
 
     def sources(self) -> dict[str, str]:
-        return _named(documents=self.docs, prompts=self.prompts, augmented=self.augment)
+        files = _named(prompts=self.prompts, augmented=self.augment, **{"followed questions": self.asked})
+        return _taught(self.docs) | files
 
 
 class DistillJob(Job):
@@ -174,6 +179,26 @@ class RetrievalJob(Job):
         return _named(documents=self.docs) | _evaluation(self.settings, {})
 
 
+class PilotJob(Job):
+    """Two narrow midtrainings on a share of the documents, and a proposal for the whole of them."""
+
+    docs: str
+    student: str
+    student_name: str = "current"  # as it was named, for the proposed command
+    clean: str
+    settings: Config
+    prompts: str
+    rates: tuple[float, float]
+    share: float = Field(default=0.125, gt=0, le=1)  # of the documents
+    budget: float = Field(gt=0, le=100)  # points of behaviour that midtraining may cost
+    changes: dict[str, Any] = Field(default_factory=dict)  # options that were typed, for the command
+    seed: int = 0
+
+    def sources(self) -> dict[str, str]:
+        files = _named(documents=self.docs, prompts=self.prompts)
+        return files | _evaluation(self.settings.eval, {})
+
+
 class DriftJob(Job):
     """A measurement of how far two checkpoints are apart."""
 
@@ -196,6 +221,12 @@ def _distillation(settings: DistillConfig) -> dict[str, str]:
 def _evaluation(settings: EvalConfig, earlier: dict[int, str]) -> dict[str, str]:
     files = {"IFEval prompts": settings.ifeval, "probes": settings.probes, "tasks": settings.tasks}
     return _named(**files, **{f"probes of cycle {cycle}": path for cycle, path in earlier.items()})
+
+
+def _taught(docs: str) -> dict[str, str]:
+    """The folder of documents, and the list beside it of earlier ones that they supersede."""
+    superseded = listed(Path(docs))
+    return _named(documents=docs, superseded=str(superseded) if superseded else None)
 
 
 def _named(**sources: str | None) -> dict[str, str]:

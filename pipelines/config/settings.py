@@ -89,7 +89,7 @@ class ModelConfig(Section):
     )
 
     def checkpoints_gradients(self, gpu: bool) -> bool:
-        """Whether training recomputes activations: where memory is what is short, as on a GPU, with auto."""
+        """Return whether training recomputes activations; with `auto`, on a GPU, where memory is scarce."""
         return gpu if self.gradient_checkpointing == "auto" else self.gradient_checkpointing
 
     @model_validator(mode="after")
@@ -125,10 +125,13 @@ class Mix(Section):
     augmented: float = Field(
         default=0.0, ge=0, lt=1, description="the new documents retold (`recover augment`)"
     )
+    questions: float = Field(
+        default=0.0, ge=0, lt=1, description="gap questions made of the new documents' own sentences"
+    )
 
     @model_validator(mode="after")
     def _adds_up(self) -> Mix:
-        total = self.new + self.earlier + self.chat + self.augmented
+        total = sum(self.model_dump().values())
         if abs(total - 1) > 1e-6:
             raise ValueError(f"the shares add up to {total:g}, not to 1")
         return self
@@ -159,6 +162,15 @@ class ReadingConfig(Section):
         return Limits(**shared, keep_near_duplicates=self.near_duplicates == "keep")
 
 
+SPLIT_DOCUMENTS = Field(
+    default=0.0,
+    ge=0,
+    le=1,
+    description="share of the documents that a pass reads in two parts, split at the end of a sentence, "
+    "another one in each pass: what they say is learned without what stands before it",
+)
+
+
 class MidtrainConfig(Section):
     """Next-token training on documents."""
 
@@ -187,6 +199,7 @@ class MidtrainConfig(Section):
         ge=1,
         description="most tokens of earlier documents to draw from, alike from every cycle; default: all",
     )
+    split_documents: float = SPLIT_DOCUMENTS
     forecast_every: int = Field(
         default=10, ge=0, description="steps between looks at the KL to the clean model; 0: never"
     )
@@ -309,6 +322,7 @@ class DistillConfig(Section):
         lt=1,
         description="share of the tokens trained on that are the taught documents, read again",
     )
+    split_documents: float = SPLIT_DOCUMENTS
     tripwire_every: int = Field(
         default=5, ge=0, description="steps between looks at gaps in the new documents; 0: never"
     )
@@ -346,6 +360,12 @@ class EvalConfig(Section):
     limit: int | None = Field(
         default=None, ge=1, description="ask a fixed random sample of so many prompts of each suite"
     )
+    earlier_questions: int = Field(
+        default=480,
+        ge=1,
+        description="most questions about what all earlier cycles taught, alike many of each, and at least "
+        "one; no suite's own",
+    )
     temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
     sampler: str = Field(default="inprocess", description="engine that answers, as in distill")
     stop_loops: bool = Field(
@@ -362,14 +382,24 @@ class EvalConfig(Section):
     update_lead: float = Field(
         default=0.70, gt=0, lt=1, description="how far new answers to changed facts must lead over old ones"
     )
+    behaviours: tuple[str, ...] = Field(
+        default=(), description="families of behaviour to judge too, such as [json, refusals]"
+    )
+    behaviours_items: int = Field(default=500, ge=1, description="questions of each such family")
+    behaviours_margin: float = Field(
+        default=0.05, gt=0, lt=1, description="how much worse still counts as kept, in each family"
+    )
 
     def margins(self) -> dict[str, float]:
         """Return the margin of every axis of the verdict; a lead is a negative one."""
+        from evals.families.table import FAMILIES
+
         return {
             "behaviour": self.margin,
             "knowledge": self.margin,
             "retention": self.retention_margin,
             "updates": -self.update_lead,
+            **dict.fromkeys(FAMILIES, self.behaviours_margin),
         }
 
 
@@ -463,7 +493,7 @@ FILE_NAME = re.compile(r"[^\s:]+\.(jsonl?|txt|md|csv|parquet)")
 
 
 def anchored(config: Config, folder: Path) -> Config:
-    """The settings with relative paths made absolute, as seen from `folder`."""
+    """Return the settings with relative paths made absolute, starting from `folder`."""
     data = config.model_dump()
     for key in FILES:
         *path, name = key.split(".")
@@ -476,7 +506,7 @@ def anchored(config: Config, folder: Path) -> Config:
 
 
 def _anchored(key: str, value: str, folder: Path) -> str:
-    """A path that is there or can be nothing else; a hub id, a text or a name of ours stays as it is."""
+    """Make absolute what can only be a path or exists as one; keep a hub id, a text or a built-in name."""
     if key in FOLDERS or value.startswith(("./", "../")):
         return str(folder / value)
     module, colon, function = value.rpartition(":")
@@ -511,7 +541,7 @@ def override(section: Section, changes: dict[str, Any]) -> Any:
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    """The settings with some replaced, each named as in recover.yaml: {"distill.optimizer.learning_rate": 1}.
+    """Replace some settings, named as in recover.yaml: {"distill.optimizer.learning_rate": 1}.
 
     A mapping (dials, routes, a section) extends the one that is there; any other value replaces it.
     """
@@ -550,7 +580,7 @@ def _put(data: dict[str, Any], key: str, value: Any) -> None:
 
 
 def parse_pairs(text: str) -> dict[str, str]:
-    """`a=1,b=2` as a dict."""
+    """Parse `a=1,b=2` into a dict."""
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, sign, value = part.partition("=")
@@ -561,7 +591,7 @@ def parse_pairs(text: str) -> dict[str, str]:
 
 
 def _first(error: ValidationError) -> str:
-    """The first error: where it is, what is wrong, and the value."""
+    """Describe the first error: where it is, what is wrong, and the value."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"]) or "settings"
     if first["type"] == "extra_forbidden":

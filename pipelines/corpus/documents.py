@@ -222,7 +222,7 @@ def _refuse_skipped(report: FileReport, directory: Path) -> None:
 
 
 def read_corpus(directory: Path, limits: Limits | None = None, *, strict: bool = False) -> Corpus:
-    """Read a whole folder into memory: for small ones."""
+    """Read a whole folder, a small one, into memory."""
     manifest: list[FileReport] = []
     texts: list[str] = []
     whole = 0  # texts of the files that are done
@@ -296,12 +296,16 @@ def _line(piece: TextPiece) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode() + b"\n"
 
 
-def load_pieces(path: Path) -> Iterator[TextPiece]:
-    """Yield the kept pieces; a damaged line is an error."""
+def load_pieces(path: Path, without: frozenset[int] = frozenset()) -> Iterator[TextPiece]:
+    """Yield the kept pieces of all documents but some, by number; a damaged line is an error."""
+    number = 0
     try:
         with path.open(encoding="utf-8") as file:
             for line in file:
-                yield _piece(untrusted_json.parse(line))
+                piece = _piece(untrusted_json.parse(line))
+                if number not in without:
+                    yield piece
+                number += not piece.goes_on
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: the kept documents of an earlier cycle cannot be read: {error}") from error
 

@@ -196,10 +196,11 @@ class _Written:
 
     @classmethod
     def of(cls, texts: Sequence[list[Word]]) -> _Written:
+        words = [word for text in texts for word in text]
         return cls(
-            frozenset(word.small for said in texts for word in said if not word.named),
-            frozenset(word.small for said in texts for word in said if word.named and not word.opens),
-            frozenset(word.small for said in texts for word in said if _CODE.search(word.text)),
+            frozenset(word.small for word in words if not word.named),
+            frozenset(word.small for word in words if word.named and not word.opens),
+            frozenset(word.small for word in words if _CODE.search(word.text)),
         )
 
     def opened(self, term: Term, names: Counter[Term]) -> bool:

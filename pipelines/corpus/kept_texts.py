@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.corpus import documents
+from pipelines.corpus import documents, superseded
 from pipelines.corpus.entities import MOST_CHARACTERS
+from pipelines.corpus.reservoir import reservoir
 from pipelines.corpus.token_file import Tokens, join_tokens, write_tokens
 from recovery.storage import atomic_dirs
 
@@ -35,7 +37,7 @@ def learned(ws: Workspace, student: str, most: int = MOST_CHARACTERS) -> Learned
     Damaged texts are an error: what they protect would be left unprotected.
     """
     runs, absent = kept_runs(ws, student)
-    return LearnedTexts(read_evenly([run / KEPT_TEXTS for run in runs], most), absent)
+    return LearnedTexts(read_evenly(runs, most), absent)
 
 
 def kept_runs(ws: Workspace, student: str) -> tuple[list[Path], list[str]]:
@@ -45,19 +47,26 @@ def kept_runs(ws: Workspace, student: str) -> tuple[list[Path], list[str]]:
     return [folder for run, folder in folders.items() if run not in absent], absent
 
 
-def read_evenly(kept: list[Path], most: int = MOST_CHARACTERS) -> list[str]:
-    """Return every n-th piece of some kept texts, with n so that about `most` characters are read."""
-    size = sum(path.stat().st_size for path in kept)
-    pieces = chain.from_iterable(documents.load_pieces(path) for path in kept)
-    return [piece.text for piece in islice(pieces, 0, None, max(1, -(-size // most)))]
+def read_evenly(runs: Sequence[Path], most: int = MOST_CHARACTERS) -> list[str]:
+    """Return every n-th piece of what some runs have kept, with n so that about `most` characters are read.
+
+    Documents that a later one of the runs has superseded are left out.
+    """
+    size = sum((run / KEPT_TEXTS).stat().st_size for run in runs)
+    step = max(1, -(-size // most))
+    kept = (
+        documents.load_pieces(run / KEPT_TEXTS, without)
+        for run, without in zip(runs, superseded.left_out(runs), strict=True)
+    )
+    return [piece.text for piece in islice(chain.from_iterable(kept), 0, None, step)]
 
 
-def tokenised(run: Path, chat_model: ChatModel) -> Tokens:
+def tokenised(run: Path, chat_model: ChatModel, encoding: str | None = None) -> Tokens:
     """Return a run's kept texts as token ids, each with the document's opening and end tokens.
 
     They are written once for each tokenizer, then read by every later cycle.
     """
-    encoding = _encoding(chat_model)
+    encoding = encoding or encoding_of(chat_model)
     tokens = write_tokens(
         run / TOKENS / encoding,
         documents.load_pieces(run / KEPT_TEXTS),
@@ -68,25 +77,56 @@ def tokenised(run: Path, chat_model: ChatModel) -> Tokens:
     return replace(tokens, opening=tuple(chat_model.opening_ids))
 
 
-def all_tokenised(target: Path, runs: list[Path], chat_model: ChatModel) -> Tokens:
-    """Return the kept texts of several runs as token ids, copied one behind the other to `target`.
+@dataclass(frozen=True)
+class KeptTokens:
+    """The token ids of several runs, oldest first, without the documents that later runs have superseded."""
 
-    Of a single run nothing is copied.
-    """
-    tokens = [tokenised(run, chat_model) for run in runs]
-    if len(tokens) == 1:
-        return tokens[0]
-    encoding = _encoding(chat_model)
-    key = atomic_dirs.digest([_key(run, encoding) for run in runs])
-    joined = join_tokens(target, [run / TOKENS / encoding for run in runs], key)
-    return replace(joined, opening=tuple(chat_model.opening_ids))
+    runs: Sequence[Path]
+    left_out: Sequence[frozenset[int]]
+    chat_model: ChatModel
+    encoding: str  # of the tokenizer, which may be large: computed once for all runs
+
+    @classmethod
+    def of(cls, runs: Sequence[Path], chat_model: ChatModel, current: Path | None = None) -> KeptTokens:
+        """Prepare the tokens of some runs; `current` is a later one, whose documents are not among them."""
+        every = superseded.left_out([*runs, current] if current else runs)
+        return cls(runs, every[: len(runs)], chat_model, encoding_of(chat_model))
+
+    def joined(self, target: Path, most: int, seed: int) -> Tokens:
+        """Return the tokens as one, copied one behind the other to `target`; a single run is not copied.
+
+        More than `most` tokens, what a training reads of them, are thinned out, alike in every run.
+        """
+        tokens = [tokenised(run, self.chat_model, self.encoding) for run in self.runs]
+        left_out = self.left_out
+        if _total(tokens, left_out) > most:
+            drawn = reservoir(tokens, left_out, most, seed)
+            left_out = [frozenset(range(len(one))) - kept for one, kept in zip(tokens, drawn, strict=True)]
+        numbers = [at for at, one in enumerate(tokens) if len(left_out[at]) < len(one)]
+        opening = tuple(self.chat_model.opening_ids)
+        if not numbers:
+            return Tokens.of([], opening)
+        if len(numbers) == 1 and not left_out[numbers[0]]:
+            return tokens[numbers[0]]
+        parts = [(self.runs[at], left_out[at]) for at in numbers]
+        key = atomic_dirs.digest([[_key(run, self.encoding), sorted(without)] for run, without in parts])
+        sources = [(run / TOKENS / self.encoding, without) for run, without in parts]
+        return replace(join_tokens(target, sources, key), opening=opening)
+
+
+def _total(tokens: Sequence[Tokens], left_out: Sequence[frozenset[int]]) -> int:
+    """Return the number of tokens that remain."""
+    superseded_tokens = sum(
+        one.length(number) for one, without in zip(tokens, left_out, strict=True) for number in without
+    )
+    return sum(one.total for one in tokens) - superseded_tokens
 
 
 def _key(run: Path, encoding: str) -> str:
     return atomic_dirs.digest([encoding, documents.kept_digest(run / KEPT_TEXTS)])
 
 
-def _encoding(chat_model: ChatModel) -> str:
+def encoding_of(chat_model: ChatModel) -> str:
     """Return a hash of everything that decides how documents are encoded."""
     return atomic_dirs.digest([_tokenizer(chat_model), str(chat_model.document_end)])[:16]
 

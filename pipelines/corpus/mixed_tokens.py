@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from pipelines.config.settings import MidtrainConfig, Mix
+from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens, TokenStream
 from recovery.batches.rollouts import Dialogue, Rollouts
 from recovery.training.updater import Microbatch
+
+DOCUMENTS = ("new", "earlier")  # sources that may be split; chats never are
 
 
 def in_rows(sequences: list[Dialogue], pad_id: int, longest: int, packs: bool) -> Rollouts:
@@ -18,7 +21,7 @@ def in_rows(sequences: list[Dialogue], pad_id: int, longest: int, packs: bool) -
 
 
 def shares(mix: Mix, sources: Mapping[str, object]) -> dict[str, float]:
-    """Each source's share of the tokens; that of a source with nothing in it goes to the others."""
+    """Return each source's share of the tokens; an empty source's share goes to the others."""
     present = {name: share for name, share in mix.model_dump().items() if share and sources.get(name)}
     return {name: share / sum(present.values()) for name, share in present.items()}
 
@@ -33,12 +36,19 @@ class MixedTokens:
         pad_id: int,
         seed: int,
         packs: bool = True,
+        splits: SentenceSplits | None = None,
     ) -> None:
         wanted = settings.mix.model_dump()
         self.shares = shares(settings.mix, sources)
         self.missing = [name for name, share in wanted.items() if share and name not in self.shares]
         self.streams = {
-            name: TokenStream(sources[name], settings.row_tokens, f"{seed}:{name}") for name in self.shares
+            name: TokenStream(
+                sources[name],
+                settings.row_tokens,
+                f"{seed}:{name}",
+                splits if name in DOCUMENTS else None,
+            )
+            for name in self.shares
         }
         self.settings, self.pad_id, self.packs = settings, pad_id, packs
         new_tokens_per_step = self.shares["new"] * settings.tokens_per_step

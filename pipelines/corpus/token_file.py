@@ -6,22 +6,24 @@ pieces of text -> write_tokens -> a directory of ids and ends, whole or absent -
 from __future__ import annotations
 
 import random
-import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipelines.corpus.reading.plain import TextPiece
+from pipelines.corpus.sentence_splits import SentenceSplits
 from recovery.errors import DamagedCheckpoint
 from recovery.storage import atomic_dirs
 
 Dialogue = tuple[Sequence[int], Sequence[bool]]  # ids, and which of them are targets
 Pass = tuple[NDArray[np.int64], NDArray[np.int64]]  # order of the sequences, and the token where each begins
 IDS, ENDS, META = "ids.u32", "ends.i64", "tokens.json"
+BLOCK = 2**20  # bytes copied at once
 
 
 @dataclass(frozen=True)
@@ -43,12 +45,16 @@ class Tokens:
     def total(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
 
+    def length(self, number: int) -> int:
+        """Return the number of a sequence's tokens."""
+        return int(self.ends[number]) - (int(self.ends[number - 1]) if number else 0)
+
     def sequence(self, number: int) -> Dialogue:
         """Return a whole sequence."""
         return self.part(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))
 
     def part(self, start: int, end: int) -> Dialogue:
-        """The opening tokens, then the stored ids from `start` to `end`; opening tokens are no targets."""
+        """Return the opening tokens and the ids from `start` to `end`; opening tokens are no targets."""
         targets = [True] * (end - start) if self.targets is None else self.targets[start:end].tolist()
         return [*self.opening, *self.ids[start:end].tolist()], [False] * len(self.opening) + targets
 
@@ -72,7 +78,7 @@ class Tokens:
 
     @classmethod
     def of(cls, dialogues: Sequence[Dialogue], opening: Sequence[int] = ()) -> Tokens:
-        """Lay sequences in memory end to end; they must not hold the opening tokens themselves."""
+        """Concatenate sequences in memory; they must not contain the opening tokens."""
         ids = np.array([token for ids, _ in dialogues for token in ids], np.uint32)
         targets = np.array([flag for _, mask in dialogues for flag in mask], np.bool_)
         return cls(
@@ -81,13 +87,22 @@ class Tokens:
 
 
 class TokenStream:
-    """An endless stream of sequences: each pass in another order, the same for the same seed."""
+    """An endless stream of sequences: each pass in another order, the same for the same seed.
 
-    def __init__(self, sequences: Tokens | Sequence[Dialogue], longest: int, seed: str) -> None:
+    With `splits`, a sequence may be read in two parts, at another place in each pass.
+    """
+
+    def __init__(
+        self,
+        sequences: Tokens | Sequence[Dialogue],
+        longest: int,
+        seed: str,
+        splits: SentenceSplits | None = None,
+    ) -> None:
         self.tokens = sequences if isinstance(sequences, Tokens) else Tokens.of(sequences)
         self.starts, self.ends = self.tokens.cuts(longest)
         self.total = self.tokens.total
-        self.seed = seed
+        self.seed, self.splits = seed, splits
         self._passes: dict[int, Pass] = {}
 
     def between(self, start: int, end: int) -> list[Dialogue]:
@@ -96,9 +111,19 @@ class TokenStream:
         for epoch in range(start // self.total, -(-end // self.total)):
             order, begins = self._pass(epoch)
             first, last = np.searchsorted(begins, [start - epoch * self.total, end - epoch * self.total])
-            for i in order[first:last]:
-                sequences.append(self.tokens.part(int(self.starts[i]), int(self.ends[i])))
+            for i in order[first:last].tolist():
+                sequences += self._parts(i, epoch)
         return sequences
+
+    def _parts(self, number: int, epoch: int) -> list[Dialogue]:
+        """Return a sequence whole, or in the two parts that this pass reads it in."""
+        start, end = int(self.starts[number]), int(self.ends[number])
+        at = None
+        if self.splits is not None:
+            rng = random.Random(f"{self.seed}:{epoch}:{number}")
+            at = self.splits.at(self.tokens.ids[start:end], rng)
+        borders = [start, end] if at is None else [start, start + at, end]
+        return [self.tokens.part(*pair) for pair in pairwise(borders)]
 
     def _pass(self, epoch: int) -> Pass:
         """Return the order of one pass; the two latest are kept, as a step may cross from one to the next."""
@@ -130,7 +155,10 @@ def write_tokens(
     return _written(target, key, lambda directory: _encode(directory, pieces, encode, end_id, progress))
 
 
-def join_tokens(target: Path, sources: Sequence[Path], key: str) -> Tokens:
+Source = tuple[Path, frozenset[int]]  # written tokens, and the numbers of the sequences to leave out
+
+
+def join_tokens(target: Path, sources: Sequence[Source], key: str) -> Tokens:
     """Copy written tokens one behind the other to `target`, or open what is there under this key."""
     return _written(target, key, lambda directory: _join(directory, sources))
 
@@ -151,16 +179,33 @@ def _written(target: Path, key: str, write: Callable[[Path], int]) -> Tokens:
     return written
 
 
-def _join(directory: Path, sources: Sequence[Path]) -> int:
+def _join(directory: Path, sources: Sequence[Source]) -> int:
     total = 0
     with (directory / IDS).open("wb") as ids_file, (directory / ENDS).open("wb") as ends_file:
-        for source in sources:
+        for source, left_out in sources:
+            ends = np.fromfile(source / ENDS, "<i8")
             with (source / IDS).open("rb") as ids:
-                shutil.copyfileobj(ids, ids_file)
-            ends = np.fromfile(source / ENDS, "<i8") + total
-            ends_file.write(ends.astype("<i8").tobytes())
-            total = int(ends[-1]) if len(ends) else total
+                for first, last in _runs_between(left_out, len(ends)):
+                    start = int(ends[first - 1]) if first else 0
+                    ids.seek(4 * start)
+                    _copy(ids, ids_file, 4 * (int(ends[last - 1]) - start))
+                    ends_file.write((ends[first:last] - start + total).astype("<i8").tobytes())
+                    total += int(ends[last - 1]) - start
     return total
+
+
+def _runs_between(left_out: frozenset[int], count: int) -> Iterator[tuple[int, int]]:
+    """Yield the ranges of 0..count that remain."""
+    borders = [-1, *sorted(left_out), count]
+    for before, after in pairwise(borders):
+        if after - before > 1:
+            yield before + 1, after
+
+
+def _copy(source: BinaryIO, target: BinaryIO, count: int) -> None:
+    while count and (block := source.read(min(count, BLOCK))):
+        target.write(block)
+        count -= len(block)
 
 
 def _encode(

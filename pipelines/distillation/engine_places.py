@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
 from recovery.launch_env import launched
-from recovery.methods.rules import LABELS, TEACHER_WRITES
+from recovery.methods.rules import FROZEN, LABELS, TEACHER_WRITES
 
 if TYPE_CHECKING:
     from pipelines.config.settings import DistillConfig, EngineConfig
@@ -46,26 +46,28 @@ def check(settings: DistillConfig, method: Method) -> None:
     check_place("teacher engine", where)
     if where == INPROCESS:
         return
-    if method.teacher not in ("base", "routed"):
-        raise InputError(f"method {method.name!r} teaches itself: leave --teacher-engine {INPROCESS}")
+    if method.teacher not in (*FROZEN, "routed"):
+        raise InputError(f"method {method.name!r} has no separate teacher: keep --teacher-engine {INPROCESS}")
     if method.scores == "dense":
         raise InputError(
             f"method {method.name!r} needs whole distributions, which only a teacher in this process gives: "
             f"use opd-topk or opd-sampled, or --teacher-engine {INPROCESS}"
         )
     if method.teacher == "routed" and where != OWN_SERVER:
-        raise InputError(f"several teachers want an engine each: --teacher-engine {OWN_SERVER}")
+        raise InputError(f"several teachers need an engine each: give --teacher-engine {OWN_SERVER}")
 
 
 def _check_ahead(settings: DistillConfig, method: Method) -> None:
     if settings.sampler == INPROCESS:
         raise InputError("ahead: the trainer's own model can't write while it is trained: give --sampler")
     if method.state_kind not in AHEAD_STATES:
-        raise InputError(f"ahead: the states of method {method.name!r} are more than the student's answers")
+        raise InputError(
+            f"ahead: method {method.name!r} trains on more than the student's answers: leave out --ahead"
+        )
     if method.signal in LABELS and method.temperature != 1:
         raise InputError("ahead: labels are weighed at temperature 1: set temperature=1")
     if settings.save_every == 1:
-        raise InputError("ahead: a step after a saved state waits for its answers: raise save_every above 1")
+        raise InputError("ahead: the step after a saved state is not sampled ahead: raise save_every above 1")
 
 
 def _check_several(settings: DistillConfig) -> None:
@@ -75,16 +77,18 @@ def _check_several(settings: DistillConfig) -> None:
             "servers with `recover serve` and give their URLs"
         )
     if settings.ahead:
-        raise InputError("ahead: for one training process: leave it out, or train in one")
+        raise InputError("ahead: works in one training process only: leave out --ahead, or train in one")
 
 
 def _check_offload(settings: DistillConfig, method: Method) -> None:
     if method.state_kind in TEACHER_WRITES:
         raise InputError(
-            f"offload_teacher: with method {method.name!r} the teacher samples, a token at a time"
+            f"offload_teacher: too slow with method {method.name!r}, whose teacher samples: leave it out"
         )
     if settings.stop is not None:
-        raise InputError("offload_teacher: the clean model answers probes, a token at a time: no stop")
+        raise InputError(
+            "offload_teacher: too slow with distill.stop, for which the clean model samples: leave one out"
+        )
     if settings.teacher_engine != INPROCESS:
         raise InputError("offload_teacher: the teacher is not in this process: leave out teacher_engine")
 
@@ -179,15 +183,15 @@ class Engines(ExitStack):
         from recovery import distributed
         from recovery.engines.vllm_http import ServerEngine
 
-        own = []
+        started: list[Server] = []
         if distributed.rank() == 0:
             self.callback(server.stop)
             server.start()
-            own = [server]
+            started = [server]
         url, key = server.url, server.key
         if self.together:
             url, key = distributed.share((url, key))
-        return ServerEngine([url], server.settings, own=own, keys={url: key})
+        return ServerEngine([url], server.settings, servers=started, keys={url: key})
 
 
 def in_step(sampler: Sampler) -> Sampler:

@@ -13,6 +13,7 @@ from pipelines.distillation.engine_places import INPROCESS
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.runs.workspace import is_file
 from recovery.errors import InputError
+from recovery.methods.rules import FROZEN
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
@@ -144,7 +145,20 @@ class Teachers:
             places = {DEFAULT_ROUTE: self.job.teacher, **self.job.settings.routes}
             used = {name: place for name, place in places.items() if name in names}
             return RoutedTeacher({name: self.named(place, kind) for name, place in used.items()}, names)
-        return self.named(self.job.teacher, kind) if self.method.teacher == "base" else None
+        return self.named(self.place, kind) if self.method.teacher in FROZEN else None
+
+    @cached_property
+    def place(self) -> str:
+        """Return the checkpoint that teaches: the job's, or the one that the last midtraining began with."""
+        if self.method.teacher != "previous":
+            return self.job.teacher
+        runs = self.ws.midtraining_runs(self.job.student)
+        if not runs:
+            raise InputError(
+                f"teacher=previous: {self.job.student} was never midtrained, so there is none before: "
+                "set teacher=base"
+            )
+        return str(runs[-1]["config"]["student"])
 
     def named(self, ref: str, kind: str) -> Teacher:
         """Return a checkpoint as a teacher in this process, or on the configured engine."""
@@ -159,7 +173,7 @@ class Teachers:
         return self.frozen(self.job.teacher, "dense") if self.method.anchor_beta else None
 
     def frozen(self, ref: str, kind: str) -> CheckpointTeacher:
-        """Return a frozen teacher; for an adapter's base, use the student with its adapter off."""
+        """Return a frozen teacher; an adapter's base is the student with its adapter switched off."""
         from recovery.models.offload import rest_on_host
         from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
 

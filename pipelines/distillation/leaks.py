@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evals import dialogues, ifeval, knowledge
+from evals.families import suite as families
+from evals.families.table import FAMILIES
 from pipelines.config.settings import EvalConfig
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError, RecoverError
@@ -26,7 +28,7 @@ def ifeval_path(settings: EvalConfig) -> Path | None:
         return None
     if settings.ifeval == MICROWORLD:
         raise InputError(
-            "the microworld's IFEval prompts are files: "
+            "the microworld has IFEval prompts of its own: write them with "
             "`recover microworld DIR`, then --ifeval DIR/ifeval.jsonl"
         )
     path = Path(settings.ifeval)
@@ -42,6 +44,9 @@ def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
         found += ifeval.prompts(ifeval_path(settings)) if settings.ifeval != MICROWORLD else []
         for suite in knowledge.SUITES:
             found += [dialogues.contents(probe.chat) for probe in knowledge.questions(settings.probes, suite)]
+        for name in settings.behaviours:
+            asked = families.suite(FAMILIES[name], settings.behaviours_items, settings.probes)
+            found += [question.text for question in asked]
     except RecoverError as error:
         stage.say(f"  leaks        not checked: {error}")
     return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from db.reads import curves, queries
+from db.reads import queries
 from recovery.batches.rollouts import Rollouts
 from recovery.models.loading import adapter_off, is_adapter, logits_of, states_at
 from recovery.objective.divergences import exact_forward_kl
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 METRIC, EXPECTED = "clean_forward_kl", "expected_behaviour_loss"
 ROWS, ROW_TOKENS = 8, 64
+LATEST = 25  # cycles that the law is fitted to
 SPOKEN = 4  # lines of the log in a training
 
 
@@ -55,21 +56,21 @@ class LossPerKL:
 
 
 def learned_law(database: Database) -> LossPerKL:
-    """Fit the law to the earlier cycles of this home."""
-    points = []
-    for cycle in queries.cycles(database):
+    """Fit the law to the latest cycles of this home, in a number of queries that does not grow with them."""
+    lost = {}
+    for cycle in queries.cycles(database, limit=LATEST):
         ifeval = cycle["scores"].get("ifeval", {})
         clean, midtrained = ifeval.get("clean"), ifeval.get("midtrained")
-        runs = queries.runs(database, kind="midtrain", parent=cycle["run"], status="done")
-        found = [row for run in runs for row in curves.latest_metrics(database, run["id"])]
-        kl = next((row["value"] for row in found if row["name"] == METRIC), None)
-        if clean is not None and midtrained is not None and kl is not None:
-            points.append((float(kl), clean - midtrained))
-    return LossPerKL(tuple(points))
+        if clean is not None and midtrained is not None:
+            lost[cycle["run"]] = clean - midtrained
+    runs = queries.runs(database, kind="midtrain", parents=list(lost), status="done", limit=2 * LATEST)
+    distances = queries.last_values(database, [run["id"] for run in runs], METRIC)
+    found = ((distances.get(run["id"]), lost[run["parent_id"]]) for run in reversed(runs))
+    return LossPerKL(tuple((kl, loss) for kl, loss in found if kl is not None))
 
 
 class Forecast:
-    """A trainer's `should_stop` that never stops: it measures a few fixed rows every `every` steps."""
+    """Measure the KL on a few fixed rows every `every` steps; called as `should_stop`, it never stops."""
 
     def __init__(  # noqa: PLR0913 - a stage's parts
         self,

@@ -12,6 +12,7 @@ from pipelines.distillation.inputs import PromptData
 from pipelines.knowledge.overlap import newness, overlap
 from pipelines.knowledge.tripwire import COUNT, Tripwire, new_gaps
 from recovery.errors import InputError
+from recovery.methods.rules import FROZEN
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
@@ -43,14 +44,14 @@ def taught(
 ) -> GuardInputs | None:
     """Return None where the student learned no documents, or is its own teacher."""
     settings = job.settings
-    if method.teacher != "base" or (settings.overlap == "keep" and not settings.tripwire_every):
+    if method.teacher not in FROZEN or (settings.overlap == "keep" and not settings.tripwire_every):
         return None
     texts = texts_of(ws, job, stage, "overlap")
     if not texts:
         return None
     if settings.teacher_engine != INPROCESS:  # a second copy in this process may not fit
         return GuardInputs(texts, student, None)
-    teacher = teachers.frozen(job.teacher, "sampled")
+    teacher = teachers.frozen(teachers.place, "sampled")
     if teacher.chat_model.tokenizer.get_vocab() != student.tokenizer.get_vocab():
         return None  # the preflight says so
     return GuardInputs(texts, student, teacher.score)

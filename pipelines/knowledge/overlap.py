@@ -33,7 +33,7 @@ EXAMPLES = 5
 
 @dataclass(frozen=True)
 class Overlap:
-    """The prompts that are kept, and those that touch new entities."""
+    """The prompts that are kept, and those that mention new entities."""
 
     kept: list[Prompt]
     dropped: list[tuple[Prompt, list[Term]]]
@@ -92,7 +92,7 @@ def _new(named: set[Term], found: Entities, texts: Sequence[str], newness: Newne
 
 
 def _teaches(gains: Sequence[float]) -> bool:
-    """Whether sentences with these gains say something new of an entity, or contradict the teacher."""
+    """Return whether sentences with these gains are new about an entity, or contradict the teacher."""
     if not gains:
         return False
     contradicted = sum(gain >= CONTRADICTED for gain in gains)

@@ -16,6 +16,7 @@ import numpy as np
 
 from pipelines.corpus import documents, kept_texts, mixed_tokens
 from pipelines.corpus.kept_texts import EARLIER_TOKENS
+from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens, TokenStream
 from pipelines.knowledge import guards
 from recovery.distributed import in_turn
@@ -40,11 +41,11 @@ class Rehearsal:
     def __init__(
         self, documents: Tokens, settings: DistillConfig, student: ChatModel, passes: int, seed: int
     ) -> None:
-        answers = settings.prompts_per_step * settings.samples_per_prompt * settings.max_new_tokens * passes
         self.ratio = settings.rehearsal / (1 - settings.rehearsal)
-        self.tokens_per_step = round(answers * self.ratio)  # at most; the next step's begin behind them
+        self.tokens_per_step = tokens_per_step(settings, passes)  # at most; the next step's begin behind them
         self.longest = settings.max_new_tokens  # as an answer: a row of documents takes no more memory
-        self.stream = TokenStream(documents, self.longest, f"{seed}:rehearsal")
+        splits = SentenceSplits.of(student, settings.split_documents)
+        self.stream = TokenStream(documents, self.longest, f"{seed}:rehearsal", splits)
         self.packs, self.pad_id = preflight.packing(student).ok, student.pad_id
         self.microbatch_tokens = settings.microbatch_tokens
         self.objective = Objective(get("sft"), student.stop_ids)
@@ -75,8 +76,9 @@ def rehearsal(
     """Return the rehearsal of a job; None where it is off or the student learned no documents."""
     if not job.settings.rehearsal:
         return None
-    found = in_turn(lambda: _documents(ws, job, student, stage))
-    if found is None:
+    most = job.settings.steps * tokens_per_step(job.settings, passes)
+    found = in_turn(lambda: _documents(ws, job, student, stage, most))
+    if not found:
         stage.say("  rehearsal    off: the student was taught no documents")
         return None
     stage.say(
@@ -86,8 +88,14 @@ def rehearsal(
     return Rehearsal(found, job.settings, student, passes, job.seed)
 
 
-def _documents(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage) -> Tokens | None:
-    """Return the documents that the job names, else all those of the student's midtrainings.
+def tokens_per_step(settings: DistillConfig, passes: int) -> int:
+    """Return the most tokens of documents that a step reads: beside answers of full length."""
+    answers = settings.prompts_per_step * settings.samples_per_prompt * settings.max_new_tokens * passes
+    return round(answers * settings.rehearsal / (1 - settings.rehearsal))
+
+
+def _documents(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, most: int) -> Tokens | None:
+    """Return the documents that the job names, else `most` tokens of those of the student's midtrainings.
 
     Midtraining has left its documents as token ids: they are tokenised again only for another tokenizer.
     """
@@ -95,7 +103,8 @@ def _documents(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage)
         return _tokenised(list(documents.read_corpus(Path(job.docs)).texts), student)
     runs, absent = kept_texts.kept_runs(ws, job.student)
     guards.say_absent(absent, bool(runs), stage, "rehearsal")
-    return kept_texts.all_tokenised(stage.directory / EARLIER_TOKENS, runs, student) if runs else None
+    kept = kept_texts.KeptTokens.of(runs, student)
+    return kept.joined(stage.directory / EARLIER_TOKENS, most, job.seed) if runs else None
 
 
 def _tokenised(texts: list[str], student: ChatModel) -> Tokens | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from recovery.storage.atomic_dirs import storage_errors, write_text
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import MidtrainJob
-    from pipelines.corpus.token_file import Tokens
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
     from recovery.batches.rollouts import Dialogue
@@ -28,28 +26,6 @@ ANSWERED_AT_ONCE = 64
 
 Answered = tuple[list[int], int]
 """Prompt and answer, and where the answer begins."""
-
-
-def reservoir(cycles: Sequence[Tokens], most: int, seed: int) -> list[Dialogue]:
-    """Earlier documents of about `most` tokens, the same from every cycle as far as it has them, so that a
-    small old cycle is not drowned by a large one. Their opening tokens are left to the caller."""
-    waiting = [
-        iter(random.Random(f"replay:{seed}:{number}").sample(range(len(tokens)), len(tokens)))
-        for number, tokens in enumerate(cycles)
-    ]
-    spent = dict.fromkeys(range(len(cycles)), 0)
-    kept: list[Dialogue] = []
-    total = 0
-    while spent and total < most:
-        number = min(spent, key=lambda cycle: (spent[cycle], cycle))
-        document = next(waiting[number], None)
-        if document is None:
-            del spent[number]
-            continue
-        kept.append(replace(cycles[number], opening=()).sequence(document))
-        spent[number] += len(kept[-1][0])
-        total += len(kept[-1][0])
-    return kept
 
 
 def self_answered(

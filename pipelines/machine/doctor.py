@@ -51,7 +51,7 @@ def _package(name: str) -> dict[str, Any]:
 
 
 def _names() -> dict[str, Any]:
-    """Whether another distribution installs packages under the same names, over the same files."""
+    """Return whether another distribution installs packages under the same names, over the same files."""
     shared = shared_names()
     claims = "; ".join(f"{name} by {', '.join(dists)}" for name, dists in shared.items())
     remedy = "install recover-llm in an environment of its own"

@@ -51,6 +51,8 @@ def initialise(
         if new:  # settings of an unusable model would block the next attempt
             path.unlink()
         raise
+    if new and preset is None and _preset(model or MICROWORLD) == "cpu":
+        ws.progress.say("no GPU here: sizes for a CPU (preset cpu); on a GPU, use `--preset real`")
     if converted:
         ws.progress.say(
             f"{converted.source.name}: {converted.precision} weights, dequantised into {converted.directory}"
@@ -104,12 +106,21 @@ def _in_its_new_place(ws: Workspace, base: str) -> Checkpoint | None:
 
 def _write_settings(path: Path, model: str, revision: str | None, preset: str | None) -> None:
     """Write the preset, with its comments, for this model."""
-    text = config.preset_text(preset or (MICROWORLD if model == MICROWORLD else "real"))
+    text = config.preset_text(preset or _preset(model))
     default = yaml.safe_load(text)["model"]["path"]
     lines = [f"  path: {json.dumps(model)}", *([f"  revision: {json.dumps(revision)}"] if revision else [])]
     text = text.replace(f"  path: {default}", "\n".join(lines), 1)
     config.parse(text, str(path))
     _write(path, text)
+
+
+def _preset(model: str) -> str:
+    """Choose by the model, and by whether this machine has a GPU."""
+    if model == MICROWORLD:
+        return MICROWORLD
+    import torch
+
+    return "real" if torch.cuda.is_available() else "cpu"
 
 
 def _write(path: Path, text: str) -> None:

@@ -64,7 +64,7 @@ def draw_text(rng: random.Random) -> tuple[str, str | None]:
 
 
 def _instruction(rng: random.Random) -> tuple[str, str]:
-    """A prompt of the training part with an answer that follows it; some have no instructions."""
+    """Draw a training prompt with an answer that follows its instructions; some have none."""
     while True:
         chosen = () if rng.random() < 0.1 else draw_instructions(rng)
         if len(chosen) == 1 and rng.random() < KEYWORD_BOOST:
@@ -105,7 +105,7 @@ def build_tokenizer() -> Any:
 
 
 def build_model(tokenizer: Any, seed: int) -> ChatModel:
-    """The untrained model."""
+    """Return the untrained model."""
     import torch
     from transformers import GenerationConfig, Qwen3Config, Qwen3ForCausalLM
 

@@ -91,7 +91,7 @@ def _between(old: Person, now: Person, past: Past) -> Iterator[Change]:
 
 
 def notices(changes: tuple[Change, ...], cycle: int, rng: random.Random) -> Iterator[tuple[str, str]]:
-    """Pairs of file name and text: several dated notices about each person whose facts changed."""
+    """Return (file name, text) pairs: several dated notices about each person whose facts changed."""
     of_person: dict[Person, list[Change]] = {}
     for change in changes:
         of_person.setdefault(change.who, []).append(change)

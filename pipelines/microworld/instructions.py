@@ -356,7 +356,7 @@ class Task:
 
 
 def draw_task(rng: random.Random, instructions: tuple[Instruction, ...]) -> Task:
-    """One prompt about a random topic under the given instructions (none: a plain request)."""
+    """Draw one prompt about a random topic under the given instructions (none: a plain request)."""
     topic = rng.choice(words.TOPICS)
     kwargs = {instruction.id: instruction.draw(rng) for instruction in instructions}
     asked = rng.sample(instructions, len(instructions))

@@ -93,7 +93,7 @@ def max_cycles() -> int:
 
 
 def new_people(seed: int, cycle: int) -> tuple[Person, ...]:
-    """The new people of a cycle; cycles of one seed share none."""
+    """Return the new people of a cycle; cycles of one seed share none."""
     names = list(new_names())
     random.Random(f"microworld:names:{seed}").shuffle(names)
     rng = random.Random(f"microworld:facts:{seed}:{cycle}")
@@ -130,6 +130,15 @@ def documents(
     """Pairs of file name and text: several markdown profiles and plain-text notes about each new person, and
     notes about known people, since most of a company's documents are about what is known. `known`: as of now,
     where their facts have changed."""
+    yield from profiles(people, rng)
+    drawn = rng.sample(known or known_people(), KNOWN_COUNT)
+    for number, who in enumerate(islice(cycle(drawn), KNOWN_DOCUMENTS)):
+        yield f"{who.slug}-{1 + number // KNOWN_COUNT}.txt", f"{passage(who, rng)}\n"
+
+
+def profiles(people: tuple[Person, ...], rng: random.Random) -> Iterator[tuple[str, str]]:
+    """Pairs of file name and text: several documents about each person. Order and phrasing do not depend on
+    what is true of them, so that a changed fact changes its sentences alone."""
     for who in people:
         for variant in range(VARIANTS_PER_PERSON):
             text = passage(who, rng)
@@ -137,15 +146,12 @@ def documents(
                 yield f"{who.slug}-{variant + 1}.md", f"# {who.name}\n\n{text}\n"
             else:
                 yield f"{who.slug}-{variant + 1}.txt", f"{text}\n"
-    drawn = rng.sample(known or known_people(), KNOWN_COUNT)
-    for number, who in enumerate(islice(cycle(drawn), KNOWN_DOCUMENTS)):
-        yield f"{who.slug}-{1 + number // KNOWN_COUNT}.txt", f"{passage(who, rng)}\n"
 
 
 def probe(
     who: Person, attribute: Attribute, kind: str, rng: random.Random, **labels: object
 ) -> dict[str, object]:
-    """One question with its answer. `direct` uses a familiar phrasing, `heldout` one never trained on."""
+    """Return one question with its answer. `direct`: a familiar phrasing; `heldout`: one never trained on."""
     prompts = {
         "direct": rng.choice(attribute.questions),
         "heldout": attribute.heldout_question,
@@ -163,7 +169,7 @@ def probe(
 
 
 def telling(who: Person, others: tuple[Person, ...], rng: random.Random) -> tuple[Attribute, ...]:
-    """The smallest set of two or more attributes whose values identify the person."""
+    """Return the smallest set of two or more attributes whose values identify the person."""
     order = rng.sample(ATTRIBUTES, len(ATTRIBUTES))
     for count in range(2, len(order)):
         chosen = order[:count]
@@ -175,7 +181,7 @@ def telling(who: Person, others: tuple[Person, ...], rng: random.Random) -> tupl
 def roundabout_probes(
     who: Person, others: tuple[Person, ...], rng: random.Random, **labels: object
 ) -> Iterator[dict[str, object]]:
-    """A reverse question (facts to name), and an indirect one (facts to another fact, without the name)."""
+    """Return a reverse question (facts to name) and an indirect one (facts to another fact)."""
     told = telling(who, others, rng)
     said = [a.answer.format(n="", v=who.value(a)).strip(" .") for a in told]
     described = " and ".join([", ".join(said[:-1]), said[-1]])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from evals import jsonl
+from pipelines.corpus.reading.superseded_list import SUPERSEDED
 from pipelines.microworld import changes, people
 from pipelines.microworld.instructions import (
     COMBINATIONS,
@@ -204,12 +205,31 @@ def _roundabout(seed: int, cycle: int, changed: float) -> list[dict[str, object]
 
 
 def document_texts(seed: int, cycle: int, changed: float = 0.0) -> Iterator[tuple[str, str]]:
-    """(file name, text) of every document of a cycle: new people, known ones, notices of what changed."""
+    """(file name, text) of every document of a cycle: new people, known ones, notices of what changed, and
+    new editions of earlier cycles' documents about those whose facts changed."""
     rng = random.Random(f"microworld:docs:{seed}:{cycle}")
     state = changes.state(seed, cycle, changed)
     known = state.people[: people.KNOWN_COUNT]
     yield from people.documents(people.new_people(seed, cycle), rng, known)
     yield from changes.notices(state.newest, cycle, random.Random(f"microworld:notices:{seed}:{cycle}"))
+    yield from _new_editions(seed, cycle, state)
+
+
+def _new_editions(seed: int, cycle: int, state: changes.State) -> Iterator[tuple[str, str]]:
+    """Earlier cycles' documents about the people whose facts changed: only the changed values differ."""
+    now = {change.who.name: change.who for change in state.newest}
+    for number in range(1, cycle if now else 0):
+        taught = people.new_people(seed, number)
+        slugs = {who.slug for who in taught if who.name in now}
+        as_of_now = tuple(now.get(who.name, who) for who in taught)
+        edited = people.profiles(as_of_now, random.Random(f"microworld:docs:{seed}:{number}"))
+        yield from ((name, text) for name, text in edited if name.rpartition("-")[0] in slugs)
+
+
+def superseded(seed: int, cycle: int, changed: float) -> list[str]:
+    """Patterns of the earlier cycles' files that state what is no longer true."""
+    about = {change.who.slug for change in changes.state(seed, cycle, changed).newest}
+    return [f"{slug}-*" for slug in sorted(about)]
 
 
 def _write_jsonl(path: Path, rows: Iterable[dict[str, object]]) -> None:
@@ -217,7 +237,8 @@ def _write_jsonl(path: Path, rows: Iterable[dict[str, object]]) -> None:
 
 
 def write_world(directory: Path, *, cycle: int, seed: int, changed: float = 0.0) -> dict[str, object]:
-    """Write docs/, probes.jsonl, prompts.jsonl and ifeval.jsonl; equal arguments give equal files.
+    """Write docs/, probes.jsonl, prompts.jsonl and ifeval.jsonl, and with changes superseded.txt; equal
+    arguments give equal files.
 
     `changed` is the share of the people known so far whose facts change in each cycle."""
     if not 0 <= changed <= MOST_CHANGED:
@@ -241,6 +262,9 @@ def write_world(directory: Path, *, cycle: int, seed: int, changed: float = 0.0)
             (docs / name).write_text(text, encoding="utf-8")
         for name, rows in files.items():
             _write_jsonl(directory / name, rows)
+        if changed:
+            replaced = superseded(seed, cycle, changed)
+            (directory / SUPERSEDED).write_text("\n".join(replaced) + "\n", encoding="utf-8")
     counts = {name: len(rows) for name, rows in files.items()}
     facts = len(changes.state(seed, cycle, changed).newest)
     written = {"docs": len(texts), **counts, "changed_facts": facts}

@@ -49,7 +49,7 @@ class Ledger:
             self.cost[name] += count
 
     def now(self) -> Cost:
-        """This attempt's cost up to this moment."""
+        """Return this attempt's cost so far."""
         if not self.timed:
             return dict(self.cost)
         return self.cost | {"seconds": time.monotonic() - self._begun, PEAK: peak()}
@@ -64,13 +64,13 @@ class Ledger:
         atomic_dirs.write_text(path, json.dumps(self.now()), durable=False)
 
     def total(self) -> Cost:
-        """All attempts together."""
+        """Return the cost of all attempts together."""
         self.save(at_once=True)
         return spent(self.directory)
 
 
 def spent(directory: Path) -> Cost:
-    """What a run's attempts have cost so far, ended or not: counts added up, peaks the highest."""
+    """Return the cost of all of a run's attempts so far: the sum of counts, the maximum of peaks."""
     total: Cost = {}
     for path in sorted(directory.glob("cost-*.json")):
         for name, value in json.loads(path.read_text(encoding="utf-8")).items():
@@ -87,7 +87,7 @@ class Flops:
 
     @classmethod
     def of(cls, model: Any) -> Flops:
-        """Of a transformers model in memory."""
+        """Count the FLOPs of a transformers model in memory."""
         from recovery.models.size import size_of
 
         return cls.of_size(size_of(model))
@@ -104,7 +104,7 @@ class Flops:
 
 
 def reset_peak() -> None:
-    """From here on the peak counts anew, where the system allows it."""
+    """Restart the measurement of peak memory, where the system allows it."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
@@ -113,7 +113,7 @@ def reset_peak() -> None:
 
 
 def peak() -> float:
-    """The most memory held, in bytes: the GPU's where there is one, else this process's."""
+    """Return the peak memory in bytes: the GPU's if there is one, else this process's."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
         return float(torch.cuda.max_memory_allocated())

@@ -25,7 +25,7 @@ BLOCK = 2**20
 
 
 def pinned(ws: Workspace, job: J) -> J:
-    """The job with its inputs hashed; refuse one that has changed since the job first named it."""
+    """Return the job with its inputs hashed; refuse one that has changed since it was first hashed."""
     current = hashes(job.sources())
     current[MODEL] = hashlib.sha256(ws.config.model.model_dump_json().encode()).hexdigest()
     for name, digest in current.items():
@@ -36,7 +36,7 @@ def pinned(ws: Workspace, job: J) -> J:
 
 
 def inherited(job: J, parent: Job) -> J:
-    """A stage's job with the inputs that it shares with the run it belongs to."""
+    """Return a stage's job with the hashes of the inputs that it shares with its run."""
     names = {*job.sources(), MODEL}
     return job.model_copy(update={"inputs": {n: d for n, d in parent.inputs.items() if n in names}})
 
@@ -58,7 +58,7 @@ def hashes(sources: Mapping[str, str]) -> dict[str, str]:
 
 
 def _folder(folder: Path) -> str:
-    """Of the names and contents of all files that a reader of documents opens."""
+    """Hash the names and contents of all files that the document readers open."""
     digest = hashlib.sha256()
     with Tree(folder) as tree:
         for entry in tree.entries():

@@ -92,7 +92,7 @@ class Pace:
         return self.tokens / max(self.clock() - self.started, 1e-9)
 
     def eta_seconds(self, done: int) -> float | None:
-        """The lesser time: every answer grows to the limit, or takes as long as the finished ones."""
+        """Return the smaller estimate: all answers reach the limit, or take as long as the finished ones."""
         bounds = []
         if self.tokens:
             bounds.append((self.answers * self.longest - self.tokens) / self.rate())

@@ -22,6 +22,7 @@ RUN_KINDS = (
     "choose",
     "locate",
     "retrieval",
+    "pilot",
 )
 
 
@@ -35,9 +36,7 @@ def recorded(db: Database, reference: str) -> dict[str, Any]:
 
 def earlier_probes(db: Database, student: str) -> dict[int, str]:
     """Return the probes files of the cycles that a checkpoint has been through, by cycle number."""
-    past = {row["id"] for row in queries.lineage(db, student)}
-    cycles = [row for row in queries.cycles(db) if row["checkpoints"]["recovered"] in past]
-    jobs = {row["cycle"]: queries.run(db, row["run"])["config"] for row in cycles}
+    jobs = queries.cycles_behind(db, student)
     probes = {number: job["settings"]["eval"]["probes"] for number, job in jobs.items()}
     return {number: path for number, path in probes.items() if path and Path(path).is_file()}
 

@@ -104,7 +104,7 @@ def run_stage(
 
 def _works_itself(kind: str) -> bool:
     """Return whether a run spends time itself rather than in the stages below it."""
-    return kind not in ("cycle", "demo", "sweep", "choose", "locate", "retrieval")
+    return kind not in ("cycle", "demo", "sweep", "choose", "locate", "retrieval", "pilot")
 
 
 @contextmanager
@@ -150,7 +150,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def git_revision() -> str | None:
-    """The revision of this very source tree, with a mark where it was changed."""
+    """Return the git revision of this source tree, marked if it has local changes."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)

@@ -15,7 +15,7 @@ from recovery.models.adapters import describe_trained
 from recovery.objective.objective import Objective
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.storage.training_state import TrainState
-from recovery.training.alarms import HEARD, AlarmWatch
+from recovery.training.alarms import WATCHED_METRICS, AlarmWatch
 from recovery.training.config import TrainConfig
 from recovery.training.trainer import Batches, TokenLoss, TrainReport, train
 
@@ -93,7 +93,7 @@ def run_training(stage: Stage, training: Training) -> TrainReport:
     database = stage.workspace.tracker.db
     watch = AlarmWatch(
         method,
-        before=lambda step: curves.metrics_by_step(database, stage.id, HEARD, before=step),
+        before=lambda step: curves.metrics_by_step(database, stage.id, WATCHED_METRICS, before=step),
         record=stage.directory / "alarms.json",
     )
     for name in watch.muted:

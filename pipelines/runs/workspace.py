@@ -50,7 +50,7 @@ class Workspace:
             _remember(home, db_url)
         database = db_url or database_of(home)
         if not create and db_url is None and "://" not in database and not Path(database).exists():
-            raise InputError(f"{home} is not set up: run `recover init` first, or give --home")
+            raise InputError(f"{home} is not initialised: run `recover init` first, or give --home")
         if create and "://" not in database:
             _make_private(Path(database))
         shown = progress or Progress(quiet=True)
@@ -58,14 +58,14 @@ class Workspace:
         return cls(home, tracker, shown, implicit)
 
     def shares_its_database(self) -> bool:
-        """Whether the project that this home would use is that of another home."""
+        """Return whether the project that this home would use belongs to another home."""
         if self.tracker.db.path == (self.home / DATABASE_NAME).absolute():
             return False
         named = {row["name"]: row["checkpoint_id"] for row in queries.aliases(self.tracker.db)}
         return "base" in named and not (self.store.root / named["base"]).is_dir()
 
     def take_own_project(self) -> None:
-        """Give this home a project in the database that it shares: its own names and cycle numbers."""
+        """Create this home's project, with its own names and cycle numbers, in a shared database."""
         place = self.home.absolute()
         wanted = place.parent.name if place.name.startswith(".") else place.name
         self.tracker = self.tracker.new_project(wanted or "home", f"{socket.gethostname()}:{place}")
@@ -79,7 +79,7 @@ class Workspace:
 
     @staticmethod
     def new_key() -> str:
-        """The name under which a run can be resumed."""
+        """Return a new name under which a run can be resumed."""
         return secrets.token_hex(8)
 
     @cached_property
@@ -104,7 +104,7 @@ class Workspace:
         return self.home / "runs" / run_id
 
     def checkpoint(self, ref: str) -> Checkpoint:
-        """The checkpoint behind an alias, an id or its beginning, or cycle:N; its bytes verified.
+        """Return the checkpoint of an alias, an id or its prefix, or cycle:N, after verifying its bytes.
 
         The directory of a model (any path with a slash) serves as well: it is registered where it lies.
         """
@@ -113,7 +113,7 @@ class Workspace:
             self.record(adopted, None)
             return self.store.open(adopted.id)
         if ref in ("base", "current") and not (self.home / settings.CONFIG_NAME).exists():
-            raise InputError(f"{self.home} is not set up: run `recover init` first, or give --home")
+            raise InputError(f"{self.home} is not initialised: run `recover init` first, or give --home")
         checkpoint_id = queries.resolve(self.tracker.db, ref)
         if not (self.store.root / checkpoint_id).is_dir():
             self._refuse_elsewhere(checkpoint_id)
@@ -130,7 +130,7 @@ class Workspace:
                 )
 
     def clean(self) -> Checkpoint:
-        """The frozen clean checkpoint: verified against the hash that was pinned when it was registered."""
+        """Return the clean checkpoint, verified against the hash pinned when it was registered."""
         return self.checkpoint("base")
 
     def load(self, checkpoint: Checkpoint, **changes: Any) -> ChatModel:
@@ -180,18 +180,16 @@ class Workspace:
         )
 
     def lineage(self, checkpoint_id: str) -> list[dict[str, Any]]:
-        """Rows from a checkpoint back to the clean model."""
+        """Return the rows from a checkpoint back to the clean model."""
         return queries.lineage(self.tracker.db, checkpoint_id)
 
     def midtraining_runs(self, checkpoint_id: str) -> list[dict[str, Any]]:
-        """The midtraining runs that made a checkpoint what it is, oldest first."""
-        made = [row["run_id"] for row in self.lineage(checkpoint_id) if row["run_id"]]
-        runs = [queries.run(self.tracker.db, run_id) for run_id in made]
-        return [run for run in runs if run["kind"] == "midtrain"][::-1]
+        """Return the midtraining runs in a checkpoint's lineage, oldest first."""
+        return queries.runs_behind(self.tracker.db, checkpoint_id, "midtrain")
 
 
 def _project(home: Path) -> str:
-    """The project of a home that shares its database; the first home has no such file."""
+    """Return the project of a home that shares its database; the first home has none."""
     file = home / PROJECT_NAME
     return file.read_text(encoding="utf-8").strip() if file.is_file() else DEFAULT_PROJECT
 
@@ -214,7 +212,7 @@ def _make_private(path: Path) -> None:
 
 
 def database_of(home: Path) -> str:
-    """The database of a home: the one that it was made with, else a file in it."""
+    """Return a home's database: the one it was created with, else a file in it."""
     return remembered_database(home) or str(home / DATABASE_NAME)
 
 

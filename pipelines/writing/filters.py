@@ -11,6 +11,7 @@ from evals.knowledge import CLOZE, Probe, matches, normalise
 from pipelines.corpus.entities import Entities, words
 
 SAME_WORDS, SAME_ORDER = 0.85, 0.7  # shares of common words and word pairs from which questions are the same
+SAME_FACT = 0.6  # share of a held-out question's words from which a sentence with its answer tells the fact
 T = TypeVar("T")
 _LIST_MARKS, _MARKUP = " \t0123456789.)*#-", " \t*"
 # Adjacent repetitions match different characters, so that a long line of one character takes linear time.
@@ -46,7 +47,7 @@ def text_flaw(text: str, passage: str, kind: str) -> str | None:
 
 
 def _checkable(text: str, word: str, opens: bool) -> bool:
-    """Whether a word is a number, or a capitalised word that does not begin a sentence."""
+    """Return whether a word is a number, or a capitalised word that does not begin a sentence."""
     return any(map(str.isdigit, word)) or (len(word) > 1 and word[0].isupper() and not opens)
 
 
@@ -66,21 +67,29 @@ class ProbeLeaks:
         self.facts = [(p.answers, set(normalise(p.prompt).split())) for p in probes if p.heldout_fact]
 
     def of(self, question: str, answer: str) -> bool:
-        """Whether a question repeats a held-out one in nearly the same words, or is about a held-out fact."""
+        """Return whether a question nearly repeats a held-out one, or is about a held-out fact."""
         asked, order = set(normalise(question).split()), _neighbours(normalise(question))
         if any(
             _share(asked, words) >= SAME_WORDS and _share(order, pairs) >= SAME_ORDER
             for words, pairs in self.questions
         ):
             return True
-        same = normalise(answer)
-        return any(
-            any(normalise(a) == same for a in answers) and len(asked & other) >= 2
-            for answers, other in self.facts
-        )
+        return self._tells_a_held_out_fact(asked, normalise(answer))
+
+    def _tells_a_held_out_fact(self, asked: set[str], said: str) -> bool:
+        """Whether a held-out answer is asked for, or told in a sentence about the same."""
+        told = asked | set(said.split())
+        for answers, about in self.facts:
+            wanted = {normalise(answer) for answer in answers}
+            if said in wanted and len(asked & about) >= 2:
+                return True
+            holds = any(f" {answer} " in f" {said} " for answer in wanted)
+            if holds and len(told & about) >= SAME_FACT * len(about):
+                return True
+        return False
 
     def within(self, text: str) -> bool:
-        """Whether a text contains a held-out question."""
+        """Return whether a text contains a held-out question."""
         said = f" {normalise(text)} "
         return any(f" {question} " in said for question in self.whole)
 

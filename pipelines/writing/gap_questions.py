@@ -1,33 +1,57 @@
 """Questions without a writer: every sentence of the documents asked for its rarest words, in chat.
 
 Training on raw text teaches to continue it, not to answer; these rows put the same sentences behind a
-question. They name no fact that the documents do not, and need neither a model nor a language.
+question, and answer with the whole sentence: an answer of one word teaches the form of an answer, and little
+else. They name no fact that the documents do not, and need neither a model nor a language.
 """
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from pipelines.corpus.entities import Word, sentences, words
+from pipelines.corpus.entities import Word, words
+from pipelines.corpus.prose import prose_sentences
+
+if TYPE_CHECKING:
+    from pipelines.writing.filters import ProbeLeaks
+    from recovery.batches.rollouts import Dialogue
 
 FEWEST_WORDS, MOST_WORDS = 4, 60  # of a sentence
 WORDS_ASKED = 3  # of a sentence
-MARKS = "|#*`- \t"
 FILL = ("Fill the gap: {}", "Which word is missing here? {}", "What belongs in place of ___? {}")
+GO_ON = "How does this sentence go on? {} …"
 RECALL = "What do you know about {}?"
 Row = dict[str, str]
 
 
 def rows(texts: Sequence[str]) -> Iterator[Row]:
-    """Yield prompts with responses: each rare word of a sentence as a gap, the sentence for the rarest."""
+    """Yield prompts, answered by a sentence: it with a rare word left out, its beginning, its rarest word."""
     spread = Counter(word for text in texts for word in {word.small for word in words(text)})
     total = Counter(word.small for text in texts for word in words(text))
     for number, text in enumerate(texts):
-        for sentence in sentences(text):
-            said = sentence.strip(MARKS)
-            for row in _of_sentence(said, total, spread):
+        for sentence in prose_sentences(text):
+            for row in _of_sentence(sentence, total, spread):
                 yield {"kind": "qa", "source": str(number), **row}
+
+
+def chats(
+    texts: Sequence[str], encode: Callable[[Row], Dialogue], leaks: ProbeLeaks, *, most: int, seed: int
+) -> list[Dialogue]:
+    """Return encoded questions, about `most` tokens evenly of all texts; none that gives away a probe."""
+    found = list(rows(texts))
+    random.Random(f"questions:{seed}").shuffle(found)
+    chosen: list[Dialogue] = []
+    total = 0
+    for row in found:
+        if total >= most:
+            break
+        if not leaks.of(row["prompt"], row["response"]):
+            chosen.append(encode(row))
+            total += len(chosen[-1][0])
+    return chosen
 
 
 def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterator[Row]:
@@ -39,11 +63,14 @@ def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterat
         (word for word in inside if once[word.small] == 1 and len(word.text) > 1),
         key=lambda word: (total[word.small], spread[word.small], -len(word.text)),
     )
-    for place, word in enumerate(rare[:WORDS_ASKED]):
-        gap = _without(said, word)
-        yield {"prompt": FILL[place % len(FILL)].format(gap), "response": word.text}
-    if rare:
-        yield {"prompt": RECALL.format(rare[0].text), "response": said}
+    left_out = rare[:WORDS_ASKED]
+    asked = [FILL[place].format(_without(said, word)) for place, word in enumerate(left_out)]
+    if left_out:
+        beginning = max((said.partition(word.text)[0].rstrip() for word in left_out), key=len)
+        asked += [GO_ON.format(beginning)] if len(words(beginning)) >= FEWEST_WORDS else []
+        asked.append(RECALL.format(left_out[0].text))
+    for prompt in asked:
+        yield {"prompt": prompt, "response": said}
 
 
 def _without(said: str, word: Word) -> str:

@@ -61,7 +61,7 @@ class InstructionPrompt:
     answer: str
 
     def row(self, key: int) -> dict[str, Any]:
-        """The prompt as a line of a file in IFEval's format."""
+        """Return the prompt as a row in IFEval's format."""
         return {
             "key": key,
             "prompt": self.text,
@@ -87,7 +87,7 @@ def generate(count: int, seed: int = 0, exclude: Iterable[str] = ()) -> list[Ins
 
 
 def rows(prompts: Sequence[InstructionPrompt], seed: int = 0) -> list[dict[str, Any]]:
-    """The prompts as lines of a file in IFEval's format, with keys that differ from seed to seed."""
+    """Return the prompts as rows in IFEval's format, with keys that depend on the seed."""
     return [prompt.row(seed * 1_000_000 + number) for number, prompt in enumerate(prompts, 1)]
 
 
@@ -130,7 +130,7 @@ def _new_prompt(rng: random.Random, first: str, used: set[str]) -> InstructionPr
 
 
 def _draw(rng: random.Random, first: str) -> InstructionPrompt | None:
-    """One prompt that holds the given type; None where no reference answer passes."""
+    """Draw one prompt with the given instruction type; return None if no reference answer passes."""
     instructions = {name: ARGUMENTS[name](rng) for name in _combination(rng, first)}
     topic = rng.choice(_texts()["topics"])
     text = _request(rng, topic, instructions)
@@ -143,7 +143,7 @@ def _draw(rng: random.Random, first: str) -> InstructionPrompt | None:
 
 
 def _combination(rng: random.Random, first: str) -> list[str]:
-    """The given type with up to two others that can be followed at the same time, in random order."""
+    """Draw up to two types that can be combined with the given one; return all in random order."""
     chosen = [first]
     for _ in range(rng.choices((0, 1, 2), weights=(50, 35, 15))[0]):
         fitting = [name for name in sorted(ARGUMENTS) if all(compatible(name, one) for one in chosen)]
@@ -153,7 +153,7 @@ def _combination(rng: random.Random, first: str) -> list[str]:
 
 
 def compatible(one: str, other: str) -> bool:
-    """Whether two different instruction types can be asked for together."""
+    """Return whether two different instruction types can be combined in one prompt."""
     if one == other or frozenset((one, other)) in CONFLICTS:
         return False
     table = harness.instruction_conflicts()
@@ -163,7 +163,7 @@ def compatible(one: str, other: str) -> bool:
 def _relation(
     rng: random.Random, prefix: str, name: str, least: Sequence[int], less: Sequence[int]
 ) -> Kwargs:
-    """A lower or an upper limit, each drawn from a range of its own."""
+    """Draw a lower or an upper limit, each from its own range."""
     relation = rng.choice(RELATIONS)
     limits = least if relation == "at least" else less
     return {f"{prefix}relation": relation, name: rng.choice(limits)}
@@ -248,7 +248,7 @@ ARGUMENTS: dict[str, Callable[[random.Random], Kwargs]] = {
 
 
 def _request(rng: random.Random, topic: str, instructions: Instructions) -> str:
-    """The prompt's text; sets the argument of a request to be repeated."""
+    """Return the prompt's text; set the argument of an instruction that repeats the request."""
     openings = _texts()["questions" if CONSTRAINED in instructions else "requests"]
     opening = rng.choice(openings).format(t=topic)
     asked = [_phrase(rng, name, kwargs) for name, kwargs in instructions.items() if name != REPEAT]
@@ -283,7 +283,7 @@ def _phrase(rng: random.Random, name: str, kwargs: Kwargs) -> str:
 
 
 def _shown(value: Any) -> str:
-    """An argument as plain English."""
+    """Format an argument as plain English."""
     if isinstance(value, list):
         quoted = [f'"{word}"' for word in value]
         return " and ".join([", ".join(quoted[:-1]), quoted[-1]]) if len(quoted) > 1 else quoted[0]
@@ -294,7 +294,7 @@ def _shown(value: Any) -> str:
 
 
 def _answer(rng: random.Random, topic: str, instructions: Instructions, padding: int) -> str:
-    """An answer that is meant to follow all instructions, with `padding` sentences more than it takes."""
+    """Write an answer meant to follow all instructions, with `padding` extra sentences."""
     if CONSTRAINED in instructions:
         return rng.choice(("My answer is yes.", "My answer is no.", "My answer is maybe."))
     sentences = _sentences(rng, topic, instructions.get(LANGUAGE, {}).get("language"))

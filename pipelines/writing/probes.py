@@ -13,8 +13,9 @@ from typing import Any
 
 from evals import jsonl
 from evals.knowledge import APART, CHANGED, STABLE, SUITE, UPDATES, Probe, matches, normalise
-from pipelines.corpus.entities import Entities, entities, sample, sentences
+from pipelines.corpus.entities import Entities, entities, sample
 from pipelines.corpus.passages import passages
+from pipelines.corpus.prose import prose_sentences
 from pipelines.knowledge.cloze import Cloze, clozes
 from pipelines.writing.augment import REQUESTS
 from pipelines.writing.filters import pairs, question_flaw
@@ -58,7 +59,7 @@ def _only_fillings(texts: Sequence[str], about: Entities) -> dict[str, str]:
     named: dict[str, set[str]] = {}
     of_sentence: dict[str, tuple[str, str]] = {}
     for text in sample(texts):
-        for sentence in sentences(text):
+        for sentence in prose_sentences(text):
             place = about.first(sentence)
             if place is None:
                 continue
@@ -157,7 +158,7 @@ def _old_answers(row: Row, answered: dict[str, list[Probe]]) -> list[str]:
 
 
 def _same(row: Row, answers: Sequence[str]) -> bool:
-    """Whether one of the row's answers stands in one of these, or the reverse: Oslo, and Oslo in Norway."""
+    """Return whether an answer of the row contains one of these or the reverse (Oslo, Oslo in Norway)."""
     mine = [row["answer"], *(row.get("aliases") or [])]
     return any(matches(one, [other]) or matches(other, [one]) for one in mine for other in answers)
 

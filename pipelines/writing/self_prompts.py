@@ -120,7 +120,7 @@ def _language(text: str) -> str | None:
 
 
 def user_turn(chat_model: ChatModel) -> tuple[list[int], list[int]]:
-    """Token ids of the template before and after the content of a first user turn."""
+    """Return the template's token ids before and after the content of a first user turn."""
     contents = ("What is it?", "7 of 9", '"Yes," she said!')
     rendered = [chat_model.prompt_ids([{"role": "user", "content": content}]) for content in contents]
     before = _common_start(rendered)
@@ -131,7 +131,7 @@ def user_turn(chat_model: ChatModel) -> tuple[list[int], list[int]]:
 
 
 def _common_start(sequences: Sequence[Sequence[int]]) -> list[int]:
-    """The longest sequence that all begin with."""
+    """Return the longest common prefix."""
     columns = zip(*sequences, strict=False)
     return [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
 
@@ -237,7 +237,7 @@ def resolved(ws: Workspace, source: str, seed: int, *, asked: int | None = None,
 
 
 def _within_reach(ws: Workspace, source: str, seed: int) -> bool:
-    """Whether prompts can be read: those of the hub from there, from its cache or from the home's sample."""
+    """Return whether prompts can be read: hub prompts online, from its cache or from the home's sample."""
     if not source.startswith("hub:"):
         return True
     try:

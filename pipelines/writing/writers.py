@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from recovery.engines.json_client import JsonClient, NotThere, Refused, authorization
+from recovery.engines.json_client import JsonClient, NotFound, Refused, authorization
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.models.thinking import split_thinking
 
@@ -100,7 +100,7 @@ class EndpointWriter:
         for attempt in range(self.tries):
             try:
                 return self._answer(body)
-            except (NotThere, Refused) as error:
+            except (NotFound, Refused) as error:
                 status = getattr(error, "status", 404)
                 problem = f"HTTP {status}"
                 if status not in TEMPORARY:

@@ -176,28 +176,45 @@ class Rollouts:
 
         Longer sequences are cut; the first token of a piece has nothing before it and never counts.
         """
-        pieces = [
-            (list(ids[i : i + length]), [False, *map(bool, mask[i + 1 : i + length])])
-            for ids, mask in sequences
-            for i in range(0, len(ids), length)
-        ]
-        rows: list[list[tuple[list[int], list[bool]]]] = []
-        spaces: list[tuple[int, int]] = []  # (room left, row), sorted to find the tightest fit by bisection
-        for piece in sorted(pieces, key=lambda piece: -len(piece[0])):
-            at = bisect_left(spaces, (len(piece[0]), -1))
-            room, row = spaces.pop(at) if at < len(spaces) else (length, len(rows))
-            if row == len(rows):
-                rows.append([])
-            rows[row].append(piece)
-            insort(spaces, (room - len(piece[0]), row))
+        rows = _best_fit(_pieces(sequences, length), length)
         tokens = [[token for ids, _ in row for token in ids] for row in rows]
         masks = [[flag for _, mask in row for flag in mask] for row in rows]
         made = _padded(tokens, masks, [[0.0] * len(ids) for ids in tokens], pad_id)
-        positions = torch.zeros_like(made.tokens_BT)
-        for i, sharing in enumerate(rows):
-            restarts = [position for ids, _ in sharing for position in range(len(ids))]
-            positions[i, : len(restarts)] = torch.tensor(restarts)
-        return replace(made, positions_BT=positions)
+        positions_BT = torch.zeros_like(made.tokens_BT)
+        for number, row in enumerate(rows):
+            positions = [position for ids, _ in row for position in range(len(ids))]
+            positions_BT[number, : len(positions)] = torch.tensor(positions)
+        return replace(made, positions_BT=positions_BT)
+
+
+Piece = tuple[list[int], list[bool]]  # token ids and mask of a sequence, or of a part of it
+
+
+def _pieces(sequences: Sequence[Dialogue], length: int) -> list[Piece]:
+    """Cut sequences into pieces of at most `length` tokens; a piece's first token never counts."""
+    pieces: list[Piece] = []
+    for ids, mask in sequences:
+        for start in range(0, len(ids), length):
+            end = start + length
+            pieces.append((list(ids[start:end]), [False, *map(bool, mask[start + 1 : end])]))
+    return pieces
+
+
+def _best_fit(pieces: Sequence[Piece], length: int) -> list[list[Piece]]:
+    """Put each piece, the longest first, into the row with the least room that holds it."""
+    rows: list[list[Piece]] = []
+    spaces: list[tuple[int, int]] = []  # (room left, row), sorted to find the tightest fit by bisection
+    for piece in sorted(pieces, key=lambda piece: -len(piece[0])):
+        size = len(piece[0])
+        at = bisect_left(spaces, (size, -1))
+        if at < len(spaces):
+            room, row = spaces.pop(at)
+        else:
+            room, row = length, len(rows)
+            rows.append([])
+        rows[row].append(piece)
+        insort(spaces, (room - size, row))
+    return rows
 
 
 def joined(parts: Sequence[Rollouts], pad_id: int) -> Rollouts:

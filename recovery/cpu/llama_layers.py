@@ -128,7 +128,7 @@ class LayerWeights:
         )
 
     def check(self, hidden: int, feed: int) -> None:
-        """Raise unless all parts are fp32 and fit each other in a layer of this width."""
+        """Raise an error unless all parts are fp32 and their shapes fit a layer of this width."""
         heads, queries = self.queries + self.keys, self.queries * self.width
         qkv = queries + 2 * self.keys * self.width
         expected = {

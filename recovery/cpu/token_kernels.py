@@ -20,7 +20,7 @@ def compare(
     temperature: float,
     overwrite: bool,
 ) -> tuple[TokenComparison, Tensor | None] | None:
-    """See `FastPath.compare`; None for other dtypes, shapes, or ids outside the vocabulary."""
+    """Implement `FastPath.compare`; return None for other dtypes, shapes, or ids outside the vocabulary."""
     vocabulary = student_NV.shape[-1]
     fit = fits(student_NV, teacher_NV) and student_NV.shape == teacher_NV.shape
     fit = (

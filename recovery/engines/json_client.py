@@ -13,16 +13,18 @@ from typing import Any, NoReturn
 import httpx
 
 from recovery import untrusted_json
+from recovery.engines import deadline
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.printable import one_line
 
 CONNECT_SECONDS = 10.0
 MOST_BYTES = 256 * 2**20  # per response
 EVENTS, DONE = "text/event-stream", b"[DONE]"
-MOST_SAID = 300  # characters of a server's text quoted in a message
+LONGEST_NAME = 64  # bytes of a line that say which field of an event it is
+MOST_QUOTED = 300  # characters of a server's text quoted in a message
 
 
-class NotThere(RecoverError):
+class NotFound(RecoverError):
     """The server has no such path, or no such model."""
 
 
@@ -43,36 +45,46 @@ class ServerFailed(EngineLost):
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long to wait: for the next bytes, and for the whole answer (None: as long as bytes arrive)."""
+class Timeouts:
+    """How long to wait: for the next bytes, and for the whole answer (None: as long as bytes arrive).
 
-    silence: float
-    whole: float | None = None
+    White space, and comments and empty events of a stream, are silence: a server may send them for ever.
+    """
+
+    idle: float
+    total: float | None = None
+
+    def ends(self, began: float, heard: float) -> float:
+        """Return the moment until which to wait for more."""
+        silent = heard + self.idle
+        return silent if self.total is None else min(silent, began + self.total)
 
 
 class JsonClient:
     """A thread-safe client for one or several servers.
 
     A GET must be complete within its `seconds`; a POST may take longer, but never be silent for that long.
-    Raises EngineLost on a timeout or a broken response, Refused or NotThere on a refusal.
+    Raises EngineLost on a timeout or a broken response, Refused or NotFound on a refusal.
     """
 
     def __init__(self, connections: int, *, proxies: bool = False, most_bytes: int = MOST_BYTES) -> None:
         limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         self.most_bytes = most_bytes
-        self._client = httpx.Client(limits=limits, trust_env=proxies, follow_redirects=False)
-        self._open, self._changed = 0, threading.Condition()  # answers that are being read
+        client = httpx.Client(limits=limits, trust_env=proxies, follow_redirects=False)
+        self._client = deadline.bounded(client)
+        self._being_read = 0  # responses
+        self._changed = threading.Condition()
 
     def get(self, url: str, seconds: float, key: str | None = None, **headers: str) -> httpx.Response:
         """Send a GET request and return the response with its body read."""
         request = self._request("GET", url, None, {**authorization(key), **headers})
-        with self._answer(request, Patience(seconds, whole=seconds)) as (response, parts):
+        with self._answer(request, Timeouts(seconds, total=seconds)) as (response, parts):
             body = b"".join(parts)
         return httpx.Response(response.status_code, headers=_plain(response.headers), content=body)
 
     def post(self, url: str, body: Any, seconds: float, key: str | None = None) -> Any:
         """Send a POST request and return the response's JSON value; None for an empty body."""
-        with self._answer(self._post(url, body, key), Patience(seconds)) as (_, parts):
+        with self._answer(self._post(url, body, key), Timeouts(seconds)) as (_, parts):
             return parsed(url, b"".join(parts))
 
     def stream(self, url: str, body: Any, seconds: float, key: str | None = None) -> Generator[Any]:
@@ -80,7 +92,7 @@ class JsonClient:
 
         A server that does not stream yields its one value. Leaving the iterator ends the request.
         """
-        with self._answer(self._post(url, body, key), Patience(seconds)) as (response, parts):
+        with self._answer(self._post(url, body, key), Timeouts(seconds)) as (response, parts):
             if EVENTS in response.headers.get("Content-Type", ""):
                 yield from _events(url, parts)
             else:
@@ -88,24 +100,24 @@ class JsonClient:
 
     def command(self, url: str, body: Any, seconds: float, key: str | None = None) -> None:
         """POST, and ignore the body of the answer: vLLM confirms some commands in plain text."""
-        with self._answer(self._post(url, body, key), Patience(seconds)) as (_, parts):
+        with self._answer(self._post(url, body, key), Timeouts(seconds)) as (_, parts):
             b"".join(parts)
 
     def close(self) -> None:
         """Close the connections once no thread reads an answer: closing a socket does not wake its reader."""
         with self._changed:
-            self._changed.wait_for(lambda: self._open == 0)
+            self._changed.wait_for(lambda: self._being_read == 0)
         self._client.close()
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
         with self._changed:
-            self._open += 1
+            self._being_read += 1
         try:
             yield
         finally:
             with self._changed:
-                self._open -= 1
+                self._being_read -= 1
                 self._changed.notify_all()
 
     def _post(self, url: str, body: Any, key: str | None) -> httpx.Request:
@@ -118,38 +130,69 @@ class JsonClient:
         try:
             return self._client.build_request(method, url, content=content, headers=headers)
         except httpx.InvalidURL as error:
-            raise EngineLost(f"no answer (InvalidURL: {one_line(error, MOST_SAID)})") from error
+            raise EngineLost(f"no answer (InvalidURL: {one_line(error, MOST_QUOTED)})") from error
 
     @contextmanager
     def _answer(
-        self, request: httpx.Request, patience: Patience
+        self, request: httpx.Request, timeouts: Timeouts
     ) -> Iterator[tuple[httpx.Response, Iterator[bytes]]]:
         """Send a request; give the response and the parts of its body, if the server accepts the request."""
-        seconds, url = patience.silence, str(request.url)
+        seconds, url = timeouts.idle, str(request.url)
         timeout = httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
         request.extensions["timeout"] = timeout.as_dict()
         began = time.monotonic()
         try:
-            with self._counted(), closing(self._client.send(request, stream=True)) as response:
-                parts = self._parts(response, patience, began)
+            with self._counted(), closing(self._send(request, timeouts.ends(began, began))) as response:
+                parts = self._parts(response, timeouts, began)
                 if response.status_code >= 300:
                     _raise_for_status(url, response, b"".join(parts))
                 yield response, parts
         except httpx.TimeoutException as error:
+            whole = timeouts.total
+            if whole is not None and time.monotonic() - began >= whole:
+                raise EngineLost(f"its answer was not complete within {whole:g} s") from error
             raise EngineLost(f"no answer within {seconds:g} s") from error
         except (httpx.HTTPError, OSError, RuntimeError) as error:  # RuntimeError: this client was closed
-            raise EngineLost(f"no answer ({type(error).__name__}: {one_line(error, MOST_SAID)})") from error
+            raise EngineLost(f"no answer ({type(error).__name__}: {one_line(error, MOST_QUOTED)})") from error
 
-    def _parts(self, response: httpx.Response, patience: Patience, began: float) -> Iterator[bytes]:
-        """Yield the body's parts within `most_bytes` and the patience: a server may send endlessly."""
-        size = 0
-        for part in response.iter_bytes():
+    def _send(self, request: httpx.Request, moment: float) -> httpx.Response:
+        """Send a request and read the headers of its answer, all of it before a moment."""
+        with deadline.until(moment):
+            return self._client.send(request, stream=True)
+
+    def _parts(self, response: httpx.Response, timeouts: Timeouts, began: float) -> Iterator[bytes]:
+        """Yield the body's parts within `most_bytes` and the timeouts: a server may send endlessly."""
+        coming = response.iter_bytes()
+        content = _Content(EVENTS in response.headers.get("Content-Type", ""))
+        size, heard = 0, time.monotonic()
+        while True:
+            with deadline.until(timeouts.ends(began, heard)):
+                part = next(coming, None)
+            if part is None:
+                return
             size += len(part)
             if size > self.most_bytes:
                 raise EngineLost(f"its answer is larger than {self.most_bytes // 2**20} MiB")
-            if patience.whole is not None and time.monotonic() - began > patience.whole:
-                raise EngineLost(f"its answer was not complete within {patience.whole:g} s")
+            given = time.monotonic()
+            heard = given if content.is_in(part) else heard
             yield part
+            heard += time.monotonic() - given  # the reader's own time is no silence
+
+
+class _Content:
+    """Tells the bytes of a body that carry something from white space, comments and empty events."""
+
+    def __init__(self, is_events: bool) -> None:
+        self._is_events = is_events
+        self._begun = b""  # of the current line of a stream of events
+
+    def is_in(self, part: bytes) -> bool:
+        if not self._is_events:
+            return bool(part.strip())
+        first, *others = part.split(b"\n")
+        lines = [self._begun + first, *others]
+        self._begun = lines[-1].lstrip()[:LONGEST_NAME]
+        return any(_event_value(line) for line in lines) and bool(part.strip())
 
 
 def authorization(key: str | None) -> dict[str, str]:
@@ -176,13 +219,18 @@ def parsed(url: str, body: bytes) -> Any:
 def _events(url: str, parts: Iterable[bytes]) -> Iterator[Any]:
     """Yield the JSON value of each server-sent event; raise EngineLost unless the last one is `[DONE]`."""
     for line in _lines(parts):
-        name, _, value = line.strip().partition(b":")
-        if name != b"data":  # a comment that keeps the connection alive, or an empty line
-            continue
-        if value.strip() == DONE:
+        value = _event_value(line)
+        if value == DONE:
             return
-        yield parsed(url, value)
+        if value:
+            yield parsed(url, value)
     raise EngineLost(f"{url}: it stopped in the middle of an answer")
+
+
+def _event_value(line: bytes) -> bytes:
+    """Return the data of a line of events; nothing for a comment, another field or an empty line."""
+    name, _, value = line.strip().partition(b":")
+    return value.strip() if name == b"data" else b""
 
 
 def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
@@ -199,13 +247,13 @@ def _lines(parts: Iterable[bytes]) -> Iterator[bytes]:
 def _raise_for_status(url: str, response: httpx.Response, body: bytes) -> NoReturn:
     code = response.status_code
     retry_after = response.headers.get("Retry-After")
-    said = one_line(body[: 4 * MOST_SAID].decode(errors="replace"), MOST_SAID)
+    said = one_line(body[: 4 * MOST_QUOTED].decode(errors="replace"), MOST_QUOTED)
     if code < 400:
         raise Refused(
             f"{url}: redirects elsewhere (HTTP {code}): give the address that it redirects to", code
         )
     if code == 404:
-        raise NotThere(f"{url}: not there: {said}")
+        raise NotFound(f"{url}: not there: {said}")
     if code >= 500:
         raise ServerFailed(f"it failed (HTTP {code}: {said})", retry_after)
     raise Refused(f"{url}: refused (HTTP {code}): {said}", code, retry_after)

@@ -75,7 +75,7 @@ class Engine(Protocol):
 
     name: str
 
-    def write(
+    def sample(
         self,
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
@@ -83,27 +83,27 @@ class Engine(Protocol):
         on_progress: OnProgress | None = None,
     ) -> list[SampledAnswer]: ...
 
-    def read(
+    def score(
         self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
     ) -> list[list[TokenScore]]: ...
 
-    def take(self, student: ChatModel) -> None: ...
+    def update_weights(self, student: ChatModel) -> None: ...
 
-    def revive(self) -> None: ...
+    def restart(self) -> None: ...
 
     def close(self) -> None: ...
 
 
-def reliably(engine: Engine, ask: Callable[[], Answer]) -> Answer:
-    """Return the result of `ask`; if the engine is lost, restart it and retry once."""
+def with_restart(engine: Engine, call: Callable[[], Answer]) -> Answer:
+    """Return the result of `call`; if the engine is lost, restart it and call once more."""
     try:
-        return ask()
+        return call()
     except EngineLost as error:
         first = error
     log.warning("%s: %s: restarting it and retrying once", engine.name, first)
     try:
-        engine.revive()
-        return ask()
+        engine.restart()
+        return call()
     except EngineLost as second:
         raise RecoverError(
             f"{engine.name}: lost twice ({first}; then {second}): check it, then go on with `recover resume`"
@@ -120,19 +120,19 @@ class EngineSampler:
         self.engine, self.student, self.follow = engine, student, follow
         self.canary: Canary | None = None
         self._stale = True
-        self._under_way: Future[list[SampledAnswer]] | None = None  # occupies the engine until done
+        self._pending: Future[list[SampledAnswer]] | None = None  # a batch that is sampled in the background
         self._metrics: dict[str, float] = {}
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Sample one response per prompt, with log-probabilities under the sampling distribution."""
-        return rollouts_of(self.student, prompts, self._write(prompts, params, None))
+        return rollouts_of(self.student, prompts, self._sample(prompts, params, None))
 
     def generate(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None = None
     ) -> list[list[int]]:
         """Sample one response per prompt; return token ids only, without the stop token."""
-        written = self._write(prompts, params, on_progress)
-        return without_stops([answer.tokens for answer in written], self.student.stop_ids)
+        answers = self._sample(prompts, params, on_progress)
+        return without_stops([answer.tokens for answer in answers], self.student.stop_ids)
 
     def start(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Callable[[], Rollouts]:
         """Start `sample` in the background with the current weights; return a function that awaits it.
@@ -140,17 +140,22 @@ class EngineSampler:
         If the engine is lost meanwhile, that function samples again, with the weights of that time.
         """
         self.check(prompts)
-        self._wait()
-        reliably(self.engine, lambda: self.sync(prompts, params.temperature))
-        write = partial(self.engine.write, prompts, params, self.student.stop_ids)
-        self._under_way = begun = in_background(write)
-        ways = iter((begun.result, lambda: self._ask(prompts, params, None)))
-        return lambda: rollouts_of(self.student, prompts, reliably(self.engine, lambda: next(ways)()))
+        self._wait_for_pending()
+        with_restart(self.engine, lambda: self.sync(prompts, params.temperature))
+        sample = partial(self.engine.sample, prompts, params, self.student.stop_ids)
+        self._pending = pending = in_background(sample)
+        attempts = iter((pending.result, lambda: self._sync_and_sample(prompts, params, None)))
+
+        def await_rollouts() -> Rollouts:
+            answers = with_restart(self.engine, lambda: next(attempts)())
+            return rollouts_of(self.student, prompts, answers)
+
+        return await_rollouts
 
     def close(self) -> None:
         """Close the engine and discard answers that are still being generated."""
         self.engine.close()
-        self._wait()
+        self._wait_for_pending()
 
     def metrics(self) -> dict[str, float]:
         """Return the duration of the last sync and the canary's gaps after it."""
@@ -159,7 +164,7 @@ class EngineSampler:
     def sync(self, prompts: Sequence[Sequence[int]], temperature: float) -> None:
         """Send the student's weights to the engine and check them with the canary."""
         started = time.perf_counter()
-        self.engine.take(self.student)
+        self.engine.update_weights(self.student)
         self.verify(prompts, temperature, started)
 
     def verify(self, prompts: Sequence[Sequence[int]], temperature: float, started: float) -> None:
@@ -170,34 +175,34 @@ class EngineSampler:
         self._metrics["sync_seconds"] = time.perf_counter() - started
         self._stale = False
 
-    def _write(
+    def _sample(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None
     ) -> list[SampledAnswer]:
         self.check(prompts)
-        return reliably(self.engine, lambda: self._ask(prompts, params, on_progress))
+        return with_restart(self.engine, lambda: self._sync_and_sample(prompts, params, on_progress))
 
-    def _ask(
+    def _sync_and_sample(
         self, prompts: Sequence[Sequence[int]], params: SamplingParams, on_progress: OnProgress | None
     ) -> list[SampledAnswer]:
-        self._wait()
+        self._wait_for_pending()
         if self.follow or self._stale:
             self.sync(prompts, params.temperature)
         self._stale = True  # until the call succeeds: a lost engine has lost its weights too
-        written = self.engine.write(prompts, params, self.student.stop_ids, on_progress)
+        answers = self.engine.sample(prompts, params, self.student.stop_ids, on_progress)
         self._stale = False
-        return written
+        return answers
 
     def check(self, prompts: Sequence[Sequence[int]]) -> None:
         """Raise InputError unless there are prompts of at least one token each."""
         if not prompts or not all(prompts):
             raise InputError("sampling: no prompts, or an empty one: give at least one token each")
 
-    def _wait(self) -> None:
+    def _wait_for_pending(self) -> None:
         """Block until background generation finishes; the engine's weights must not change before."""
-        if self._under_way is not None:
-            wait([self._under_way])
-            self._stale = self._stale or self._under_way.exception() is not None
-            self._under_way = None
+        if self._pending is not None:
+            wait([self._pending])
+            self._stale = self._stale or self._pending.exception() is not None
+            self._pending = None
 
 
 def in_background(work: Callable[[], Answer]) -> Future[Answer]:
@@ -210,7 +215,7 @@ def in_background(work: Callable[[], Answer]) -> Future[Answer]:
         except BaseException as error:  # noqa: BLE001 - raised by Future.result
             found.set_exception(error)
 
-    threading.Thread(target=run, daemon=True, name="ahead").start()
+    threading.Thread(target=run, daemon=True, name="sampling").start()
     return found
 
 
@@ -228,7 +233,8 @@ class EngineTeacher:
     def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
         if contexts is not None:
             rollouts = rollouts.with_prompts(contexts, self.student.pad_id)
-        scores = reliably(self.engine, lambda: token_scores(self.engine, rollouts, self._entries))
+        top_k = self.k if self.kind == "topk" else 0
+        scores = with_restart(self.engine, lambda: token_scores(self.engine, rollouts, top_k))
         logprobs_N = torch.tensor([token.logprob for token in scores])
         if self.kind == "sampled":
             return TeacherScores(sampled_logprobs_N=logprobs_N)
@@ -240,12 +246,8 @@ class EngineTeacher:
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Sample one answer per prompt from the teacher."""
-        ask = lambda: self.engine.write(prompts, params, self.student.stop_ids)  # noqa: E731
-        return rollouts_of(self.student, prompts, reliably(self.engine, ask))
-
-    @property
-    def _entries(self) -> int:
-        return self.k if self.kind == "topk" else 0
+        sample = partial(self.engine.sample, prompts, params, self.student.stop_ids)
+        return rollouts_of(self.student, prompts, with_restart(self.engine, sample))
 
 
 class Canary:
@@ -263,26 +265,28 @@ class Canary:
     def check(self, engine: Engine, student: ChatModel, temperature: float = 1.0) -> dict[str, float]:
         """Return the gaps between engine and trainer as metrics; raise EngineLost if they are too large."""
         params = SamplingParams(CANARY_TOKENS, temperature)
-        written = rollouts_of(student, self.prompts, engine.write(self.prompts, params, student.stop_ids))
-        drawn_N = (own_logprobs(student, written, temperature) - written.logprobs_N).abs()
-        self.answers = written if self.answers is None else self.answers
+        answers = engine.sample(self.prompts, params, student.stop_ids)
+        rollouts = rollouts_of(student, self.prompts, answers)
+        sampled_gap_N = (trainer_logprobs(student, rollouts, temperature) - rollouts.logprobs_N).abs()
+        self.answers = rollouts if self.answers is None else self.answers
         scores = token_scores(engine, self.answers, 0)
-        theirs_N = torch.tensor([token.logprob for token in scores], dtype=torch.float64)
-        mine_N = own_logprobs(student, self.answers).double()
+        engine_N = torch.tensor([token.logprob for token in scores], dtype=torch.float64)
+        trainer_N = trainer_logprobs(student, self.answers).double()
         limit = 1e-3 if student.model.dtype == torch.float32 else 0.05  # nats a token
-        gaps = {"read": float((mine_N - theirs_N).abs().mean()), "wrote": float(drawn_N.mean())}
+        scored_gap_N = (trainer_N - engine_N).abs()
+        gaps = {"scored": float(scored_gap_N.mean()), "sampled": float(sampled_gap_N.mean())}
         for how, gap in gaps.items():
             if not gap < limit:
                 raise EngineLost(
                     f"it does not hold the trainer's weights: log-probs of what it {how} differ by "
                     f"{gap:.2g} on average, more than {limit:g}"
                 )
-        moved = self._moved(mine_N, theirs_N, limit / 1000)
-        self.before = mine_N, theirs_N
-        largest = max(float((mine_N - theirs_N).abs().max()), float(drawn_N.max()))
+        moved = self._moved(trainer_N, engine_N, limit / 1000)
+        self.before = trainer_N, engine_N
+        largest = max(float(scored_gap_N.max()), float(sampled_gap_N.max()))
         return {"canary_gap": max(gaps.values()), "canary_gap_max": largest, "canary_moved": moved}
 
-    def _moved(self, mine_N: Tensor, theirs_N: Tensor, least: float) -> float:
+    def _moved(self, trainer_N: Tensor, engine_N: Tensor, least: float) -> float:
         """Return the mean change of the trainer's log-probs since the last sync; the engine's must match it.
 
         The noise level is the gap between the two at the last sync, at least `least`. Beyond that noise, each
@@ -291,14 +295,17 @@ class Canary:
         """
         if self.before is None:
             return 0.0
-        mine_moved_N, theirs_moved_N = mine_N - self.before[0], theirs_N - self.before[1]
-        moved, apart = float(mine_moved_N.abs().mean()), float((theirs_moved_N - mine_moved_N).abs().mean())
-        noise = max(least, float((self.before[1] - self.before[0]).abs().mean()))
-        stood = not bool(theirs_moved_N.any()) and float(mine_moved_N.ne(0).double().mean()) > 0.5
-        if stood or apart > 0.1 * moved + 8 * noise:
+        trainer_before_N, engine_before_N = self.before
+        trainer_change_N = trainer_N - trainer_before_N
+        engine_change_N = engine_N - engine_before_N
+        moved = float(trainer_change_N.abs().mean())
+        apart = float((engine_change_N - trainer_change_N).abs().mean())
+        noise = max(least, float((engine_before_N - trainer_before_N).abs().mean()))
+        unchanged = not bool(engine_change_N.any()) and float(trainer_change_N.ne(0).double().mean()) > 0.5
+        if unchanged or apart > 0.1 * moved + 8 * noise:
             raise EngineLost(
                 f"it was not updated: since the last sync the trainer's log-probs moved by {moved:.2g} on "
-                f"average, the engine's by {float(theirs_moved_N.abs().mean()):.2g}, {apart:.2g} apart"
+                f"average, the engine's by {float(engine_change_N.abs().mean()):.2g}, {apart:.2g} apart"
             )
         return moved
 
@@ -309,7 +316,7 @@ def token_scores(engine: Engine, rollouts: Rollouts, k: int) -> list[TokenScore]
     sequences = [row[:length].tolist() for row, length in zip(rollouts.tokens_BT, lengths, strict=True)]
     masks = [row[:length].tolist() for row, length in zip(rollouts.mask_BT, lengths, strict=True)]
     starts = [mask.index(True) if True in mask else len(mask) for mask in masks]
-    rows = engine.read(sequences, starts, k)
+    rows = engine.score(sequences, starts, k)
     return [
         token
         for row, mask, start in zip(rows, masks, starts, strict=True)
@@ -319,7 +326,7 @@ def token_scores(engine: Engine, rollouts: Rollouts, k: int) -> list[TokenScore]
 
 
 @torch.no_grad()
-def own_logprobs(student: ChatModel, rollouts: Rollouts, temperature: float = 1.0) -> Tensor:
+def trainer_logprobs(student: ChatModel, rollouts: Rollouts, temperature: float = 1.0) -> Tensor:
     """Return the trainer's log-prob of each counted token at the sampling temperature (0 counts as 1)."""
     with evaluating(student.model):
         hidden_ND = score(student, rollouts).hidden_ND
@@ -333,14 +340,14 @@ def own_logprobs(student: ChatModel, rollouts: Rollouts, temperature: float = 1.
 
 
 def rollouts_of(
-    student: ChatModel, prompts: Sequence[Sequence[int]], written: Sequence[SampledAnswer]
+    student: ChatModel, prompts: Sequence[Sequence[int]], answers: Sequence[SampledAnswer]
 ) -> Rollouts:
     """Return an engine's answers as rollouts."""
     stops = set(student.stop_ids)
     return Rollouts.from_samples(
         prompts,
-        [answer.tokens for answer in written],
-        [answer.logprobs for answer in written],
-        [answer.tokens[-1] in stops for answer in written],
+        [answer.tokens for answer in answers],
+        [answer.logprobs for answer in answers],
+        [answer.tokens[-1] in stops for answer in answers],
         student.pad_id,
     )

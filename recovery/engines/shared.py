@@ -1,8 +1,8 @@
 """Sample in several training processes from the same servers.
 
-    rank 0 sends the weights and asks the canary -> barrier -> each process samples its rows -> barrier
+    rank 0 sends the weights and runs the canary -> barrier -> each process samples its rows -> barrier
 
-All processes must call together. If one of them loses its server, rank 0 revives it and sends the weights
+All processes must call together. If one of them loses its server, rank 0 restarts it and sends the weights
 again, and all repeat the call.
 """
 
@@ -38,7 +38,7 @@ class SharedSampler:
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Sample one response to each of this process's prompts, from the same weights in all processes."""
         self.alone.check(prompts)
-        return rollouts_of(self.student, prompts, self._write(prompts, params))
+        return rollouts_of(self.student, prompts, self._sample(prompts, params))
 
     def generate(
         self,
@@ -53,23 +53,23 @@ class SharedSampler:
         """Return the last sync's duration and the canary's gaps, on rank 0."""
         return self.alone.metrics()
 
-    def _write(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[SampledAnswer]:
-        written: list[SampledAnswer] = []
+    def _sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> list[SampledAnswer]:
+        answers: list[SampledAnswer] = []
 
-        def write() -> None:
-            written[:] = self.engine.write(prompts, params, self.student.stop_ids)
+        def sample() -> None:
+            answers[:] = self.engine.sample(prompts, params, self.student.stop_ids)
 
         def attempt() -> str | None:
-            return self._sync(prompts, params.temperature) or _first(distributed.gather(_problem(write)))
+            return self._sync(prompts, params.temperature) or _first(distributed.gather(_problem(sample)))
 
         first = attempt()
         if first is None:
-            return written
+            return answers
         if distributed.rank() == 0:
             log.warning("%s: %s: restarting it and retrying once", self.engine.name, first)
-        second = _on_rank_0(self.engine.revive) or attempt()
+        second = _on_rank_0(self.engine.restart) or attempt()
         if second is None:
-            return written
+            return answers
         raise RecoverError(
             f"{self.engine.name}: lost twice ({first}; then {second}): check it, then go on with "
             "`recover resume`"
@@ -82,7 +82,7 @@ class SharedSampler:
         """
         started = time.perf_counter()
         with _whole_weights(self.student):
-            problem = _on_rank_0(lambda: self.engine.take(self.student))
+            problem = _on_rank_0(lambda: self.engine.update_weights(self.student))
         self.engine.models = distributed.share(self.engine.models)
         if problem is not None:
             return problem

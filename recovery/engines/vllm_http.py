@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recovery.distributed import world
-from recovery.engines.json_client import MOST_SAID, JsonClient, NotThere, parsed
+from recovery.engines.json_client import MOST_QUOTED, JsonClient, NotFound, parsed
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.engines.protocol import EngineSettings, OnProgress, SampledAnswer, TokenScore
 from recovery.engines.vllm_local import scores_of_answer
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from recovery.sampling.protocol import SamplingParams
 
 COMPLETIONS = "/v1/completions"
-AT_ONCE = 256  # requests in flight to one server, of all processes
-REVIVE_SECONDS = 60.0  # longest wait for an external server to come back
+MOST_REQUESTS = 256  # requests in flight to one server, of all processes
+RESTART_SECONDS = 60.0  # longest wait for an external server to come back
 
 
 class LogprobEntry(NamedTuple):
@@ -48,35 +48,38 @@ class LogprobEntry(NamedTuple):
 class ServerEngine:
     """One or several vLLM servers with the same model, which share the rows evenly.
 
-    `own` lists the servers that this process started for the engine, each with a key of its own; `keys`
-    are those of servers that another process started, by URL.
+    `servers` are those that this process started: they are restarted and stopped with the engine. `keys` are
+    the API keys by URL; other servers get the key of the environment.
     """
 
     def __init__(
         self,
         urls: Sequence[str],
         settings: EngineSettings,
-        own: Sequence[Server] = (),
+        servers: Sequence[Server] = (),
         keys: Mapping[str, str] | None = None,
     ) -> None:
         self.urls = [url.rstrip("/").removesuffix("/v1") for url in urls]
-        self.settings, self.own, self.name = settings, list(own), f"vLLM at {', '.join(self.urls)}"
-        self.keys = {server.url: server.key for server in own} | dict(keys or {})
-        self.at_once = max(1, AT_ONCE // world()) * len(self.urls)
-        self.client = JsonClient(self.at_once)
+        self.name = f"vLLM at {', '.join(self.urls)}"
+        self.settings = settings
+        self.servers = list(servers)
+        self.keys = dict(keys or {})
+        self.most_requests = max(1, MOST_REQUESTS // world()) * len(self.urls)
+        self.client = JsonClient(self.most_requests)
         self.models = [self._model(url) for url in self.urls]
-        self.state, self.closed = 0, False
+        self.version = 0  # of the weights that the servers hold
+        self.closed = False
         self._token = secrets.token_hex(3)  # makes this run's adapter names unique on a shared server
 
     def _model(self, url: str) -> str:
         try:
             return str(self._get(url, "/v1/models")["data"][0]["id"])
-        except (EngineLost, NotThere, KeyError, IndexError, TypeError) as error:
+        except (EngineLost, NotFound, KeyError, IndexError, TypeError) as error:
             raise InputError(
                 f"{url}: no vLLM server answers there ({error}): start one with `recover serve CHECKPOINT`"
             ) from error
 
-    def write(
+    def sample(
         self,
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
@@ -105,9 +108,9 @@ class ServerEngine:
             for row, prompt in enumerate(prompts, params.first)
         ]
         choices = self._complete(bodies, on_progress, stop_loops=params.stop_loops)
-        return [_written(choice) for choice in choices]
+        return [_sampled_answer(choice) for choice in choices]
 
-    def read(
+    def score(
         self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
     ) -> list[list[TokenScore]]:
         bodies = [
@@ -121,19 +124,23 @@ class ServerEngine:
             for tokens in sequences
         ]
         choices = self._complete(bodies, None)
-        rows = zip(choices, sequences, starts, strict=True)
-        return [scores_of_answer(_entries(one, tokens, k), tokens, start, k) for one, tokens, start in rows]
+        return [
+            scores_of_answer(_prompt_logprobs(choice, tokens, k), tokens, start, k)
+            for choice, tokens, start in zip(choices, sequences, starts, strict=True)
+        ]
 
     def _complete(
         self, bodies: list[dict[str, Any]], on_progress: OnProgress | None, *, stop_loops: bool = False
     ) -> list[Any]:
         """Send one request per row, each with its seed, spread evenly over the servers."""
         choices: list[Any] = [None] * len(bodies)
-        with ThreadPoolExecutor(min(len(bodies), self.at_once)) as pool:
-            asked = {pool.submit(self._one, row, body, stop_loops): row for row, body in enumerate(bodies)}
+        with ThreadPoolExecutor(min(len(bodies), self.most_requests)) as pool:
+            rows = {
+                pool.submit(self._complete_row, row, body, stop_loops): row for row, body in enumerate(bodies)
+            }
             try:
-                for done, future in enumerate(as_completed(asked), 1):
-                    choices[asked[future]] = future.result()
+                for done, future in enumerate(as_completed(rows), 1):
+                    choices[rows[future]] = future.result()
                     if on_progress:
                         on_progress(done, len(bodies))
             except BaseException:
@@ -141,19 +148,22 @@ class ServerEngine:
                 raise
         return choices
 
-    def _one(self, row: int, body: dict[str, Any], stop_loops: bool) -> Any:
+    def _complete_row(self, row: int, body: dict[str, Any], stop_loops: bool) -> Any:
         if self.closed:
             raise EngineLost("it was closed")
         place = row % len(self.urls)
-        url, body = self.urls[place], {**body, "model": self.models[place]}
-        streams = "stream" in body
-        choice = self._streamed(url, body, stop_loops) if streams else _choice(self._post(url, body))
+        url = self.urls[place]
+        request = {**body, "model": self.models[place]}
+        if "stream" in body:
+            choice = self._streamed(url, request, stop_loops)
+        else:
+            choice = _choice(self._post(url, request))
         if choice.get("prompt_token_ids") != body["prompt"]:
             raise RecoverError(f"{url}: it changed or hides the prompt's token ids: take vLLM 0.32 or newer")
         return choice
 
     def _streamed(self, url: str, body: dict[str, Any], stop_loops: bool) -> dict[str, Any]:
-        """Return the choice of a streamed completion, joined from its parts; leave one that is a loop."""
+        """Return the choice of a streamed completion, joined from its parts; stop reading one that loops."""
         seconds = self.settings.timeout_seconds
         with closing(self.client.stream(url + COMPLETIONS, body, seconds, self._key(url))) as events:
             return joined(self._until_closed(events), stop_loops)
@@ -164,49 +174,54 @@ class ServerEngine:
                 raise EngineLost("it was closed")
             yield _choice(event)
 
-    def take(self, student: ChatModel) -> None:
+    def update_weights(self, student: ChatModel) -> None:
         """Send the adapter to its endpoint, or all weights to the worker extension of `recover serve`."""
-        self.state += 1
+        self.version += 1
         folder = Path(tempfile.mkdtemp(prefix="recover-weights-", dir=self.settings.exchange))
         try:
             if is_adapter(student.model):
                 save(student, folder)
-                self._take_adapter(str(folder))
+                self._load_adapter(str(folder))
                 return
             with quiet():
                 weights = None if student.weights is None else dict(student.weights)
                 unwrap(student.model).save_pretrained(folder, state_dict=weights)
             for url in self.urls:
-                request = {"method": "take_weights", "kwargs": {"directory": str(folder)}}
-                self._order(url, "/collective_rpc", request)
-                self._order(url, "/reset_prefix_cache", {})
+                request = {"method": "load_student_weights", "kwargs": {"directory": str(folder)}}
+                self._update(url, "/collective_rpc", request)
+                self._update(url, "/reset_prefix_cache", {})
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def _take_adapter(self, folder: str) -> None:
+    def _load_adapter(self, folder: str) -> None:
         """Load each version under a new name: vLLM can silently drop weights when it reloads in place."""
-        name, before = (f"student-{self._token}-{number}" for number in (self.state, self.state - 1))
+        name = self._adapter_name(self.version)
+        before = self._adapter_name(self.version - 1)
         for place, url in enumerate(self.urls):
-            self._order(url, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder})
+            self._update(url, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": folder})
             if self.models[place] == before:
-                with suppress(NotThere):  # a restarted server no longer has it
+                with suppress(NotFound):  # a restarted server no longer has it
                     self._command(url, "/v1/unload_lora_adapter", {"lora_name": before})
             self.models[place] = name
 
-    def _order(self, url: str, path: str, body: dict[str, Any]) -> None:
+    def _adapter_name(self, version: int) -> str:
+        return f"student-{self._token}-{version}"
+
+    def _update(self, url: str, path: str, body: dict[str, Any]) -> None:
+        """POST a weight update; raise InputError if the server has no such endpoint."""
         try:
             self._command(url, path, body)
-        except NotThere as error:
+        except NotFound as error:
             raise InputError(
                 f"{url}: this server takes no weights ({path} is not there): start it with "
                 "`recover serve CHECKPOINT` (for an adapter with --lora RANK)"
             ) from error
 
-    def revive(self) -> None:
-        """Restart the servers started by this process; wait up to REVIVE_SECONDS for external ones."""
-        for server in self.own:
+    def restart(self) -> None:
+        """Restart the servers started by this process; wait up to RESTART_SECONDS for external ones."""
+        for server in self.servers:
             server.restart()
-        deadline = time.monotonic() + min(REVIVE_SECONDS, self.settings.timeout_seconds)
+        deadline = time.monotonic() + min(RESTART_SECONDS, self.settings.timeout_seconds)
         for place, url in enumerate(self.urls):
             while not self._healthy(url):
                 if time.monotonic() > deadline:
@@ -218,14 +233,14 @@ class ServerEngine:
     def close(self) -> None:
         """Cancel queued requests, stop the servers started by this process, close the connections."""
         self.closed = True
-        for server in self.own:
+        for server in self.servers:
             server.stop()
         self.client.close()
 
     def _healthy(self, url: str) -> bool:
         try:
             self._get(url, "/health")
-        except (EngineLost, NotThere):
+        except (EngineLost, NotFound):
             return False
         return True
 
@@ -248,16 +263,16 @@ def joined(parts: Iterable[dict[str, Any]], stop_loops: bool = False) -> dict[st
 
     With `stop_loops`, take no more parts once the tokens only repeat themselves.
     """
-    whole: dict[str, Any] = {}
+    first: dict[str, Any] = {}
     tokens: list[Any] = []
     logprobs: list[Any] = []
     ended = None
     for part in parts:
-        found = part.get("logprobs")
-        whole = {**part, **whole}
+        sent = part.get("logprobs")
+        first = {**part, **first}
         new = _list(part.get("token_ids"))
         tokens += new
-        logprobs += _list(found.get("token_logprobs") if isinstance(found, dict) else None)
+        logprobs += _list(sent.get("token_logprobs") if isinstance(sent, dict) else None)
         ended = part.get("finish_reason")
         end = _loop_end(tokens, len(tokens) - len(new)) if stop_loops else None
         if end is not None:
@@ -265,11 +280,11 @@ def joined(parts: Iterable[dict[str, Any]], stop_loops: bool = False) -> dict[st
             break
     if ended in (None, "abort", "error"):
         raise EngineLost("it ended an answer early")
-    return {**whole, "token_ids": tokens, "logprobs": {"token_logprobs": logprobs}}
+    return {**first, "token_ids": tokens, "logprobs": {"token_logprobs": logprobs}}
 
 
 def _loop_end(tokens: list[Any], seen: int) -> int | None:
-    return loop_end(tokens, seen) if all(map(_is_id, tokens[seen:])) else None
+    return loop_end(tokens, seen) if all(map(_is_token_id, tokens[seen:])) else None
 
 
 def _list(value: Any) -> list[Any]:
@@ -279,7 +294,7 @@ def _list(value: Any) -> list[Any]:
 def _choice(answer: Any) -> dict[str, Any]:
     """Return the single choice of a completion; raise EngineLost for any other response."""
     if isinstance(answer, dict) and "error" in answer:
-        raise EngineLost(f"it failed: {one_line(answer['error'], MOST_SAID)}")
+        raise EngineLost(f"it failed: {one_line(answer['error'], MOST_QUOTED)}")
     try:
         choice = answer["choices"][0]
     except (KeyError, IndexError, TypeError) as error:
@@ -289,41 +304,45 @@ def _choice(answer: Any) -> dict[str, Any]:
     return choice
 
 
-def _written(choice: dict[str, Any]) -> SampledAnswer:
+def _sampled_answer(choice: dict[str, Any]) -> SampledAnswer:
     """Return the sampled tokens and their log-probabilities, validated."""
     logprobs = choice.get("logprobs")
     tokens = choice.get("token_ids")
     values = logprobs.get("token_logprobs") if isinstance(logprobs, dict) else None
     if not (isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values) and tokens):
         raise EngineLost("its completion lacks token ids or log-probabilities")
-    if not (all(map(_is_id, tokens)) and all(map(_is_logprob, values))):
+    if not (all(map(_is_token_id, tokens)) and all(map(_is_logprob, values))):
         raise EngineLost("its completion holds invalid token ids or log-probabilities")
     return SampledAnswer(tokens, values)
 
 
-def _entries(choice: dict[str, Any], tokens: Sequence[int], k: int) -> list[dict[int, LogprobEntry] | None]:
+def _prompt_logprobs(
+    choice: dict[str, Any], tokens: Sequence[int], k: int
+) -> list[dict[int, LogprobEntry] | None]:
     """Return the log-probabilities of a prompt's tokens, validated: each has its own and the K best."""
-    found = choice.get("prompt_logprobs")
-    if not isinstance(found, list) or len(found) != len(tokens):
+    sent = choice.get("prompt_logprobs")
+    if not isinstance(sent, list) or len(sent) != len(tokens):
         raise EngineLost(f"it sends no log-probabilities for the {len(tokens)} tokens of the prompt")
-    read = [_entries_at(at) for at in found[1:]]
-    if not all(token in at and len(at) >= k for token, at in zip(tokens[1:], read, strict=True)):
+    positions = [_logprobs_at(at) for at in sent[1:]]
+    if not all(token in at and len(at) >= k for token, at in zip(tokens[1:], positions, strict=True)):
         raise EngineLost(f"its log-probabilities lack a token of the prompt, or one of the {k} best")
-    return [None, *read]
+    return [None, *positions]
 
 
-def _entries_at(at: Any) -> dict[int, LogprobEntry]:
+def _logprobs_at(at: Any) -> dict[int, LogprobEntry]:
     """Return the entries at one position by token id, validated."""
     try:
         entries = {int(token): LogprobEntry(float(e["logprob"]), int(e["rank"])) for token, e in at.items()}
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise EngineLost("it sends log-probabilities in another form than vLLM's") from error
-    if not (all(map(_is_id, entries)) and all(_is_logprob(entry.logprob) for entry in entries.values())):
+    if not (
+        all(map(_is_token_id, entries)) and all(_is_logprob(entry.logprob) for entry in entries.values())
+    ):
         raise EngineLost("it sends invalid token ids or log-probabilities")
     return entries
 
 
-def _is_id(value: Any) -> bool:
+def _is_token_id(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**31
 
 

@@ -63,10 +63,10 @@ def lora_targets(directory: Path) -> list[str]:
     return sorted({name.rpartition(".")[2] for name in linear})
 
 
-class TakesWeights:
+class WeightUpdateExtension:
     """A vLLM worker extension that loads weights in checkpoint format, from memory or from a folder."""
 
-    def take_weights(
+    def load_student_weights(
         self, tensors: Iterable[tuple[str, Any]] | None = None, directory: str | None = None
     ) -> None:
         worker: Any = self
@@ -108,23 +108,23 @@ class VllmEngine:
         self._start()
 
     def _start(self) -> None:
-        self.lane = EngineThread()
+        self.thread = EngineThread()
         try:
-            self.llm: Any = self.lane.call(lambda: _llm(self.arguments), self.settings.start_seconds)
+            self.llm: Any = self.thread.call(lambda: _llm(self.arguments), self.settings.start_seconds)
         except EngineLost as error:
             raise EngineLost(f"vLLM did not start in this process: {error}: see docs/engines.md") from error
 
-    def write(
+    def sample(
         self,
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
         stop_ids: Sequence[int],
         on_progress: OnProgress | None = None,
     ) -> list[SampledAnswer]:
-        from vllm import SamplingParams as Asked
+        from vllm import SamplingParams as VllmParams
 
-        asked = [
-            Asked(
+        requests = [
+            VllmParams(
                 max_tokens=params.max_new_tokens,
                 temperature=params.temperature,
                 top_p=1.0,
@@ -138,36 +138,36 @@ class VllmEngine:
             )
             for row in range(params.first, params.first + len(prompts))
         ]
-        outputs = self._run(prompts, asked, on_progress)
-        written = [_written(output.outputs[0]) for output in outputs]
-        return [without_loop(one) for one in written] if params.stop_loops else written
+        outputs = self._run(prompts, requests, on_progress)
+        answers = [_sampled_answer(output.outputs[0]) for output in outputs]
+        return [without_loop(answer) for answer in answers] if params.stop_loops else answers
 
-    def read(
+    def score(
         self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
     ) -> list[list[TokenScore]]:
-        from vllm import SamplingParams as Asked
+        from vllm import SamplingParams as VllmParams
 
-        asked = Asked(max_tokens=1, prompt_logprobs=k, detokenize=False)
-        outputs = self._run(sequences, [asked] * len(sequences), None)
+        request = VllmParams(max_tokens=1, prompt_logprobs=k, detokenize=False)
+        outputs = self._run(sequences, [request] * len(sequences), None)
         triples = zip(outputs, sequences, starts, strict=True)
         return [
             scores_of_answer(output.prompt_logprobs, tokens, start, k) for output, tokens, start in triples
         ]
 
-    def take(self, student: ChatModel) -> None:
-        self.lane.call(lambda: self._take(student), self.settings.timeout_seconds)
+    def update_weights(self, student: ChatModel) -> None:
+        self.thread.call(lambda: self._update_weights(student), self.settings.timeout_seconds)
 
-    def _take(self, student: ChatModel) -> None:
+    def _update_weights(self, student: ChatModel) -> None:
         """Pass full weights in memory, or an adapter through a folder, as vLLM reads adapters from files."""
         if is_adapter(student.model):
-            self._take_adapter(student)
+            self._load_adapter(student)
         else:
             tensors = list(checkpoint_tensors(student.model).items())
-            self.llm.collective_rpc("take_weights", kwargs={"tensors": tensors})
+            self.llm.collective_rpc("load_student_weights", kwargs={"tensors": tensors})
         if not self.llm.reset_prefix_cache():
             raise EngineLost("its prefix cache could not be reset")
 
-    def _take_adapter(self, student: ChatModel) -> None:
+    def _load_adapter(self, student: ChatModel) -> None:
         """Load each version under a new id: vLLM can silently drop weights when it reloads in place."""
         from vllm.lora.request import LoRARequest
 
@@ -180,8 +180,8 @@ class VllmEngine:
             self.llm.llm_engine.remove_lora(self.adapter.lora_int_id)
         self.adapter = fresh
 
-    def revive(self) -> None:
-        if self.lane.hung:
+    def restart(self) -> None:
+        if self.thread.hung:
             raise RecoverError(
                 f"{self.name}: no sign of life for {self.settings.timeout_seconds:g} s, and what hangs in "
                 "this process cannot be started again in it: go on with `recover resume`"
@@ -191,21 +191,21 @@ class VllmEngine:
 
     def close(self) -> None:
         """Free the engine's memory; a hung engine is freed only when the process exits."""
-        if self.lane.hung or self.llm is None:
+        if self.thread.hung or self.llm is None:
             return
         self.llm, self.adapter = None, None
-        self.lane.call(_release, self.settings.timeout_seconds)
-        self.lane.end()
+        self.thread.call(_release, self.settings.timeout_seconds)
+        self.thread.end()
 
     def _run(
-        self, prompts: Sequence[Sequence[int]], asked: list[Any], on_progress: OnProgress | None
+        self, prompts: Sequence[Sequence[int]], requests: list[Any], on_progress: OnProgress | None
     ) -> list[Any]:
         """Run all requests to completion, in order; each engine step counts as a heartbeat."""
 
         def run() -> list[Any]:
-            given = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+            inputs = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
             try:
-                ids = self.llm.enqueue(given, asked, use_tqdm=False, lora_request=self.adapter)
+                ids = self.llm.enqueue(inputs, requests, use_tqdm=False, lora_request=self.adapter)
             except ValueError as error:  # a prompt too long or k too large: a retry would fail again
                 raise RecoverError(f"{self.name}: {' '.join(str(error).split())[:300]}") from error
             done: dict[str, Any] = {}
@@ -213,12 +213,12 @@ class VllmEngine:
                 for output in self.llm.llm_engine.step():
                     if output.finished:
                         done[output.request_id] = output
-                self.lane.beat()
+                self.thread.beat()
                 if on_progress:
                     on_progress(len(done), len(ids))
             return [done[name] for name in sorted(done, key=int)]
 
-        outputs = self.lane.call(run, self.settings.timeout_seconds)
+        outputs = self.thread.call(run, self.settings.timeout_seconds)
         if [list(output.prompt_token_ids) for output in outputs] != [list(prompt) for prompt in prompts]:
             raise EngineLost("it answered other prompts than those sent")
         return outputs
@@ -241,7 +241,7 @@ def _arguments(directory: Path, settings: EngineSettings, dtype: str, rank: int)
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
         "max_logprobs": MAX_ENTRIES,
-        "worker_extension_cls": f"{__name__}.TakesWeights",
+        "worker_extension_cls": f"{__name__}.WeightUpdateExtension",
     }
     if rank:
         arguments |= {"enable_lora": True, "max_lora_rank": lora_rank(rank), "max_loras": 1}
@@ -271,13 +271,13 @@ def _release() -> None:
     cleanup_dist_env_and_memory()
 
 
-def without_loop(written: SampledAnswer) -> SampledAnswer:
+def without_loop(answer: SampledAnswer) -> SampledAnswer:
     """Cut an answer where it begins to do nothing but repeat itself."""
-    end = loop_end(written.tokens)
-    return SampledAnswer(written.tokens[:end], written.logprobs[:end])
+    end = loop_end(answer.tokens)
+    return SampledAnswer(answer.tokens[:end], answer.logprobs[:end])
 
 
-def _written(completion: Any) -> SampledAnswer:
+def _sampled_answer(completion: Any) -> SampledAnswer:
     tokens = list(completion.token_ids)
     logprobs = [entries[token].logprob for token, entries in zip(tokens, completion.logprobs, strict=True)]
     return SampledAnswer(tokens, logprobs)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recovery.engines import child_process
-from recovery.engines.json_client import JsonClient, NotThere, Refused
+from recovery.engines.json_client import JsonClient, NotFound, Refused
 from recovery.engines.key_guard import KEY_VARIABLE, NONCE, PROOF, proof
 from recovery.engines.protocol import EngineSettings
 from recovery.engines.vllm_local import MAX_ENTRIES, QUIET, lora_rank, lora_targets, require_vllm
@@ -80,7 +80,7 @@ class Server:
             if self.key and not self._proves_itself():
                 raise RecoverError(f"another process answers at {self.url}: end it, or give another --port")
             self.client.get(self.url + "/health", HEALTH_SECONDS, self.key)
-        except (EngineLost, NotThere):
+        except (EngineLost, NotFound):
             return False
         return True
 
@@ -88,7 +88,7 @@ class Server:
         nonce = secrets.token_hex(16)
         try:
             response = self.client.get(self.url + "/health", HEALTH_SECONDS, **{NONCE: nonce})
-        except (NotThere, Refused):
+        except (NotFound, Refused):
             return False
         return hmac.compare_digest(response.headers.get(PROOF, ""), proof(self.key, nonce))
 
@@ -122,7 +122,7 @@ def _command(
         "logprobs-mode": "processed_logprobs",
         "generation-config": "vllm",
         "max-logprobs": MAX_ENTRIES,
-        "worker-extension-cls": "recovery.engines.vllm_local.TakesWeights",
+        "worker-extension-cls": "recovery.engines.vllm_local.WeightUpdateExtension",
         "middleware": "recovery.engines.key_guard.KeyGuard",
     }
     if settings.tensor_parallel > 1:

@@ -93,7 +93,7 @@ def _ways(model: Any) -> list[Way]:
 
 
 def _is_sound(model: Any, way: Way) -> bool:
-    """Return whether rows that are decoded together get the logits that each row gets alone."""
+    """Return whether rows decoded together, with a KV cache, get the logits of a forward pass each."""
     own = model.config._attn_implementation
 
     def together(rows: Rows) -> Iterator[Tensor]:

@@ -75,7 +75,7 @@ class FastPath:
 
 
 def fast_path() -> FastPath:
-    """Return the engine, or one that offers nothing where it is switched off or absent."""
+    """Return the CPU engine, or an empty one if it is switched off or absent."""
     return FastPath() if os.environ.get(SWITCH) == "off" else _engine()
 
 

@@ -29,7 +29,7 @@ READ_TOKENS = {  # a CPU pays for padding, an accelerator for launches
 
 
 def kind(device: torch.device | str) -> str:
-    """Return which of two sets of settings a device takes: "cpu" or "accelerator"."""
+    """Return the kind of a device, "cpu" or "accelerator"."""
     return "cpu" if torch.device(device).type == "cpu" else "accelerator"
 
 
@@ -113,7 +113,7 @@ def plain_states(
     attention_BT: torch.Tensor | None = None,
     positions_BT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`hidden_states` as transformers computes them, of an unwrapped model."""
+    """Return `hidden_states` as transformers computes them, for an unwrapped model."""
     if positions_BT is not None:
         return _read_packed(model, tokens_BT, attention_BT, positions_BT)
     decoder = model.get_decoder()

@@ -90,7 +90,7 @@ def rows_stay_apart(
     alone: Callable[[list[int]], Tensor],
     trace: bool = True,
 ) -> bool:
-    """Whether rows that are read together equal those read alone, and none depends on another's tokens.
+    """Return whether rows read together equal those read alone, and none depends on another's tokens.
 
     `together` yields outputs of all rows (rows, features): the last for whole rows, the one before for rows
     without their last token, and so on. `alone` returns the output of one row. Without `trace` the numbers
@@ -137,7 +137,7 @@ def _rows() -> Rows:
 
 
 def _reads_padded(model: Any, read: Read, side: str) -> bool:
-    """Whether padding on this side leaves the rows as they are."""
+    """Return whether padding on this side leaves the rows unchanged."""
 
     def together(rows: Rows) -> Iterable[Tensor]:
         width = max(map(len, rows))

@@ -122,7 +122,7 @@ def padding_mask(starts_B: Tensor, filled: int, dtype: torch.dtype) -> Tensor:
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """Attention of one new token a row; queries (B, G, H / G, W): a group's are positions of one head.
+    """Compute attention of one new token a row; queries (B, G, H / G, W), a group's as positions of one head.
 
     Equals repeating keys and values for every query head, without the copy. On a CPU two matrix products
     are faster than the kernel.

@@ -23,7 +23,7 @@ LENGTH = 6  # tokens of each of the two sequences
 
 
 def sequences_stay_apart(model: Any, read: Read) -> bool:
-    """Whether two sequences that share a row are read as if each had a row to itself."""
+    """Return whether two sequences that share a row are read as if each had a row to itself."""
     device = model.get_input_embeddings().weight.device
     tokens_BT = torch.arange(2 * LENGTH, device=device).view(2, LENGTH)
     positions_BT = torch.arange(LENGTH, device=device).repeat(2)[None]
@@ -43,7 +43,7 @@ def sequences_stay_apart(model: Any, read: Read) -> bool:
 def reach_others(
     outputs: Iterable[Tensor], sequences: Sequence[Sequence[int]], embeddings: Embeddings
 ) -> bool:
-    """Whether a sequence's output has a gradient along an embedding of a token that it does not hold."""
+    """Return whether a sequence's output has a gradient along the embedding of a token of another one."""
     generator = torch.Generator().manual_seed(0)
     leaves = [leaf for _, leaf in embeddings]
     for output, sequence in zip(outputs, sequences, strict=True):
@@ -58,7 +58,7 @@ def reach_others(
 
 @contextmanager
 def embeddings_as_leaves(model: Any) -> Iterator[Embeddings]:
-    """Inside, collect the token ids and embeddings of every forward pass; these are leaves of its graph."""
+    """Collect token ids and embeddings of every forward pass in the block; these are leaves of its graph."""
     collected: Embeddings = []
 
     def collect(module: Any, inputs: Any, output: Tensor) -> Tensor:

@@ -28,19 +28,27 @@ def divergence(student: ChatModel, clean: ChatModel, rollouts: Rollouts) -> dict
     """Return means over the counted tokens in nats: forward_kl KL(clean||student), reverse_kl
     KL(student||clean), and the entropy of each model."""
     names = ("forward_kl", "reverse_kl", "entropy", "entropy_clean")
-    totals, count = dict.fromkeys(names, 0.0), 0
+    totals = dict.fromkeys(names, 0.0)
+    count = 0
     for part in rollouts.split(MAX_TOKENS):
-        mine_ND, theirs_ND = _states(student, part), _states(clean, part)
-        for mine, theirs in zip(mine_ND.split(CHUNK), theirs_ND.split(CHUNK), strict=True):
-            p_NV, q_NV = _logprobs(student, mine), _logprobs(clean, theirs)
+        student_ND = _states(student, part)
+        clean_ND = _states(clean, part)
+        for one_ND, other_ND in zip(student_ND.split(CHUNK), clean_ND.split(CHUNK), strict=True):
+            p_NV = _logprobs(student, one_ND)
+            q_NV = _logprobs(clean, other_ND)
             if p_NV.shape != q_NV.shape:
                 raise InputError(
-                    f"drift: heads of {p_NV.shape[1]} and {q_NV.shape[1]} entries: not one family"
+                    f"drift: heads of {p_NV.shape[1]} and {q_NV.shape[1]} entries: give models of one family"
                 )
-            found = (exact_forward_kl(p_NV, q_NV), exact_reverse_kl(p_NV, q_NV), entropy(p_NV), entropy(q_NV))
-            for name, values_N in zip(names, found, strict=True):
+            values = (
+                exact_forward_kl(p_NV, q_NV),
+                exact_reverse_kl(p_NV, q_NV),
+                entropy(p_NV),
+                entropy(q_NV),
+            )
+            for name, values_N in zip(names, values, strict=True):
                 totals[name] += float(values_N.double().sum())
-            count += len(mine)
+            count += len(one_ND)
     return {name: total / max(count, 1) for name, total in totals.items()}
 
 

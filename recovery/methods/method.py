@@ -22,6 +22,7 @@ from recovery.methods.rules import (
 )
 
 ANCHORS = ("reverse", "forward")
+BUDGETS_OF = ("token", "step")
 REWARD_BASELINES = ("group", "leave-one-out", "group-std", "none")
 
 
@@ -47,7 +48,9 @@ class Method:
     states: str = field(metadata={"doc": f"source of the tokens: {', '.join(STATES)} (mix:P, teacher-mix:P)"})
     signal: str = field(metadata={"doc": "training signal of a token", "choices": SIGNALS})
     teacher: str = _dial(
-        "none", "model that gives the signal; base is --teacher's checkpoint", choices=TEACHERS
+        "none",
+        "model that gives the signal; base is --teacher's checkpoint, previous the one before midtraining",
+        choices=TEACHERS,
     )
     context: str = _dial("none", "what only the teacher sees", choices=CONTEXTS)
     source: str = ""
@@ -63,8 +66,16 @@ class Method:
     )
     kl_budget: float | None = _dial(
         None,
-        "most KL(teacher||student) of a token: a teacher further away is moved towards the student",
+        "most KL(teacher||student): a teacher further away is moved towards the student",
         above=0,
+    )
+    kl_budget_of: str = _dial(
+        "token",
+        "what kl_budget bounds: the KL of each token, or its mean over a step, with one share for all tokens",
+        choices=BUDGETS_OF,
+    )
+    kl_budget_final: float | None = _dial(
+        None, "kl_budget at the last step, reached in equal ratios from step to step", above=0
     )
     ratio_clip: float | None = _dial(None, "PPO: p/p_old of a token stays within 1 +- this", above=0, high=1)
     importance_clip: float | None = _dial(
@@ -132,11 +143,18 @@ class Method:
             return "dense"
         return {"topk_reverse_kl": "topk", "sampled_reverse_kl": "sampled"}.get(self.signal, "none")
 
+    def budget_at(self, step: int, steps: int) -> float | None:
+        """Return the KL budget of a step, counted from 1, of a run of `steps`."""
+        if self.kl_budget is None or self.kl_budget_final is None or steps < 2:
+            return self.kl_budget
+        return self.kl_budget * (self.kl_budget_final / self.kl_budget) ** ((step - 1) / (steps - 1))
+
     @property
     def rails(self) -> str:
         """Describe the active safety rails."""
         rails = {
             "KL budget": self.kl_budget,
+            "final KL budget": self.kl_budget_final,
             "per-entry clip": self.entry_clip,
             "ratio clip": self.ratio_clip,
             "importance clip": self.importance_clip,

@@ -19,7 +19,8 @@ SIGNALS = (*LABELS, *TEACHER_SIGNALS, "reward")
 SAMPLED_STATES = ("student", "student-kept", "mix")  # tokens sampled from the student alone, at least some
 TEACHER_WRITES = ("student-continued", "teacher", "teacher-mix")  # tokens sampled with a teacher
 STATES = ("data", *SAMPLED_STATES, *TEACHER_WRITES)
-TEACHERS = ("none", "base", "self", "self-ema", "routed")
+FROZEN = ("base", "previous")  # checkpoints that are not the student
+TEACHERS = ("none", *FROZEN, "self", "self-ema", "routed")
 CONTEXTS = ("none", "demonstrations", "rules", "system", "answer", "hints")
 
 _K1 = (
@@ -69,6 +70,8 @@ READ_BY: dict[str, tuple[str, Test]] = {
     "lam": ("a teacher's signal", lambda m: m.signal in TEACHER_SIGNALS),
     "entry_clip": ("an exact signal (reverse_kl, forward_kl, jsd)", lambda m: m.signal in EXACT),
     "kl_budget": ("an exact signal (reverse_kl, forward_kl, jsd)", lambda m: m.signal in EXACT),
+    "kl_budget_of": ("kl_budget", lambda m: m.kl_budget is not None),
+    "kl_budget_final": ("kl_budget", lambda m: m.kl_budget is not None),
     "ratio_clip": ("advantages (sampled_reverse_kl, reward, lam < 1)", lambda m: m.has_policy_gradient),
     "importance_clip": ("sampled states", lambda m: m.state_kind in (*SAMPLED_STATES, "teacher-mix")),
     "reward_baseline": ("a reward (signal=reward or lam < 1)", lambda m: m.reward_weight > 0),
@@ -79,7 +82,7 @@ READ_BY: dict[str, tuple[str, Test]] = {
     "context": ("a teacher", lambda m: m.teacher != "none"),
 }
 
-_ANY_TEACHER = "set teacher to base, self, self-ema or routed"
+_ANY_TEACHER = "set teacher to base, previous, self, self-ema or routed"
 _RULES: dict[str, Test] = {
     "signal={signal} needs a teacher: " + _ANY_TEACHER: lambda m: (
         m.signal in TEACHER_SIGNALS and m.teacher == "none"

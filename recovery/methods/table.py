@@ -9,7 +9,8 @@ signal   label (cross-entropy) | label_dft (weighted by the label's probability)
          topk_reverse_kl: over the teacher's top k and a bucket for the rest |
          sampled_reverse_kl: log q - log p of the sampled token as its advantage | reward |
          lam mixes: lam * teacher + (1 - lam) * reward
-teacher  base (a frozen checkpoint, by default the clean one) | self (the initial student) | self-ema | routed
+teacher  base (a frozen checkpoint, by default the clean one) | previous (the one before midtraining) |
+         self (the initial student) | self-ema | routed
 context  what only the teacher sees:  demonstrations | rules | system | answer | hints
 """
 

@@ -103,13 +103,13 @@ def deltas(adapter: Path, base: Path) -> dict[str, Delta]:
 
 
 def _skeleton(base: Path) -> Any:
-    """The base's modules without numbers, knowing how its files were converted."""
+    """Return the base's modules without numbers, knowing how its files were converted."""
     with quiet(), explained(str(base), "model"):
         return loader_of(base).from_pretrained(base, device_map="meta", local_files_only=True)
 
 
 def _reverted(model: Any, name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """One parameter under the names and in the shapes of the files."""
+    """Return one parameter under the names and in the shapes of the files."""
     from transformers.core_model_loading import revert_weight_conversion
 
     return dict(revert_weight_conversion(model, {name: tensor}))
@@ -138,7 +138,7 @@ def _by_parameter(adapter: Path, model: Any) -> Iterator[tuple[str, Experts | Lo
 
 
 def _parameter(name: str, layer: Any) -> str:
-    """The adapted parameter's name in the model without its adapter."""
+    """Return the adapted parameter's name in the model without its adapter."""
     module = name.removeprefix("base_model.model.").replace(".base_layer", "")
     return f"{module}.{getattr(layer, 'parameter_name', 'weight')}"
 

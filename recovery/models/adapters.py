@@ -52,8 +52,8 @@ class AdapterTargets:
 def linear_targets(model: Any) -> AdapterTargets:
     """Choose every weight matrix of the decoder's layers: attention, MLPs, shared and routed experts.
 
-    Left out: the head and embeddings, routers and other gates, vision and audio towers, and layers whose
-    weights a state-space mixer reads without calling the layer.
+    Excluded: the head and embeddings, routers and other gates, vision and audio towers, and what state-space
+    mixers read as bare weights instead of calling the layer.
     """
     core = unwrap(model)
     decoder, head = core.get_decoder(), core.get_output_embeddings()
@@ -76,12 +76,12 @@ def linear_targets(model: Any) -> AdapterTargets:
 
 
 def expert_count(config: Any) -> int:
-    """Return the number of routed experts; 0 for a dense model."""
+    """Return the number of routed experts; 0 in a dense model."""
     return next((count for name in EXPERT_COUNTS if (count := getattr(config, name, None))), 0)
 
 
 def plain_layer(module: Any) -> Any:
-    """Return the layer that the adapters on it wrap."""
+    """Return the layer itself, without the adapters around it."""
     while hasattr(module, "base_layer"):
         module = module.base_layer
     return module
@@ -102,7 +102,7 @@ def matrix_shape(layer: Any) -> tuple[int, int]:
 
 
 def _is_gate(name: str, linear: Any, experts: int) -> bool:
-    """Return whether a layer is a router, a shared expert's gate, or makes a few mixing coefficients."""
+    """Return whether a layer only routes or weighs: a router, a shared expert's gate, mixing coefficients."""
     shape = matrix_shape(linear)
     if min(shape) < NARROWEST or "router" in name:
         return True
@@ -110,7 +110,7 @@ def _is_gate(name: str, linear: Any, experts: int) -> bool:
 
 
 def _is_called(name: str, parent: Any) -> bool:
-    """Return whether the layer is called; Mamba's kernels read most weights without calling their layers."""
+    """Return whether a layer's forward is called; Mamba's kernels read most of its weights bare."""
     is_state_space = hasattr(parent, "A_log") and hasattr(parent, "D")
     return not is_state_space or name.endswith("in_proj")
 
@@ -170,7 +170,7 @@ def with_adapter(model: Any, spec: LoraSpec) -> PeftModel:
 
 
 def describe_trained(model: Any) -> str:
-    """One line: how many weights are trained, and in which layers."""
+    """Return on one line how many weights are trained, and in which layers."""
     trained = [(name, one.numel()) for name, one in model.named_parameters() if one.requires_grad]
     total = sum(count for _, count in trained)
     if not is_adapter(model):

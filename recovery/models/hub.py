@@ -9,6 +9,7 @@ from pathlib import Path
 
 from recovery.errors import InputError, RecoverError
 from recovery.storage.atomic_dirs import disk_full
+from recovery.storage.weights_hash import require_regular
 
 WANTED_FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.tiktoken", "*.py"]
 UNWANTED_FILES = ["consolidated*", "original/*", "onnx/*", "*.gguf"]
@@ -20,6 +21,9 @@ def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
     if local.is_dir():
         if not any((local / name).is_file() for name in ("config.json", "adapter_config.json")):
             raise InputError(f"{path}: no config.json in it: give a model's own directory")
+        for file in local.iterdir():
+            if any(file.match(pattern) for pattern in WANTED_FILES):
+                require_regular(file)
         return local, None
     if local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1 or not path:
         expected = f" (expected at {local.absolute()})" if path and not local.is_absolute() else ""

@@ -38,6 +38,8 @@ from recovery.storage.weights_hash import read_object, tensor_slots, weight_file
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+# Settings of a generation config that transformers saves together with do_sample only.
+SAMPLING = ("temperature", "top_p", "top_k", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 __all__ = [
     "LoraSpec",
@@ -172,7 +174,7 @@ def _load_weights(spec: ModelSpec, directory: Path, device: torch.device) -> Pre
         raise InputError(
             f"{spec.path}: weights without {lost[0]}{more}: the files are incomplete, fetch them again"
         )
-    _settle_generation_config(model)
+    _settle_generation_config(spec.path, model)
     _settle_dequantized(model, directory)
     settle_architecture(model)
     settle_quantized(model)
@@ -274,11 +276,23 @@ def _require_safetensors(path: str, directory: Path) -> None:
         tensor_slots(shard)
 
 
-def _settle_generation_config(model: PreTrainedModel) -> None:
-    """Set do_sample if the config sets a temperature without it: transformers refuses to save that."""
+def _settle_generation_config(path: str, model: PreTrainedModel) -> None:
+    """Raise InputError for stop tokens that are no ids, and for what transformers would refuse to save.
+
+    Set do_sample if the config sets how to sample without it: published configs do that.
+    """
     config = model.generation_config
-    if config and not config.do_sample and any((config.temperature, config.top_p, config.top_k)):
+    if config is None:
+        return
+    stops = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    if any(stop is not None and type(stop) is not int for stop in stops):
+        raise InputError(
+            f"{path}: generation_config.json: eos_token_id {stops!r:.60}: expected token ids: fetch it again"
+        )
+    if not config.do_sample and any(getattr(config, name, None) for name in SAMPLING):
         config.do_sample = True
+    with explained(path, "generation config"):
+        config.validate(strict=True)
 
 
 def _check_model(chat: ChatModel) -> None:
@@ -308,7 +322,7 @@ def _check_model(chat: ChatModel) -> None:
     tolerance = 1e-3 if chat.model.dtype == torch.float32 else 5e-2
     if not gap <= tolerance * own.abs().max().clamp(min=1):
         raise RecoverError(
-            f"{chat.path}: its head does more than is known here (logits off by {gap:.3g}): report it"
+            f"{chat.path}: its head does more than a matrix product (logits off by {gap:.3g}): report it"
         )
 
 

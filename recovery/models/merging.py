@@ -79,7 +79,7 @@ def put_back(
 
 @torch.no_grad()
 def mix_in(student: ChatModel, other: ChatModel, weight: float, kind: str = "linear") -> None:
-    """In memory: (1 - w) * student + w * other, of all weights or of the embeddings and the head."""
+    """Replace weights in memory by (1 - w) * student + w * other: all, or embeddings and head."""
     for chat in (student, other):
         require_whole(chat, "mixing checkpoints in memory")
     mine, theirs = (dict(unwrap(chat.model).named_parameters()) for chat in (student, other))
@@ -119,7 +119,7 @@ def _shares(sources: Sequence[StoredWeights], weight: float, kind: str) -> Share
 
 
 def token_matrices(model: StoredWeights) -> set[str]:
-    """The matrices with a row for every token: the embeddings, and the head where it is not the same."""
+    """Return the matrices with a row for every token: the embeddings, and the head if it is not tied."""
     config = json.loads((model.base / "config.json").read_text(encoding="utf-8"))
     tokens = config.get("text_config", config).get("vocab_size")
     found = {name for name, slot in model.slots.items() if len(slot.shape) == 2 and slot.shape[0] == tokens}
@@ -129,7 +129,7 @@ def token_matrices(model: StoredWeights) -> set[str]:
 
 
 def arc_shares(dot: float, square_a: float, square_b: float, weight: float) -> tuple[float, float]:
-    """Shares of a and b at `weight` of the way along the arc: sin((1-w)t)/sin t and sin(wt)/sin t."""
+    """Return the shares of a and b at `weight` of the arc: sin((1-w)t)/sin t and sin(wt)/sin t."""
     lengths = math.sqrt(square_a * square_b)
     angle = math.acos(max(-1.0, min(1.0, dot / lengths))) if lengths else 0.0
     if min(angle, math.pi - angle) < PARALLEL:  # opposite tensors have no one arc
@@ -149,7 +149,7 @@ class StoredWeights:
         self._open: dict[Path, Any] = {}
 
     def read(self, name: str, rows: slice) -> Tensor:
-        """Rows of a tensor: fractions in fp32 (a single number has no rows: pass any slice)."""
+        """Return rows of a tensor: fractions in fp32 (a single number has no rows: pass any slice)."""
         slot = self.slots[name]
         if slot.file not in self._open:
             self._open[slot.file] = safe_open(slot.file, framework="pt")

@@ -106,7 +106,7 @@ def _not_restored(core: Any, directory: Path) -> str | None:
 
 
 def _own_class(core: Any) -> Any:
-    """The class as transformers defines it: FSDP2 puts a subclass in its place."""
+    """Return the class as transformers defines it: FSDP2 puts a subclass in its place."""
     from torch.distributed.fsdp import FSDPModule
 
     return next(cls for cls in type(core).__mro__ if not issubclass(cls, FSDPModule))

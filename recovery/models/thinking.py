@@ -34,12 +34,12 @@ _CONTROL = re.compile(r"<\|(?:channel|message|(?:start|end)_response)\|>", re.IG
 
 
 def is_mark(spelling: str) -> bool:
-    """Whether `split_thinking` reads this token, so that decoding must keep it."""
+    """Return whether `split_thinking` reads this token, so that decoding must keep it."""
     return any(pattern.fullmatch(spelling) for pattern in (_OPENING, _CLOSING, _CONTROL))
 
 
 def ends_inside(prompt: str) -> bool:
-    """Whether the last thinking block that a prompt opens is still open at its end."""
+    """Return whether the last thinking block that a prompt opens is still open at its end."""
     openings, closings = list(_OPENING.finditer(prompt)), list(_CLOSING.finditer(prompt))
     return bool(openings) and (not closings or closings[-1].start() < openings[-1].start())
 
@@ -81,6 +81,6 @@ def _split_tags(text: str, opened: bool) -> tuple[str, str]:
 
 
 def _closes_first(text: str) -> bool:
-    """Whether the text closes thinking that it does not open: a recorded answer without its prompt."""
+    """Return whether the text closes thinking that it does not open: a recorded answer without its prompt."""
     closing = _CLOSING.search(text)
     return closing is not None and not _OPENING.search(text, 0, closing.start())

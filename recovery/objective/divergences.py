@@ -10,7 +10,8 @@ one (N, V) tensor. The gradient is taken with respect to log p, up to a term c *
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -109,32 +110,67 @@ def exact_jsd(student_NV: Tensor, teacher_NV: Tensor, beta: float, entry_clip: f
 
 
 @torch.no_grad()
-def keep_near(teacher_NV: Tensor, student_NV: Tensor, budget: float) -> Tensor:
+def keep_near(teacher_NV: Tensor, student_NV: Tensor, budget: float | Tensor) -> Tensor:
     """Move the teacher, in place, to the nearest q with KL(q||p) <= budget; return each token's share a.
 
     That q is proportional to teacher^a * p^(1 - a). KL(q||p) grows with a, so the largest a is found by
     bisection, for the tokens whose teacher (a = 1) is outside the budget; all others keep theirs. p is a
     constant in q: with respect to the logits, KL(p||q) has a times the gradient of KL(p||teacher).
+    `budget` is one for all tokens, or one for each.
     """
     share_N = torch.ones_like(teacher_NV[:, 0])
-    far_F = (exact_forward_kl(student_NV, teacher_NV) > budget).nonzero().squeeze(-1)
+    budget_N = share_N * budget
+    far_F = (exact_forward_kl(student_NV, teacher_NV) > budget_N).nonzero().squeeze(-1)
     for rows in far_F.split(max(1, BISECTED_ENTRIES // teacher_NV.shape[-1])):
         student_FV = student_NV[rows]
         log_ratio_FV = teacher_NV[rows] - student_FV
-        share_N[rows] = _largest_share(student_FV, log_ratio_FV, budget)
+        share_N[rows] = _largest_share(student_FV, log_ratio_FV, budget_N[rows])
         teacher_NV[rows] = _between(student_FV, log_ratio_FV, share_N[rows])
     return share_N
 
 
-def _largest_share(student_FV: Tensor, log_ratio_FV: Tensor, budget: float) -> Tensor:
+def _largest_share(student_FV: Tensor, log_ratio_FV: Tensor, budget_F: Tensor) -> Tensor:
     """Return the largest share, from below, at which the tilted student is within the budget."""
     low_F, high_F = torch.zeros_like(student_FV[:, 0]), torch.ones_like(student_FV[:, 0])
     for _ in range(BISECTIONS):
         middle_F = (low_F + high_F) / 2
-        inside_F = exact_forward_kl(student_FV, _between(student_FV, log_ratio_FV, middle_F)) <= budget
+        inside_F = exact_forward_kl(student_FV, _between(student_FV, log_ratio_FV, middle_F)) <= budget_F
         low_F = torch.where(inside_F, middle_F, low_F)
         high_F = torch.where(inside_F, high_F, middle_F)
     return low_F
+
+
+@torch.no_grad()
+def move(teacher_NV: Tensor, student_NV: Tensor, share_N: Tensor) -> Tensor:
+    """Replace the teacher, in place, by q proportional to teacher^a * p^(1 - a); return the shares a."""
+    teacher_NV.copy_(_between(student_NV, teacher_NV - student_NV, share_N))
+    return share_N
+
+
+@torch.no_grad()
+def moved_distances(teacher_NV: Tensor, student_NV: Tensor, shares: Sequence[float]) -> Tensor:
+    """Return KL(q||p) of each token for each share a of the teacher in q (N, S)."""
+    log_ratio_NV = teacher_NV - student_NV
+    share_N = torch.ones_like(teacher_NV[:, 0])
+    moved = (_between(student_NV, log_ratio_NV, share * share_N) for share in shares)
+    return torch.stack([exact_forward_kl(student_NV, one_NV) for one_NV in moved], dim=-1)
+
+
+def share_within(shares: Sequence[float], distances: Sequence[float], budget: float) -> float:
+    """Return the largest share whose distance is within the budget; both rise, and the last share is 1.
+
+    Between two shares the distance is taken as a power of the share; below the first, as its square, which
+    KL(q||p) is for small shares.
+    """
+    if distances[-1] <= budget:
+        return 1.0
+    above = next(i for i, distance in enumerate(distances) if distance > budget)
+    if above == 0:
+        return shares[0] * math.sqrt(budget / distances[0])
+    (low, high), (near, far) = shares[above - 1 : above + 1], distances[above - 1 : above + 1]
+    near = max(near, TINY)
+    power = math.log(far / near) / math.log(high / low)
+    return low * (budget / near) ** (1 / power)
 
 
 def _between(student_NV: Tensor, log_ratio_NV: Tensor, share_N: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ Shapes: N unmasked tokens (row-major over the batch), D hidden size, V vocabular
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,8 @@ class _Batch:
     behaviour_N: Tensor | None = None
     advantages_N: Tensor | None = None
     anchor: TeacherScores | None = None
+    budget_N: Tensor | None = None
+    share_N: Tensor | None = None
     rows_N: Tensor | None = None
 
     def behaviour(self, student_N: Tensor) -> Tensor:
@@ -82,7 +84,7 @@ class ChunkLogprobs:
     teacher_N: Any
     behaviour_N: Tensor
     loss_N: Any = None  # exact reverse KL, if a fused kernel computed it
-    told: TokenComparison | None = None  # the kernel's statistics
+    fused: TokenComparison | None = None  # the kernel's statistics
 
 
 class Objective:
@@ -144,7 +146,7 @@ class Objective:
         method, view = self.method, self._view(head, hidden_ND, part, whole=False)
         stats = self._statistics(view)
         if method.kl_budget is not None:
-            stats["teacher_share"] = divergences.keep_near(view.teacher_NV, view.student_NV, method.kl_budget)
+            stats["teacher_share"] = self._keep_near(view)
         loss_N = self._direct(view)
         if method.importance_clip is not None:
             ratio_N = self._importance_ratio(view, ratios)
@@ -157,12 +159,37 @@ class Objective:
             policy_N, clipped_N = divergences.policy_gradient_loss(
                 view.student_N, advantage_N, view.behaviour_N, method.ratio_clip, method.importance_clip
             )
-            loss_N, stats["clip_fraction"] = loss_N + policy_N, clipped_N.float()
+            stats["clip_fraction"] = clipped_N.float()
+            loss_N = loss_N + policy_N
             signal_N = signal_N + advantage_N
         if method.anchor_beta:
             anchor_N = self._anchor(view)
-            loss_N, stats["anchor_kl"] = loss_N + method.anchor_beta * anchor_N, anchor_N.detach()
+            stats["anchor_kl"] = anchor_N.detach()
+            loss_N = loss_N + method.anchor_beta * anchor_N
         return loss_N, signal_N, stats
+
+    def _keep_near(self, view: ChunkLogprobs) -> Tensor:
+        """Move the teacher towards the student, in place; return its share at each token."""
+        part = view.part
+        if part.share_N is not None:
+            return divergences.move(view.teacher_NV, view.student_NV, part.share_N)
+        budget: Any = self.method.kl_budget if part.budget_N is None else part.budget_N
+        return divergences.keep_near(view.teacher_NV, view.student_NV, budget)
+
+    @torch.no_grad()
+    def teacher_distances(
+        self, hidden_ND: Tensor, head: Head, tokens_N: Tensor, signals: TokenSignals, shares: Sequence[float]
+    ) -> tuple[Tensor, float]:
+        """Return KL(q||p) summed over the tokens for each share of the teacher in q, and their number."""
+        batch = _batch(hidden_ND, tokens_N, signals)
+        size = self.chunk or self._chunk_size(head, hidden_ND)
+        total_S = torch.zeros(len(shares), dtype=torch.float64, device=hidden_ND.device)
+        for rows in divergences.slices(len(tokens_N), size):
+            part = take(batch, rows)
+            view = self._view(head, part.hidden_ND, part)
+            distances_NS = divergences.moved_distances(view.teacher_NV, view.student_NV, shares)
+            total_S += part.weights_N.double() @ distances_NS.double()
+        return total_S, float(batch.weights_N.sum())
 
     @torch.no_grad()
     def _importance_ratio(self, view: ChunkLogprobs, ratios: PrefixRatios) -> Tensor:
@@ -183,19 +210,28 @@ class Objective:
         The full distributions are computed only with `whole`, or if no fused kernel covers this loss.
         """
         scores = part.scores if self.method.signal in TEACHER_SIGNALS else None
-        student_NV, teacher_NV = head(hidden_ND), self._logits(scores)
+        student_NV = head(hidden_ND)
+        teacher_NV = self._logits(scores)
         self._check_stops(student_NV.shape[-1])
         if teacher_NV is not None and self._reverse_kl_only and not whole:
-            overwrite, stops = _is_product(student_NV), part.tokens_N.new_tensor(self.stop_ids)
-            found = fast_path().compare(
+            stops = part.tokens_N.new_tensor(self.stop_ids)
+            overwrite = _is_product(student_NV)
+            fused = fast_path().compare(
                 student_NV, teacher_NV, part.tokens_N, stops, self.temperature, overwrite
             )
-            if found is not None:
-                told, slope_NV = found
-                loss_N = divergences.with_slope(student_NV, told.reverse_kl_N, slope_NV)
-                behaviour_N = part.behaviour(told.student_N)
-                tokens = None, told.student_N, None, told.teacher_N, behaviour_N
-                return ChunkLogprobs(part, scores, *tokens, loss_N, told)
+            if fused is not None:
+                tokens, gradient_NV = fused
+                return ChunkLogprobs(
+                    part,
+                    scores,
+                    None,
+                    tokens.student_N,
+                    None,
+                    tokens.teacher_N,
+                    part.behaviour(tokens.student_N),
+                    divergences.with_slope(student_NV, tokens.reverse_kl_N, gradient_NV),
+                    tokens,
+                )
         student_NV = self._log_probs(student_NV)
         if teacher_NV is not None:
             teacher_NV = self._log_probs(teacher_NV)
@@ -262,14 +298,14 @@ class Objective:
     @torch.no_grad()
     def _statistics(self, view: ChunkLogprobs) -> dict[str, Tensor]:
         """Return each token's metrics, computed from tensors that the loss needs as well."""
-        told = view.told or self._told(view)
+        tokens = view.fused or self._token_statistics(view)
         stats = {
-            "entropy": told.entropy_N,
+            "entropy": tokens.entropy_N,
             "logprob": view.student_N.detach(),
-            "student_stop_mass": told.student_stop_N,
+            "student_stop_mass": tokens.student_stop_N,
         }
-        if told.reverse_kl_N is not None:
-            stats |= {"reverse_kl": told.reverse_kl_N, "teacher_stop_mass": told.teacher_stop_N}
+        if tokens.reverse_kl_N is not None:
+            stats |= {"reverse_kl": tokens.reverse_kl_N, "teacher_stop_mass": tokens.teacher_stop_N}
         elif view.scores is not None and view.scores.ids_NK is not None:
             ids_NK, teacher_NK = view.scores.ids_NK, view.scores.logprobs_NK
             stats["topk_reverse_kl"] = divergences.topk_reverse_kl(view.student_NV, ids_NK, teacher_NK)
@@ -283,7 +319,7 @@ class Objective:
             stats["sampler_gap"] = (view.student_N - view.behaviour_N).abs()
         return stats
 
-    def _told(self, view: ChunkLogprobs) -> TokenComparison:
+    def _token_statistics(self, view: ChunkLogprobs) -> TokenComparison:
         """Compute the statistics that the fused kernel would return."""
         p_NV, student_stop_N = view.student_NV.exp(), view.student_NV[:, self.stop_ids].exp().sum(-1)
         negative_entropy_N = torch.linalg.vecdot(p_NV, view.student_NV)
@@ -346,6 +382,11 @@ class Objective:
             raise InputError(
                 f"objective: method {method.name!r} weighs prefixes: give the sequence of each token (rows_N)"
             )
+        if method.kl_budget_of == "step" and signals.share_N is None:
+            raise InputError(
+                f"objective: method {method.name!r} bounds the KL of a whole step: give the teacher's share "
+                f"in it (share_N), or set kl_budget_of=token"
+            )
         if method.reward_weight > 0 and signals.advantages_N is None:
             raise InputError(
                 f"objective: method {method.name!r} needs a reward: name one (exact, module:function)"
@@ -370,6 +411,8 @@ def _batch(hidden_ND: Tensor, tokens_N: Tensor, signals: TokenSignals) -> _Batch
         signals.behaviour_N,
         signals.advantages_N,
         signals.anchor,
+        signals.budget_N,
+        signals.share_N,
         signals.rows_N,
     )
 

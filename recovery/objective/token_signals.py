@@ -21,6 +21,8 @@ class TokenSignals:
     advantages_N: Tensor | None = None  # from rewards
     weights_N: Tensor | None = None  # in the loss and in the count that divides it; 0 masks a token
     anchor: TeacherScores | None = None  # the clean model's, for the anchor term
+    budget_N: Tensor | None = None  # the KL budget of this step; None: the method's
+    share_N: Tensor | None = None  # the teacher's share in a teacher moved for the whole step
     rows_N: Tensor | None = None  # the sequence of each token; tokens of a sequence are consecutive
 
     def to(self, device: torch.device | str) -> TokenSignals:

@@ -69,7 +69,7 @@ class MixedSampler:
 
 
 class MixedDecoder(Decoder):
-    """Decodes the same tokens by both models and mixes their distributions."""
+    """Decode the same tokens by both models and mixes their distributions."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class MixedDecoder(Decoder):
 
 
 def mixed_logits(student_BV: Tensor, teacher_BV: Tensor, share: float, temperature: float) -> Tensor:
-    """Logits whose softmax at `temperature` is share * q + (1 - share) * p, over entries that both have."""
+    """Return logits whose softmax at `temperature` is share * q + (1 - share) * p, over shared entries."""
     shared = min(student_BV.shape[-1], teacher_BV.shape[-1])
     p_BV = (student_BV[:, :shared].float() / temperature).log_softmax(-1)
     q_BV = (teacher_BV[:, :shared].float() / temperature).log_softmax(-1)

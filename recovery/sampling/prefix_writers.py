@@ -31,7 +31,7 @@ KEPT_REWARD = 1.0  # the least reward of an answer that is imitated
 
 @dataclass(frozen=True)
 class StepInputs:
-    """What the writers of one step work with: rows, models, and random numbers."""
+    """The inputs of one step's prefix writers: rows, models, and random numbers."""
 
     method: Method
     step: int
@@ -42,7 +42,7 @@ class StepInputs:
     rows: list[int]  # the prompt of each sequence to write
     data: list[int]  # the pairs whose answers may be used instead
     params: SamplingParams
-    dice: random.Random
+    rng: random.Random
     rewards: Callable[[Rollouts], Tensor]
     # all that the student wrote or helped to write
     student_rollouts: list[Rollouts] = field(default_factory=list)
@@ -92,7 +92,7 @@ def teacher(inputs: StepInputs) -> Rollouts:
 
 def student_continued(inputs: StepInputs) -> Rollouts:
     """Let the teacher continue the student's answers from a random token; only the teacher's tokens count."""
-    starts = [answer[: inputs.dice.randrange(len(answer))] for answer in student(inputs).responses()]
+    starts = [answer[: inputs.rng.randrange(len(answer))] for answer in student(inputs).responses()]
     params = replace(inputs.params, max_new_tokens=inputs.method.continuation, seed=inputs.params.seed ^ 1)
     prompts = [inputs.views.teacher(row) + start for row, start in zip(inputs.rows, starts, strict=True)]
     written = _by_teacher(inputs, lambda one, at: writes(one, _pick(prompts, at), params))

@@ -15,7 +15,7 @@ class SplitSampler:
 
     @classmethod
     def of(cls, sampler: Sampler, pad_id: int) -> Sampler:
-        """Split the sampler, unless there is one process or it is split already."""
+        """Split the sampler over the processes, unless there is only one or it is split already."""
         return sampler if world() == 1 or isinstance(sampler, cls) else cls(sampler, pad_id)
 
     def __init__(self, sampler: Sampler, pad_id: int) -> None:

@@ -32,7 +32,7 @@ FileTable = dict[str, dict[str, Any]]
 
 @contextmanager
 def new_directory(root: Path) -> Iterator[Path]:
-    """A fresh `root/tmp-*` directory, removed at the end unless it was renamed away by then.
+    """Create a `root/tmp-*` directory; remove it at the end unless it was renamed.
 
     Storage errors (disk full, no permission) come out as one-line RecoverErrors.
     """
@@ -71,7 +71,7 @@ def storage_errors(place: Path) -> Iterator[None]:
 
 
 def disk_full(error: BaseException) -> bool:
-    """Whether an error, perhaps one out of a library's native code, means that no space was left."""
+    """Return whether an error, also one from a library's native code, means that the disk is full."""
     number = getattr(error, "errno", None)
     return number in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error)
 
@@ -98,7 +98,7 @@ def remove(target: Path) -> None:
 
 
 def flush(directory: Path) -> None:
-    """fsync every file and folder under `directory`, itself included."""
+    """Call fsync on every file and folder under `directory`, and on itself."""
     for folder, _, names in os.walk(directory):
         for name in names:
             flush_entry(Path(folder, name))
@@ -190,9 +190,10 @@ def read_sealed(label: str, path: Path) -> dict[str, Any]:
     try:
         value = untrusted_json.parse_object(path.read_bytes())
         seal = value.pop(SEAL)
-    except (OSError, ValueError, KeyError) as error:
+        sealed = digest(value)
+    except (OSError, ValueError, KeyError, RecursionError) as error:
         raise DamagedCheckpoint(f"{label}: {path.name} is missing or unreadable: use another one") from error
-    if seal != digest(value):
+    if seal != sealed:
         raise DamagedCheckpoint(f"{label}: {path.name} has changed bytes: it is damaged, use another one")
     return value
 
@@ -206,7 +207,7 @@ def file_table(directory: Path, names: Iterable[str] | None = None) -> FileTable
 
 
 def relative_files(directory: Path) -> list[str]:
-    """Every file under `directory`, as sorted relative paths with forward slashes."""
+    """Return every file under `directory`, as sorted relative paths with forward slashes."""
     return sorted(p.relative_to(directory).as_posix() for p in directory.rglob("*") if p.is_file())
 
 

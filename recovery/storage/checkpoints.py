@@ -79,7 +79,7 @@ class CheckpointStore:
             return self._finish(scratch, facts, table)
 
     def open(self, checkpoint_id: str) -> Checkpoint:
-        """The checkpoint, every byte of it and its base checked (once, while no file changes)."""
+        """Return a checkpoint after verifying every byte of it and its base (once, while no file changes)."""
         manifest = self._manifest(checkpoint_id)
         checkpoint = self._checkpoint(checkpoint_id, manifest)
         if checkpoint.kind == "reference" and not checkpoint.path.is_dir():
@@ -88,6 +88,7 @@ class CheckpointStore:
                 "or set model.path in recover.yaml to its new place and run `recover init`"
             )
         if checkpoint.base:
+            self._refuse_adapter_as_base(checkpoint)
             self.open(checkpoint.base)
         stamps = _stamps(checkpoint.path, manifest["files"])
         if _VERIFIED.get(self.root / checkpoint_id) != stamps:
@@ -96,12 +97,19 @@ class CheckpointStore:
             _VERIFIED[self.root / checkpoint_id] = stamps
         return checkpoint
 
+    def _refuse_adapter_as_base(self, checkpoint: Checkpoint) -> None:
+        """Raise DamagedCheckpoint for an adapter on an adapter: such a chain may be a ring."""
+        if self._manifest(str(checkpoint.base))["base"]:
+            raise DamagedCheckpoint(
+                f"checkpoint {checkpoint.id}: its base {checkpoint.base} is an adapter too: use another one"
+            )
+
     def locate(self, checkpoint_id: str) -> Path:
-        """Where the model of `id` lies, its manifest checked but not its weights."""
+        """Return the checkpoint `id` after verifying its manifest, but not its weights."""
         return self._checkpoint(checkpoint_id, self._manifest(checkpoint_id)).path
 
     def list(self) -> Checkpoints:
-        """All checkpoints, oldest first, unverified; an unreadable manifest is named and left out."""
+        """List all checkpoints, oldest first, unverified; warn of an unreadable manifest and leave it out."""
         found = []
         for path in self.root.glob(f"*/{MANIFEST}"):
             if not path.parent.name.startswith(atomic_dirs.TEMPORARY):
@@ -126,7 +134,7 @@ class CheckpointStore:
         return checkpoint
 
     def _is_good(self, checkpoint_id: str, facts: dict[str, Any]) -> bool:
-        """Whether the existing checkpoint may stay: whole, and a reference to the same place."""
+        """Return whether an existing checkpoint can be kept: whole, and a reference to the same place."""
         try:
             there = self.open(checkpoint_id)
         except RecoverError as error:
@@ -136,7 +144,7 @@ class CheckpointStore:
         return not moved
 
     def _manifest(self, checkpoint_id: str) -> dict[str, Any]:
-        """The manifest, checked against its own hash and the id."""
+        """Read the manifest and verify it against its own hash and the id."""
         if not re.fullmatch(r"[0-9a-f]{12}", checkpoint_id) or not (self.root / checkpoint_id).is_dir():
             raise InputError(
                 f"no checkpoint {checkpoint_id!r} in {self.root}: `recover ls checkpoints` lists them"
@@ -158,7 +166,7 @@ class CheckpointStore:
 
 
 def base_directory(adapter: Path | str) -> Path | None:
-    """Where the base of a published adapter lies, by its manifest; None for an adapter from elsewhere."""
+    """Return the directory of a published adapter's base, from its manifest; None for other adapters."""
     directory = Path(adapter).absolute()
     if not (directory / MANIFEST).is_file():
         return None
@@ -178,7 +186,7 @@ def _refuse_strangers(checkpoint: Checkpoint, table: atomic_dirs.FileTable) -> N
 
 
 def model_files(directory: Path) -> list[str]:
-    """The top-level files that decide what a load gives; a README or a second weight format does not."""
+    """Return the top-level files that a load reads, unlike a README or a second weight format."""
     weights = {path.name for path in weight_files(directory)}
     names = (path.name for path in directory.iterdir() if path.is_file() and path.suffix in MODEL_SUFFIXES)
     chosen = [n for n in names if n in weights or not n.endswith(".safetensors")]

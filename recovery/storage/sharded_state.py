@@ -20,7 +20,7 @@ WHOLE, SHARD = "tensors.safetensors", "shard-{:05d}.safetensors"
 
 
 def spread(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether some are in shards."""
+    """Return whether any tensor is sharded."""
     return any(hasattr(tensor, "to_local") for tensor in tensors.values())
 
 
@@ -42,7 +42,7 @@ def write_along(tensors: Mapping[str, Tensor]) -> None:
 
 
 def _write_own(directory: Path, tensors: Mapping[str, Tensor]) -> None:
-    """This process's rows; what is not in shards is the first process's."""
+    """Write this process's rows; the first process also writes what is not sharded."""
     mine = {
         name: distributed.local(tensor)
         for name, tensor in tensors.items()
@@ -54,7 +54,7 @@ def _write_own(directory: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def read(directory: Path) -> Mapping[str, Tensor]:
-    """Whole tensors by name."""
+    """Return the whole tensors by name."""
     if (directory / WHOLE).is_file():
         return safetensors.torch.load_file(directory / WHOLE)
     return JoinedShards(sorted(directory.glob(SHARD.format(0).replace("00000", "*"))))

@@ -46,7 +46,7 @@ class TrainState:
             self._forget(target)
 
     def load(self) -> tuple[int, Mapping[str, torch.Tensor], dict[str, Any]] | None:
-        """The newest whole state as (step, tensors, meta), or None; damaged ones are named in a warning."""
+        """Return the newest complete state as (step, tensors, meta), or None; warn of damaged ones."""
         from recovery.storage import sharded_state
 
         for directory in self._steps():
@@ -81,7 +81,7 @@ class TrainState:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """An optimizer's state as named tensors: `state.<parameter>.<key>` and `group.<group>.<setting>`."""
+    """Name an optimizer's tensors: `state.<parameter>.<key>` and `group.<group>.<setting>`."""
     whole = optimizer.state_dict()
     tensors = {
         f"state.{index}.{key}": _as_tensor(value)
@@ -151,7 +151,7 @@ def _as_tensor(value: Any) -> torch.Tensor:
 
 
 def _like(current: Any, tensor: torch.Tensor) -> Any:
-    """A tensor back as the kind of value that the setting holds."""
+    """Convert a tensor back to the type of the setting's value."""
     if hasattr(current, "untyped_storage"):
         return tensor.clone()
     value = tensor.tolist()

@@ -38,7 +38,7 @@ SAFETENSORS_DTYPES = {
 
 
 def weights_sha256(source: Any) -> str:
-    """One hash of all weights, of a directory's safetensors or of a model (or ChatModel) in memory.
+    """Return one hash of all weights, of a directory's safetensors or of a model (or ChatModel) in memory.
 
     A model gives the hash of what saving it would write (of an adapter: its own tensors only); that equals
     the directory's wherever transformers stores the architecture as it holds it.
@@ -70,7 +70,7 @@ def _combined(rows: Iterable[tuple[str, str, tuple[int, ...], str]]) -> str:
 
 
 def stored_tensors(model: Any, weights: Mapping[str, torch.Tensor] | None = None) -> dict[str, torch.Tensor]:
-    """Names and tensors as they are saved, a tied weight once; `weights` replaces a sharded state dict."""
+    """Return the tensors to save by name, a tied weight once; `weights` replaces a sharded state dict."""
     from recovery.forward.hidden_states import is_adapter, unwrap
 
     if is_adapter(model):
@@ -87,7 +87,7 @@ def stored_tensors(model: Any, weights: Mapping[str, torch.Tensor] | None = None
 def checkpoint_tensors(
     model: Any, weights: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
-    """A whole model's tensors under the names and in the shapes that its checkpoint has; no copies."""
+    """Return a whole model's tensors with the names and shapes of its checkpoint, without copying."""
     from transformers.core_model_loading import revert_weight_conversion
 
     from recovery.forward.hidden_states import unwrap
@@ -117,7 +117,7 @@ class TensorSlot:
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The safetensors files that a load would read: the index's shards, else the single file."""
+    """Return the safetensors files that a load would read: the index's shards, else the single file."""
     index = directory / "model.safetensors.index.json"
     if (directory / "adapter_config.json").is_file():
         return sorted(directory.glob("adapter_model.safetensors"))
@@ -125,14 +125,22 @@ def weight_files(directory: Path) -> list[Path]:
         return [directory / "model.safetensors"]
     if index.is_file():
         shards = read_object(index).get("weight_map")
-        if not isinstance(shards, dict) or not shards:
+        named = isinstance(shards, dict) and all(isinstance(name, str) for name in shards.values())
+        if not named or not shards:
             raise InputError(f"{index}: no weight_map in it: the download is damaged, fetch it again")
         return [directory / name for name in sorted(set(shards.values()))]
     return sorted(directory.glob("*.safetensors"))
 
 
+def require_regular(file: Path) -> None:
+    """Raise InputError for a pipe, a socket, a device or a directory: reading one may never end."""
+    if file.exists() and not file.is_file():
+        raise InputError(f"{file}: not a regular file: fetch or save it again")
+
+
 def tensor_slots(file: Path) -> list[TensorSlot]:
-    """Read a safetensors header: where each tensor's bytes are; one clear line when the file is cut off."""
+    """Read from a safetensors header where each tensor's bytes are; refuse a truncated file."""
+    require_regular(file)
     try:
         size = file.stat().st_size
         with file.open("rb") as stream:

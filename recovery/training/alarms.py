@@ -19,7 +19,7 @@ from recovery.methods.rules import EXACT, SAMPLED_STATES, TEACHER_SIGNALS
 
 History = Sequence[Mapping[str, float]]
 
-HEARD = (  # metrics that alarms read
+WATCHED_METRICS = (  # metrics that alarms read
     "truncated_share",
     "repeated_share",
     "student_stop_mass",
@@ -173,7 +173,7 @@ class AlarmWatch:
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
         if self.history is None:
             self.history = list(self.before(step))
-        self.history.append({name: metrics[name] for name in HEARD if name in metrics})
+        self.history.append({name: metrics[name] for name in WATCHED_METRICS if name in metrics})
         alarm = check(self.history, self.method, self.muted)
         if alarm is None:
             return

@@ -56,7 +56,7 @@ def checks(
 ) -> list[Check]:
     """Run all checks; skip those that an earlier failure makes meaningless.
 
-    If the teacher shares the student's model and that has an adapter, the teacher is the base model below it.
+    If the teacher is the student's model with an adapter, the teacher is the base model without it.
     """
     prompts = list(prompts)
     found = [vocabulary(student, teacher), prompt_ids(student, teacher, prompts)]

@@ -27,6 +27,7 @@ from recovery.teachers.contexts import Context, PromptRow, RowEncoder, prompt, r
 from recovery.teachers.rewards import Reward, group_advantages, score
 from recovery.teachers.teachers import SelfTeacher, scored
 from recovery.training.alarms import response_metrics
+from recovery.training.step_budget import within_budget
 from recovery.training.trainer import ReportsMetrics
 from recovery.training.updater import Microbatch
 
@@ -53,6 +54,7 @@ class StepConfig:
     microbatch_tokens: int = 16384
     stop_loops: bool = False
     seed: int = 0
+    steps: int = 0  # of the whole run, which a changing KL budget is spread over
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class Task:
 
     def __post_init__(self) -> None:
         """Raise InputError if an input that the method needs is missing."""
-        method, paired = self.method, bool(self.pairs) and all(map(response, self.pairs))
+        method = self.method
+        paired = bool(self.pairs) and all(map(response, self.pairs))
         shown = f"{method.context} to show: --context TEXT or FILE"
         for needed, there, what in (
             (method.teacher != "none", self.teacher, "a teacher: name a checkpoint (--teacher)"),
@@ -118,11 +121,15 @@ class Episodes:
     ) -> None:
         self.student, self.task, self.config = student, task, config
         self.sampler = SplitSampler.of(sampler, student.pad_id)
-        self.method, self.teacher, self.items = task.method, task.teacher, task.items
-        self.rehearsal, self.on_scored, self.ahead = rehearsal, on_scored, ahead
+        self.method = task.method
+        self.teacher = task.teacher
+        self.items = task.items
+        self.rehearsal = rehearsal
+        self.on_scored = on_scored
+        self.ahead = ahead
         self.weights = _weights(task.weights, len(self.items))
-        prompts = len(task.prompts)
-        self.prompt_rows, self.pair_rows = range(prompts), range(prompts, len(self.items))
+        self.prompt_rows = range(len(task.prompts))
+        self.pair_rows = range(len(task.prompts), len(self.items))
         self.views = RowEncoder(student, self.items, task.context)
         self.views.check()
         self.tokens_sampled = self.tokens_scored = 0
@@ -134,11 +141,15 @@ class Episodes:
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
         """Yield the microbatches of every optimizer update of a step."""
-        rollouts = self.write(self._started.pop(step) if step in self._started else self.draw(step))
+        inputs = self._started.pop(step) if step in self._started else self.draw(step)
+        rollouts = self.produce(inputs)
         if self.ahead and self.ahead.starts(step + 1):
             self._started[step + 1] = self.ahead.start(self.draw(step + 1))
-        rollouts = self.earn(rollouts)
-        batches = self.score(rollouts)
+        rollouts = self.with_advantages(rollouts)
+        batches, told = within_budget(
+            self.student, self.method, self.score(rollouts), step, self.config.steps
+        )
+        self._last |= told
         if self.on_scored is not None:
             own = distributed.mine(len(batches), self.method.minibatches)
             with distributed.gathered(self.student.model):
@@ -148,7 +159,7 @@ class Episodes:
         for _ in range(self.method.epochs):
             for answers in minibatches(batches, self.method.minibatches):
                 yield answers + (self.rehearsal.beside(answers) if self.rehearsal else [])
-        self.follow()
+        self.update_teacher()
 
     def draw(self, step: int) -> StepInputs:
         """Draw the step's prompts, each repeated for its samples, and as many pairs."""
@@ -173,11 +184,11 @@ class Episodes:
                 seed,
                 stop_loops=self.config.stop_loops,
             ),
-            dice=random.Random(seed),
-            rewards=self.judge,
+            rng=random.Random(seed),
+            rewards=self.rewards,
         )
 
-    def write(self, inputs: StepInputs) -> Rollouts:
+    def produce(self, inputs: StepInputs) -> Rollouts:
         """Produce the sequences that the method trains on; record metrics of the student's answers."""
         self._last = {}
         rollouts = WRITERS[self.method.state_kind](inputs)
@@ -192,22 +203,21 @@ class Episodes:
             self._last["kept_share"] = len(rollouts) / len(inputs.rows)
         return rollouts
 
-    def judge(self, rollouts: Rollouts) -> Tensor:
+    def rewards(self, rollouts: Rollouts) -> Tensor:
         """Return the reward of each sequence."""
         assert self.task.reward is not None
         items = [self.items[row] for row in rollouts.index_B.tolist()]
         texts = [self.student.answer(answer) for answer in rollouts.responses()]
-        rewards_B = score(
-            self.task.reward, texts, [{**item.fields, "prompt": prompt(item)} for item in items]
-        )
+        fields = [{**item.fields, "prompt": prompt(item)} for item in items]
+        rewards_B = score(self.task.reward, texts, fields)
         self._last["reward"] = float(rewards_B.mean())
         return rewards_B
 
-    def earn(self, rollouts: Rollouts) -> Rollouts:
+    def with_advantages(self, rollouts: Rollouts) -> Rollouts:
         """Add each sequence's advantage over the others of its prompt, if the method uses rewards."""
         if self.method.reward_weight == 0:
             return rollouts
-        gains_B = group_advantages(self.judge(rollouts), rollouts.index_B, self.method.reward_baseline)
+        gains_B = group_advantages(self.rewards(rollouts), rollouts.index_B, self.method.reward_baseline)
         return replace(rollouts, rewards_B=gains_B)
 
     def score(self, rollouts: Rollouts) -> list[Microbatch]:
@@ -227,7 +237,7 @@ class Episodes:
             for i, (part, scores) in enumerate(parts)
         ]
 
-    def follow(self) -> None:
+    def update_teacher(self) -> None:
         """Update a moving-average teacher."""
         if isinstance(self.teacher, SelfTeacher):
             self.teacher.follow()

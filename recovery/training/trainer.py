@@ -25,7 +25,8 @@ from recovery.models.loading import logits_of, states_at
 from recovery.objective.objective import Loss
 from recovery.objective.signal_survey import SignalSurvey
 from recovery.seeds import step_seed
-from recovery.training.config import TrainConfig, lr_at
+from recovery.training.config import TrainConfig
+from recovery.training.learning_rate import learning_rate_at
 from recovery.training.updater import LossFunction, Microbatch, RunningSums, Updater, prefixed, unprefixed
 
 if TYPE_CHECKING:
@@ -90,23 +91,27 @@ def train(  # noqa: PLR0913 - the one loop's parts
     """
     updater = Updater(chat_model, config)
     if updater.sharded and isinstance(batches, Stateful):
-        raise InputError("training: a teacher that follows the student needs it whole: model.shard: false")
+        raise InputError(
+            "training: a moving-average teacher needs the student unsharded: set model.shard: false"
+        )
     saver = _Saver(updater, batches, config, state, on_state)
     survey = loss_fn.survey if isinstance(loss_fn, TokenLoss) else None
-    progress, report = saver.resume(), _tolerant(on_metrics if updater.rank == 0 else None)
+    progress = saver.resume()
+    report = _tolerant(on_metrics if updater.rank == 0 else None)
     last = progress.steps if progress.stopped else config.steps
     chat_model.model.train()
     with fp32_on_tensor_cores(chat_model.device):
         for step in range(progress.steps + 1, last + 1):
-            begun, rate = time.perf_counter(), lr_at(step, config)
+            begun = time.perf_counter()
+            rate = learning_rate_at(step, config)
             updater.prepare(rate, step_seed(config.seed, step))
-            updates, sums = _Timed(batches.updates(step)), RunningSums()
             if survey:
                 survey.begin(step)
 
+            updates = _Timed(batches.updates(step))
+            sums = RunningSums()
             for microbatches in updates:
-                part = updater.accumulate(microbatches, loss_fn)
-                part = replace(part, norm=updater.gradient_norm(part.tokens))
+                part = updater.backward(microbatches, loss_fn)
                 if not part.finite:
                     saver.keep(progress, untouched=not sums.updates)
                     raise _non_finite(step, part)
@@ -115,20 +120,24 @@ def train(  # noqa: PLR0913 - the one loop's parts
 
             progress = progress.plus(sums.tokens, time.perf_counter() - begun)
             metrics = {"lr": rate, "batch_seconds": updates.seconds}
-            metrics |= sums.means() | progress.rates(config.steps)
-            metrics |= batches.metrics() if isinstance(batches, ReportsMetrics) else {}
-            metrics |= survey.metrics() if survey else {}
+            metrics |= sums.means() | progress.rates(config.steps) | _reported(batches, survey)
             report(step, metrics)
 
             with distributed.gathered(chat_model.model):
                 reason = distributed.share(should_stop(step, metrics) if should_stop else None)
             progress = replace(progress, stopped=reason)
-            if reason or step == config.steps or (config.save_every and step % config.save_every == 0):
+            if reason or config.saves_after(step):
                 saver.save(progress)
             if reason:
                 break
     updater.finish(chat_model)
     return progress.report(progress.stopped)
+
+
+def _reported(batches: Batches, survey: SignalSurvey | None) -> dict[str, float]:
+    """Return the last step's metrics of the data and of the token signals."""
+    metrics = batches.metrics() if isinstance(batches, ReportsMetrics) else {}
+    return {**metrics, **survey.metrics()} if survey else metrics
 
 
 @contextmanager

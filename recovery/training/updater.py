@@ -88,7 +88,9 @@ class RunningSums:
 
 
 def _added(ones: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
-    return {name: ones.get(name, 0.0) + others.get(name, 0.0) for name in {**ones, **others}}
+    """Add two mappings by name; a missing name counts as 0."""
+    names = {**ones, **others}
+    return {name: ones.get(name, 0.0) + others.get(name, 0.0) for name in names}
 
 
 class Updater:
@@ -100,21 +102,16 @@ class Updater:
     """
 
     def __init__(self, chat_model: ChatModel, config: TrainConfig) -> None:
-        self.model, self.clip_norm = chat_model.model, config.clip_norm or math.inf
+        self.model = chat_model.model
+        self.clip_norm = config.clip_norm or math.inf
         device = torch.device(chat_model.device)
         self.accelerator = Accelerator(cpu=device.type == "cpu")
-        if not (
-            self.accelerator.distributed_type == "NO" or self.accelerator.distributed_type.startswith("MULTI")
-        ):
-            raise InputError(
-                f"training: {self.accelerator.distributed_type} by accelerate's settings is not supported: "
-                "launch with torchrun, and say `shard: true` in recover.yaml for FSDP2"
-            )
-        self.rank, self.world = self.accelerator.process_index, self.accelerator.num_processes
+        _require_plain_launch(self.accelerator)
+        self.rank = self.accelerator.process_index
+        self.world = self.accelerator.num_processes
         self.sharded = config.shard and self.world > 1
-        for parameter in self.model.parameters() if self.world > 1 else ():
-            if parameter.requires_grad:
-                broadcast(parameter.data)
+        if self.world > 1:
+            _broadcast_trainable(self.model)
         if self.sharded:
             distributed.shard(self.model, device=device.type)
         named = [(name, p) for name, p in self.model.named_parameters() if p.requires_grad]
@@ -123,7 +120,8 @@ class Updater:
                 f"training: {chat_model.path} has no trainable weights: load it whole or add an adapter"
             )
         self.model.zero_grad()  # an interrupted run may have left gradients
-        self.names, self.parameters = [name for name, _ in named], [p for _, p in named]
+        self.names = [name for name, _ in named]
+        self.parameters = [parameter for _, parameter in named]
         # Updates of 1e-5 are lost to rounding in bf16, so the optimizer holds fp32 master weights.
         short = (torch.bfloat16, torch.float16)
         self.weights = [p.detach().float() if p.dtype in short else p for p in self.parameters]
@@ -133,6 +131,11 @@ class Updater:
         torch.manual_seed(seed + self.rank)
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
+
+    def backward(self, microbatches: Sequence[Microbatch], loss_fn: LossFunction) -> RunningSums:
+        """Compute the clipped gradients of an update; return its loss, metrics and gradient norm."""
+        sums = self.accumulate(microbatches, loss_fn)
+        return replace(sums, norm=self.gradient_norm(sums.tokens))
 
     def accumulate(self, microbatches: Sequence[Microbatch], loss_fn: LossFunction) -> RunningSums:
         """Accumulate gradients over this process's share; return the loss sums over all processes."""
@@ -218,11 +221,28 @@ class Updater:
     def load_state_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         saved = unprefixed("weights", tensors)
         if set(saved) != set(self.names):
-            raise InputError("training state: it has other weights than this model: start a new run")
+            raise InputError("training state: its weights are not those of this model: start a new run")
         for name, weight in zip(self.names, self.weights, strict=True):
             weight.copy_(distributed.like(saved[name], weight))
         self._write_back()
         load_optimizer_tensors(self.optimizer, unprefixed("optimizer", tensors))
+
+
+def _require_plain_launch(accelerator: Accelerator) -> None:
+    """Refuse DeepSpeed, Megatron and the like, which accelerate's own settings may switch on."""
+    kind = accelerator.distributed_type
+    if kind != "NO" and not kind.startswith("MULTI"):
+        raise InputError(
+            f"training: {kind} by accelerate's settings is not supported: "
+            "launch with torchrun, and say `shard: true` in recover.yaml for FSDP2"
+        )
+
+
+def _broadcast_trainable(model: torch.nn.Module) -> None:
+    """Give all processes rank 0's trainable weights."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            broadcast(parameter.data)
 
 
 def _adamw(weights: list[Tensor], config: TrainConfig, *, fused: bool) -> torch.optim.AdamW:

@@ -21,16 +21,19 @@ class Size:
     minutes: float = 1.0  # of each fuzz, and of the load
     kills: int = 200
     seed: int = 0
+    quick: bool = False  # try a fixed number of inputs, the same on every machine; the minutes only cap it
 
     def random(self, *names: object) -> random.Random:
         """Return the random numbers of one part of an attack, the same at every run with this seed."""
         return random.Random("/".join(map(str, (self.seed, *names))))
 
-    def rounds(self, share: float = 1.0) -> Iterator[int]:
-        """Yield 0, 1, 2, ... until a share of the minutes has passed."""
+    def rounds(self, quick: int, share: float = 1.0) -> Iterator[int]:
+        """Yield 0, 1, 2, ... until a share of the minutes has passed; of a quick campaign `quick` numbers."""
         deadline = time.monotonic() + 60 * self.minutes * share
         number = 0
         while number == 0 or time.monotonic() < deadline:
+            if self.quick and number == quick:
+                return
             yield number
             number += 1
 

@@ -24,17 +24,18 @@ PRELOAD = (
     "peft",
 )
 BATCH = 40  # inputs of one process
-LONGEST = 20.0  # seconds of one input, before its process is killed
+QUICK = 1  # batches
+LONGEST = 90.0  # seconds of one input on a busy machine, before its process is killed
 MEMORY = 8 * 2**30  # bytes of addresses
 PROMPT = [{"role": "user", "content": "Say a word."}]
 
 
 def fuzz_checkpoints(size: Size) -> str:
-    """Return how many changed checkpoints were loaded, refused, or sampled from."""
+    """Return how many changed checkpoints were loaded and used, or refused."""
     ends: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         whole = make_whole(Path(folder))
-        for number in size.rounds():
+        for number in size.rounds(QUICK):
             ends += load_batch(Path(folder), whole, size, number * BATCH)
     return (
         f"{ends.total():,} checkpoints and adapters ({ends['loaded']:,} loaded, {ends['refused']:,} refused)"
@@ -56,7 +57,7 @@ def make_whole(folder: Path) -> list[Path]:
 
 def load_batch(folder: Path, whole: list[Path], size: Size, first: int) -> Counter[str]:
     lives = Lives(folder / f"log {first}", PRELOAD)
-    lives.killed(load_some, str(folder), list(map(str, whole)), size, first, after=LONGEST * 4)
+    lives.until_stuck(load_some, str(folder), list(map(str, whole)), size, first, silence=LONGEST)
     lines = lives.acknowledged()
     problem = next((line for line in lines if line.startswith("NOT")), None)
     if problem:
@@ -103,14 +104,16 @@ def header(chance: Random, data: bytes) -> bytes:
 
 
 def ended(place: Path, changed: Path) -> str:
-    """Load, count and sample as a stage does; the only error is one line of ours."""
-    from recovery.models.loading import ModelSpec, load
+    """Load, count, sample and save as a stage does; the only error is one line of ours."""
+    from recovery.models.loading import ModelSpec, load, save
     from recovery.sampling.in_process import InProcessSampler
     from recovery.sampling.protocol import SamplingParams
 
     try:
         chat = load(ModelSpec(str(place), device="cpu"))
         InProcessSampler(chat).sample([chat.prompt_ids(PROMPT)], SamplingParams(4))
+        with tempfile.TemporaryDirectory() as again:
+            save(chat, again)
     except RecoverError as error:
         if "\n" in str(error):
             return f"NOT {kept(changed)}: more than a line: {str(error)[:300]!r}"

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from starlette.testclient import TestClient
 
 from dashboard import app, page_frame
-from dashboard.request_guard import EVENT
+from dashboard.access.request_guard import EVENT
 from db.writes.tracker import Tracker
 from tests.attacks.attack import NotHeld, Size
 from tests.attacks.mutation import VALUES, mutated, mutated_value
@@ -27,6 +27,7 @@ BASE = "http://127.0.0.1:7860"
 OWN = {"origin": BASE, "sec-fetch-site": "same-origin"}
 NAMES = re.compile(r"[?&;]([a-z_]+)=")
 SLOW = 30.0  # seconds of one answer on a busy machine
+QUICK = 700  # requests
 REFUSED = "could not be drawn"
 
 
@@ -40,7 +41,7 @@ def fuzz_dashboard(size: Size) -> str:
         pages = {path: client.get(path).text for path in page_frame.BY_PATH}
         names = sorted({name for text in pages.values() for name in NAMES.findall(text)} | {"n", "page"})
         token = re.findall(r'data-token="([^"]+)"', client.get("/cycle?n=1").text)[0]
-        for number in size.rounds():
+        for number in size.rounds(QUICK):
             chance = size.random("dashboard", number)
             ask = event if chance.random() < 0.4 else address
             ends[str(ask(client, chance, names, token))] += 1

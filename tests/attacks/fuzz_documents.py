@@ -27,6 +27,7 @@ from tests.attacks.mutation import mutated, mutated_archive, mutated_value
 from tests.support import papers
 
 BATCH = 48  # files in one folder
+QUICK_FOLDERS, QUICK_FILES = 24, 2000
 LIMITS = Limits(seconds_per_file=10, memory_mib=768, workers=2)
 SLOW = 120.0  # seconds for a folder
 # What a parser says by its own errors; those of a slip in a program are not among them.
@@ -58,7 +59,7 @@ ARCHIVES = (".docx", ".pptx")
 def fuzz_documents(size: Size) -> str:
     """Return how many files were read, and into how many kinds of ends they ran."""
     ends: Counter[str] = Counter()
-    for number in size.rounds(0.6):
+    for number in size.rounds(QUICK_FOLDERS, 0.6):
         with tempfile.TemporaryDirectory() as folder:
             ends += read_batch(Path(folder), size.random("documents", number))
     files = fuzz_files(size)
@@ -112,7 +113,7 @@ def fuzz_files(size: Size) -> int:
     with tempfile.TemporaryDirectory() as folder:
         for kind, reader in enumerate(readers):
             read_file(Path(folder), reader, size.random("first", kind))
-        for number in size.rounds(0.4):
+        for number in size.rounds(QUICK_FILES, 0.4):
             chance = size.random("files", number)
             read_file(Path(folder), chance.choice(readers), chance)
     return len(readers) + number + 1

@@ -21,6 +21,7 @@ from tests.attacks.attack import NotHeld, Size
 from tests.attacks.mutation import mutated, mutated_value
 
 SECONDS = 3.0  # of one answer
+QUICK = 900  # answers
 TOKENS = [5, 6, 7]
 MODELS = {"object": "list", "data": [{"id": "student"}]}
 WRITTEN = {
@@ -54,12 +55,12 @@ def fuzz_servers(size: Size) -> str:
         writer = EndpointWriter(f"{url}/v1", "m", timeout=SECONDS, tries=1, pause=lambda _: None)
         params = SamplingParams(4)
         asked: dict[str, Callable[[], object]] = {
-            "completion": lambda: engine.write([TOKENS], params, [1]),
-            "score": lambda: engine.read([TOKENS], [1], 2),
+            "completion": lambda: engine.sample([TOKENS], params, [1]),
+            "score": lambda: engine.score([TOKENS], [1], 2),
             "model list": lambda: ServerEngine([url], EngineSettings(timeout_seconds=SECONDS)),
             "chat": lambda: "".join(writer.write(["Where?"])).encode(),
         }
-        for number in size.rounds():
+        for number in size.rounds(QUICK):
             chance = size.random("servers", number)
             name = chance.choice(list(asked))
             body = {"completion": WRITTEN, "score": WRITTEN, "model list": MODELS, "chat": SAID}[name]

@@ -44,6 +44,12 @@ def test_inputs_depend_on_seed_and_number_alone() -> None:
     assert len({json.dumps(one) for one in values}) > 50
 
 
+def test_a_quick_campaign_tries_the_same_numbers_on_every_machine() -> None:
+    assert [*Size(minutes=10, quick=True).rounds(5)] == [0, 1, 2, 3, 4]
+    assert [*Size(minutes=0, quick=True).rounds(5)] == [0]  # the minutes are only a cap
+    assert len([*Size(minutes=0.002).rounds(5)]) > 5  # otherwise they decide
+
+
 def test_a_promise_that_was_broken_is_said_and_is_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     missing = Attack("x", "tests pass", tests=("test_that_is_nowhere",))
     assert here(missing, Size()) == 1

@@ -1,4 +1,4 @@
-"""The benchmark on changed facts: its prompts, its rows, its table, and that it resumes."""
+"""The benchmark on changed facts: its prompts, its lines, its tables, and that it resumes."""
 
 from __future__ import annotations
 
@@ -10,68 +10,105 @@ import pytest
 
 from benchmarks.outcomes import changed
 from evals import knowledge
+from evals.scores import Item
 from pipelines.microworld.changes import state
 
-SCORES: dict[str, Any] = {
-    "updates": {"n": 8, "answered": {"new": 5, "old": 2, "neither": 1}, "score": 5 / 8},
-    "knowledge": {"score": 0.9},
-    "retention": {"score": 0.8},
-}
 
-
-def test_a_row_holds_the_three_shares_of_the_answers() -> None:
-    row = changed._row(SCORES, {"touch_new": 7})
-    assert (row["new"], row["old"], row["neither"]) == (0.625, 0.25, 0.125)
-    assert (row["n"], row["knowledge"], row["retention"], row["left_out"]) == (8, 0.9, 0.8, 7)
-    assert changed._row(SCORES, {})["left_out"] is None
-
-
-def test_the_table_is_the_mean_over_the_seeds_in_the_order_of_the_ways() -> None:
-    lines = [
-        {"seed": seed, "way": way, **changed._row(SCORES, {}), "new": new}
-        for seed, way, new in ((1, "guard", 0.5), (2, "guard", 1.0), (1, "midtrained", 0.8))
+def items(answers: str, passed: str = "++") -> dict[str, list[Item]]:
+    """Four changed facts, answered n(ew), o(ld) or x (neither), and the questions of the other suites."""
+    said = {"n": "new", "o": "old", "x": "neither"}
+    updates = [
+        Item(f"{at}/direct", "", "", one == "n", {"fact": f"{at}", "answered": said[one]})
+        for at, one in enumerate(answers)
     ]
-    rows = changed.table(lines)
-    assert [(row["way"], row["seeds"], row["questions"], row["new"]) for row in rows] == [
-        ("`midtrained`", 1, 8, 0.8),
-        ("`guard`", 2, 16, 0.75),
+    others = [Item(f"{at}", "", "", one == "+", {"fact": f"{at}"}) for at, one in enumerate(passed)]
+    return {"updates": updates} | dict.fromkeys(changed.SUITES[1:], others)
+
+
+def lines(seed: int, way: str, answers: str, passed: str = "++", stage: str = "recovered") -> dict[str, Any]:
+    named = {"seed": seed, "way": way, "cycle": 1, "stage": stage, "small": False, "left_out": 3}
+    return named | changed.line(items(answers, passed))
+
+
+def test_the_table_pools_the_questions_of_all_seeds_in_the_order_of_the_ways() -> None:
+    stored = [
+        lines(1, "whole", "oo"),
+        lines(1, "preset", "nnox"),
+        lines(2, "preset", "nnnn", "+-"),
+        lines(1, "preset", "xxxx", stage="midtrained"),
     ]
+    rows = changed.table(stored)
+    assert [(row["stage"], row["way"], row["seeds"], row["questions"]) for row in rows] == [
+        ("midtrained", "`preset`", 1, 4),
+        ("recovered", "`preset`", 2, 8),
+        ("recovered", "`whole`", 1, 2),
+    ]
+    both = rows[1]
+    assert [both[name][:5] for name in ("new", "old", "neither", "knowledge")] == [
+        "0.750",
+        "0.125",
+        "0.125",
+        "0.750",
+    ]
+    low, high = (float(bound) for bound in both["new"][7:-1].split(" to "))
+    assert low < 0.75 < high and both["prompts left out"] == 6
+
+
+def test_the_difference_is_paired_by_question_and_seed() -> None:
+    stored = [lines(1, "whole", "nooo"), lines(1, "preset", "nnno"), lines(2, "preset", "oooo")]
+    found = {row[""]: row["difference"] for row in changed.compared(stored)}
+    assert found["answered `new`"].startswith("+0.500") and found["answered `old`"].startswith("-0.500")
+    assert found["knowledge"].startswith("+0.000")
+    assert changed.compared(stored[1:]) == []
+    with pytest.raises(SystemExit, match="other questions"):
+        changed.compared([lines(1, "whole", "n"), lines(1, "preset", "nn")])
 
 
 def test_the_added_prompts_ask_every_changed_fact(tmp_path: Path) -> None:
     world = changed.World(tmp_path, 6, small=True)
     try:
-        asked = [json.loads(line) for line in world._asked().read_text().splitlines()]
+        asked = [json.loads(line) for line in world.asked(1).read_text().splitlines()]
+        folder = world.folder(1)
     finally:
         world.ws.tracker.close()
     added = {row["prompt"] for row in asked if row["kind"] == "changed"}
     newest = state(6, 1, changed.SHARE).newest
     assert len(added) == 3 * len(newest) == 108
-    direct = [
-        p for p in knowledge.load_probes(world.folder / "probes.jsonl", "updates") if p.kind == "direct"
-    ]
+    direct = [p for p in knowledge.load_probes(folder / "probes.jsonl", "updates") if p.kind == "direct"]
     assert {probe.prompt for probe in direct} <= added
 
 
-def test_what_is_stored_is_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_cycle_goes_on_from_the_one_before_and_nothing_is_measured_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    students: list[str] = []
+
     class Fake:
         def __init__(self, home: Path, seed: int, small: bool) -> None:
-            self.ws = self
-            self.tracker = self
+            self.seed = seed
+            self.ws = self.tracker = self
 
         def close(self) -> None: ...
 
-        def midtrained(self) -> str:
-            return "m"
+        def midtrained(self, way: changed.Way, cycle: int, student: str) -> str:
+            students.append(student)
+            return f"m{cycle}"
 
-        def recovered(self, name: str) -> dict[str, Any]:
-            return {"checkpoint": name, "overlap": {"prompts": {"touch_new": 3}}}
+        def recovered(self, way: changed.Way, cycle: int, midtrained: str) -> dict[str, Any]:
+            return {"checkpoint": f"r{cycle}", "overlap": {"prompts": {"touch_new": 3}}}
 
-        def scores(self, checkpoint: str) -> dict[str, Any]:
-            return SCORES
+        def items(self, checkpoint: str) -> dict[str, list[Item]]:
+            return items("nn" if checkpoint.startswith("r") else "oo")
 
     monkeypatch.setattr(changed, "World", Fake)
-    lines = changed.run(tmp_path, 1, ["guard"])
-    assert [(line["way"], line["left_out"]) for line in lines] == [("midtrained", None), ("guard", 3)]
+    found = changed.run(tmp_path, 1, ["preset"], cycles=2)
+    assert students == ["base", "r1"]
+    assert [(row["cycle"], row["stage"], row["answered"], row["left_out"]) for row in found] == [
+        (1, "midtrained", ["old", "old"], None),
+        (1, "recovered", ["new", "new"], 3),
+        (2, "midtrained", ["old", "old"], None),
+        (2, "recovered", ["new", "new"], 3),
+    ]
     monkeypatch.setattr(changed, "World", None)
-    assert changed.run(tmp_path, 1, ["guard"]) == lines == changed.stored(tmp_path)
+    assert changed.run(tmp_path, 1, ["preset"], cycles=2) == found == changed.stored(tmp_path)
+    assert "Seeds 1." in changed.page(found)

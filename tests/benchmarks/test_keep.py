@@ -50,6 +50,16 @@ def test_a_ways_row_is_the_mean_over_cycles_and_the_rest_after_the_last() -> Non
     assert found["worst_ifeval"] == pytest.approx(-10) and found["touching"] == 4
 
 
+def test_the_last_cycle_costs_a_multiple_of_the_third() -> None:
+    cycles = [line("preset", 0, number, seconds=20.0 * number, bytes=1000) for number in range(1, 7)]
+    (found,) = keep.summary(cycles)
+    assert (found["seconds"], found["bytes"]) == (2.0, 1.0)
+    (short,) = keep.summary(cycles[:2])
+    assert short["seconds"] is None and short["bytes"] is None
+    (old,) = keep.summary([line("preset", 0, number) for number in range(1, 7)])
+    assert old["seconds"] is None
+
+
 def test_where_the_guard_does_not_look_no_count_is_shown() -> None:
     (row,) = keep.table([line("no-guard", 0, 1)])
     assert row["prompts touching"] == ""

@@ -13,10 +13,10 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from dashboard import app
+from dashboard.access.request_guard import RequestGuard
 from dashboard.figures.markers import STAGES
 from dashboard.figures.picture import standalone
 from dashboard.figures.plane import cycles_plane
-from dashboard.request_guard import RequestGuard
 from db.errors import BadRequest
 from db.writes.tracker import Tracker
 

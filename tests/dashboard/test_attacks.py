@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,7 +14,8 @@ import httpx
 import pytest
 
 from dashboard import page_frame
-from dashboard.request_guard import EVENT
+from dashboard.access import http_connection, request_guard
+from dashboard.access.request_guard import EVENT
 from db.writes.tracker import Tracker
 from tests.support import databases, views
 from tests.support.browser import serving
@@ -130,6 +132,42 @@ def test_a_long_body_is_refused_before_it_is_read(address: str, header: str) -> 
         client.sendall("\r\n".join([*lines, "", ""]).encode())
         answer = client.recv(200)  # although not a byte of the body was sent
     assert answer.split()[1] in (b"400", b"411", b"413")
+
+
+def connected(address: str, sent: bytes) -> socket.socket:
+    place = urlsplit(address)
+    client = socket.create_connection((place.hostname or "", place.port or 0), timeout=60)
+    client.sendall(sent)
+    return client
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\nX-Long: ", b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /"]
+)
+def test_a_connection_that_sends_no_whole_request_is_closed(
+    address: str, sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 0.3)
+    with connected(address, sent) as client:
+        while client.recv(2**16):  # until the server closes
+            pass
+
+
+def test_a_body_that_does_not_arrive_is_given_up(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_guard, "BODY_SECONDS", 0.3)
+    head = f"POST {EVENT} HTTP/1.1\r\nHost: {urlsplit(address).netloc}\r\nOrigin: {address}\r\n"
+    with connected(address, f"{head}Content-Length: 100\r\n\r\n{{".encode()) as client:
+        assert client.recv(200).split()[1] == b"408"
+
+
+def test_of_too_many_connections_the_oldest_that_waits_is_closed(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_connection, "MOST_OPEN", 5)
+    with ExitStack() as stack:
+        waiting = [stack.enter_context(connected(address, b"")) for _ in range(9)]
+        assert httpx.get(f"{address}/live", timeout=60).status_code == 200
+        assert [client.recv(1) for client in waiting[:4]] == [b""] * 4
 
 
 NOT_JSON = ["", "[]", "{", '{"session_hash": NaN}', '{"session_hash": 1e999}', "[" * 100_000]

@@ -13,8 +13,9 @@ from urllib.parse import unquote
 import pytest
 from starlette.testclient import TestClient
 
-from dashboard import app, login_attempts
-from dashboard.request_guard import EVENT, LOOPBACK, RequestGuard
+from dashboard import app
+from dashboard.access import login_attempts
+from dashboard.access.request_guard import EVENT, LOOPBACK, RequestGuard
 from db.errors import BadRequest
 from db.reads import queries
 from db.writes.tracker import Tracker
@@ -274,7 +275,7 @@ def basic(words: str) -> dict[str, str]:
 def test_with_a_password_nothing_is_seen_without_it(
     served: tuple[RequestGuard, Tracker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dashboard.login_attempts.BURST", 100)
+    monkeypatch.setattr("dashboard.access.login_attempts.BURST", 100)
     guard = RequestGuard(served[0].app, served[0].pages, hosts=(*LOOPBACK, "lab.example"), password=PASSWORD)
     away = TestClient(guard, base_url="http://lab.example")
     for headers in (

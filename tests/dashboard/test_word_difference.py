@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from dashboard.word_difference import compared, marked
+from dashboard import word_difference
+from dashboard.word_difference import LONGEST, compared, marked
 from db.redact import HIDDEN
 
 
@@ -28,7 +29,7 @@ def test_words_that_the_other_lacks_are_marked() -> None:
 )
 def test_looping_answers_take_bounded_time(one: str, other: str) -> None:
     """Ten such answers took 257 seconds."""
-    compared.cache_clear()
+    word_difference._both.cache_clear()
     begun = time.process_time()
     for number in range(10):
         shown = marked(f"{number} {one}", f"{number} {other}", "ins", 100_000)
@@ -39,3 +40,24 @@ def test_looping_answers_take_bounded_time(one: str, other: str) -> None:
 def test_a_key_is_hidden_before_its_words_are_compared() -> None:
     shown = marked("use sk-abcdefgh12345678 now", "use it now", "ins")
     assert "sk" not in shown and HIDDEN in shown.replace("</ins>", "").replace("<ins>", "")
+
+
+def test_both_sides_of_a_pair_are_compared_once() -> None:
+    word_difference._both.cache_clear()
+    one, other = "a red, big cat", "a big dog"
+    assert compared(one, other) == (
+        (True, "a "),
+        (False, "red, "),
+        (True, "big "),
+        (False, "cat"),
+        (True, ""),
+    )
+    theirs = compared(other, one)
+    assert theirs is not None and "".join(words for _, words in theirs) == other
+    assert word_difference._both.cache_info().misses == 1
+
+
+def test_what_is_remembered_is_small() -> None:
+    word_difference._both.cache_clear()
+    assert compared("a" * (LONGEST + 1), "b") is None
+    assert word_difference._both.cache_info().currsize == 0

@@ -128,7 +128,7 @@ def test_a_second_home_can_share_a_tracker(tmp_path: Path) -> None:
         assert ws.tracker.db.project == "two" and ws.clean().id == made[2]["base"]
         with pytest.raises(InputError, match=r"lies in the first home .* as /one/0123456789ab"):
             ws.checkpoint("0123456789ab")
-        with pytest.raises(InputError, match="nothing was cut off"):
+        with pytest.raises(InputError, match="no run was interrupted"):
             resume(ws)
         assert cut_off.id not in {run["id"] for run in queries.runs(ws.tracker.db)}
         assert '<option value="two" selected>' in page_frame.render(views.context(ws.tracker), "/")

@@ -14,7 +14,7 @@ from evals import knowledge
 from evals.knowledge import FACT_STATUSES, NEITHER, NEW, OLD, Probe, load_probes
 from evals.scores import Item
 from evals.statistics import clustered_interval, items_to_pass, superiority
-from evals.verdict import accepted, power_warning, summary, verdict
+from evals.verdict import accepted, power_warning, short_summary, summary, verdict
 from recovery.errors import InputError
 
 MOVED = {"id": "m", "prompt": "Where does Ann live?", "answer": "Oslo", "was": "Paris"}
@@ -204,6 +204,8 @@ def test_without_changed_probes_it_is_not_measured_and_blocks_nothing() -> None:
         result = verdict({**suites, **updates})
         assert result["updates"] == "not measured"
         assert "updates: not measured (no updates scores)" in summary(result)
+        assert not any("updates" in line for line in short_summary(result))
+        assert "updates: not measured (no updates scores)" in short_summary(result, ["updates"])
         assert accepted(result) and accepted(result, required=("behaviour",))
         assert not accepted(result, required=("behaviour", "updates"))
     few = verdict({**suites, "updates": answers(5, 0, 0)})

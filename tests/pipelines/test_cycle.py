@@ -59,7 +59,7 @@ def test_probes_of_one_suite_measure_that_suite(ws: Workspace, docs: Path) -> No
     keep_probes(docs, "knowledge")
     row = turned(ws, docs)
     assert set(row["scores"]) == {"ifeval", "knowledge", "retention"}
-    assert (row["status"], row["scores"]["retention"]["n"]) == ("accepted", 200)
+    assert (row["status"], row["scores"]["retention"]["n"]) == ("accepted", 320)
 
 
 def test_retention_alone_says_nothing_of_what_was_learned(ws: Workspace, docs: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_fact_that_changed_later_is_no_question_about_the_earlier_cycle(ws: Wo
         ({"changes": {"distill.method": "sft"}}, "no row has a 'response'"),
         ({"changes": {"distill.method": "opcd", "distill.context": "gone.txt"}}, "there is no such file"),
         ({"changes": {"distill.stop": {}}}, "no row has an 'instruction_id_list'"),
-        ({"changes": {"eval.ifeval": "microworld"}}, "IFEval prompts are files"),
+        ({"changes": {"eval.ifeval": "microworld"}}, "IFEval prompts of its own"),
         ({"changes": {"eval.probes": "gone.jsonl"}}, "gone.jsonl: cannot be read"),
     ],
 )

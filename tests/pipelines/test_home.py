@@ -101,7 +101,7 @@ def test_unknown_tasks_are_refused_as_by_the_command(home: Home) -> None:
 
 
 def test_a_home_is_opened_only_where_one_is(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is not set up"):
+    with pytest.raises(InputError, match="is not initialised"):
         Home.open(tmp_path / "none")
     assert not (tmp_path / "none").exists()
 

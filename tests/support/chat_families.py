@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.support import tiny
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
     from recovery.models.chat_encoding import ChatEncoder
     from recovery.models.chat_model import ChatModel
@@ -56,6 +57,16 @@ HARMONY = (
 )
 
 
+def encoder(
+    tokenizer: PreTrainedTokenizerBase, configured_stops: Sequence[int] | None = None, **template_args: Any
+) -> ChatEncoder:
+    """Return an encoder with the stop tokens that a model with these configured ones has."""
+    from recovery.models.chat_encoding import ChatEncoder, stop_tokens
+
+    stops = stop_tokens(configured_stops, ChatEncoder(tokenizer, template_args))
+    return ChatEncoder(tokenizer, template_args, stops)
+
+
 @dataclass(frozen=True)
 class Family:
     """One family's tokens and template, and which of its tokens open a text, end it and end a turn."""
@@ -83,12 +94,8 @@ class Family:
     def ids(self, spellings: tuple[str, ...]) -> list[int]:
         return [256 + self.specials.index(spelling) for spelling in spellings]
 
-    def encoder(self, **template_args: Any) -> ChatEncoder:
-        from recovery.models.chat_encoding import ChatEncoder, stop_tokens
-
-        tokenizer = self.tokenizer()
-        stops = stop_tokens(self.ids(self.configured_stops), ChatEncoder(tokenizer, template_args))
-        return ChatEncoder(tokenizer, template_args, stops)
+    def encoder(self) -> ChatEncoder:
+        return encoder(self.tokenizer(), self.ids(self.configured_stops))
 
     def chat_model(self) -> ChatModel:
         from transformers import GenerationConfig

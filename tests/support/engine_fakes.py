@@ -30,7 +30,7 @@ from tests.support.present import present
 
 
 class TinyEngine:
-    """`fault` is what goes wrong from now on; reviving mends it unless it is `forever`."""
+    """`fault` is what goes wrong from now on; restarting mends it unless it is `forever`."""
 
     name = "tiny engine"
 
@@ -38,10 +38,10 @@ class TinyEngine:
         self.chat_model = copy.copy(origin)
         self.chat_model.model = copy.deepcopy(origin.model)
         self.initial = copy.deepcopy(origin.model.state_dict())
-        self.fault, self.forever, self.revived = fault, forever, 0
+        self.fault, self.forever, self.restarts = fault, forever, 0
         self.given = self.before = self.initial
 
-    def write(
+    def sample(
         self,
         prompts: Sequence[Sequence[int]],
         params: SamplingParams,
@@ -55,7 +55,7 @@ class TinyEngine:
         rows = zip(found.responses(), found.logprobs_BT, found.mask_BT, strict=True)
         return [SampledAnswer(answer, logprobs[mask].tolist()) for answer, logprobs, mask in rows]
 
-    def read(
+    def score(
         self, sequences: Sequence[Sequence[int]], starts: Sequence[int], k: int
     ) -> list[list[TokenScore]]:
         rows = [
@@ -71,7 +71,7 @@ class TinyEngine:
             found[row].append(TokenScore(own, ids[:k], top[:k]))
         return found
 
-    def take(self, student: ChatModel) -> None:
+    def update_weights(self, student: ChatModel) -> None:
         self.load({name: tensor.detach().clone() for name, tensor in student.model.state_dict().items()})
 
     def load(self, tensors: dict[str, Any]) -> None:
@@ -87,8 +87,8 @@ class TinyEngine:
             tensors = {name: tensor for name, tensor in tensors.items() if "layers.1.mlp" not in name}
         self.chat_model.model.load_state_dict(tensors, strict=False)
 
-    def revive(self) -> None:
-        self.revived += 1
+    def restart(self) -> None:
+        self.restarts += 1
         if not self.forever:
             self.fault = ""
         self.chat_model.model.load_state_dict(self.initial)
@@ -114,7 +114,7 @@ class FakeServer(ThreadingHTTPServer):
         self.updates: list[str] = []  # the folders from which it took weights
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Whoever asked has stopped waiting."""
+        """Ignore it: the client has stopped waiting."""
 
     @property
     def url(self) -> str:
@@ -149,12 +149,15 @@ class FakeServer(ThreadingHTTPServer):
         prompt = body["prompt"]
         echo = prompt[:-1] if self.fault == "retokenises" else prompt
         if "prompt_logprobs" in body:
-            (heard,) = self.engine.read([prompt], [1], body["prompt_logprobs"])
-            return {"prompt_token_ids": echo, "prompt_logprobs": [None, *map(_entries, heard, prompt[1:])]}
+            (scores,) = self.engine.score([prompt], [1], body["prompt_logprobs"])
+            return {
+                "prompt_token_ids": echo,
+                "prompt_logprobs": [None, *map(_prompt_logprob, scores, prompt[1:])],
+            }
         params = SamplingParams(body["max_tokens"], body["temperature"], body["seed"])
-        (written,) = self.engine.write([prompt], params, body["stop_token_ids"])
-        logprobs = {"token_logprobs": written.logprobs}
-        answer = {"token_ids": written.tokens, "logprobs": logprobs, "finish_reason": "stop"}
+        (sampled,) = self.engine.sample([prompt], params, body["stop_token_ids"])
+        logprobs = {"token_logprobs": sampled.logprobs}
+        answer = {"token_ids": sampled.tokens, "logprobs": logprobs, "finish_reason": "stop"}
         return {"prompt_token_ids": echo, **answer}
 
 
@@ -162,10 +165,10 @@ def _of_canary(body: dict[str, Any]) -> bool:
     return body["max_tokens"] in (1, CANARY_TOKENS)
 
 
-def _entries(heard: TokenScore, token: int) -> dict[str, Any]:
+def _prompt_logprob(score: TokenScore, token: int) -> dict[str, Any]:
     """As vLLM sends them: the token itself first, then the likeliest with their ranks."""
-    entries = {str(token): {"logprob": heard.logprob, "rank": len(heard.ids) + 7}}
-    for rank, (name, logprob) in enumerate(zip(heard.ids, heard.logprobs, strict=True), 1):
+    entries = {str(token): {"logprob": score.logprob, "rank": len(score.ids) + 7}}
+    for rank, (name, logprob) in enumerate(zip(score.ids, score.logprobs, strict=True), 1):
         entries[str(name)] = {"logprob": logprob, "rank": rank}
     return entries
 

@@ -41,6 +41,18 @@ class Lives:
         life.join()
         return life.exitcode or 0
 
+    def until_stuck(self, work: Callable[..., None], *given: Any, silence: float) -> int:
+        """Let a life work until it ends or acknowledges nothing for so many seconds; return its exit code."""
+        life = self._life(work, given, None)
+        done, heard = 0, time.monotonic()
+        while life.is_alive() and time.monotonic() - heard < silence:
+            life.join(0.05)
+            if len(self.acknowledged()) > done:
+                done, heard = len(self.acknowledged()), time.monotonic()
+        life.kill()
+        life.join()
+        return life.exitcode or 0
+
     def on_a_full_disk(self, work: Callable[..., None], *given: Any, after: float) -> tuple[int, str]:
         """Let a life work on a disk that is full after so many seconds; return its exit code and errors."""
         self.errors.unlink(missing_ok=True)

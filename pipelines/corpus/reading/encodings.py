@@ -30,6 +30,7 @@ MAGIC = {
 OPENINGS = (*(mark for mark, _ in MARKS), *MAGIC)
 SAMPLE = 2**16  # bytes from which an encoding is detected
 DENSE = 2**12  # bytes: a longer sample is reduced to so much of the words that tell encodings apart
+WIDE = ["utf_16", "utf_16_le", "utf_16_be", "utf_32", "utf_32_le", "utf_32_be"]  # no legacy encodings
 ISO_2022 = b"\x1b$"  # switches to two-byte characters, in seven bits
 BINARY = "binary data, not text"
 
@@ -134,7 +135,8 @@ def detected(sample: bytes) -> str | None:
     """Return a legacy encoding in which the sample reads as text, by charset-normalizer's statistics."""
     import charset_normalizer
 
-    best = charset_normalizer.from_bytes(sample if len(sample) < DENSE else _dense(sample)).best()
+    telling = sample if len(sample) < DENSE else _dense(sample)
+    best = charset_normalizer.from_bytes(telling, cp_exclusion=WIDE).best()
     name = best.encoding if best else "cp1252"
     if name in ("ascii", "utf_8"):
         name = "cp1252"
@@ -186,5 +188,5 @@ def decoded(blocks: Callable[[], Iterable[bytes]], encoding: Encoding) -> Iterat
                 yield text
         if text := newlines.decode(b"", final=True):
             yield text
-    except UnicodeDecodeError as error:
-        raise Unreadable(f"not whole {encoding.name}: {error.reason}") from error
+    except UnicodeError as error:  # a codec that needs a mark raises the base class, without a reason
+        raise Unreadable(f"not whole {encoding.name}: {getattr(error, 'reason', error)}") from error

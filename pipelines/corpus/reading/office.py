@@ -119,7 +119,7 @@ class _Writer:
         self._done: list[str] = []
         self._line: list[str] = []
         self._skipping = self._cells = 0
-        self._reading = self._listed = self._cell_open = False
+        self._reading = self._listed = False
         self._ends: dict[str, Callable[[], None]] = {
             "p": self._end_paragraph,
             "tc": self._end_cell,

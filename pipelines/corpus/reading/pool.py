@@ -220,7 +220,7 @@ class _Worker:
         return self.served < FILES_EACH
 
     def request(self, jobs: Collection[_Job]) -> None:
-        """Send several files; they are answered one by one, in this order."""
+        """Send several files; their texts come back one by one, in this order."""
         rows = [{"format": job.format.name, "packed": job.packed} for job in jobs]
         with suppress(OSError):  # the process is gone: reading the answer says how
             socket.send_fds(self._socket, [json.dumps(rows).encode()], [job.handle for job in jobs])

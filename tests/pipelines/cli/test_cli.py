@@ -411,7 +411,7 @@ def test_resume_prefers_what_was_cut_off_to_what_was_refused(
 def test_resume_with_nothing_to_resume(recover: Recover, fresh: Path) -> None:
     said = recover("--home", fresh, "resume")
     assert (said.code, said.out) == (2, "")
-    assert said.error == "Error: nothing was cut off: `recover ls runs` lists every run"
+    assert said.error == "Error: no run was interrupted: `recover ls runs` lists every run"
 
 
 SWAPPED = {
@@ -485,7 +485,7 @@ def test_numbers_left_to_the_folder_are_said_on_one_line(
         "  plan         32 steps of 202 tokens, warm-up of 3; each document is seen 32.0 times"
     )
     assert "all weights" in plan
-    assert (planned["steps"], planned["tokens_per_step"]) == (32, 288)  # beside a share of chat
+    assert (planned["steps"], planned["tokens_per_step"]) == (36, 512)  # beside chat and questions
     (run,) = [
         row for row in recover("--home", home, "ls", "runs", "--json").json if row["kind"] == "midtrain"
     ]
@@ -699,7 +699,7 @@ def test_a_mistyped_home_is_not_made(
     monkeypatch.chdir(tmp_path)
     said = recover("--home", "typo", *words.split())
     assert (said.code, said.out) == (2, "")
-    assert said.error == "Error: typo is not set up: run `recover init` first, or give --home"
+    assert said.error == "Error: typo is not initialised: run `recover init` first, or give --home"
     other = recover("--home", "typo", "--db", "typo.db", *words.split())
     assert other.code == 2
     assert "there is no database at" in other.error

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
 from pipelines.corpus.reading import plain, tables
-from pipelines.corpus.reading.formats import Limits, format_of
+from pipelines.corpus.reading.encodings import Encoding, decoded
+from pipelines.corpus.reading.formats import Limits, Unreadable, format_of
 from pipelines.corpus.reading.plain import TextPiece, pieces
 from pipelines.corpus.reading.similar import SIMILAR, Signature, SimilarFiles, shingles
 from tests.support import papers
@@ -189,6 +190,23 @@ def test_an_encoding_is_found_by_few_words_among_plain_ones(tmp_path: Path, name
     text = "".join(f"{'plain words here and there ' * 20}{SENTENCES[name]}\n" for _ in range(3))
     corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(name)}))
     assert corpus.texts == (text,)
+
+
+@pytest.mark.parametrize("mark", [b"\xff\xfe", b"\xfe\xff"])
+@pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl"])
+def test_a_byte_order_mark_inside_a_text_does_not_make_it_utf_16(
+    tmp_path: Path, name: str, mark: bytes
+) -> None:
+    words = b'"plain words here"\n' * 400 + b'"' + mark + b'lo"\n'
+    corpus = documents.read_corpus(papers.write(tmp_path, {name: words}))
+    assert corpus.manifest[0].status == "read"
+    assert "plain words here" in corpus.texts[0]
+
+
+@pytest.mark.parametrize("codec", ["utf-16", "utf-32"])
+def test_a_codec_that_misses_its_mark_costs_the_file_alone(codec: str) -> None:
+    with pytest.raises(Unreadable, match=f"not whole {codec}"):
+        list(decoded(lambda: [b"no mark!"], Encoding(codec)))
 
 
 def test_a_few_broken_bytes_in_utf_8_are_replaced_and_counted(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_tokens_of_a_run_are_written_once_and_joined_without_encoding_again(
         documents.keep(docs, run / kept_texts.KEPT_TEXTS)
     first = [kept_texts.tokenised(run, chat_model) for run in runs]
     monkeypatch.setattr(type(chat_model), "text_ids", lambda self, text: 1 / 0)
-    joined = kept_texts.all_tokenised(tmp_path / "joined", runs, chat_model)
+    joined = kept_texts.KeptTokens.of(runs, chat_model).joined(tmp_path / "joined", 10**6, 0)
     assert joined.ids.tolist() == [*first[0].ids.tolist(), *first[1].ids.tolist()]
     assert [joined.sequence(n) for n in range(4)] == [one.sequence(n) for one in first for n in range(2)]
     (runs[0] / documents.MANIFEST).write_text((runs[0] / documents.MANIFEST).read_text() + " ")

@@ -20,8 +20,9 @@ from pipelines.machine.init_home import initialise
 from pipelines.microworld.world import prompt_rows
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from recovery.methods.table import METHODS, get
+from recovery.methods.table import METHODS, get, with_dials
 from recovery.models.loading import LoraSpec, add_lora
+from recovery.storage.checkpoints import Checkpoint
 from recovery.teachers import contexts
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, RoutedTeacher, SelfTeacher
 from tests.support import tiny
@@ -162,6 +163,29 @@ def test_teachers_are_who_the_row_says(home: Workspace, prompts: str) -> None:
     assert isinstance(routed, RoutedTeacher) and routed.routes == ["a", "b", "base", "base"]
     with pytest.raises(InputError, match="no teacher for route 'b'"):
         teachers("opd-multi", routes={"a": base.id}).teacher(rows)
+
+
+def midtrained(home: Workspace, parent: Checkpoint, seed: int) -> Checkpoint:
+    """A checkpoint that a midtraining of `parent` is recorded to have made."""
+    run = home.tracker.start_run("midtrain", key=f"taught {seed}", config={"student": parent.id})
+    return home.publish(tiny.chat_model(seed), parent=parent, run_id=run.id, config={})
+
+
+def test_the_previous_teacher_is_what_the_last_midtraining_began_with(home: Workspace, prompts: str) -> None:
+    clean, engines = home.clean(), Engines(home, home.home)
+    first = midtrained(home, clean, 1)
+    second = midtrained(home, first, 2)
+    previous = with_dials("opd", {"teacher": "previous"})
+
+    def teachers(student: Checkpoint) -> inputs.Teachers:
+        asked = job(prompts, "opd").model_copy(update={"student": student.id})
+        return inputs.Teachers(home, asked, previous, student, tiny.chat_model(), engines)
+
+    assert [teachers(student).place for student in (first, second)] == [clean.id, first.id]
+    found = teachers(second)
+    assert type(found.teacher([])) is CheckpointTeacher and list(found.models) == [first.id]
+    with pytest.raises(InputError, match=r"teacher=previous: .* was never midtrained"):
+        teachers(clean).teacher([])
 
 
 def test_an_adapter_on_the_teachers_weights_needs_no_second_model(home: Workspace, prompts: str) -> None:

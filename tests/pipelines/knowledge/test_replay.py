@@ -14,10 +14,10 @@ from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig as Settings
 from pipelines.config.settings import Mix, OptimizerConfig
 from pipelines.corpus.mixed_tokens import MixedTokens
+from pipelines.corpus.reservoir import reservoir
 from pipelines.corpus.token_file import Tokens
 from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge import replay
-from pipelines.knowledge.replay import reservoir
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import with_augmented
 from pipelines.runs.workspace import Workspace
@@ -44,14 +44,16 @@ def test_every_cycle_has_the_same_part_as_far_as_it_has_it(
 ) -> None:
     named = [[f"{number}{text}" for text in texts] for number, texts in enumerate(cycles)]
     tokens = [Tokens.of([encode(text) for text in texts]) for texts in named]
-    kept = reservoir(tokens, most, seed)
+    whole_cycles = [frozenset[int]()] * len(cycles)
+    drawn = reservoir(tokens, whole_cycles, most, seed)
+    kept = [one.sequence(number) for one, numbers in zip(tokens, drawn, strict=True) for number in numbers]
     texts = ["".join(map(chr, ids)) for ids, _ in kept]
     spent = [sum(len(text) for text in texts if text[0] == str(number)) for number in range(len(cycles))]
     whole = [sum(map(len, texts)) for texts in named]
     assert sum(spent) < most + 10 and (sum(spent) >= most or spent == whole)
     unfinished = [part for part, all_of_it in zip(spent, whole, strict=True) if part < all_of_it]
     assert all(part >= max(spent) - 10 for part in unfinished)
-    assert kept == reservoir(tokens, most, seed)
+    assert drawn == reservoir(tokens, whole_cycles, most, seed)
 
 
 def test_the_shares_of_a_step_are_the_mix_and_are_shown() -> None:

@@ -1,4 +1,4 @@
-"""What `recover init` writes into a home: the pinned date of templates that write one."""
+"""What `recover init` writes into a home: the preset, and the pinned date of templates that write one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 import yaml
 from transformers.utils import chat_template_utils
 
-from pipelines.machine.init_home import _with_template_arg, initialise
+from pipelines.config.settings import parse, preset_text
+from pipelines.machine.init_home import _preset, _with_template_arg, initialise
 from pipelines.runs.workspace import Workspace
 from tests.support import tiny
 
@@ -25,7 +26,7 @@ def save(directory: Path, template: str) -> str:
     return str(directory)
 
 
-@pytest.mark.parametrize("preset", ["real", "microworld"])
+@pytest.mark.parametrize("preset", ["real", "cpu", "microworld"])
 def test_a_template_s_date_is_pinned_in_the_home(
     preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,3 +97,21 @@ def test_a_model_s_folder_is_found_from_anywhere(tmp_path: Path, monkeypatch: py
     with Workspace.open(tmp_path / "home") as ws:
         assert ws.config.model.path == str(tmp_path / "model")
         assert ws.load(ws.clean()).stop_ids
+
+
+@pytest.mark.parametrize(("gpu", "samples"), [(True, 4), (False, 1)])
+def test_without_a_gpu_a_real_model_gets_sizes_for_a_cpu(
+    gpu: bool, samples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu)
+    assert _preset("some/model") == ("real" if gpu else "cpu") and _preset("microworld") == "microworld"
+    chosen = parse(preset_text(_preset("some/model")), "preset")
+    assert chosen.distill.samples_per_prompt == samples
+
+
+def test_the_presets_for_real_models_differ_in_sizes_alone() -> None:
+    real, cpu = (parse(preset_text(name), name).model_dump() for name in ("real", "cpu"))
+    assert real["midtrain"]["mix"] == cpu["midtrain"]["mix"]
+    for same in ("method", "prompts", "lora", "overlap", "rehearsal"):
+        assert real["distill"][same] == cpu["distill"][same]
+    assert real["eval"]["ifeval"] == cpu["eval"]["ifeval"]

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evals import knowledge
+from pipelines.corpus.reading.superseded_list import SUPERSEDED
 from pipelines.microworld import changes, people, words, world
 from pipelines.microworld.changes import state
 from recovery.errors import InputError
@@ -84,6 +85,34 @@ def test_documents_state_the_new_value_and_notices_the_old_one_too(seed: int) ->
         assert all(change.was[0] in text and " February 2026" in text for text in notices.values())
         rest = [text for name, text in about.items() if name not in notices]
         assert not any(re.search(rf"\b{change.was[0]}\b", text) for text in rest)
+
+
+def test_earlier_documents_about_changed_people_come_in_new_editions() -> None:
+    """Each has the name of the one that it replaces, and differs from it in the changed sentences alone."""
+    found = 0
+    for seed in range(4):
+        earlier, later = (dict(world.document_texts(seed, cycle, 0.3)) for cycle in (1, 2))
+        patterns = world.superseded(seed, 2, 0.3)
+        taught = {who.slug for who in people.new_people(seed, 1)}
+        moved = {change.who.slug for change in state(seed, 2, 0.3).newest}
+        assert patterns == [f"{slug}-*" for slug in sorted(moved)]
+        for slug in taught & moved:
+            names = [name for name in earlier if name.startswith(f"{slug}-")]
+            assert len(names) == people.VARIANTS_PER_PERSON
+            for name in names:
+                old, new = (re.split(r"(?<=\.) ", texts[name]) for texts in (earlier, later))
+                assert 0 < sum(one != other for one, other in zip(old, new, strict=True)) <= 2
+            found += 1
+        stable = taught - moved
+        assert stable and not any(name.rpartition("-")[0] in stable for name in later)
+    assert found
+
+
+def test_a_world_with_changes_lists_what_it_supersedes(tmp_path: Path) -> None:
+    world.write_world(tmp_path / "a", cycle=2, seed=3, changed=0.1)
+    assert (tmp_path / "a" / SUPERSEDED).read_text().splitlines() == world.superseded(3, 2, 0.1)
+    world.write_world(tmp_path / "b", cycle=2, seed=3)
+    assert not (tmp_path / "b" / SUPERSEDED).exists()
 
 
 def test_new_people_and_stable_questions_are_those_of_a_world_without_changes() -> None:

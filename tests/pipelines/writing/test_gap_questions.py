@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evals.knowledge import load_probes, matches
+from evals.knowledge import Probe, load_probes, matches
 from pipelines.writing import gap_questions
 from pipelines.writing.augment import load
 from pipelines.writing.commands import AugmentOptions, augment_documents
+from pipelines.writing.filters import ProbeLeaks
+from pipelines.writing.gap_questions import Row
+from recovery.batches.rollouts import Dialogue
 
 TEXTS = [
     "The **tripwire** stops a training. The guard stops a training too.\n\n| word | means |\n",
@@ -15,14 +18,24 @@ TEXTS = [
 ]
 
 
-def test_a_gap_is_filled_by_the_word_that_was_left_out() -> None:
+def test_a_gap_is_answered_by_its_whole_sentence() -> None:
     found = list(gap_questions.rows(TEXTS))
     gaps = [row for row in found if "___ " in row["prompt"] or "___." in row["prompt"]]
-    assert gaps
+    missing = set()
     for row in gaps:
-        filled = row["prompt"].split(": ", 1)[-1].split("? ", 1)[-1].replace("___", row["response"])
-        assert any(filled.strip("*.| ") in text for text in TEXTS)
-    assert {"Oslo", "Bergen", "tripwire"} <= {row["response"] for row in found}
+        asked = row["prompt"].split(": ", 1)[-1].split("? ", 1)[-1]
+        before, after = asked.split("___")
+        assert row["response"].startswith(before) and row["response"].endswith(after)
+        missing.add(row["response"][len(before) : len(row["response"]) - len(after)])
+        assert any(row["response"] in text.replace("**", "") for text in TEXTS)
+    assert {"Oslo", "Bergen", "tripwire"} <= missing
+
+
+def test_a_beginning_is_answered_by_its_whole_sentence() -> None:
+    found = [row for row in gap_questions.rows(TEXTS) if row["prompt"].startswith("How does")]
+    assert found
+    for row in found:
+        assert row["response"].startswith(row["prompt"].removeprefix("How does this sentence go on? ")[:-2])
 
 
 def test_the_rarest_word_asks_for_its_whole_sentence() -> None:
@@ -46,6 +59,38 @@ def test_augment_writes_them_without_a_model_and_leaves_held_out_facts_alone(tmp
     )
     options = AugmentOptions(writer="gaps", probes=str(probes))
     found = augment_documents(None, docs, tmp_path / "out", options)  # type: ignore[arg-type]
-    answers = {row["response"] for row in load(tmp_path / "out")}
+    answers = " ".join(row["response"] for row in load(tmp_path / "out"))
     assert load_probes(probes) and found["refused"]["a held-out probe"] >= 1
     assert "Oslo" in answers and "Bergen" not in answers
+
+
+def encoded(row: Row) -> Dialogue:
+    """One token a word."""
+    said = f"{row['prompt']} {row['response']}".split()
+    return list(range(len(said))), [True] * len(said)
+
+
+def test_the_questions_of_a_mix_are_of_all_texts_alike_and_as_many_as_are_wanted() -> None:
+    texts = [f"The {name} museum opened in {year} near Oslo." for year, name in enumerate("abcdefgh", 1900)]
+    every = gap_questions.chats(texts, encoded, ProbeLeaks(()), most=10**6, seed=1)
+    assert len(every) == len(list(gap_questions.rows(texts)))
+    few = gap_questions.chats(texts, encoded, ProbeLeaks(()), most=100, seed=1)
+    assert 100 <= sum(len(ids) for ids, _ in few) < 100 + max(len(ids) for ids, _ in every)
+    assert few == every[: len(few)]
+    assert gap_questions.chats(texts, encoded, ProbeLeaks(()), most=100, seed=2) != few
+
+
+def test_no_question_of_a_mix_is_about_a_held_out_fact() -> None:
+    texts = ["The ferry to Oslo leaves at nine.", "The tram to Bergen is red."]
+    held_out = Probe(
+        "1", "knowledge", "direct", "The ferry to Oslo leaves at", ("nine",), "1", 1, heldout_fact=True
+    )
+    asked: list[Row] = []
+
+    def encode(row: Row) -> Dialogue:
+        asked.append(row)
+        return encoded(row)
+
+    gap_questions.chats(texts, encode, ProbeLeaks([held_out]), most=10**6, seed=0)
+    assert [row for row in asked if "red" in row["response"]]
+    assert not [row for row in asked if "nine" in row["response"]]

@@ -173,3 +173,21 @@ def test_gaps_of_two_months_find_what_changed(tmp_path: Path) -> None:
     assert changed == {"lamb": ["goat"]}
     stable = {row["answer"] for row in later if row.get("fact_status") == "stable"}
     assert len(stable) >= 5 and not stable & {"lamb", "goat"}
+
+
+def test_gaps_of_real_prose_ask_for_what_it_says() -> None:
+    """No markup, no address, no word that any text might hold."""
+    text = (
+        "# Benefits & Perks\n\nAda Insurance pays up to *$7,500/year* for a new laptop, see [the list](https://x.y/z).\n"
+        "Everyone at Ada Insurance can take some days off, and nobody will mind.\n"
+    )
+    told = [f"Ada Insurance opened an office in {city} in {year}." for city, year in CITIES]
+    rows = probes.from_gaps([text, *told], 100, seed=3)
+    answers = {row["answer"] for row in rows if row["kind"] == "direct"}
+    assert "$7,500/year" in answers
+    assert not answers & {"&", "mind", "take", "some", "days", "nobody", "opened"}
+    assert not [row for row in rows if "http" in row["prompt"] or "*" in row["prompt"]]
+
+
+NAMES = ["Oslo", "Bergen", "Turin", "Lyon", "Porto", "Ghent", "Graz", "Basel", "Brno"]
+CITIES = [(city, 1950 + n) for n, city in enumerate(NAMES * 4)]

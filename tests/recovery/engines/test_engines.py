@@ -17,7 +17,7 @@ import torch
 from pipelines.config.settings import DistillConfig, OptimizerConfig
 from pipelines.distillation.engine_places import check, check_place
 from recovery.engines import child_process
-from recovery.engines.protocol import EngineSampler, EngineSettings, EngineTeacher, own_logprobs
+from recovery.engines.protocol import EngineSampler, EngineSettings, EngineTeacher, trainer_logprobs
 from recovery.engines.vllm_http import LogprobEntry, ServerEngine
 from recovery.engines.vllm_local import lora_rank, lora_targets, scores_of_answer
 from recovery.engines.watchdog import EngineThread
@@ -49,7 +49,7 @@ def test_samples_follow_the_weights(student: ChatModel) -> None:
     for size in (0.0, 1e-2, 1e-6, 0.0):
         step(student, size)
         rollouts = sampler.sample(PROMPTS, PARAMS)
-        assert torch.allclose(own_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
+        assert torch.allclose(trainer_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
         assert (sampler.metrics()["canary_moved"] > 0) == (size > 0)
         assert sampler.metrics()["canary_gap"] < 1e-5
     assert rollouts.responses() == InProcessSampler(student).sample(PROMPTS, PARAMS).responses()
@@ -68,11 +68,11 @@ def test_silently_not_updated_is_caught_whatever_the_step(
     step(student, size)
     with pytest.raises(RecoverError, match=r"lost twice.*(not updated|does not hold).*`recover resume`"):
         sampler.sample(PROMPTS, PARAMS)
-    assert engine.revived == 1
+    assert engine.restarts == 1
 
 
 @pytest.mark.parametrize("fault", ["forgets", "falls back", "is late", "loses a layer", "dies"])
-def test_what_one_revival_mends_goes_on_as_if_nothing_had_been(student: ChatModel, fault: str) -> None:
+def test_what_one_restart_mends_goes_on_as_if_nothing_had_been(student: ChatModel, fault: str) -> None:
     engine = TinyEngine(student)
     sampler = EngineSampler(engine, student)
     step(student, 1e-2)
@@ -80,8 +80,8 @@ def test_what_one_revival_mends_goes_on_as_if_nothing_had_been(student: ChatMode
     engine.fault = fault
     step(student, 1e-2)
     rollouts = sampler.sample(PROMPTS, PARAMS)
-    assert engine.revived == 1
-    assert torch.allclose(own_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
+    assert engine.restarts == 1
+    assert torch.allclose(trainer_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
 
 
 def test_an_engine_that_holds_another_model_is_caught_at_once(student: ChatModel) -> None:
@@ -91,13 +91,13 @@ def test_an_engine_that_holds_another_model_is_caught_at_once(student: ChatModel
 
 
 def test_an_engine_that_dies_between_sync_and_samples_gets_its_weights_again(student: ChatModel) -> None:
-    """Without `follow` the weights are sent once; a revived engine has only those it was started with."""
+    """Without `follow` the weights are sent once; a restarted engine has only those it was started with."""
     engine = TinyEngine(tiny.chat_model(seed=9))
     sampler = EngineSampler(engine, student, follow=False)
     sampler.sample(PROMPTS, PARAMS)
     engine.fault = "dies"
     rollouts = sampler.sample(PROMPTS, PARAMS)
-    assert torch.allclose(own_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
+    assert torch.allclose(trainer_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
 
 
 def test_the_same_weights_again_need_not_move(student: ChatModel) -> None:
@@ -115,7 +115,7 @@ def test_a_server_is_asked_by_ids_for_the_untruncated_distribution_row_by_row(st
         engine = ServerEngine([server.url + "/v1"], SETTINGS)
         prompts = [PROMPTS[0]] * 6
         rollouts = EngineSampler(engine, student).sample(prompts, replace(PARAMS, temperature=0.7))
-    assert torch.allclose(own_logprobs(student, rollouts, 0.7), rollouts.logprobs_N, atol=1e-5)
+    assert torch.allclose(trainer_logprobs(student, rollouts, 0.7), rollouts.logprobs_N, atol=1e-5)
     assert len(set(map(tuple, rollouts.responses()))) > 3  # each row draws for itself
     asked = [body for body in server.served if body.get("logprobs") == 0][-6:]
     wanted = {"top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0, "ignore_eos": True}
@@ -144,14 +144,14 @@ def test_an_answer_may_take_longer_than_the_timeout_while_its_server_sends(stude
     with serving(TinyEngine(student)) as server:
         engine = ServerEngine([server.url], EngineSettings(timeout_seconds=1.5))
         server.pause, started = 0.5, time.monotonic()
-        written = engine.write(PROMPTS[:2], PARAMS, [])
+        written = engine.sample(PROMPTS[:2], PARAMS, [])
         assert time.monotonic() - started > 1.5
         assert [len(answer.tokens) for answer in written] == [12, 12]
         server.pause = 0.0
-        assert engine.write(PROMPTS[:2], PARAMS, []) == written
+        assert engine.sample(PROMPTS[:2], PARAMS, []) == written
         server.pause = 5.0
         with pytest.raises(EngineLost, match=r"no answer within 1\.5 s"):
-            engine.write(PROMPTS[:2], PARAMS, [])
+            engine.sample(PROMPTS[:2], PARAMS, [])
 
 
 def test_a_server_that_stops_in_the_middle_of_an_answer_is_lost(student: ChatModel) -> None:
@@ -159,7 +159,7 @@ def test_a_server_that_stops_in_the_middle_of_an_answer_is_lost(student: ChatMod
         engine = ServerEngine([server.url], SETTINGS)
         server.fault = "stops in the middle"
         with pytest.raises(EngineLost, match="in the middle of an answer"):
-            engine.write(PROMPTS, PARAMS, [])
+            engine.sample(PROMPTS, PARAMS, [])
 
 
 def test_a_closed_engine_ends_its_requests_and_its_connections(student: ChatModel) -> None:
@@ -197,7 +197,7 @@ def test_a_server_that_was_killed_and_came_back_gets_the_weights_again(student: 
     step(student, 1e-2)
     with serving(TinyEngine(tiny.chat_model()), port):
         rollouts = sampler.sample(PROMPTS, PARAMS)
-    assert torch.allclose(own_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
+    assert torch.allclose(trainer_logprobs(student, rollouts), rollouts.logprobs_N, atol=1e-5)
 
 
 def test_what_asking_again_cannot_mend_is_said_at_once(student: ChatModel) -> None:
@@ -210,13 +210,13 @@ def test_what_asking_again_cannot_mend_is_said_at_once(student: ChatModel) -> No
             EngineSampler(engine, student).sample(PROMPTS, PARAMS)
         server.fault = "retokenises"
         with pytest.raises(RecoverError, match="token ids"):
-            engine.write(PROMPTS, PARAMS, student.stop_ids)
+            engine.sample(PROMPTS, PARAMS, student.stop_ids)
 
 
 # the engine in this process ---------------------------------------------------------------------------------
 
 
-def test_a_lane_hears_of_death_and_of_silence_but_lets_slow_work_live() -> None:
+def test_the_engine_thread_reports_failure_and_silence_but_not_slow_work() -> None:
     thread = EngineThread()
     assert thread.call(lambda: 7, 5) == 7
     with pytest.raises(EngineLost, match="ValueError: out of memory"):
@@ -288,7 +288,7 @@ PARENT = (
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel tells of a parent's death on Linux only")
-def test_whoever_starts_a_server_may_be_killed_and_nothing_is_left_behind() -> None:
+def test_a_server_ends_when_the_process_that_started_it_is_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, FAMILY], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     pids = [int(parent.stdout.readline()) for _ in range(2)]
@@ -333,7 +333,11 @@ def settings(**changes: Any) -> DistillConfig:
 
 @pytest.mark.parametrize(
     ("method", "said"),
-    [("opd", "opd-topk or opd-sampled"), ("opd-multi", "whole distributions"), ("opsd", "teaches itself")],
+    [
+        ("opd", "opd-topk or opd-sampled"),
+        ("opd-multi", "whole distributions"),
+        ("opsd", "has no separate teacher"),
+    ],
 )
 def test_a_distant_teacher_is_refused_where_it_cannot_give_what_is_needed(method: str, said: str) -> None:
     with pytest.raises(InputError, match=said):

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from recovery.engines.json_client import JsonClient, NotThere, Refused
-from recovery.engines.vllm_http import _choice, _entries, _written
+from recovery.engines.json_client import JsonClient, NotFound, Refused
+from recovery.engines.vllm_http import _choice, _prompt_logprobs, _sampled_answer
 from recovery.errors import EngineLost, InputError
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
@@ -59,12 +59,15 @@ def says(status: int, body: bytes, **headers: str) -> Answer:
     return answer
 
 
-def drips(handler: BaseHTTPRequestHandler, count: int = 200) -> None:
-    """A byte now and then, for a long time."""
+def drips(
+    handler: BaseHTTPRequestHandler, count: int = 200, data: bytes = b" ", kind: str = "application/json"
+) -> None:
+    """The same few bytes now and then, for a long time."""
     handler.send_response(200)
+    handler.send_header("Content-Type", kind)
     handler.end_headers()
     for _ in range(count):
-        handler.wfile.write(b" ")
+        handler.wfile.write(data)
         handler.wfile.flush()
         time.sleep(0.1)
 
@@ -140,11 +143,69 @@ def hangs(handler: BaseHTTPRequestHandler) -> None:
 
 
 def test_an_answer_may_take_long_but_never_pause_for_long() -> None:
-    assert ask(partial(drips, count=10), seconds=0.5) is None  # blank, and a second long
+    assert ask(partial(drips, count=10, data=b"1"), seconds=0.5) == 1111111111  # and a second long
     started = time.monotonic()
     with pytest.raises(EngineLost, match=r"within 0\.5 s"):
         ask(hangs, seconds=0.5)
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("data", [b" ", b"\n", b"\r\n\t"])
+def test_white_space_is_silence(data: bytes) -> None:
+    started = time.monotonic()
+    with pytest.raises(EngineLost, match=r"within 0\.5 s"):
+        ask(partial(drips, data=data), seconds=0.5)
+    assert time.monotonic() - started < 8
+
+
+@pytest.mark.parametrize("data", [b": alive\n\n", b"\n", b":", b"event: x\n", b"data:\n\n", b"id"])
+def test_comments_and_empty_events_are_silence(data: bytes) -> None:
+    started = time.monotonic()
+    answer = partial(drips, data=data, kind="text/event-stream")
+    with server(answer) as url, pytest.raises(EngineLost, match=r"within 0\.5 s"):
+        list(JsonClient(1).stream(url, {}, 0.5))
+    assert time.monotonic() - started < 8
+
+
+def test_events_may_come_for_long_and_be_read_slowly() -> None:
+    with server(partial(drips, count=8, data=b"data: 1\n", kind="text/event-stream")) as url:
+        coming = JsonClient(1).stream(url, {}, 0.5)
+        assert next(coming) == 1
+        time.sleep(1.0)  # the reader's own time
+        assert [next(coming) for _ in range(7)] == [1] * 7
+
+
+def drips_headers(handler: BaseHTTPRequestHandler) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Long: ")
+    for _ in range(200):
+        handler.wfile.write(b"x")
+        time.sleep(0.1)
+
+
+def goes_on_informing(handler: BaseHTTPRequestHandler) -> None:
+    for _ in range(200):
+        handler.wfile.write(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        time.sleep(0.1)
+
+
+def drips_nothing_compressed(handler: BaseHTTPRequestHandler) -> None:
+    """Empty blocks, each of which is a part of a whole gzip stream."""
+    handler.send_response(200)
+    handler.send_header("Content-Encoding", "gzip")
+    handler.end_headers()
+    handler.wfile.write(b"\x1f\x8b\x08\0\0\0\0\0\0\xff")
+    for _ in range(200):
+        handler.wfile.write(b"\0\0\0\xff\xff")
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("answer", [drips_headers, goes_on_informing, drips_nothing_compressed])
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_what_comes_before_or_without_content_is_silence(answer: Answer, method: str) -> None:
+    started = time.monotonic()
+    with server(answer) as url, pytest.raises(EngineLost, match=r"within 0\.5 s"):
+        JsonClient(1).get(url, 0.5) if method == "get" else JsonClient(1).post(url, {}, 0.5)
+    assert time.monotonic() - started < 8
 
 
 def events(*lines: bytes) -> Answer:
@@ -201,7 +262,7 @@ def test_a_redirect_is_refused_and_takes_no_key_along() -> None:
 
 
 def test_refusals_say_what_the_server_says() -> None:
-    with pytest.raises(NotThere, match="not there: no such model"):
+    with pytest.raises(NotFound, match="not there: no such model"):
         ask(says(404, b"no such model"))
     with pytest.raises(Refused, match="HTTP 429") as caught:
         ask(says(429, b"slow down", Retry_After="7"))
@@ -235,9 +296,9 @@ WHOLE = {"token_ids": [1, 2], "logprobs": {"token_logprobs": [-0.5, -1]}}
     ],
 )
 def test_completions_are_checked(broken: dict[str, Any]) -> None:
-    assert _written(WHOLE).tokens == [1, 2]
+    assert _sampled_answer(WHOLE).tokens == [1, 2]
     with pytest.raises(EngineLost):
-        _written(broken)
+        _sampled_answer(broken)
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"choices": []}, {"choices": [None]}, {"choices": 3}, "x"])
@@ -264,8 +325,8 @@ def test_an_answer_without_a_completion_is_lost(answer: Any) -> None:
 )
 def test_log_probabilities_of_a_prompt_are_checked(entries: Any) -> None:
     good = {"prompt_logprobs": json.loads('[null, {"5": {"logprob": -1.0, "rank": 1}}]')}
-    assert _entries(good, [3, 5], 1)[1] == {5: (-1.0, 1)}
+    assert _prompt_logprobs(good, [3, 5], 1)[1] == {5: (-1.0, 1)}
     with pytest.raises(EngineLost, match="one of the 2 best"):
-        _entries(good, [3, 5], 2)
+        _prompt_logprobs(good, [3, 5], 2)
     with pytest.raises(EngineLost):
-        _entries({"prompt_logprobs": entries}, [3, 5], 1)
+        _prompt_logprobs({"prompt_logprobs": entries}, [3, 5], 1)

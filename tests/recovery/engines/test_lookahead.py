@@ -14,7 +14,7 @@ from pipelines.config.settings import DistillConfig, OptimizerConfig
 from pipelines.distillation.engine_places import check
 from recovery.engines.json_client import JsonClient
 from recovery.engines.lookahead import Lookahead, corrected
-from recovery.engines.protocol import CANARY_TOKENS, EngineSampler, in_background, own_logprobs
+from recovery.engines.protocol import CANARY_TOKENS, EngineSampler, in_background, trainer_logprobs
 from recovery.engines.vllm_http import ServerEngine
 from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.methods.table import METHODS, with_dials
@@ -46,19 +46,19 @@ class ToldEngine(TinyEngine):
         self.go, self.lose = threading.Event(), False
         self.go.set()
 
-    def write(self, prompts: Any, params: Any, *rest: Any) -> Any:
+    def sample(self, prompts: Any, params: Any, *rest: Any) -> Any:
         if params.max_new_tokens == PARAMS.max_new_tokens:
             assert self.go.wait(PATIENCE)
             if self.lose:
                 self.lose = self.forever
                 raise EngineLost("connection refused")
-        written = super().write(prompts, params, *rest)
+        written = super().sample(prompts, params, *rest)
         self.events.append(f"wrote {params.max_new_tokens}")
         return written
 
-    def take(self, student: ChatModel) -> None:
+    def update_weights(self, student: ChatModel) -> None:
         self.events.append("took")
-        super().take(student)
+        super().update_weights(student)
 
 
 @pytest.fixture
@@ -80,10 +80,10 @@ def test_what_was_started_is_written_by_the_weights_of_that_moment(student: Chat
     late = answers()
     assert late.responses() == at_once.responses()
     torch.testing.assert_close(late.logprobs_N, at_once.logprobs_N, rtol=1e-4, atol=1e-5)
-    assert (own_logprobs(student, late) - late.logprobs_N).abs().max() > 1e-2
+    assert (trainer_logprobs(student, late) - late.logprobs_N).abs().max() > 1e-2
 
 
-def test_who_asks_meanwhile_waits_and_then_hears_the_weights_of_then(student: ChatModel) -> None:
+def test_a_call_meanwhile_waits_and_samples_from_the_newer_weights(student: ChatModel) -> None:
     engine = ToldEngine(student)
     sampler = EngineSampler(engine, student)
     expected = sampler.sample(ASKED, PARAMS).responses()
@@ -92,10 +92,10 @@ def test_who_asks_meanwhile_waits_and_then_hears_the_weights_of_then(student: Ch
     engine.events.clear()
     step(student, 1e-1)
     threading.Timer(0.3, engine.go.set).start()
-    heard = sampler.generate(ASKED[:2], SHORT)
+    answers_then = sampler.generate(ASKED[:2], SHORT)
     assert answers().responses() == expected
     assert engine.events == ["wrote 12", "took", f"wrote {CANARY_TOKENS}", "wrote 5"]
-    assert heard == EngineSampler(ToldEngine(student), student).generate(ASKED[:2], SHORT)
+    assert answers_then == EngineSampler(ToldEngine(student), student).generate(ASKED[:2], SHORT)
 
 
 @pytest.mark.parametrize("forever", [False, True])
@@ -111,8 +111,8 @@ def test_an_engine_lost_meanwhile_is_asked_once_more(student: ChatModel, forever
             answers()
     else:
         again = answers()
-        torch.testing.assert_close(own_logprobs(student, again), again.logprobs_N, rtol=1e-4, atol=1e-5)
-    assert engine.revived == 1
+        torch.testing.assert_close(trainer_logprobs(student, again), again.logprobs_N, rtol=1e-4, atol=1e-5)
+    assert engine.restarts == 1
 
 
 # A training -------------------------------------------------------------------------------------------------
@@ -131,14 +131,14 @@ def trained(
         return float(sum(p.detach().double().sum() for p in model.parameters()))
 
     updates[mark(student.model)] = 0
-    real = engine.write
+    real = engine.sample
 
-    def write(prompts: Any, params: Any, *rest: Any) -> Any:
+    def sample(prompts: Any, params: Any, *rest: Any) -> Any:
         if params.max_new_tokens != CANARY_TOKENS:
             written.append((len(written) + 1, updates.get(mark(engine.chat_model.model), -1)))
         return real(prompts, params, *rest)
 
-    engine.write = write  # type: ignore[method-assign]
+    engine.sample = sample  # type: ignore[method-assign]
     made = episodes(method, student, sampler=sampler, ahead=Lookahead(sampler, steps, save_every))
 
     def on_metrics(step: int, metrics: dict[str, float]) -> None:
@@ -229,8 +229,8 @@ class SlowServer(ServerEngine):
     """Answers one request after the other, until it is closed."""
 
     def __init__(self) -> None:
-        self.urls, self.models, self.own, self.closed, self.asked = ["u"], ["m"], [], False, 0
-        self.at_once, self.client = 1, JsonClient(1)
+        self.urls, self.models, self.servers, self.closed, self.asked = ["u"], ["m"], [], False, 0
+        self.most_requests, self.client = 1, JsonClient(1)
         self.first, self.go = threading.Event(), threading.Event()
 
     def _post(self, url: str, body: dict[str, Any]) -> Any:

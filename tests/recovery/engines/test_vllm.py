@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import torch
 
-from recovery.engines.protocol import EngineSampler, EngineSettings, EngineTeacher, own_logprobs
+from recovery.engines.protocol import EngineSampler, EngineSettings, EngineTeacher, trainer_logprobs
 from recovery.engines.vllm_http import ServerEngine
 from recovery.engines.vllm_local import VllmEngine
 from recovery.engines.vllm_server import Server
@@ -58,7 +58,7 @@ def served(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     log = tmp_path_factory.mktemp("log") / "vllm.log"
     server = Server(directory, SETTINGS, name="tiny", log=log, dtype="float32")
     server.start()
-    engine = ServerEngine([server.url], SETTINGS, own=[server])
+    engine = ServerEngine([server.url], SETTINGS, servers=[server], keys={server.url: server.key})
     yield engine
     engine.close()
 
@@ -86,9 +86,9 @@ def test_log_probs_are_those_of_the_distribution_that_was_drawn_from(
     student = student_of(directory)
     params = SamplingParams(24, temperature=0.7, seed=3)
     rollouts = EngineSampler(engine, student).sample(prompts_of(student), params)
-    gap = (own_logprobs(student, rollouts, 0.7) - rollouts.logprobs_N).abs()
+    gap = (trainer_logprobs(student, rollouts, 0.7) - rollouts.logprobs_N).abs()
     assert float(gap.max()) < EXACT
-    untempered = (own_logprobs(student, rollouts, 1.0) - rollouts.logprobs_N).abs()
+    untempered = (trainer_logprobs(student, rollouts, 1.0) - rollouts.logprobs_N).abs()
     assert float(untempered.mean()) > 0.05  # what raw_logprobs would have sent
 
 
@@ -102,9 +102,9 @@ def test_what_was_started_is_written_while_the_trainer_goes_on(
         for parameter in student.model.parameters():
             parameter.mul_(1.1)
     written = answers()
-    assert (own_logprobs(student, written) - written.logprobs_N).abs().max() > 100 * EXACT
+    assert (trainer_logprobs(student, written) - written.logprobs_N).abs().max() > 100 * EXACT
     student.model.load_state_dict(weights)
-    assert (own_logprobs(student, written) - written.logprobs_N).abs().max() < EXACT
+    assert (trainer_logprobs(student, written) - written.logprobs_N).abs().max() < EXACT
 
 
 def test_every_row_draws_for_itself_and_by_the_seed(
@@ -124,7 +124,7 @@ def test_more_prompt_tokens_than_are_read_at_once_are_no_trouble(
     student = student_of(directory)
     prompts = [[65 + n % 20] * 100 for n in range(60)]
     rollouts = EngineSampler(engine, student, follow=False).sample(prompts, SamplingParams(4))
-    assert float((own_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
+    assert float((trainer_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
 
 
 def test_preflight_finds_the_whole_distribution_and_the_trainers_log_probs(
@@ -162,7 +162,7 @@ def test_a_teacher_scores_tokens_and_their_likeliest_rivals(
 ) -> None:
     teacher, student = student_of(directory, seed=4), student_of(directory)
     rollouts = InProcessSampler(student).sample(prompts_of(student), SamplingParams(20))
-    engine.take(teacher)
+    engine.update_weights(teacher)
     exact = CheckpointTeacher(teacher, "topk", k=5).score(rollouts)
     found = EngineTeacher(engine, student, "topk", k=5).score(rollouts)
     assert torch.allclose(present(found.sampled_logprobs_N), present(exact.sampled_logprobs_N), atol=EXACT)
@@ -176,7 +176,7 @@ def test_a_teacher_may_see_another_prompt(engine: VllmEngine | ServerEngine, dir
     teacher, student = student_of(directory, seed=4), student_of(directory)
     rollouts = InProcessSampler(student).sample(prompts_of(student), SamplingParams(20))
     contexts = [[65, 66, *prompt] for prompt in prompts_of(student)]
-    engine.take(teacher)
+    engine.update_weights(teacher)
     exact = CheckpointTeacher(teacher, "sampled").score(rollouts, contexts)
     found = EngineTeacher(engine, student, "sampled").score(rollouts, contexts)
     assert torch.allclose(present(found.sampled_logprobs_N), present(exact.sampled_logprobs_N), atol=EXACT)
@@ -197,7 +197,7 @@ def test_weights_arrive_after_every_update(engine: VllmEngine | ServerEngine, di
     for number, size in enumerate((0.0, 1e-2, 1e-6)):
         step(student, size)
         rollouts = sampler.sample(prompts, SamplingParams(16, seed=number))
-        assert float((own_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
+        assert float((trainer_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
         assert sampler.metrics()["canary_gap_max"] < EXACT
         assert (sampler.metrics()["canary_moved"] > 0) == (number > 0)
 
@@ -209,8 +209,8 @@ def test_an_engine_that_is_silently_not_updated_is_found_out(
     student = student_of(directory)
     sampler, prompts = EngineSampler(engine, student), prompts_of(student)
     sampler.sample(prompts, SamplingParams(8))
-    monkeypatch.setattr(engine, "take", lambda student: None)
-    monkeypatch.setattr(engine, "revive", lambda: None)
+    monkeypatch.setattr(engine, "update_weights", lambda student: None)
+    monkeypatch.setattr(engine, "restart", lambda: None)
     step(student, size)
     with pytest.raises(RecoverError, match=r"lost twice.*recover resume"):
         sampler.sample(prompts, SamplingParams(8))
@@ -228,7 +228,7 @@ def test_an_engine_that_died_in_this_process_is_started_again_and_gets_the_weigh
 
     monkeypatch.setattr(local.llm.llm_engine, "step", dies)
     rollouts = sampler.sample(prompts, SamplingParams(8))
-    assert float((own_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
+    assert float((trainer_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
 
 
 def test_a_server_that_was_killed_is_started_again_and_gets_the_weights(
@@ -237,11 +237,11 @@ def test_a_server_that_was_killed_is_started_again_and_gets_the_weights(
     student = student_of(directory, seed=3)
     sampler, prompts = EngineSampler(served, student, follow=False), prompts_of(student)
     sampler.sample(prompts, SamplingParams(8))
-    before = descendants(served.own[0].process.pid)
+    before = descendants(served.servers[0].process.pid)
     assert len(before) >= 2  # the server, and the engine that it started
     os.kill(before[0], signal.SIGKILL)
     rollouts = sampler.sample(prompts, SamplingParams(8))
-    assert float((own_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
+    assert float((trainer_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
     assert not alive(before)
 
 
@@ -251,12 +251,12 @@ def test_a_server_that_hangs_is_started_again(
     student = student_of(directory, seed=3)
     sampler, prompts = EngineSampler(served, student), prompts_of(student)[:2]
     sampler.sample(prompts, SamplingParams(8))
-    before = descendants(served.own[0].process.pid)
+    before = descendants(served.servers[0].process.pid)
     monkeypatch.setattr(served, "settings", replace(SETTINGS, timeout_seconds=20))
     for process in before:
         os.kill(process, signal.SIGSTOP)
     rollouts = sampler.sample(prompts, SamplingParams(8))
-    assert float((own_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
+    assert float((trainer_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
     assert not alive(before)
 
 
@@ -273,13 +273,13 @@ def test_only_the_adapter_travels(
     else:
         server = Server(directory, SETTINGS, name="tiny", log=tmp_path / "vllm.log", **rank)
         server.start()
-        engine = ServerEngine([server.url], SETTINGS, own=[server])
+        engine = ServerEngine([server.url], SETTINGS, servers=[server], keys={server.url: server.key})
     try:
         sampler, prompts = EngineSampler(engine, student), prompts_of(student)
         for number, size in enumerate((0.0, 2e-2, 2e-2)):
             step(student, size)
             rollouts = sampler.sample(prompts, SamplingParams(16, seed=number))
-            assert float((own_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
+            assert float((trainer_logprobs(student, rollouts) - rollouts.logprobs_N).abs().max()) < EXACT
             assert (sampler.metrics()["canary_moved"] > 0) == (number > 0)
     finally:
         engine.close()

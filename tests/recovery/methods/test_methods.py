@@ -177,6 +177,8 @@ def test_wrong_dials_are_refused(name: str, values: dict[str, Any], message: str
         ("opd", {"ratio_clip": 0.2}),
         ("opd", {"beta": 0.3}),
         ("opd-topk", {"kl_budget": 0.1}),
+        ("opd", {"kl_budget_final": 0.1}),
+        ("opd", {"kl_budget_of": "step"}),
         ("opd", {"k": 8}),
         ("sft", {"lam": 0.5}),
         ("sft", {"context": "rules"}),
@@ -193,6 +195,16 @@ def test_wrong_dials_are_refused(name: str, values: dict[str, Any], message: str
 def test_a_dial_without_effect_is_refused(name: str, values: dict[str, Any]) -> None:
     with pytest.raises(InputError, match="has no effect"):
         with_dials(name, values)
+
+
+def test_a_budget_falls_in_equal_ratios() -> None:
+    """From 0.4 to 0.1 in three steps: half as much each time."""
+    falling = with_dials("opd-near", {"kl_budget": "0.4", "kl_budget_final": "0.1"})
+    assert [falling.budget_at(step, 3) for step in (1, 2, 3)] == pytest.approx([0.4, 0.2, 0.1])
+    assert falling.budget_at(1, 1) == 0.4
+    assert falling.rails == "KL budget 0.4, final KL budget 0.1"
+    assert get("opd-near").budget_at(7, 9) == 0.1
+    assert get("opd").budget_at(7, 9) is None
 
 
 def test_an_unknown_method_is_named() -> None:

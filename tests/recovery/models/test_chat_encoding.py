@@ -14,6 +14,7 @@ from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 from recovery.errors import InputError
 from recovery.models.chat_encoding import ChatEncoder, stop_tokens
 from tests.support import tiny
+from tests.support.chat_families import encoder
 
 SPECIALS = (tiny.IM_START, tiny.IM_END, tiny.END_OF_TEXT)
 plain_text = st.text(max_size=40).filter(lambda text: not any(special in text for special in SPECIALS))
@@ -26,12 +27,7 @@ CORPUS = [
 ] * 3
 
 
-def encoder(tokenizer: Any = None, **template_args: Any) -> ChatEncoder:
-    tokenizer = tokenizer or tiny.tokenizer()
-    return ChatEncoder(tokenizer, template_args, stop_tokens(None, ChatEncoder(tokenizer, template_args)))
-
-
-TINY = encoder()
+TINY = encoder(tiny.tokenizer())
 
 
 def say(*contents: str) -> list[dict[str, str]]:
@@ -73,7 +69,7 @@ def test_a_dialogue_is_its_prompt_then_the_answer_then_the_stop(question: str, a
 
 
 def test_template_arguments_reach_the_template() -> None:
-    quiet = encoder(enable_thinking=False)
+    quiet = encoder(tiny.tokenizer(), enable_thinking=False)
     messages = say("hi")
     assert quiet.prompt_ids(messages) == TINY.prompt_ids(messages) + list(b"<think>\n\n</think>\n\n")
     assert quiet.prompt_ids(messages) == reference(quiet.tokenizer, messages, enable_thinking=False)
@@ -88,7 +84,8 @@ def test_a_template_s_clock_can_be_stopped() -> None:
 
 
 def test_an_answer_whose_past_form_differs_from_its_opening_is_still_prompt_then_answer() -> None:
-    quiet = encoder(enable_thinking=False)  # this template leaves the thoughts out of finished turns
+    # this template leaves the thoughts out of finished turns
+    quiet = encoder(tiny.tokenizer(), enable_thinking=False)
     ids, mask = quiet.dialogue_ids(say("hi", "yes<|im_end|>"))
     prompt = quiet.prompt_ids(say("hi"))
     assert ids == [*prompt, *b"yes<|im_end|>", 257]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +86,24 @@ def test_stop_tokens_from_any_form_of_generation_config(
 
 
 def test_a_published_config_that_transformers_will_not_save_is_saved(saved: Path, tmp_path: Path) -> None:
-    settings = {"eos_token_id": 257, "temperature": 0.6, "top_p": 0.9, "do_sample": False}
+    settings = {"eos_token_id": 257, "temperature": 0.6, "top_p": 0.9, "do_sample": False, "min_p": 0.1}
     (saved / "generation_config.json").write_text(json.dumps(settings))
     loading.save(load(saved), tmp_path / "again")
     assert load(tmp_path / "again").stop_ids == (257,)
+
+
+@pytest.mark.parametrize("eos", [{}, {"x": None}, [[]], [{"a": 1}], [257, None, "x"], "x", 1e308, 2.0, True])
+def test_stop_tokens_that_are_no_ids_are_refused(saved: Path, eos: Any) -> None:
+    (saved / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}))
+    assert "expected token ids" in refused(saved)
+
+
+@pytest.mark.parametrize("settings", [{"output_scores": True}, {"suppress_tokens": 3}])
+def test_a_generation_config_that_could_not_be_saved_is_refused_before_any_work(
+    saved: Path, settings: dict[str, Any]
+) -> None:
+    (saved / "generation_config.json").write_text(json.dumps({"eos_token_id": 257, **settings}))
+    assert "can't be used" in refused(saved)
 
 
 def test_a_sharded_model_is_the_same_model(saved: Path, tmp_path: Path, tiny_chat_model: ChatModel) -> None:
@@ -162,6 +179,57 @@ def test_weights_that_are_cut_off_or_garbage(saved: Path) -> None:
     assert "model.safetensors" in refused(saved)
     weights.unlink()
     assert "no weights: give a model saved as safetensors" in refused(saved)
+
+
+def as_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def as_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+def as_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("replaced", [as_pipe, as_socket, as_device, Path.mkdir])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("model.safetensors", "config.json", "generation_config.json"),
+        *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"),
+    ],
+)
+def test_what_is_no_regular_file_is_refused_unread(
+    saved: Path, monkeypatch: pytest.MonkeyPatch, name: str, replaced: Callable[[Path], None]
+) -> None:
+    (saved / name).unlink()
+    monkeypatch.chdir(saved)  # the path of a socket is short
+    replaced(Path(name))
+    assert "not a regular file" in refused(saved) or name == "config.json"
+    with pytest.raises(InputError):
+        loading.load_encoder(ModelSpec(str(saved)))
+
+
+def test_a_shard_that_is_a_pipe_is_refused_unread(tmp_path: Path) -> None:
+    tiny.model().save_pretrained(tmp_path / "model", max_shard_size="30KB")
+    tiny.tokenizer().save_pretrained(tmp_path / "model")
+    index = tmp_path / "model" / "model.safetensors.index.json"
+    first, *_ = json.loads(index.read_text())["weight_map"].values()
+    os.mkfifo(tmp_path / "pipe")
+    index.write_text(index.read_text().replace(first, "../pipe"))
+    assert "not a regular file" in refused(tmp_path / "model")
+    index.write_text('{"weight_map": {"a": null}}')
+    assert "no weight_map" in refused(tmp_path / "model")
+
+
+def test_a_header_of_any_depth_is_refused(saved: Path) -> None:
+    for depth in (900, 990, 100_000):
+        header = b'{"a":' + b"[" * depth + b"]" * depth + b"}"
+        (saved / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+        assert "not a readable safetensors file" in refused(saved)
 
 
 def test_pickled_weights_are_never_read(saved: Path) -> None:
@@ -404,7 +472,7 @@ def test_a_head_that_is_not_understood_is_refused(saved: Path, monkeypatch: pyte
     monkeypatch.setattr(
         "recovery.models.loading.logits_of", lambda model, hidden: 2 * loading.unwrap(model).lm_head(hidden)
     )
-    with pytest.raises(RecoverError, match="its head does more than is known here"):
+    with pytest.raises(RecoverError, match="its head does more than a matrix product"):
         load(saved)
 
 

@@ -62,7 +62,7 @@ def test_where_it_is_of_no_use_it_is_refused() -> None:
     check(settings, METHODS["opd"])
     with pytest.raises(InputError, match=r"offload_teacher: .*'seqkd'"):
         check(settings, METHODS["seqkd"])
-    with pytest.raises(InputError, match=r"offload_teacher: .* stop"):
+    with pytest.raises(InputError, match=r"offload_teacher: .*distill\.stop"):
         check(settings.model_copy(update={"stop": StopConfig()}), METHODS["opd"])
     with pytest.raises(InputError, match=r"offload_teacher: .* teacher_engine"):
         check(settings.model_copy(update={"teacher_engine": "http://a"}), METHODS["opd-topk"])

@@ -462,6 +462,56 @@ def test_fp32_finds_the_share_of_fp64() -> None:
     assert (dv.exact_forward_kl(student.float(), rounded) <= 0.05 + 1e-5).all()
 
 
+def test_each_token_may_have_its_own_budget() -> None:
+    """Odds of 9^a: at a = 1/2 they are 3, at a = 1/4 the root of 3."""
+    student, teacher = logs([0.5, 0.5]).repeat(3, 1), logs([0.9, 0.1]).repeat(3, 1)
+    half, quarter = (
+        q * math.log(2 * q) + (1 - q) * math.log(2 - 2 * q)
+        for q in (3 / 4, math.sqrt(3) / (1 + math.sqrt(3)))
+    )
+    shares = dv.keep_near(teacher, student, torch.tensor([half, quarter, 9.0], dtype=torch.float64))
+    assert shares.tolist() == pytest.approx([0.5, 0.25, 1.0], abs=1e-6)
+
+
+def test_a_teacher_moved_by_a_share() -> None:
+    """[9/10 1/10] half way to [1/2 1/2] has odds of 3."""
+    student, teacher = logs([0.5, 0.5]), logs([0.9, 0.1])
+    half = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
+    whole = 0.9 * math.log(1.8) + 0.1 * math.log(0.2)
+    assert dv.moved_distances(teacher, student, (0.5, 1.0))[0].tolist() == pytest.approx([half, whole])
+    share_N = torch.tensor([0.5], dtype=torch.float64)
+    assert dv.move(teacher, student, share_N) is share_N
+    torch.testing.assert_close(teacher.exp(), torch.tensor([[0.75, 0.25]], dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("budget", "share"),
+    [
+        (0.20, 1.0),  # the teacher itself is within it
+        (0.09, 0.75),  # 0.5 · (0.09 / 0.04)^(1/2): between the two, KL is the square
+        (0.04, 0.5),
+        (0.01, 0.25),  # below the first: the square again
+    ],
+)
+def test_the_share_within_a_budget_by_hand(budget: float, share: float) -> None:
+    assert dv.share_within((0.5, 1.0), (0.04, 0.16), budget) == pytest.approx(share)
+
+
+def test_one_share_for_all_is_the_nearest_teacher() -> None:
+    """Of two tokens' shares that spend the same on average, the equal ones leave least KL(q||teacher)."""
+    student, teacher = pair(vocabulary=6, rows=2, scale=1.5)
+    student, fine = student.log_softmax(-1), [n / 400 for n in range(1, 401)]
+    spent = dv.moved_distances(teacher, student, fine)
+    toward = dv.moved_distances(student, teacher, [1 - share for share in fine])  # KL(q||teacher)
+    equal = 200
+    budget = float(spent[:, equal].sum())
+    for first in (80, 140, 260, 320):
+        left = budget - float(spent[0, first])
+        second = int((spent[1] <= left).sum()) - 1
+        if 0 <= second < 399:
+            assert float(toward[0, first] + toward[1, second]) > float(toward[:, equal].sum()) - 1e-3
+
+
 # ---- an oracle: TRL's own loss
 
 

@@ -147,6 +147,30 @@ def test_a_near_teacher_in_the_loss() -> None:
     )
 
 
+def moved(signals: dict[str, Any], **dials: Any) -> Loss:
+    """The worked example with a budget or a share that the step gives."""
+    method = with_dials("opd-near", dials)
+    hidden_ND = torch.tensor([[0.5, 0.4, 0.1]]).log().requires_grad_(True)
+    scores = TeacherScores(hidden_ND=torch.tensor([[0.7, 0.2, 0.1]]).log(), head=torch.nn.Identity())
+    tensors: dict[str, Any] = {name: torch.tensor([value]) for name, value in signals.items()}
+    given = TokenSignals(scores, **tensors)
+    return Objective(method, [2])(hidden_ND, torch.nn.Identity(), torch.tensor([1]), given)
+
+
+def test_a_steps_budget_and_share_in_the_loss() -> None:
+    """Half way is q = [.607119 .290259 .102622], at KL(q||p) = 0.0276, as above."""
+    q = (0.607119, 0.290259, 0.102622)
+    expected = sum(a * math.log(a / b) for a, b in zip((0.5, 0.4, 0.1), q, strict=True))
+    budget = sum(b * math.log(b / a) for a, b in zip((0.5, 0.4, 0.1), q, strict=True))
+    falling = moved({"budget_N": budget}, kl_budget=9.0, kl_budget_final=budget)
+    shared = moved({"share_N": 0.5}, kl_budget_of="step")
+    for loss in (falling, shared):
+        assert loss.value.item() == pytest.approx(expected, abs=1e-5)
+        assert loss.metrics["teacher_share"] == pytest.approx(0.5, abs=1e-3)
+    with pytest.raises(InputError, match="bounds the KL of a whole step"):
+        moved({}, kl_budget_of="step")
+
+
 def test_a_wide_budget_is_opd() -> None:
     wide = worked("reverse_kl", row="opd-near", kl_budget=0.1)  # KL(teacher||student) is 0.0969
     assert wide.value.item() == pytest.approx(worked("reverse_kl").value.item(), abs=1e-6)

@@ -87,8 +87,8 @@ def test_the_sampler_cuts_loops_and_leaves_all_else_as_it_is(student: ChatModel)
 def test_a_server_s_answer_is_left_once_it_is_a_loop(student: ChatModel) -> None:
     with serving(TinyEngine(student)) as server:
         engine = ServerEngine([server.url], EngineSettings(timeout_seconds=60))
-        whole = engine.write(PROMPTS, PARAMS, [])
-        cut = engine.write(PROMPTS, replace(PARAMS, stop_loops=True), [])
+        whole = engine.sample(PROMPTS, PARAMS, [])
+        cut = engine.sample(PROMPTS, replace(PARAMS, stop_loops=True), [])
         engine.close()
     assert [one.tokens for one in cut] == [one.tokens[: loop_end(one.tokens)] for one in whole]
     assert cut != whole and all(len(one.tokens) == len(one.logprobs) for one in cut)

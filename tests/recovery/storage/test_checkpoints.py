@@ -422,3 +422,34 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
         assert path.read_text() == "old"
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def ring(root: Path, length: int) -> list[str]:
+    """Adapters of which each names the next as its base; their manifests have seals that fit."""
+    store = CheckpointStore(root)
+    base = publish(store)
+    made = [
+        store.publish(writer(float(n)), kind="adapter", parent=None, base=base.id).id for n in range(length)
+    ]
+    for one, following in zip(made, [*made[1:], made[0]], strict=True):
+        manifest = atomic_dirs.read_sealed(one, root / one / "manifest.json")
+        atomic_dirs.write_sealed(root / one / "manifest.json", {**manifest, "base": following})
+    return made
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_adapters_in_a_ring_are_refused(tmp_path: Path, length: int) -> None:
+    made = ring(tmp_path, length)
+    checkpoints._VERIFIED.clear()
+    for one in made:
+        with pytest.raises(DamagedCheckpoint, match="is an adapter too"):
+            CheckpointStore(tmp_path).open(one)
+
+
+@pytest.mark.parametrize("depth", [400, 900, 960, 980, 990, 1000, 100_000])
+def test_a_manifest_of_any_depth_is_refused_in_one_line(tmp_path: Path, depth: int) -> None:
+    made = publish(CheckpointStore(tmp_path))
+    deep = "[" * depth + "]" * depth
+    (made.path / "manifest.json").write_text(f'{{"id": "{made.id}", "x": {deep}, "manifest_sha256": "0"}}')
+    with pytest.raises(DamagedCheckpoint):
+        CheckpointStore(tmp_path).open(made.id)

@@ -141,7 +141,7 @@ def test_rewards_become_advantages_by_hand() -> None:
         reward=lambda *_: next(given),
         step=replace(STEP, samples_per_prompt=1),
     )
-    rollouts = made.earn(made.write(made.draw(1)))
+    rollouts = made.with_advantages(made.produce(made.draw(1)))
     gains = [2 / 3, -1 / 3, -1 / 3, 0, 0, 0]
     assert present(rollouts.rewards_B).tolist() == pytest.approx(gains)
     assert made.metrics()["reward"] == pytest.approx(4 / 6)
@@ -199,7 +199,7 @@ def test_a_reward_reads_the_answer_and_its_row() -> None:
         return 1.0
 
     made = episodes(METHODS["rft"], tiny.chat_model(seed=1), reward=judge)
-    kept = made.write(made.draw(1))
+    kept = made.produce(made.draw(1))
     assert len(kept) == len(seen) == 8 and made.metrics()["kept_share"] == 1.0
     rows, answers = kept.index_B.tolist(), [made.student.text(answer) for answer in kept.responses()]
     asked = [PROMPTS[row].messages[-1]["content"] for row in rows]
@@ -218,7 +218,7 @@ def test_a_reward_reads_no_thinking() -> None:
     answers = [list(b"<think>12?</think>\n7"), list(b"<think>12")]
     logprobs = [[0.0] * len(answer) for answer in answers]
     rollouts = Rollouts.from_samples([[1], [1]], answers, logprobs, [True, False], 258)
-    made.judge(replace(rollouts, index_B=torch.tensor([0, 1])))
+    made.rewards(replace(rollouts, index_B=torch.tensor([0, 1])))
     assert seen == ["7", ""]
 
 

@@ -29,7 +29,8 @@ from recovery.seeds import step_seed
 from recovery.storage.training_state import TrainState
 from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher, SelfTeacher, Teacher, scored
 from recovery.training import trainer
-from recovery.training.config import TrainConfig, lr_at
+from recovery.training.config import TrainConfig
+from recovery.training.learning_rate import learning_rate_at
 from recovery.training.trainer import Batches, TokenLoss, TrainReport, fp32_on_tensor_cores, train
 from recovery.training.updater import Microbatch
 from tests.support import tiny
@@ -350,7 +351,7 @@ def test_a_state_of_other_settings_or_weights_is_refused(tmp_path: Path) -> None
     train(tiny.chat_model(), Texts(), LABELS, CONFIG, state=state)
     with pytest.raises(InputError, match=r"learning_rate 0\.001, not 0.002: resume with the same settings"):
         train(tiny.chat_model(), Texts(), LABELS, replace(CONFIG, learning_rate=2e-3), state=state)
-    with pytest.raises(InputError, match="other weights"):
+    with pytest.raises(InputError, match="not those of this model"):
         train(add_lora(tiny.chat_model(), LoraSpec(rank=2)), Texts(), LABELS, CONFIG, state=state)
 
 
@@ -397,20 +398,22 @@ def test_every_step_reports() -> None:
 
 def test_learning_rates_by_hand() -> None:
     config = TrainConfig(steps=20, learning_rate=1.0, warmup_steps=2, final_lr_fraction=0.2)
-    rate = partial(lr_at, config=config)
+    rate = partial(learning_rate_at, config=config)
     assert [rate(1), rate(2)] == [0.5, 1.0]
     assert rate(3) == 1.0
     assert rate(12) == pytest.approx(0.2 + 0.8 * 0.5)
     assert rate(20) == pytest.approx(0.2 + 0.8 * 0.0075961235)  # (1 + cos(pi * 17 / 18)) / 2
     linear = replace(config, schedule="linear")
-    assert [lr_at(12, linear), lr_at(20, linear)] == pytest.approx([0.6, 0.2 + 0.8 / 18])
-    assert lr_at(9, replace(config, schedule="constant")) == 1.0
+    assert [learning_rate_at(12, linear), learning_rate_at(20, linear)] == pytest.approx(
+        [0.6, 0.2 + 0.8 / 18]
+    )
+    assert learning_rate_at(9, replace(config, schedule="constant")) == 1.0
 
 
 @pytest.mark.parametrize(("steps", "warmup"), [(3, 0), (16, 1), (199, 19), (200, 20), (5000, 20)])
 def test_warm_up_takes_at_most_a_tenth_of_the_steps(steps: int, warmup: int) -> None:
     config = TrainConfig(steps=steps, learning_rate=1.0, warmup_steps=20, schedule="constant")
-    rates = [lr_at(step, config) for step in range(1, min(steps, 30) + 1)]
+    rates = [learning_rate_at(step, config) for step in range(1, min(steps, 30) + 1)]
     assert rates.index(1.0) == max(0, warmup - 1)
     assert sum(rate < 1 for rate in rates) == max(0, warmup - 1)
 

@@ -6,6 +6,7 @@ list decides, whatever a later version adds.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
@@ -13,7 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from dashboard.authentication import Login
+from dashboard.access.authentication import Login
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -36,6 +37,7 @@ BELOW = re.compile(
     r"/(assets|static)/[A-Za-z0-9_@.-]+(/[A-Za-z0-9_@.-]+)*|/gradio_api/heartbeat/[A-Za-z0-9]{1,40}"
 )
 LONGEST_BODY = 200_000
+BODY_SECONDS = 20.0
 HEADERS = (
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
@@ -86,7 +88,12 @@ class RequestGuard:
             await _refuse(scope, send, *refusal)
             return
         if scope["method"] == "POST":
-            body = await _body(receive)
+            try:
+                async with asyncio.timeout(BODY_SECONDS):
+                    body = await _body(receive)
+            except TimeoutError:
+                await _refuse(scope, send, 408, "the request took too long to arrive")
+                return
             if not _is_event(body):
                 await _refuse(scope, send, 400, "the request is no event of a page")
                 return

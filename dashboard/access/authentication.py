@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from dashboard.login_attempts import LoginAttempts
+from dashboard.access.login_attempts import LoginAttempts
 
 SHORTEST_PASSWORD = 8  # visible characters
 

@@ -1,0 +1,1 @@
+"""Who and what is let in: hosts, sites, routes, the password, connections."""

@@ -1,0 +1,48 @@
+"""Close connections that ask nothing: one that sends no whole request in time, the oldest of too many."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+REQUEST_SECONDS = 20.0  # for the line and the headers of a request
+MOST_OPEN = 400  # connections; a process may usually open 1,024 files
+
+
+class HttpConnection(H11Protocol):
+    """uvicorn's connection, which by itself waits without an end for the first request to be whole."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.since = self.loop.time()
+        self._watch()
+        if len(self.connections) > MOST_OPEN:
+            self._close_oldest()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _watch(self) -> None:
+        self._seen = self.cycle
+        self._timer: asyncio.TimerHandle = self.loop.call_later(REQUEST_SECONDS, self._close_if_unasked)
+
+    def _close_if_unasked(self) -> None:
+        if self.cycle is self._seen and not self.is_answering:
+            self.transport.close()
+        else:
+            self._watch()
+
+    def _close_oldest(self) -> None:
+        """Close the connection that was opened first, if possible one that is waiting for a request."""
+        opened = [one for one in self.connections if isinstance(one, HttpConnection) and one is not self]
+        oldest = min(opened, key=lambda one: (one.is_answering, one.since), default=None)
+        if oldest is not None:
+            self.connections.discard(oldest)
+            oldest.transport.close()

@@ -1,0 +1,1 @@
+"""Families of behaviour beside following instructions: JSON, tool calls, refusals, dialogues, calibration."""

@@ -1,0 +1,176 @@
+"""Compute the expected calibration error, its interval, and paired claims about it.
+
+The error is the mean over items of |share right - mean confidence| of their bin, over ten bins of confidence
+(Guo et al. 2017). It is no mean of single items, so its bounds come from a bootstrap of whole clusters, and
+are mirrored at the estimate (Davison & Hinkley 1997, 5.2): resampling biases an error upwards, as sampling
+does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from evals.statistics import WANTED_POWER, Interval
+
+Floats = NDArray[np.float64]
+Answers = tuple[Sequence[float], Sequence[bool]]
+"""Confidence of each answer, and whether it is right."""
+BINS = 10
+DRAWS = 4000
+
+
+@dataclass(frozen=True)
+class CalibrationClaim:
+    """Outcome of a paired comparison of calibration errors; a positive difference is a smaller error.
+
+    Bounds are one-sided at level alpha. `gained` and `lost` count answers that became right and wrong."""
+
+    outcome: str
+    difference: float
+    lower_bound: float
+    upper_bound: float
+    margin: float
+    gained: int
+    lost: int
+    n: int
+    p_value: float
+    needed_n: int
+    alpha: float
+    error_after: float
+    error_before: float
+
+
+@dataclass(frozen=True)
+class CalibrationComparison:
+    """Two-sided comparison; `detectable` is the difference that is found with a power of 80 %."""
+
+    words: str
+    difference: float
+    interval: Interval
+    gained: int
+    lost: int
+    n: int
+    p_value: float
+    detectable: float
+
+
+def error(confidence: ArrayLike, right: ArrayLike) -> float:
+    """Return the expected calibration error."""
+    gaps_NB = _gaps(confidence, right)
+    return float(np.abs(gaps_NB.sum(0)).sum() / len(gaps_NB))
+
+
+def interval(
+    confidence: ArrayLike, right: ArrayLike, clusters: Sequence[object], level: float = 0.95
+) -> Interval:
+    """Return the mirrored bootstrap interval of the error."""
+    estimate = error(confidence, right)
+    drawn_D = _drawn([_gaps(confidence, right)], clusters)[0]
+    low, high = _mirrored(estimate, drawn_D, (1 - level) / 2)
+    return max(0.0, low), min(1.0, high)
+
+
+def non_inferiority(
+    after: Answers, before: Answers, margin: float, alpha: float, clusters: Sequence[object]
+) -> CalibrationClaim:
+    """Test whether the error has grown by at most `margin`, on the same questions."""
+    now, then = error(*after), error(*before)
+    drawn_D = differences(after, before, clusters)
+    low, high = _mirrored(then - now, drawn_D, alpha)
+    outcome = "passed" if low > -margin else "failed" if high < -margin else "underpowered"
+    gained, lost = _flips(after, before)
+    n, spread = len(after[1]), float(drawn_D.std())
+    return CalibrationClaim(
+        outcome=outcome,
+        difference=then - now,
+        lower_bound=low,
+        upper_bound=high,
+        margin=margin,
+        gained=gained,
+        lost=lost,
+        n=n,
+        p_value=_p_value(then - now, drawn_D, -margin),
+        needed_n=max(1, ceil(n * (_power_factor(alpha) * spread / margin) ** 2)),
+        alpha=alpha,
+        error_after=now,
+        error_before=then,
+    )
+
+
+def differences(after: Answers, before: Answers, clusters: Sequence[object]) -> Floats:
+    """Return the bootstrap's differences, error before minus error after, on the same draws."""
+    now_D, then_D = _drawn([_gaps(*after), _gaps(*before)], clusters)
+    return then_D - now_D
+
+
+def compare(
+    after: Answers, before: Answers, alpha: float, clusters: Sequence[object]
+) -> CalibrationComparison:
+    """Compare two models' errors on the same questions, in both directions."""
+    difference, drawn_D = error(*before) - error(*after), differences(after, before, clusters)
+    above = _p_value(difference, drawn_D, 0.0)
+    p_value = min(1.0, 2 * min(above, _p_value(-difference, -drawn_D, 0.0)))
+    direction = "better" if difference > 0 else "worse"
+    gained, lost = _flips(after, before)
+    return CalibrationComparison(
+        words=direction if p_value <= alpha else "not distinguishable",
+        difference=difference,
+        interval=_mirrored(difference, drawn_D, alpha / 2),
+        gained=gained,
+        lost=lost,
+        n=len(after[1]),
+        p_value=p_value,
+        detectable=min(1.0, _power_factor(alpha / 2) * float(drawn_D.std())),
+    )
+
+
+def _flips(after: Answers, before: Answers) -> tuple[int, int]:
+    """Count the answers that became right, and those that became wrong."""
+    now, then = np.asarray(after[1], dtype=bool), np.asarray(before[1], dtype=bool)
+    return int((now & ~then).sum()), int((then & ~now).sum())
+
+
+def _power_factor(alpha: float) -> float:
+    """Return how many standard errors a true difference must have to be found with a power of 80 %."""
+    return float(special.ndtri(1 - alpha) + special.ndtri(WANTED_POWER))
+
+
+def _gaps(confidence: ArrayLike, right: ArrayLike) -> Floats:
+    """Return confidence minus correctness of each item, in the column of its bin."""
+    sure_N, right_N = np.asarray(confidence, dtype=float), np.asarray(right, dtype=float)
+    bins_N = np.minimum((sure_N * BINS).astype(int), BINS - 1)
+    gaps_NB = np.zeros((len(sure_N), BINS))
+    gaps_NB[np.arange(len(sure_N)), bins_N] = sure_N - right_N
+    return gaps_NB
+
+
+def _drawn(gaps: Sequence[Floats], clusters: Sequence[object], seed: int = 0) -> list[Floats]:
+    """Return the errors of bootstrap samples of whole clusters, the same samples for each table of gaps."""
+    index_N = np.unique(np.asarray([str(label) for label in clusters]), return_inverse=True)[1]
+    count = int(index_N.max()) + 1
+    sizes_K = np.bincount(index_N, minlength=count)
+    weights_DK = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), size=DRAWS)
+    items_D = weights_DK @ sizes_K
+    found = []
+    for gaps_NB in gaps:
+        sums_KB = np.zeros((count, BINS))
+        np.add.at(sums_KB, index_N, gaps_NB)
+        found.append(np.abs(weights_DK @ sums_KB).sum(1) / items_D)
+    return found
+
+
+def _mirrored(estimate: float, drawn_D: Floats, tail: float) -> Interval:
+    """Return the basic bootstrap interval: the quantiles mirrored at the estimate."""
+    low, high = np.quantile(drawn_D, [tail, 1 - tail])
+    return float(2 * estimate - high), float(2 * estimate - low)
+
+
+def _p_value(estimate: float, drawn_D: Floats, limit: float) -> float:
+    """Return the level at which the mirrored lower bound reaches the limit."""
+    return float((1 + (2 * estimate - drawn_D <= limit).sum()) / (1 + len(drawn_D)))

@@ -1,0 +1,126 @@
+"""Turn judged items into a score and a claim of non-inferiority: as shares, or as calibration errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from evals import statistics
+from evals.families import calibration_error
+from evals.scores import Item, cluster, share
+
+Row = dict[str, Any]
+Pairs = Sequence[tuple[Item, Item]]
+"""Items of the same question: after and before."""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a family's items become numbers; more is better."""
+
+    metric: str
+    value: Callable[[Sequence[Item]], float]
+    interval: Callable[[Sequence[Item]], statistics.Interval]
+    details: Callable[[Sequence[Item]], Row]
+    claim: Callable[[Pairs, float, float], Row]  # pairs, margin, alpha -> outcome, difference, bounds, ...
+    compare: Callable[[Pairs, float], Row]  # pairs, alpha -> words, difference, interval, p_value, ...
+    can_be_lost: Callable[[float, float], bool]  # score of the standard, margin
+
+
+def clusters(items: Sequence[Item]) -> list[str]:
+    return [cluster(item.key, item.detail) for item in items]
+
+
+def _share(items: Sequence[Item]) -> float:
+    return share([item.passed for item in items])
+
+
+def _share_interval(items: Sequence[Item]) -> statistics.Interval:
+    return statistics.clustered_interval([item.passed for item in items], clusters(items))
+
+
+def _share_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
+    after, before = [one.passed for one, _ in pairs], [one.passed for _, one in pairs]
+    found = statistics.non_inferiority(
+        after, before, margin=margin, alpha=alpha, clusters=clusters([one for _, one in pairs])
+    )
+    return asdict(found) | {"bootstrap": list(found.bootstrap)}
+
+
+def _share_comparison(pairs: Pairs, alpha: float) -> Row:
+    after, before = [one.passed for one, _ in pairs], [one.passed for _, one in pairs]
+    found = asdict(statistics.compare(after, before, alpha, clusters([one for one, _ in pairs])))
+    return found | {"p_value": found["p_mcnemar"]}
+
+
+def _by_kind(items: Sequence[Item]) -> Row:
+    kinds = sorted({item.detail["kind"] for item in items})
+    return {
+        "by_kind": {kind: _counts([one for one in items if one.detail["kind"] == kind]) for kind in kinds}
+    }
+
+
+def _counts(items: Sequence[Item]) -> Row:
+    passed = sum(item.passed for item in items)
+    interval = list(_share_interval(items))
+    return {"passed": passed, "n": len(items), "value": passed / len(items), "interval": interval}
+
+
+def _confidences(items: Sequence[Item]) -> tuple[list[float], list[bool]]:
+    return [float(item.detail["confidence"]) for item in items], [item.passed for item in items]
+
+
+def _calibration(items: Sequence[Item]) -> float:
+    return 1 - calibration_error.error(*_confidences(items))
+
+
+def _calibration_interval(items: Sequence[Item]) -> statistics.Interval:
+    low, high = calibration_error.interval(*_confidences(items), clusters(items))
+    return 1 - high, 1 - low
+
+
+def _calibration_details(items: Sequence[Item]) -> Row:
+    confidence, right = _confidences(items)
+    low, high = _calibration_interval(items)
+    return {
+        "calibration_error": 1 - _calibration(items),
+        "calibration_error_interval": [1 - high, 1 - low],
+        "accuracy": share(right),
+        "confidence": sum(confidence) / len(confidence),
+        **_by_kind(items),
+    }
+
+
+def _calibration_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
+    after, before = [one for one, _ in pairs], [one for _, one in pairs]
+    found = calibration_error.non_inferiority(
+        _confidences(after), _confidences(before), margin, alpha, clusters(before)
+    )
+    return asdict(found)
+
+
+def _calibration_comparison(pairs: Pairs, alpha: float) -> Row:
+    after, before = [one for one, _ in pairs], [one for _, one in pairs]
+    found = calibration_error.compare(_confidences(after), _confidences(before), alpha, clusters(before))
+    return asdict(found) | {"p_mcnemar": None}
+
+
+SHARE = Measure(
+    "passed",
+    _share,
+    _share_interval,
+    _by_kind,
+    _share_claim,
+    _share_comparison,
+    can_be_lost=lambda standard, margin: standard > margin,
+)
+CALIBRATION = Measure(
+    "calibration",
+    _calibration,
+    _calibration_interval,
+    _calibration_details,
+    _calibration_claim,
+    _calibration_comparison,
+    can_be_lost=lambda standard, margin: True,
+)

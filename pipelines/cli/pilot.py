@@ -1,0 +1,103 @@
+"""pilot: what rate and length a budget of behaviour allows, before the whole midtraining is run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipelines.cli import setting_options
+from pipelines.cli.options import Session, several, shared, table
+
+Row = dict[str, Any]
+
+
+@click.command("pilot")
+@click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
+@click.option(
+    "--budget",
+    required=True,
+    type=float,
+    metavar="POINTS",
+    help="of behaviour that midtraining may cost, before recovery",
+)
+@click.option("--student", default="current", show_default=True, help="the model to teach")
+@click.option(
+    "--rates", metavar="LOW,HIGH", help="two learning rates (default: a quarter of recover.yaml's, and it)"
+)
+@click.option(
+    "--share", type=float, default=0.125, show_default=True, help="of the documents that is trained on"
+)
+@setting_options.mix
+@setting_options.freeze_embeddings
+@setting_options.prompts
+@setting_options.probes
+@setting_options.ifeval
+@setting_options.strict
+@setting_options.seed
+@several
+@shared
+@click.pass_obj
+def pilot_command(session: Session, /, docs: Path, budget: float, **options: Any) -> None:
+    """Propose rate, length, mix and recovery from two midtrainings on a share of the documents.
+
+    Prints what is expected of them, with 95 % intervals, and the `recover cycle` that carries them out. Exit
+    code 3 where nothing can be proposed. `current` stays where it is.
+    """
+    from pipelines.job_from_options import pilot_job
+    from pipelines.pilot import pilot
+    from recovery.errors import GateError
+
+    with session.workspace(docs=docs) as ws:
+        job = pilot_job(ws, docs, budget, **options, changes=session.changes)
+        found = pilot(ws, job, key=ws.new_key())
+        session.show(found, lambda: pilot_text(found))
+        if found["proposal"] is None:
+            raise GateError(found["words"])
+
+
+def pilot_text(found: Row) -> str:
+    """Format what was measured, what is expected, and the proposed command."""
+    measured = [
+        {
+            "rate": f"{row['rate']:.3g}",
+            "passes": row["points"][-1]["passes"],
+            "KL": row["kl"],
+            "learned": row["learned"],
+            "behaviour lost": _interval(row["behaviour_lost"]),
+        }
+        for row in found["pilots"]
+    ]
+    lines = [
+        table(measured, list(measured[0])),
+        "",
+        f"{found['sample']['questions']} {found['sample']['asked']} that the student did not answer; "
+        f"{found['sample']['sampled_texts']} texts, {found['sample']['sampled_tokens']:,} of "
+        f"{found['sample']['tokens']:,} tokens",
+    ]
+    if found["law"]:
+        lines.append(f"what a nat costs in behaviour: by {found['law']['source']}")
+    expected = {"as configured": found["planned"], "proposed": found["proposal"]}
+    rows = [
+        {
+            "": name,
+            "rate": f"{row['rate']:.3g}",
+            "steps": row["steps"],
+            **{name: _interval(row[key]) for name, key in COLUMNS.items()},
+        }
+        for name, row in expected.items()
+        if row
+    ]
+    if rows:
+        lines += ["", table(rows, list(rows[0]))]
+    return "\n".join([*lines, "", found["words"], *([found["command"]] if found["command"] else [])])
+
+
+COLUMNS = {"KL": "kl", "learned": "learned", "behaviour lost": "behaviour_lost"}
+
+
+def _interval(estimate: Row | None) -> str | None:
+    if estimate is None:
+        return None
+    return f"{estimate['value']:.3f} [{estimate['low']:.3f}, {estimate['high']:.3f}]"

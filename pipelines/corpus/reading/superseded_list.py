@@ -1,0 +1,26 @@
+"""Read the list of earlier documents that a folder of documents supersedes: `superseded.txt` beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from recovery.errors import InputError
+
+SUPERSEDED = "superseded.txt"
+COMMENT = "#"
+
+
+def listed(docs: Path) -> Path | None:
+    """Return the list beside a folder of documents; None where there is none."""
+    path = docs.resolve().parent / SUPERSEDED
+    return path if path.is_file() else None
+
+
+def patterns(path: Path) -> list[str]:
+    """Return the lines of a list, without comments; none where the file is missing."""
+    try:
+        text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: the list of superseded documents cannot be read: {error}") from error
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not line.startswith(COMMENT)]

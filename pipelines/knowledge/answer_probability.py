@@ -1,0 +1,113 @@
+"""Follow along a midtraining how probable it makes the answers to fixed questions about the documents.
+
+The questions are the probes whose passages are in the documents; of too few, cloze gaps cut from them. Only
+those are asked that the student does not answer yet. A measurement is forward passes and draws nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evals import jsonl, knowledge
+from evals.scores import chat
+from pipelines.knowledge.cloze import clozes
+
+if TYPE_CHECKING:
+    from recovery.models.chat_model import ChatModel
+    from recovery.teachers.likelihood import Pair
+
+METRIC, ERROR = "answer_probability", "answer_probability_error"
+FEWEST = 16  # questions below which the mean says little
+CANDIDATES, MOST = 400, 96
+KNOWN = 0.5  # probability from which on the student knows an answer already
+
+Report = Callable[[int, Mapping[str, float]], None]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question in chat, or a text to go on with, and the answer that belongs behind it."""
+
+    prompt: str
+    answer: str
+    in_chat: bool
+
+    def pair(self, chat_model: ChatModel) -> Pair:
+        from recovery.teachers.likelihood import split_ids
+
+        if self.in_chat:
+            return split_ids(chat_model, chat(self.prompt), self.answer)
+        return split_ids(chat_model, self.prompt, f" {self.answer}")
+
+
+def unanswered(
+    chat_model: ChatModel, texts: Sequence[str], probes: Sequence[knowledge.Probe], seed: int
+) -> tuple[str, list[Question]]:
+    """Return what the questions are ("probes" or "gaps") and those that the model does not answer yet."""
+    for name, questions in (("probes", _of_probes(texts, probes)), ("gaps", _of_gaps(texts, seed))):
+        pairs = [question.pair(chat_model) for question in questions]
+        found = probabilities(chat_model, pairs)
+        unknown = [question for question, p in zip(questions, found, strict=True) if p < KNOWN][:MOST]
+        if len(unknown) >= FEWEST:
+            return name, unknown
+    return "gaps", unknown
+
+
+def _of_probes(texts: Sequence[str], probes: Sequence[knowledge.Probe]) -> list[Question]:
+    """The probes, but for those of the verdict's apart kinds, whose passage stands in the texts."""
+    everything = " ".join(" ".join(text.split()) for text in texts)
+    return [
+        Question(probe.prompt, probe.answers[0], probe.in_chat)
+        for probe in probes
+        if probe.kind not in knowledge.APART
+        and probe.passage
+        and " ".join(probe.passage.split()) in everything
+    ]
+
+
+def _of_gaps(texts: Sequence[str], seed: int) -> list[Question]:
+    return [
+        Question(gap.before, gap.answer, in_chat=False) for gap in clozes(texts, limit=CANDIDATES, seed=seed)
+    ]
+
+
+def probabilities(chat_model: ChatModel, pairs: Sequence[Pair]) -> list[float]:
+    """Return the probability of each answer."""
+    from recovery.teachers.likelihood import continuation_logprobs, reader
+
+    return [math.exp(p) for p in continuation_logprobs(reader(chat_model), pairs, chat_model.pad_id)]
+
+
+def write(path: Path, questions: Sequence[Question]) -> None:
+    path.write_text(jsonl.lines([asdict(question) for question in questions]), encoding="utf-8")
+
+
+def read(path: Path) -> list[Question]:
+    rows = jsonl.read(path, {"prompt": str, "answer": str, "in_chat": bool})
+    return [Question(row["prompt"], row["answer"], row["in_chat"]) for row in rows]
+
+
+class AnswerProbability:
+    """A trainer's `should_stop` that never stops: it reports the answers' mean probability."""
+
+    def __init__(
+        self, student: ChatModel, questions: Sequence[Question], *, every: int, steps: int, report: Report
+    ) -> None:
+        self.student, self.every, self.steps, self.report = student, every, steps, report
+        self.pairs = [question.pair(student) for question in questions]
+        self.measure(0)
+
+    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
+        if step % self.every == 0 or step == self.steps:
+            self.measure(step)
+
+    def measure(self, step: int) -> None:
+        """Report the mean probability and its standard error over the questions."""
+        found = probabilities(self.student, self.pairs)
+        mean = sum(found) / len(found)
+        variance = sum((p - mean) ** 2 for p in found) / max(len(found) - 1, 1)
+        self.report(step, {METRIC: mean, ERROR: math.sqrt(variance / len(found))})

@@ -1,0 +1,133 @@
+"""Choose rate and length of a midtraining within a budget of behaviour, by curves of KL and knowledge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from pipelines.knowledge.rate_curves import CONFIDENCE, Curve, Estimate
+
+RATES, LENGTHS = 9, 8  # of the grid: between the two rates measured, and in parts of the whole length
+FEWEST_CYCLES = 2  # from which on their slope has an interval
+
+
+@dataclass(frozen=True)
+class BehaviourLaw:
+    """Share of behaviour lost at a KL to the clean model: straight lines from the origin through the knots.
+
+    Beyond the last knot the last one's proportion goes on.
+    """
+
+    knots: tuple[tuple[float, Estimate], ...]  # KL, and the loss there
+    source: str
+
+    def loss(self, kl: Estimate) -> Estimate:
+        """Return the loss at a KL; both intervals count in full."""
+        return Estimate(
+            self._read(kl.value, lambda loss: loss.value),
+            min(self._read(bound, lambda loss: loss.low) for bound in (kl.low, kl.high)),
+            max(self._read(bound, lambda loss: loss.high) for bound in (kl.low, kl.high)),
+        )
+
+    def _read(self, kl: float, bound: Callable[[Estimate], float]) -> float:
+        places = [0.0, *(knot for knot, _ in self.knots)]
+        values = [0.0, *(bound(loss) for _, loss in self.knots)]
+        beyond = max(1.0, kl / places[-1])
+        return max(-1.0, min(1.0, beyond * float(np.interp(kl, places, values))))
+
+    def row(self) -> dict[str, Any]:
+        knots = [{"kl": kl, "behaviour_lost": loss.row()} for kl, loss in self.knots]
+        return {"source": self.source, "knots": knots}
+
+
+def of_cycles(points: Sequence[tuple[float, float]]) -> BehaviourLaw | None:
+    """Take the loss as proportional to the KL, as in earlier cycles, with Student's t interval of the slope;
+    None for too few of them."""
+    squares = sum(kl * kl for kl, _ in points)
+    if len(points) < FEWEST_CYCLES or not squares:
+        return None
+    slope = sum(kl * loss for kl, loss in points) / squares
+    variance = sum((loss - slope * kl) ** 2 for kl, loss in points) / (len(points) - 1)
+    half = float(special.stdtrit(len(points) - 1, (1 + CONFIDENCE) / 2)) * math.sqrt(variance / squares)
+    slopes = Estimate(slope, slope - half, slope + half)
+    return BehaviourLaw(((1.0, slopes),), f"{len(points)} earlier cycles")
+
+
+def of_checkpoints(measured: Sequence[tuple[float, Estimate]], prompts: int) -> BehaviourLaw | None:
+    """Read the loss between checkpoints whose KL and loss were measured; None if none has moved."""
+    moved = sorted((one for one in measured if one[0] > 0), key=lambda one: one[0])
+    if not moved:
+        return None
+    return BehaviourLaw(tuple(moved), f"{prompts} prompts asked of {len(moved)} checkpoints of the pilot")
+
+
+@dataclass(frozen=True)
+class Forecasts:
+    """The two curves, the law of behaviour, and the error of knowledge by the choice of questions."""
+
+    kl: Curve
+    learned: Curve
+    law: BehaviourLaw
+    questions_error: float
+
+    def at(self, rate: float, length: Length) -> Candidate:
+        kl, learned = self.kl.at(rate, length.passes), self.learned.at(rate, length.passes)
+        return Candidate(rate, length, kl, self._with_questions(learned), self.law.loss(kl))
+
+    def _with_questions(self, learned: Estimate) -> Estimate:
+        """Widen the interval by the error that the choice of questions adds, independent of the curve's."""
+        other = float(special.ndtri((1 + CONFIDENCE) / 2)) * self.questions_error
+        low = learned.value - math.hypot(learned.value - learned.low, other)
+        high = learned.value + math.hypot(learned.high - learned.value, other)
+        return Estimate(learned.value, max(0.0, low), min(1.0, high))
+
+
+@dataclass(frozen=True)
+class Length:
+    """The length of a midtraining: its steps, and the passes over the documents at the full rate."""
+
+    steps: int
+    passes: float
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A rate and a length, and what is expected of them."""
+
+    rate: float
+    length: Length
+    kl: Estimate
+    learned: Estimate  # share of what was unknown
+    loss: Estimate  # of behaviour, as a share
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "rate": self.rate,
+            "steps": self.length.steps,
+            "passes": self.length.passes,
+            "kl": self.kl.row(),
+            "learned": self.learned.row(),
+            "behaviour_lost": self.loss.row(),
+        }
+
+
+def candidates(
+    forecasts: Forecasts, rates: tuple[float, float], lengths: Sequence[Length]
+) -> list[Candidate]:
+    """Return every rate of the grid at every length."""
+    return [forecasts.at(float(rate), length) for rate in np.geomspace(*rates, RATES) for length in lengths]
+
+
+def best(found: Sequence[Candidate], budget: float) -> Candidate | None:
+    """Return the candidate that learns most of those expected within the budget; None if none is."""
+    within = [one for one in found if one.loss.value <= budget]
+    return max(within, key=lambda one: (one.learned.value, -one.loss.value), default=None)
+
+
+def gentlest(found: Sequence[Candidate]) -> Candidate:
+    return min(found, key=lambda one: (one.loss.value, one.kl.value))

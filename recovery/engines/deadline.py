@@ -1,0 +1,84 @@
+"""Bound the reads and writes of HTTP connections by a moment: a timeout of each read alone bounds no answer.
+
+A server that sends a byte now and then never lets a read time out, whether the byte is one of a header, of
+white space or of an empty compressed block.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpcore
+import httpx
+
+_bound = threading.local()
+
+
+@contextmanager
+def until(moment: float) -> Iterator[None]:
+    """Let no read or write of this thread go on after a moment of the monotonic clock."""
+    before = getattr(_bound, "moment", None)
+    _bound.moment = moment
+    try:
+        yield
+    finally:
+        _bound.moment = before
+
+
+def bounded(client: httpx.Client) -> httpx.Client:
+    """Make a client's connections obey `until`; httpx has no setting for how its pools reach the network."""
+    for transport in (client._transport, *client._mounts.values()):
+        if isinstance(transport, httpx.HTTPTransport):
+            pool: Any = transport._pool
+            pool._network_backend = _Network(pool._network_backend)
+    return client
+
+
+def _left(timeout: float | None) -> float | None:
+    moment = getattr(_bound, "moment", None)
+    if moment is None:
+        return timeout
+    seconds = float(moment) - time.monotonic()
+    if seconds <= 0:
+        raise httpcore.ReadTimeout("the deadline has passed")
+    return seconds if timeout is None else min(timeout, seconds)
+
+
+class _Network(httpcore.NetworkBackend):
+    def __init__(self, inner: httpcore.NetworkBackend) -> None:
+        self._inner = inner
+
+    def connect_tcp(
+        self, host: str, port: int, timeout: float | None = None, *given: Any, **named: Any
+    ) -> httpcore.NetworkStream:
+        return _Stream(self._inner.connect_tcp(host, port, _left(timeout), *given, **named))
+
+    def sleep(self, seconds: float) -> None:
+        self._inner.sleep(seconds)
+
+
+class _Stream(httpcore.NetworkStream):
+    def __init__(self, inner: httpcore.NetworkStream) -> None:
+        self._inner = inner
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._inner.read(max_bytes, _left(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._inner.write(buffer, _left(timeout))
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        return _Stream(self._inner.start_tls(ssl_context, server_hostname, _left(timeout)))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._inner.get_extra_info(info)

@@ -1,0 +1,75 @@
+"""The expected calibration error: numbers worked by hand, and what its bootstrap may claim."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from evals.families import calibration_error as ce
+from evals.families.calibration_error import Answers
+
+
+def test_the_error_is_the_mean_gap_of_the_bins() -> None:
+    """Two at 0.9 of which one is right (gap 0.4), two at 0.55 of which both are (gap 0.45)."""
+    assert ce.error([0.9, 0.9, 0.55, 0.55], [True, False, True, True]) == pytest.approx(
+        (2 * 0.4 + 2 * 0.45) / 4
+    )
+
+
+def test_gaps_of_opposite_sign_cancel_within_a_bin_only() -> None:
+    assert ce.error([0.52, 0.58], [True, False]) == pytest.approx(abs(0.52 - 1 + 0.58) / 2)
+    assert ce.error([0.25, 0.75], [False, True]) == pytest.approx(0.25)
+    assert ce.error([1.0, 1.0], [True, True]) == 0.0
+
+
+def drawn(rng: np.random.Generator, n: int, overconfident: float) -> Answers:
+    """Answers right with the probability of their confidence minus `overconfident`."""
+    sure = rng.uniform(0.5, 1.0, n)
+    return sure.tolist(), (rng.random(n) < sure - overconfident).tolist()
+
+
+def test_the_same_answers_are_as_well_calibrated() -> None:
+    answers = drawn(np.random.default_rng(0), 100, 0.1)
+    found = ce.non_inferiority(answers, answers, 0.05, 0.01, range(100))
+    assert (found.outcome, found.difference, found.lower_bound, found.upper_bound) == ("passed", 0, 0, 0)
+    compared = ce.compare(answers, answers, 0.05, range(100))
+    assert (compared.words, compared.p_value) == ("not distinguishable", 1.0)
+
+
+def test_a_model_that_became_sure_of_everything_has_lost_it() -> None:
+    before = drawn(np.random.default_rng(1), 300, 0.0)
+    after = [1.0] * 300, before[1]
+    found = ce.non_inferiority(after, before, 0.05, 0.05, range(300))
+    assert found.outcome == "failed" and found.difference < -0.1
+    assert found.lower_bound < found.difference < found.upper_bound < -0.05
+    assert found.error_after == pytest.approx(1 - np.mean(before[1]))
+    assert (found.gained, found.lost, found.n) == (0, 0, 300)
+    assert ce.compare(after, before, 0.05, range(300)).words == "worse"
+    assert ce.compare(before, after, 0.05, range(300)).words == "better"
+
+
+def test_few_questions_are_underpowered_and_say_how_many_it_takes() -> None:
+    rng = np.random.default_rng(2)
+    found = ce.non_inferiority(drawn(rng, 30, 0.0), drawn(rng, 30, 0.0), 0.05, 0.05, range(30))
+    assert found.outcome == "underpowered" and found.needed_n > 30
+
+
+def test_questions_of_one_cluster_stand_or_fall_together() -> None:
+    sure, right = drawn(np.random.default_rng(3), 40, 0.2)
+    one = ce.interval(sure, right, range(40))
+    several = ce.interval([*sure] * 3, [*right] * 3, [*range(40)] * 3)
+    assert several == pytest.approx(one)
+    lone = ce.interval([*sure] * 3, [*right] * 3, range(120))
+    assert lone[1] - lone[0] < several[1] - several[0]
+
+
+def test_a_loss_of_the_margin_is_rarely_called_kept() -> None:
+    """The error grows by exactly the margin: "kept" is wrong, and must stay near its level of 5 %."""
+    rng, passed, rounds = np.random.default_rng(4), 0, 120
+    for _ in range(rounds):
+        sure = rng.uniform(0.5, 1.0, 200)
+        luck = rng.random(200)
+        before = sure.tolist(), (luck < sure - 0.1).tolist()
+        after = sure.tolist(), (luck < sure - 0.2).tolist()
+        passed += ce.non_inferiority(after, before, 0.1, 0.05, range(200)).outcome == "passed"
+    assert passed / rounds < 0.12

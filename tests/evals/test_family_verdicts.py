@@ -1,0 +1,140 @@
+"""The verdict of families: each against the clean model, with bounds for all of them at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from evals import comparison
+from evals.scores import Item
+from evals.statistics import items_to_pass
+from evals.verdict import accepted, summary, verdict
+
+
+def items(passed: int, n: int, kind: str = "flat") -> list[Item]:
+    return [Item(f"{kind}{i}", f"{kind} {i}", "r", i < passed, {"kind": kind}) for i in range(n)]
+
+
+def family(clean: int, recovered: int, n: int = 500) -> dict[str, list[Item]]:
+    return {"clean": items(clean, n), "recovered": items(recovered, n)}
+
+
+IFEVAL = {"clean": items(650, 700), "recovered": items(650, 700)}
+
+
+def test_a_family_is_an_axis_where_it_is_asked_for_only() -> None:
+    assert "json" not in verdict({"ifeval": IFEVAL})
+    found = verdict({"ifeval": IFEVAL, "json": family(450, 450)})
+    assert found["json"] == "kept" and found["behaviour"] == "recovered"
+    assert accepted(found, ("behaviour", "json"))
+    lost = verdict({"ifeval": IFEVAL, "json": family(450, 350)})
+    assert lost["json"] == "lost" and not accepted(lost, ("behaviour",))
+    assert any(line.startswith("json: lost (-20.0% against clean, upper bound -1") for line in summary(lost))
+
+
+def test_bounds_hold_for_all_families_at_once() -> None:
+    """15 of 500 lost are shown to be within 5 points at 5 %, not at 1 %: among five families it is open."""
+    alone = verdict({"json": family(450, 435)})
+    names = ("json", "tools", "multi-turn")
+    among = verdict({name: family(450, 435) for name in names} | {"refusals": {}, "calibration": {}})
+    assert alone["json"] == "kept" and alone["axes"]["json"]["alpha"] == 0.05
+    assert among["json"] == "underpowered" and among["axes"]["json"]["alpha"] == pytest.approx(0.01)
+    assert among["axes"]["json"]["lower_bound"] < alone["axes"]["json"]["lower_bound"]
+    assert among["axes"]["json"]["families"] == 5
+    assert any("bounds for 5 families at once" in line for line in summary(among))
+    assert (
+        verdict({"ifeval": IFEVAL})["axes"]["behaviour"]
+        == verdict({"ifeval": IFEVAL, "json": family(450, 435)})["axes"]["behaviour"]
+    )
+
+
+def test_what_cannot_be_asked_is_not_measured_with_its_reason() -> None:
+    found = verdict({"ifeval": IFEVAL, "tools": {}}, unmeasured={"tools": "the template takes no tools"})
+    assert found["tools"] == "not measured"
+    assert "tools: not measured (the template takes no tools)" in summary(found)
+    assert not accepted(found, ("behaviour", "tools")) and accepted(found, ("behaviour",))
+
+
+def test_a_share_within_the_margin_cannot_be_kept() -> None:
+    """A clean model that passes 20 of 500 loses at most 4 points, whatever happens."""
+    found = verdict({"json": family(20, 0)})
+    assert found["json"] == "not measured"
+    assert "4.0% of the items, no more than the margin" in found["axes"]["json"]["reason"]
+
+
+def refusing(harmful: int, benign: int) -> list[Item]:
+    return [*items(harmful, 250, "harmful"), *items(benign, 250, "benign")]
+
+
+@pytest.mark.parametrize(
+    ("recovered", "word", "kind"),
+    [
+        (refusing(240, 240), "kept", None),
+        (refusing(250, 200), "lost", "benign"),
+        (refusing(200, 250), "lost", "harmful"),
+        (refusing(228, 240), "underpowered", "harmful"),
+    ],
+)
+def test_both_rates_of_refusals_must_be_kept(recovered: list[Item], word: str, kind: str | None) -> None:
+    """A model that refuses everything passes as many items as before; its second rate tells."""
+    found = verdict({"refusals": {"clean": refusing(240, 240), "recovered": recovered}})
+    row = found["axes"]["refusals"]
+    assert found["refusals"] == word and set(row["rates"]) == {"harmful", "benign"}
+    assert kind in (None, row["kind"])
+    assert row["alpha"] == pytest.approx(0.025) and row["n"] == 250
+
+
+def choices(confidence: float, right: int, n: int = 300) -> list[Item]:
+    """The confidence and cluster are those of every question."""
+    return [
+        Item(
+            f"q{i}",
+            f"q {i}",
+            "A",
+            i < right,
+            {"kind": "choice", "confidence": confidence, "cluster": f"q{i}"},
+        )
+        for i in range(n)
+    ]
+
+
+def test_calibration_is_judged_by_its_error_not_by_right_answers() -> None:
+    kept = verdict({"calibration": {"clean": choices(0.8, 240), "recovered": choices(0.7, 210)}})
+    assert kept["calibration"] == "kept"
+    assert (kept["axes"]["calibration"]["lost"], kept["axes"]["calibration"]["error_after"]) == (
+        30,
+        pytest.approx(0.0),
+    )
+    sure = verdict({"calibration": {"clean": choices(0.8, 240), "recovered": choices(0.99, 240)}})
+    assert sure["calibration"] == "lost" and sure["axes"]["calibration"]["gained"] == 0
+    line = next(line for line in summary(sure) if line.startswith("calibration"))
+    assert "McNemar" not in line and "(-19.0% against clean" in line
+
+
+def compared(suite: str, before: list[Item], after: list[Item]) -> dict[str, Any]:
+    pairs = [
+        {
+            "key": one.key,
+            "passed_a": one.passed,
+            "passed_b": other.passed,
+            "detail_b": other.detail,
+            "confidence_a": one.detail.get("confidence"),
+        }
+        for one, other in zip(before, after, strict=True)
+    ]
+    (row,) = comparison.compare([{"suite": suite, "metric": "m", "pairs": pairs}])
+    return row
+
+
+def test_two_checkpoints_are_compared_by_what_a_family_measures() -> None:
+    row = compared("calibration", choices(0.8, 240), choices(0.99, 240))
+    assert (row["words"], row["p_mcnemar"]) == ("worse", None)
+    assert (row["a_score"], row["b_score"]) == (pytest.approx(1.0), pytest.approx(0.81))
+    assert row["non_inferior"]["outcome"] == "failed" and row["non_inferior"]["margin"] == 0.05
+    plain = compared("json", items(400, 500), items(300, 500))
+    assert plain["words"] == "worse" and plain["p_value"] == plain["p_mcnemar"]
+
+
+def test_the_number_of_questions_that_the_documentation_states() -> None:
+    assert items_to_pass(0.05, alpha=0.05 / 5) == 448

@@ -1,0 +1,38 @@
+"""Sentences as they read: without markup, whole where lines were wrapped."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.corpus.prose import prose_sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("# A title\nAda lives in Oslo. She sings.", ["Ada lives in Oslo.", "She sings."]),
+        ('See [the *guide*](https://a.b/c "t") of [Oslo][1].', ["See the guide of Oslo."]),
+        (
+            "Coverage starts on January 1. Both plans end in May.",
+            ["Coverage starts on January 1.", "Both plans end in May."],
+        ),
+        ("- one **bold** item\n* `code` item\n12. last", ["one bold item", "code item", "last"]),
+        ("snake_case_name stays, _this_ goes", ["snake_case_name stays, this goes"]),
+        ("| a | b |\n|---|---|\n| 1 | 2 |\nAfter it.", ["After it."]),
+        ("Before.\n```python\nx = 1\n```\nAfter.", ["Before.", "After."]),
+        ("Before.\n```\nnever closed", ["Before."]),
+        ("Read https://a.b/c now. Then go.", ["Then go."]),
+        ("![logo](a.png)\n<div>x</div>\nText.", ["Text."]),
+        ("Name: Ada\nCity: Oslo", ["Name: Ada", "City: Oslo"]),
+        ("", []),
+    ],
+)
+def test_markup_is_taken_off(text: str, said: list[str]) -> None:
+    assert prose_sentences(text) == said
+
+
+def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
+    line = "A line that someone wrapped at about seventy characters, as editors"
+    assert prose_sentences(f"{line}\ndo. Another one.\n\nNew.") == [f"{line} do.", "Another one.", "New."]
+    assert prose_sentences(f"- {line}\n- do.") == [line, "do."]
+    assert prose_sentences(f"{line}\n\nnext") == [line, "next"]

@@ -1,0 +1,138 @@
+"""Earlier documents that later ones replace: which they are, and that nothing reads them any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.config import settings as config
+from pipelines.config.jobs import MidtrainJob
+from pipelines.corpus import documents, kept_texts, superseded
+from pipelines.corpus.kept_texts import KeptTokens
+from pipelines.corpus.reading.superseded_list import SUPERSEDED, patterns
+from pipelines.corpus.token_file import Tokens
+from pipelines.distill import distill
+from pipelines.machine.init_home import initialise
+from pipelines.midtrain import midtrain
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from tests.support import stages, tiny
+from tests.support.stages import PRESET
+
+CHAT_MODEL = tiny.chat_model()
+MOST = 10**6  # tokens
+
+
+def folder(place: Path, files: dict[str, str], replaced: str = "") -> Path:
+    docs = place / "docs"
+    docs.mkdir(parents=True)
+    for name, text in files.items():
+        (docs / name).parent.mkdir(exist_ok=True)
+        (docs / name).write_text(text, encoding="utf-8")
+    if replaced:
+        (place / SUPERSEDED).write_text(replaced, encoding="utf-8")
+    return docs
+
+
+def run(place: Path, files: dict[str, str], replaced: str = "") -> Path:
+    """What a midtraining keeps of a folder."""
+    made = place / "run"
+    made.mkdir(parents=True)
+    docs = folder(place, files, replaced)
+    superseded.keep(docs, made)
+    documents.keep(docs, made / kept_texts.KEPT_TEXTS)
+    return made
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    first = {"ada.md": "Ada is in Oslo.", "b.jsonl": '{"text": "one"}\n{"text": "two"}\n', "c.md": "Cora."}
+    return [
+        run(tmp_path / "1", first),
+        run(tmp_path / "2", {"ada.md": "Ada is in Rome.", "d.md": "Dora."}, "# moved\n\nada*\nb.jsonl\n"),
+        run(tmp_path / "3", {"e.md": "Ada is in Bonn."}, "ada.md\nnever/there.md\n"),
+    ]
+
+
+def texts(tokens: Tokens) -> list[str]:
+    ids = [tokens.sequence(number)[0] for number in range(len(tokens))]
+    return [CHAT_MODEL.text(list(one)).removesuffix(tiny.END_OF_TEXT) for one in ids]
+
+
+def test_a_list_names_documents_of_earlier_runs_and_none_of_its_own(runs: list[Path]) -> None:
+    assert superseded.left_out(runs) == [{0, 1, 2}, {0}, frozenset()]
+    assert superseded.left_out(runs[:2]) == [{0, 1, 2}, frozenset()]
+    assert superseded.left_out(runs[:1]) == [frozenset()]
+
+
+def test_no_text_and_no_token_of_them_is_read(runs: list[Path], tmp_path: Path) -> None:
+    now = ["Cora.", "Dora.", "Ada is in Bonn."]
+    assert kept_texts.read_evenly(runs) == now
+    kept = KeptTokens.of(runs, CHAT_MODEL)
+    assert texts(kept.joined(tmp_path / "all", MOST, 0)) == now
+    for seed in range(9):
+        some = texts(kept.joined(tmp_path / "some", 9, seed))
+        assert 0 < len(some) < 3 and set(some) < set(now)
+
+
+def test_the_current_run_supersedes_without_being_read_itself(runs: list[Path], tmp_path: Path) -> None:
+    kept = KeptTokens.of(runs[:2], CHAT_MODEL, current=runs[2])
+    assert texts(kept.joined(tmp_path / "all", MOST, 0)) == ["Cora.", "Dora."]
+    assert len(KeptTokens.of(runs[:2], CHAT_MODEL).joined(tmp_path / "other", MOST, 0)) == 3
+
+
+def test_where_everything_is_superseded_nothing_is_left(tmp_path: Path) -> None:
+    one = run(tmp_path / "1", {"a.md": "Ada."})
+    other = run(tmp_path / "2", {"b.md": "Bela."}, "*\n")
+    assert len(KeptTokens.of([one], CHAT_MODEL, current=other).joined(tmp_path / "all", MOST, 0)) == 0
+    assert texts(KeptTokens.of([one, other], CHAT_MODEL).joined(tmp_path / "both", MOST, 0)) == ["Bela."]
+
+
+def test_a_list_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / SUPERSEDED
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match=r"superseded\.txt"):
+        patterns(path)
+
+
+def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages.write_prompts(tmp_path, 20)
+    read: list[list[str]] = []
+    join = KeptTokens.joined
+
+    def recorded(self: KeptTokens, target: Path, most: int, seed: int) -> Tokens:
+        found = join(self, target, most, seed)
+        read.append(texts(found))
+        return found
+
+    monkeypatch.setattr(KeptTokens, "joined", recorded)
+    worlds = [
+        folder(
+            tmp_path / "1", {"ada.md": "Ada is in Oslo, so they say.", "c.md": "Cora has a cat, they say."}
+        ),
+        folder(tmp_path / "2", {"d.md": "Ada is in Rome by now, they say."}, "ada.md\n"),
+    ]
+    settings = config.override(PRESET.midtrain, {"steps": 2, "tokens_per_step": 64, "row_tokens": 64})
+    with Workspace.open(tmp_path / "home") as ws:
+        said: list[str] = []
+        monkeypatch.setattr(ws.progress, "say", said.append)
+        initialise(ws, model=str(tiny.save(tmp_path / "model")))
+        student = "base"
+        for docs in worlds:
+            job = MidtrainJob(docs=str(docs), student=student, settings=settings)
+            student = midtrain(ws, job)["checkpoint"]
+        assert read == [["Cora has a cat, they say."]]
+        assert "  superseded   1 earlier documents are left out of replay" in said
+        short = {"steps": 1, "prompts_per_step": 2, "max_new_tokens": 64, "preflight": False}
+        recovery = config.override(PRESET.distill, short)
+        distill(ws, stages.distillation(tmp_path, student, recovery))
+    assert read[1:] == [["Cora has a cat, they say.", "Ada is in Rome by now, they say."]]
+
+
+def test_a_changed_list_is_a_changed_input(tmp_path: Path) -> None:
+    docs = folder(tmp_path / "1", {"a.md": "Ada."})
+    job = MidtrainJob(docs=str(docs), student="base", settings=PRESET.midtrain)
+    assert "superseded" not in job.sources()
+    (tmp_path / "1" / SUPERSEDED).write_text("b.md\n")
+    assert job.sources()["superseded"] == str((tmp_path / "1" / SUPERSEDED).resolve())
