@@ -25,15 +25,16 @@ from lm_eval.api import task as task_module
 from lm_eval.api.model import LM
 from lm_eval.api.task import Task
 
-from evals import jsonl, sentences
-from evals.scores import Generate, drawn
+from evals import dialogues, jsonl, sentences
+from evals.scores import Generate, Message, chat, drawn
 from recovery.errors import InputError, RecoverError
 from recovery.hub_data import one_try
 
 HUB_PROMPTS = "google/IFEval"
 _IFEVAL_FOLDER = Path(lm_eval.tasks.__file__).parent / "ifeval"
 PROMPT_FIELDS = ("key", "prompt", "instruction_id_list", "kwargs")
-_FIELDS = {"prompt": str, "instruction_id_list": list, "kwargs": list}
+MESSAGES = "messages"  # of a local row with several turns, as JSON; its prompt is then their text
+_FIELDS = {"instruction_id_list": list, "kwargs": list}
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def run_ifeval(
         task = _drawn(_load_task(prompts_path), limit)
         _check_docs(task, str(prompts_path or HUB_PROMPTS))
         results = lm_eval.evaluate(
-            _GenerateLM(generate),
+            _GenerateLM(generate, _turns(task)),
             {"tasks": {"ifeval": task}},
             bootstrap_iters=0,
             apply_chat_template=True,
@@ -81,13 +82,29 @@ def run_ifeval(
 def prompts(prompts_path: str | Path | None = None) -> list[str]:
     """Return the task's prompts, to be excluded from training."""
     sentences.settle()
-    return [str(doc["prompt"]) for doc in _load_task(prompts_path).eval_docs]
+    docs = _load_task(prompts_path).eval_docs
+    return [dialogues.contents(json.loads(doc.get(MESSAGES) or "0") or chat(doc["prompt"])) for doc in docs]
 
 
 def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
     """Return the task's prompts as rows in IFEval's format."""
     sentences.settle()
-    return [{name: doc[name] for name in PROMPT_FIELDS} for doc in _load_task(prompts_path).eval_docs]
+    return [_row(doc) for doc in _load_task(prompts_path).eval_docs]
+
+
+def _row(doc: Mapping[str, Any]) -> dict[str, Any]:
+    row = {name: doc[name] for name in PROMPT_FIELDS}
+    return row | ({MESSAGES: json.loads(doc[MESSAGES])} if doc.get(MESSAGES) else {})
+
+
+def _turns(task: Task) -> dict[str, list[Message]]:
+    """Return the turns of prompts that have several, by the text that stands for them."""
+    found: dict[str, list[Message]] = {}
+    for doc in task.eval_docs:
+        turns = json.loads(doc[MESSAGES]) if doc.get(MESSAGES) else None
+        if turns and found.setdefault(doc["prompt"].strip(), turns) != turns:
+            raise InputError(f"key {doc['key']}: another prompt has the same turns with other tools")
+    return found
 
 
 def check(
@@ -130,12 +147,13 @@ class _GenerateLM(LM):
 
     tokenizer_name = "recover"
 
-    def __init__(self, generate: Generate) -> None:
+    def __init__(self, generate: Generate, turns: Mapping[str, list[Message]]) -> None:
         super().__init__()
-        self._generate = generate
+        self._generate, self._turns = generate, turns
 
     def apply_chat_template(self, chat_history: Any, add_generation_prompt: bool = True) -> str:
-        return json.dumps(chat_history)
+        turns = self._turns.get(chat_history[-1]["content"].strip())
+        return json.dumps(turns or chat_history)
 
     def generate_until(self, requests: Sequence[Any]) -> list[str]:
         texts = self._generate([json.loads(request.args[0]) for request in requests])
@@ -171,7 +189,7 @@ def _load_task(prompts_path: str | Path | None) -> Task:
 
 
 def _task_over(rows: list[dict[str, Any]], where: str) -> Task:
-    """lm-eval's `ifeval` task over prompts in memory."""
+    """Return lm-eval's `ifeval` task over prompts in memory."""
     manager = lm_eval.tasks.TaskManager(include_defaults=False, include_path=str(_IFEVAL_FOLDER))
     override = {"task": "ifeval", "custom_dataset": lambda **_: {"train": dataset(rows, where)}}
     return manager.load({"group": "local", "task": [override]})["tasks"]["ifeval"]
@@ -182,7 +200,9 @@ def _drawn(task: Task, limit: int | None) -> Task:
     docs = list(task.eval_docs)
     if limit is None or limit >= len(docs):
         return task
-    rows = [{name: doc[name] for name in PROMPT_FIELDS} for doc in drawn(docs, limit)]
+    rows = [
+        {name: doc[name] for name in (*PROMPT_FIELDS, MESSAGES) if name in doc} for doc in drawn(docs, limit)
+    ]
     return _task_over(rows, HUB_PROMPTS)
 
 
@@ -195,15 +215,17 @@ def _read_prompts(path: str | Path) -> list[dict[str, Any]]:
     for number, row in enumerate(rows, 1):
         _check_types(row, f"{path}, prompt {number}")
     names = sorted({name for row in rows for kwargs in row["kwargs"] for name in kwargs or {}} | {"unused"})
+    asked = [dialogues.read(row, f"{path}, prompt {number}").messages for number, row in enumerate(rows, 1)]
     return [
         {
             "key": str(row["key"]),
-            "prompt": row["prompt"],
+            "prompt": dialogues.shown(turns),
+            MESSAGES: "" if turns == chat(turns[0]["content"]) else json.dumps(turns),
             "instruction_id_list": row["instruction_id_list"],
             # Like the hub's set: every argument's name everywhere, null where unused.
             "kwargs": [{name: (kwargs or {}).get(name) for name in names} for kwargs in row["kwargs"]],
         }
-        for row in rows
+        for row, turns in zip(rows, asked, strict=True)
     ]
 
 
@@ -279,7 +301,7 @@ class _Undetected(logging.Filter):
 
 @contextmanager
 def quiet() -> Iterator[_Undetected]:
-    """Language detection seeded (and so remembered), no progress bar, Python's random state kept."""
+    """Inside, seed language detection and hide the progress bar; afterwards restore Python's random state."""
     undetected, logger = _Undetected(), logging.getLogger("lm_eval.tasks.ifeval.instructions")
     state, bar, detect = random.getstate(), task_module.tqdm, langdetect.detect
     logger.addFilter(undetected)

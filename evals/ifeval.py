@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evals import jsonl
+from evals import dialogues, jsonl
 from evals.scores import Generate, Item, Message, Score, share
 from evals.statistics import clustered_interval, wilson_interval
 from recovery.errors import InputError
@@ -84,7 +84,7 @@ def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
 
 
 def followed(response: str, prompt: str, instructions: Sequence[str], kwargs: Sequence[Any]) -> float:
-    """Share of a prompt's instructions that one response follows by the strict checkers: a reward."""
+    """Return the share of a prompt's instructions that a response follows by the strict checkers."""
     from evals import harness
 
     return share(harness.check(response, prompt, instructions, kwargs))
@@ -109,7 +109,7 @@ class _Recorded:
             self._answers[row["prompt"].strip()].append(split_thinking(row["response"] or "")[1])
 
     def __call__(self, chats: list[list[Message]]) -> list[str]:
-        prompts = [messages[-1]["content"].strip() for messages in chats]
+        prompts = [dialogues.shown(messages).strip() for messages in chats]
         asked = Counter(prompts)
         self._pair_reworded([prompt for prompt in asked if prompt not in self._answers], asked)
         for prompt, times in asked.items():

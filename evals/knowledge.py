@@ -1,7 +1,8 @@
 """Score closed-book probes: questions in chat, and cloze texts to continue.
 
 A probe is one line of probes.jsonl: {"id", "suite": "knowledge" | "retention" | "updates", "kind", "prompt",
-"answer", "aliases", "fact", "fact_status", "was", "cycle", "passage"}. Kind "cloze" is raw text to go on
+"answer", "aliases", "fact", "fact_status", "was", "cycle", "passage"}. Instead of "prompt" it may have chat
+"messages" (earlier turns, a system turn) and "tools". Kind "cloze" is raw text to go on
 with; every other kind (direct, heldout, ...) is asked in chat. Kinds "reverse" (from what is said to whom it
 is said of) and "indirect" (two facts at once) are reported apart and no part of the score. With `passage`,
 the same questions can be asked with the book open: the ceiling; the clean model's score is the floor.
@@ -24,7 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from evals import jsonl
+from evals import dialogues, jsonl
 from evals.scores import Generate, Item, Message, Score, chat, drawn, share
 from evals.statistics import clustered_interval
 from recovery.errors import InputError, RecoverError
@@ -67,6 +68,12 @@ class Probe:
     heldout_fact: bool = False  # no question about it may be trained on, in whatever phrasing
     fact_status: str = NEW
     was: tuple[str, ...] = ()  # the old answers of a changed fact
+    messages: tuple[Message, ...] = ()  # of several turns; `prompt` is then their text
+
+    @property
+    def chat(self) -> list[Message]:
+        """The turns to answer."""
+        return list(self.messages) or chat(self.prompt)
 
     @property
     def in_chat(self) -> bool:
@@ -74,7 +81,7 @@ class Probe:
 
     @property
     def counts(self) -> bool:
-        """Whether it is a part of the suite's score."""
+        """Return whether the probe is part of the suite's score."""
         return self.in_chat and self.kind not in APART
 
     def row(self) -> dict[str, Any]:
@@ -82,6 +89,9 @@ class Probe:
         answer, *aliases = self.answers
         names = ("id", "suite", "kind", "prompt", "fact", "cycle", "passage", "heldout_fact", "fact_status")
         row = {name: getattr(self, name) for name in names} | {"answer": answer, "aliases": aliases}
+        if self.messages:
+            row = {name: value for name, value in row.items() if name != "prompt"}
+            row["messages"] = list(self.messages)
         return row | ({"was": list(self.was)} if self.was else {})
 
     def answered(self, response: str) -> str:
@@ -93,7 +103,7 @@ class Probe:
 
 def load_probes(path: str | Path, suite: str | None = None) -> tuple[Probe, ...]:
     """Read and check the probes of a JSONL file (of one suite, if named)."""
-    rows = jsonl.read(path, {"prompt": str, "answer": str})
+    rows = jsonl.read(path, {"answer": str})
     probes = tuple(_probe(row, number, path) for number, row in enumerate(rows, 1))
     ids = [probe.id for probe in probes]
     if len(set(ids)) < len(ids):
@@ -137,7 +147,7 @@ def evaluate(
     chosen = drawn([probe for probe in _of_suite(probes, suite) if probe.counts], limit)
     if not chosen:
         raise InputError(f"{suite}: no chat probes to ask: give a probes file with that suite")
-    asked = [chat(probe.prompt) for probe in chosen]
+    asked = [probe.chat for probe in chosen]
     if callable(generate):
         return score(chosen, generate(asked), suite, LENIENT)
     several = [replace(probe, id=f"{probe.id}#{i}") for i in range(len(generate)) for probe in chosen]
@@ -164,7 +174,7 @@ def evaluate_apart(
     for kind in APART:
         chosen = [probe for probe in _of_suite(probes, suite) if probe.kind == kind]
         if chosen:
-            yield score(chosen, generate([chat(probe.prompt) for probe in chosen]), suite, kind)
+            yield score(chosen, generate([probe.chat for probe in chosen]), suite, kind)
 
 
 def evaluate_open_book(
@@ -193,7 +203,9 @@ def evaluate_retrieval(
 
 def _after(passages: Sequence[str], probe: Probe) -> list[Message]:
     """Return a probe's chat with passages before the question."""
-    return chat("\n\n".join([*(passage.strip() for passage in passages), probe.prompt]))
+    *before, last = probe.chat
+    text = "\n\n".join([*(passage.strip() for passage in passages), last["content"]])
+    return [*before, {**last, "content": text}]
 
 
 def score(probes: Sequence[Probe], responses: Sequence[str], suite: str, metric: str) -> Score:
@@ -292,7 +304,24 @@ def _probe(row: dict[str, Any], number: int, path: str | Path) -> Probe:
     if (status == CHANGED) != bool(was):
         raise InputError(f"{where}: `was`, the old answer, belongs to a changed fact, and every one needs it")
     suite = UPDATES if status == CHANGED else suite
-    return Probe(name, suite, kind, row["prompt"], answers, fact, cycle, passage, heldout, status, was)
+    asked = dialogues.read(row, where).messages
+    several = tuple(asked) if asked != chat(row.get("prompt") or asked[0]["content"]) else ()
+    if several and kind == CLOZE:
+        raise InputError(f"{where}: a cloze probe is text to go on with: give it a `prompt`, no `messages`")
+    return Probe(
+        id=name,
+        suite=suite,
+        kind=kind,
+        prompt=dialogues.shown(asked),
+        answers=answers,
+        fact=fact,
+        cycle=cycle,
+        passage=passage,
+        heldout_fact=heldout,
+        fact_status=status,
+        was=was,
+        messages=several,
+    )
 
 
 def _fact_status(row: dict[str, Any], suite: str, where: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 LIMIT_SEED = 0  # of the sample that --limit takes: the same items for every checkpoint
-Message = dict[str, str]
+Message = dict[str, Any]
 Generate = Callable[[list[list[Message]]], list[str]]
 """Map chats to one answer each, in order. Suites pass all their prompts in one call."""
 
@@ -55,7 +55,7 @@ class Score:
 
 
 def cluster(key: str, detail: Mapping[str, Any]) -> str:
-    """Cluster label of an item: samples of one prompt, or questions about one fact, share one."""
+    """Return an item's cluster: samples of one prompt, or questions about one fact, have the same."""
     return str(detail.get("cluster") or detail.get("fact") or key)
 
 
@@ -72,5 +72,5 @@ def chat(prompt: str) -> list[Message]:
 
 
 def share(passed: Sequence[bool]) -> float:
-    """Share that passed; 0 for an empty sequence."""
+    """Return the share that passed; 0 for an empty sequence."""
     return sum(passed) / len(passed) if passed else 0.0

@@ -98,7 +98,7 @@ def _ranks(
     kinds, pairs, spans = _kinds(probes), list[Pair](), []
     for probe in failed:
         candidates = _candidates(probe, kinds)
-        prompt = chat_model.prompt_ids([{"role": "user", "content": probe.prompt}])
+        prompt = chat_model.prompt_ids(probe.chat)
         contexts: list[list[Pair]] = [[(prompt, chat_model.text_ids(answer)) for answer in candidates]]
         if cloze := clozes.get(probe.fact):
             before = cloze.prompt.rstrip()

@@ -29,6 +29,7 @@ class ModelSize:
     adapter: int  # weights of a LoRA adapter of the default rank
     activation_bytes: int  # of one trained token
     cache_bytes: int  # keys and values of one sampled token
+    quantized: bool = False  # held in 4 bits: only an adapter can be trained
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,11 @@ def in_words(settings: MidtrainConfig, tokens: int, share: float) -> str:
 def _lora(
     asked: LoraConfig | str | None, model: ModelSize, machine: Machine, *, teacher: bool
 ) -> LoraConfig | None:
-    """Train all weights if they, their optimizer and the teacher take at most half of the memory."""
+    """Train all weights if they can be trained, and take at most half of the memory with what they need."""
     if not isinstance(asked, str):
         return asked
+    if model.quantized:
+        return LoraConfig()
     held = _held(False, model, machine) + (model.parameters * machine.weight_bytes if teacher else 0)
     return None if held <= machine.usable_bytes / 2 else LoraConfig()
 

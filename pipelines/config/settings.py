@@ -487,6 +487,7 @@ FILES = (  # settings that may name a file or a folder
     "eval.tasks",
     "engine.exchange",
 )
+FOLDERS = ("engine.exchange",)  # settings that name nothing else, whether the folder exists already or not
 NAMES = ("microworld", "self", "exact", "ifeval")  # never a path, whatever lies in the folder
 FILE_NAME = re.compile(r"[^\s:]+\.(jsonl?|txt|md|csv|parquet)")
 
@@ -500,12 +501,14 @@ def anchored(config: Config, folder: Path) -> Config:
         for part in path:
             section = section[part] or {}
         if isinstance(section.get(name), str):
-            section[name] = _anchored(section[name], folder)
+            section[name] = _anchored(key, section[name], folder)
     return Config.model_validate(data)
 
 
-def _anchored(value: str, folder: Path) -> str:
-    """Make an existing path or a file name absolute; keep a hub id, a text or a built-in name."""
+def _anchored(key: str, value: str, folder: Path) -> str:
+    """Make absolute what can only be a path or exists as one; keep a hub id, a text or a built-in name."""
+    if key in FOLDERS or value.startswith(("./", "../")):
+        return str(folder / value)
     module, colon, function = value.rpartition(":")
     if colon and module.endswith(".py"):  # a reward
         return f"{folder / module}:{function}"
@@ -522,7 +525,7 @@ def anchored_changes(changes: Mapping[str, Any], folder: Path) -> dict[str, Any]
     """Changes to settings with relative paths made absolute, as seen from `folder`."""
     texts = {key: str(value) if isinstance(value, Path) else value for key, value in changes.items()}
     return {
-        key: _anchored(value, folder) if key in FILES and isinstance(value, str) else value
+        key: _anchored(key, value, folder) if key in FILES and isinstance(value, str) else value
         for key, value in texts.items()
     }
 

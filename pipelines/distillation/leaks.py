@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evals import ifeval, knowledge
+from evals import dialogues, ifeval, knowledge
 from evals.families import suite as families
 from evals.families.table import FAMILIES
 from pipelines.config.settings import EvalConfig
@@ -43,7 +43,7 @@ def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
     try:
         found += ifeval.prompts(ifeval_path(settings)) if settings.ifeval != MICROWORLD else []
         for suite in knowledge.SUITES:
-            found += [probe.prompt for probe in knowledge.questions(settings.probes, suite)]
+            found += [dialogues.contents(probe.chat) for probe in knowledge.questions(settings.probes, suite)]
         for name in settings.behaviours:
             asked = families.suite(FAMILIES[name], settings.behaviours_items, settings.probes)
             found += [question.text for question in asked]

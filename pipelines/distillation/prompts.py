@@ -17,18 +17,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evals import dialogues
+from evals.dialogues import Messages
 from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.hub_data import one_try
 from recovery.storage.atomic_dirs import storage_errors
 
-Messages = list[dict[str, Any]]
 Rows = Iterator[tuple[Any, str]]  # a row and its location
 HUB_LIMIT = 50_000
 HUB_EXAMPLE = "hub:allenai/tulu-3-sft-mixture:train:messages"
 KEPT = "prompts"  # folder in a home for samples of hub data sets
-TURN_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "tools")
-ANSWERABLE = ("user", "tool")  # roles that an assistant turn answers
 
 
 class HubAway(InputError):
@@ -43,7 +42,7 @@ class Prompt:
 
     @property
     def text(self) -> str:
-        return "\n".join(message.get("content") or "" for message in self.messages)
+        return dialogues.contents(self.messages)
 
 
 def read_prompts(source: str, seed: int = 0, home: Path | None = None) -> list[Prompt]:
@@ -179,61 +178,9 @@ def _prompt(row: Any, where: str) -> Prompt:
     if not isinstance(row, dict):
         raise InputError(f'{where}: expected an object with "prompt" or "messages"')
     rest = {key: value for key, value in row.items() if key not in ("prompt", "messages", "tools")}
-    tools = _tools(row.get("tools"), where)
-    if isinstance(row.get("prompt"), str) and row["prompt"].strip():
-        return Prompt(_with_tools([{"role": "user", "content": row["prompt"]}], tools), rest)
-    found = _dialogue(row.get("messages"))
-    if found is None:
-        raise InputError(f'{where}: expected a "prompt" text or "messages" with a user turn')
-    messages, answer = found
-    return Prompt(_with_tools(messages, tools), answer | rest)
-
-
-def _dialogue(value: Any) -> tuple[Messages, dict[str, str]] | None:
-    """Return the turns up to the last one that needs an answer, and the answer; None if invalid."""
-    turns = [_turn(entry) for entry in value] if isinstance(value, list) else []
-    if not turns or any(turn is None for turn in turns):
-        return None
-    messages: Messages = [turn for turn in turns if turn is not None]
-    answer: dict[str, str] = {}
-    while messages and messages[-1]["role"] not in ANSWERABLE:
-        dropped = messages.pop()
-        if dropped["role"] == "assistant" and dropped["content"]:
-            answer = {"response": dropped["content"]}
-    asks = any(turn["role"] == "user" and turn["content"].strip() for turn in messages)
-    return (messages, answer) if asks else None
-
-
-def _turn(entry: Any) -> dict[str, Any] | None:
-    """Return a message with the fields that chat templates read; None without text and tool calls."""
-    if not isinstance(entry, dict) or not isinstance(entry.get("role"), str):
-        return None
-    turn = {name: entry[name] for name in TURN_FIELDS if entry.get(name) is not None}
-    if isinstance(turn.get("content"), list):
-        turn["content"] = _joined_parts(turn["content"])
-    if turn.get("content") is None and turn.get("tool_calls"):
-        turn["content"] = ""
-    return turn if isinstance(turn.get("content"), str) else None
-
-
-def _joined_parts(parts: list[Any]) -> str | None:
-    """Join the text of a multi-part content; None if a part is not text."""
-    texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
-    return "\n".join(map(str, texts)) if texts and all(isinstance(text, str) for text in texts) else None
-
-
-def _tools(value: Any, where: str) -> list[Any]:
-    """Return tool schemas, given as a list or as its JSON text."""
-    tools = _json(value, where) if isinstance(value, str) and value.strip() else value
-    if not tools:
-        return []
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise InputError(f'{where}: "tools" must be a list of tool schemas')
-    return tools
-
-
-def _with_tools(messages: Messages, tools: list[Any]) -> Messages:
-    return [{**messages[0], "tools": tools}, *messages[1:]] if tools else messages
+    asked = dialogues.read(row, where)
+    answer = {"response": asked.response} if asked.response else {}
+    return Prompt(asked.messages, answer | rest)
 
 
 # The hub -------------------------------------------------------------------------------------------------

@@ -1,8 +1,6 @@
 """Estimate memory, time and price of each stage from a config.json alone.
 
-Memory follows this implementation: bf16 weights; per trained parameter an fp32 copy, its gradient and two
-AdamW moments; activations of one microbatch; a chunk of the loss; the sampler's KV cache. Times assume the
-fractions of a GPU's peak defined below; every row lists its components.
+Times assume the fractions of a GPU's peak defined below; every row lists its components.
 """
 
 from __future__ import annotations
@@ -22,7 +20,26 @@ from pipelines.config.fitted import (
     fit_midtraining,
     fit_to_corpus,
 )
-from pipelines.config.settings import CONFIG_NAME, Config, LoraConfig, parse, preset_text, read
+from pipelines.config.settings import (
+    CONFIG_NAME,
+    Config,
+    LoraConfig,
+    ModelConfig,
+    parse,
+    preset_text,
+    read,
+)
+from pipelines.machine.stage_memory import (
+    LASTING_BYTES,
+    SAMPLED_ROWS,
+    PlannedWork,
+    Sampled,
+    activation_bytes,
+    reading_bytes,
+    sampling_memory,
+    trained_weights,
+    training_memory,
+)
 from pipelines.runs.cost import Flops
 from recovery.errors import InputError
 
@@ -31,9 +48,6 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 USABLE = 0.92  # share of a GPU's memory; the rest is driver and fragmentation
-LOSS_BYTES = 6 * 4  # the objective's peak for each logit of a chunk: six fp32 tensors
-LOSS_CHUNK = 2**26  # most logits of a chunk
-SAMPLED_ROWS = 256  # rows of the in-process sampler
 WORTH = 0.99  # ignore a setting that saves less than 1 %
 TRAINING_SHARE, SCORING_SHARE, READING_SHARE = (
     0.35,
@@ -138,26 +152,6 @@ def _from_hub(model: str) -> Path:
 
 
 @dataclass(frozen=True)
-class PlannedWork:
-    """The planned work: sizes of a step and of each stage, as in recover.yaml."""
-
-    config: Config
-    processes: int = 1
-    document_tokens: int = 2_000_000
-    prompt_tokens: int = 200
-    answer_tokens: int = 400
-    eval_prompts: int = 541
-
-    def lora(self, stage: str) -> LoraConfig | None:
-        found: LoraConfig | None = getattr(self.config, stage).lora
-        return found
-
-    def weights(self, size: Size) -> float:
-        """Return the bytes of a loaded model's weights."""
-        return size.weight_bytes(quantize=self.config.model.quantize is not None)
-
-
-@dataclass(frozen=True)
 class Estimate:
     """One stage: bytes by purpose, and seconds (None if the GPU's speed is unknown)."""
 
@@ -175,44 +169,6 @@ def estimates(size: Size, gpu: Gpu, job: PlannedWork) -> list[Estimate]:
     return [_midtrain(size, gpu, job), _distill(size, gpu, job), _evaluate(size, gpu, job)]
 
 
-def _training(size: Size, job: PlannedWork, stage: str) -> dict[str, float]:
-    """Return the memory of a training, independent of its data."""
-    lora = job.lora(stage)
-    settings = getattr(job.config, stage)
-    checkpointing = job.config.model.checkpoints_gradients(gpu=True)
-    whole = size.parameters - (size.embeddings if settings.freeze_embeddings else 0)
-    trained = size.adapter(lora.rank) if lora else whole
-    parts = job.processes if job.config.model.shard else 1
-    # Full: bf16 gradients before they are added to the fp32 copies. Adapters are fp32 and have no copies.
-    optimizer = trained * (4 + 8 + (4 if lora else 4 + 2))
-    layers_held = 1 if checkpointing else size.layers
-    return {
-        "weights": job.weights(size) / parts,
-        "gradients and optimizer": optimizer / parts,
-        "activations": settings.microbatch_tokens * activation_bytes(size, checkpointing),
-        "the adapter's activations": _adapter_bytes(size, settings.microbatch_tokens, layers_held, lora),
-        "loss": float(LOSS_BYTES * min(LOSS_CHUNK, settings.microbatch_tokens * size.vocabulary)),
-    }
-
-
-def activation_bytes(size: Size, checkpointing: bool) -> float:
-    """Return bf16 activation bytes per token: all layers, or with checkpointing one and all inputs."""
-    outputs = sum(matrix.used * matrix.outputs for matrix in size.matrices)
-    inside = 2 * (2 * outputs + size.attention_width + 2 * size.hidden * size.layers)
-    return 2 * size.layers * size.hidden + inside / size.layers if checkpointing else inside
-
-
-def _adapter_bytes(size: Size, tokens: int, layers_held: int, lora: LoraConfig | None) -> float:
-    """Return the activation bytes of adapters: each layer's fp32 input and low-rank projection.
-
-    On routed experts, add the expert weights that are stored with the adapter merged in."""
-    if lora is None:
-        return 0.0
-    plain = sum(m.inputs + lora.rank for m in size.matrices if not m.is_routed)
-    experts = sum(m.copies * m.inputs * m.outputs for m in size.matrices if m.is_routed)
-    return (4.0 * tokens * plain + 2 * 2.0 * experts) * layers_held / size.layers
-
-
 def _training_flops(size: Size, job: PlannedWork, stage: str, tokens: float, context: float) -> float:
     """Count a backward pass as two forward passes (one with an adapter), and recomputation as one more."""
     passes = (
@@ -228,42 +184,47 @@ def _midtrain(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     tokens = steps * settings.tokens_per_step or passes * job.document_tokens
     flops = _training_flops(size, job, "midtrain", tokens, settings.row_tokens / 2)
     seconds = _compute(flops, gpu.flops, TRAINING_SHARE, job.processes)
-    memory = _training(size, job, "midtrain")
+    memory = training_memory(size, job, "midtrain")
     if settings.mix.chat:
         # The clean model answers the chat share's prompts before the optimizer exists.
         clean = job.weights(size)
         room = USABLE * gpu.gib * GIB - memory["weights"] - clean
-        cache = _cache(size, settings.chat_prompts, job.config.distill.max_new_tokens, room, job)
+        batch = Sampled(settings.chat_prompts, settings.chat_prompts, job.config.distill.max_new_tokens)
         later = sum(memory.values()) - memory["weights"]
-        memory["chat replay, beyond training"] = max(0.0, clean + cache - later)
+        written = clean + sum(sampling_memory(size, batch, room, job).values())
+        memory["chat replay, beyond training"] = max(0.0, written - later)
     return Estimate("midtrain", memory, seconds)
-
-
-def _cache(size: Size, rows: float, new_tokens: int, room: float, job: PlannedWork) -> float:
-    """Return the KV cache's bytes: of all rows, or as many as fit into `room`, but at least one."""
-    from recovery.sampling.budget import FREE_SHARE
-
-    row = 2.0 * size.cache_numbers * (job.prompt_tokens + new_tokens)
-    return max(row, min(min(SAMPLED_ROWS, rows) * row, FREE_SHARE * room))
 
 
 def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.distill
     answers = settings.prompts_per_step * settings.samples_per_prompt
     tokens = answers * (job.prompt_tokens + job.answer_tokens)
-    memory = _training(size, job, "distill")
+    memory = training_memory(size, job, "distill")
     below = job.lora("midtrain") and job.lora("distill")  # the teacher is the student with its adapter off
     layers = job.weights(size) - 2.0 * size.embeddings
     resting = layers - layers / size.layers if settings.offload_teacher else 0.0
     memory["teacher"] = 0.0 if below else job.weights(size) - resting
     states = 2.0 * size.hidden * answers * job.answer_tokens / job.processes
-    whole = job.weights(size) - memory["weights"]  # sampling gathers the shards
-    room = USABLE * gpu.gib * GIB - whole
-    room -= sum(memory[name] for name in ("weights", "gradients and optimizer", "teacher"))
-    cache = _cache(size, answers / job.processes, settings.max_new_tokens, room, job)
-    busy = sum(memory[name] for name in ("activations", "the adapter's activations", "loss")) + states
     memory["teacher's states"] = states
-    memory["sampling, beyond training"] = max(0.0, cache + whole - busy)
+    # Neither gradients nor activations are there while the student samples and the teacher scores.
+    lasting = (
+        LASTING_BYTES
+        * trained_weights(size, job, "distill")
+        / (job.processes if job.config.model.shard else 1)
+    )
+    training = sum(memory.values()) - memory["weights"] - memory["teacher"] - lasting
+    memory["scoring, beyond training"] = max(
+        0.0, reading_bytes(size, tokens / job.processes) + states - training
+    )
+    whole = job.weights(size) - memory["weights"]  # sampling gathers the shards
+    room = USABLE * gpu.gib * GIB - whole - memory["weights"] - memory["teacher"] - lasting
+    own = answers / job.processes
+    batch = Sampled(own, own / settings.samples_per_prompt, settings.max_new_tokens)
+    sampling = sampling_memory(size, batch, room, job)
+    beyond = whole + sum(sampling.values()) - training - memory["scoring, beyond training"]
+    memory["sampling, beyond training"] = max(0.0, beyond)
+    cache = sampling["keys and values"]
     context = (job.prompt_tokens + job.answer_tokens) / 2
     scoring = Flops.of_size(size).forward(settings.steps * tokens, context)
     training = _training_flops(size, job, "distill", settings.steps * tokens, context)
@@ -279,10 +240,11 @@ def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
 def _evaluate(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.eval
     weights, rows = job.weights(size), settings.batch_size
-    cache = _cache(size, rows, settings.max_new_tokens, USABLE * gpu.gib * GIB - weights, job)
+    batch = Sampled(rows, rows, settings.max_new_tokens)
+    sampling = sampling_memory(size, batch, USABLE * gpu.gib * GIB - weights, job)
     rounds = -(-job.eval_prompts // rows)
     seconds = _times(rounds, _write_seconds(size, gpu, rows, rows, job))
-    return Estimate("evaluate", {"weights": weights, "keys and values": cache}, seconds)
+    return Estimate("evaluate", {"weights": weights, **sampling}, seconds)
 
 
 def _write_seconds(size: Size, gpu: Gpu, rows: float, at_once: float, job: PlannedWork) -> float | None:
@@ -335,7 +297,7 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
 
 def _fitted(config: Config, size: Size, gpu: Gpu, tokens: int) -> Config:
     """Fill in the settings that recover.yaml derives from documents, model and memory."""
-    model = model_size(size, config.model.checkpoints_gradients(gpu=True))
+    model = model_size(size, config.model)
     machine = Machine(USABLE * gpu.gib * GIB)
     midtrain = fit_midtraining(config.midtrain, model, machine)
     fitted = {
@@ -346,13 +308,16 @@ def _fitted(config: Config, size: Size, gpu: Gpu, tokens: int) -> Config:
     return config.model_copy(update=fitted)
 
 
-def model_size(size: Size, checkpointing: bool) -> ModelSize:
-    """Return the sizes of a model that determine whether it fits."""
+def model_size(size: Size, settings: ModelConfig, gpu: bool = True) -> ModelSize:
+    """Return the sizes of a model that determine whether it fits; on a CPU it computes in fp32."""
+    number_bytes = 2 if gpu else 4
+    activations = activation_bytes(size, settings.checkpoints_gradients(gpu)) / 2
     return ModelSize(
         parameters=size.parameters,
         adapter=size.adapter(LoraConfig().rank),
-        activation_bytes=round(activation_bytes(size, checkpointing)),
-        cache_bytes=max(1, 2 * size.cache_numbers),
+        activation_bytes=round(number_bytes * activations),
+        cache_bytes=max(1, number_bytes * size.cache_numbers),
+        quantized=settings.quantize is not None,
     )
 
 

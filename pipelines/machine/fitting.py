@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -43,11 +44,10 @@ def model_size(stage: Stage, checkpoint: str) -> ModelSize:
     try:
         size = read_size(str(path))
     except InputError:
-        return _by_weights(path)
+        return replace(_by_weights(path), quantized=ws.config.model.quantize is not None)
     import torch
 
-    gpu = torch.cuda.is_available()
-    return capacity.model_size(size, ws.config.model.checkpoints_gradients(gpu))
+    return capacity.model_size(size, ws.config.model, torch.cuda.is_available())
 
 
 def _by_weights(path: Path) -> ModelSize:

@@ -38,7 +38,7 @@ class Responses:
 
 
 class Decoder(ABC):
-    """Logits of the next token of every row."""
+    """Reads a batch of prompts, then appends one token a row at a time; gives the logits of the next."""
 
     device: torch.device
     drop_share = 0.125  # drop finished rows when they are this share: dropping moves the cache

@@ -115,7 +115,7 @@ def _is_sound(model: Any, way: Way) -> bool:
 
 @contextmanager
 def _attention(model: Any, name: str) -> Iterator[None]:
-    """Inside, the model computes with this attention."""
+    """Make the model compute with this attention inside the block."""
     before = model.config._attn_implementation
     try:
         if name != before:

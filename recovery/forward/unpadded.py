@@ -16,7 +16,11 @@ from torch import Tensor
 from recovery.forward.decoder import Decoder
 from recovery.forward.isolation import Sharing
 
-CACHES = ("past_key_values", "cache_params", "state")  # what the families call it, in results and arguments
+CACHES = (
+    "past_key_values",
+    "cache_params",
+    "state",
+)  # names of the cache in the families' results and arguments
 
 
 class OwnCacheDecoder(Decoder):

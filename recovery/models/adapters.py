@@ -16,6 +16,8 @@ from recovery.forward.hidden_states import is_adapter, unwrap
 from recovery.models.hub import explained
 
 if TYPE_CHECKING:
+    from peft import PeftModel
+
     from recovery.models.chat_model import ChatModel
 
 ALL_LINEAR = "all-linear"
@@ -134,13 +136,27 @@ def _around_renaming(core: Any, targets: AdapterTargets) -> AdapterTargets:
 
 def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:
     """Wrap the model in place with a fresh adapter, initialised by the seed; only the adapter is trained."""
-    from peft import LoraConfig, get_peft_model
-
     if is_adapter(chat.model):
         raise InputError(f"{chat.path}: has an adapter already: train that one, or merge it first")
-    targets = linear_targets(chat.model) if spec.targets == ALL_LINEAR else None
+    cuda = [chat.device] if chat.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda), explained(chat.path, "lora"):
+        torch.manual_seed(spec.seed)
+        model = with_adapter(chat.model, spec)
+    local = Path(chat.path).expanduser()
+    config = model.peft_config["default"]
+    config.base_model_name_or_path = str(local.absolute()) if local.exists() else chat.path
+    config.revision = chat.revision
+    chat.model = model.eval()
+    return chat
+
+
+def with_adapter(model: Any, spec: LoraSpec) -> PeftModel:
+    """Return the model with a fresh adapter on it; its layers are replaced in place."""
+    from peft import LoraConfig, get_peft_model
+
+    targets = linear_targets(model) if spec.targets == ALL_LINEAR else None
     if targets and targets.parameters and spec.dropout:
-        raise InputError(f"{chat.path}: lora.dropout does not work on experts: set it to 0")
+        raise InputError("lora.dropout does not work on experts: set it to 0")
     named = spec.targets if isinstance(spec.targets, str) else list(spec.targets)
     config = LoraConfig(
         r=spec.rank,
@@ -150,15 +166,7 @@ def add_lora(chat: ChatModel, spec: LoraSpec) -> ChatModel:
         target_parameters=list(targets.parameters) or None if targets else None,
         task_type="CAUSAL_LM",
     )
-    cuda = [chat.device] if chat.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda), explained(chat.path, "lora"):
-        torch.manual_seed(spec.seed)
-        model = get_peft_model(chat.model, config)
-    local = Path(chat.path).expanduser()
-    config.base_model_name_or_path = str(local.absolute()) if local.exists() else chat.path
-    config.revision = chat.revision
-    chat.model = model.eval()
-    return chat
+    return get_peft_model(model, config)
 
 
 def describe_trained(model: Any) -> str:
@@ -198,7 +206,7 @@ def require_rank(directory: Path | str, rank: int) -> None:
 
 @contextmanager
 def adapter_off(chat: ChatModel) -> Iterator[None]:
-    """Inside, the model is its base. What was trainable before is trainable after."""
+    """Switch the adapter off inside the block; afterwards the same weights are trainable as before."""
     if not is_adapter(chat.model):
         raise InputError(
             f"{chat.path}: has no adapter to switch off: load it with lora, or use another teacher"

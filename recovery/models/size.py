@@ -5,8 +5,10 @@ One count for a model in memory and for one that exists only as a config: the la
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+import json
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,13 +19,16 @@ from recovery.models.hub import quiet
 from recovery.models.loading import settle_architecture
 from recovery.models.quantization import BYTES
 
+if TYPE_CHECKING:
+    from recovery.models.activations import Activations
+
 USED_EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk")
 OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj", "wo")  # the projection that ends an attention layer
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A weight matrix in a layer: what an adapter on it would stand between, and how often it is there."""
+    """The widths of a weight matrix; of routed experts, how many there are and how many a token uses."""
 
     inputs: int
     outputs: int
@@ -37,7 +42,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Size:
-    """A model in numbers; everything a plan or an estimate needs."""
+    """The counts of a model that plans and estimates are made from."""
 
     parameters: int
     embeddings: int  # the head included, where it is not the same
@@ -49,9 +54,10 @@ class Size:
     cache_numbers: int  # keys and values of one token, over all layers
     matrices: tuple[Matrix, ...]
     name: str = ""
+    empty: EmptyModel | None = field(default=None, compare=False, repr=False)  # builds it without numbers
 
     def weight_bytes(self, quantize: bool = False) -> float:
-        """Bytes of all weights in bf16; quantised, the linear layers but the head are in 4 bits.
+        """Return the bytes of all weights in bf16; quantised, the linear layers but the head are in 4 bits.
 
         Fused experts are no linear layers: they stay as they are.
         """
@@ -60,13 +66,30 @@ class Size:
         held = sum(matrix.inputs * matrix.outputs for matrix in self.matrices if not matrix.is_routed)
         return 2.0 * (self.parameters - held) + BYTES * held
 
+    def activations(self, rank: int | None = None) -> Activations | None:
+        """Count the model's passes, with an adapter of that rank if any; None where that fails."""
+        if self.empty is None:
+            return None
+        return _activations(self.empty, rank)
+
     def adapter(self, rank: int) -> int:
-        """Weights of a LoRA on every matrix of the decoder."""
+        """Return the number of weights of a LoRA adapter on every matrix of the decoder's layers."""
         return sum(matrix.copies * rank * (matrix.inputs + matrix.outputs) for matrix in self.matrices)
 
 
+@lru_cache(maxsize=32)
+def _activations(empty: EmptyModel, rank: int | None) -> Activations | None:
+    from recovery.models.activations import count_activations
+
+    try:
+        with quiet():
+            return count_activations(empty(), rank)
+    except Exception:  # noqa: BLE001 - code that reads numbers, of which there are none
+        return None
+
+
 def size_of(model: Any) -> Size:
-    """Count a transformers model, with or without numbers in it; adapters on it are not counted."""
+    """Count a transformers model, also one on the meta device; leave out the weights of adapters."""
     core = unwrap(model)
     config = core.config.get_text_config()
     named = [(name, one) for name, one in core.named_parameters() if ".lora_" not in name]
@@ -96,23 +119,36 @@ def cache_numbers(model: Any) -> int:
 
 def size_from_config(name: str, values: dict[str, Any]) -> Size:
     """Count the model that a config.json describes: its modules are built, no number is allocated."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
-
     if "model_type" not in values:
         raise InputError(f"{name}: its config.json lacks 'model_type': give a size instead, as in 8B")
-    settings = {
-        key: value for key, value in values.items() if key not in ("model_type", "quantization_config")
-    }
-    loader: Any = AutoModelForImageTextToText if "vision_config" in values else AutoModelForCausalLM
+    settings = {key: value for key, value in values.items() if key != "quantization_config"}
     try:
-        with quiet(), torch.device("meta"):
-            config = AutoConfig.for_model(str(values["model_type"]), **settings)
-            model = loader.from_config(config)
-            settle_architecture(model)
-            return replace(size_of(model), name=name)
+        return replace(_counted(EmptyModel(json.dumps(settings, default=str))), name=name)
     except Exception as error:
         said = " ".join(str(error).split())[:160]
         raise InputError(f"{name}: its config.json can't be sized ({said}): give a size, as in 8B") from error
+
+
+@dataclass(frozen=True)
+class EmptyModel:
+    """Builds the bf16 model of a config.json on the meta device: shapes, no numbers."""
+
+    config: str  # JSON
+
+    def __call__(self) -> Any:
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+        values = json.loads(self.config)
+        loader: Any = AutoModelForImageTextToText if "vision_config" in values else AutoModelForCausalLM
+        with quiet(), torch.device("meta"):
+            model = loader.from_config(AutoConfig.for_model(**values), dtype=torch.bfloat16)
+            settle_architecture(model)
+        return model
+
+
+@lru_cache(maxsize=32)
+def _counted(empty: EmptyModel) -> Size:
+    return replace(size_of(empty()), empty=empty)
 
 
 def _read_by_text(core: Any, named: list[tuple[str, Any]]) -> int:
@@ -142,7 +178,7 @@ def _matrices(core: Any, experts: int, used: int) -> list[Matrix]:
 
 
 def _attention(core: Any, config: Any) -> list[tuple[int, int]]:
-    """(width, numbers in the KV cache for a token) of each attention layer, from its projections."""
+    """Return (heads times width, numbers cached for a token) of each attention layer, by its projections."""
     found = []
     for module in core.get_decoder().modules():
         children = {name: plain_layer(one) for name, one in module.named_children()}

@@ -72,4 +72,7 @@ class _WithGradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return None, None, *(gradient * grads[0] for gradient in ctx.gradients)
+        gradients, ctx.gradients = ctx.gradients, None  # as large as the head: hand them on, keep none
+        if gradients is None:
+            raise RuntimeError("chunked_sum: its gradient can be taken once")
+        return None, None, *(gradient.mul_(grads[0]) for gradient in gradients)

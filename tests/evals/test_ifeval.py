@@ -434,3 +434,36 @@ def test_importing_the_package_does_not_import_lm_eval() -> None:
     code = f"import sys, {modules}; print('lm_eval' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_rows_of_several_turns_are_sent_whole(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "look_up", "parameters": {}}}
+    turns = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi, I'm Ann."},
+        {"role": "assistant", "content": "Hello, Ann."},
+        {"role": "user", "content": "Say my name. No commas."},
+    ]
+    rule = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    rows = [{"messages": turns, "tools": [tool], **rule}, {"prompt": "Say hello. No commas.", **rule}]
+    path = write(tmp_path / "turns.jsonl", rows)
+    asked: list[Any] = []
+
+    def generate(chats: list[Any]) -> list[str]:
+        asked.extend(chats)
+        return ["Ann"] * len(chats)
+
+    score = ifeval.evaluate(generate, path)
+    assert asked == [
+        [{**turns[0], "tools": [tool]}, *turns[1:]],
+        [{"role": "user", "content": rows[1]["prompt"]}],
+    ]
+    several, one = (item.prompt for item in score.items)
+    assert "[assistant]\nHello, Ann." in several and one == rows[1]["prompt"]
+    assert ifeval.rows(path)[0]["messages"] == asked[0]
+    answers = write(
+        tmp_path / "answers.jsonl", [{"prompt": item.prompt, "response": "x"} for item in score.items]
+    )
+    assert ifeval.score_responses(answers, path).value == 1
+    ifeval.evaluate(generate, path, limit=1)
+    assert asked[2] in asked[:2]

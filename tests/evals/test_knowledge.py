@@ -225,3 +225,63 @@ def test_general_questions_are_asked_where_a_file_has_none_for_retention(tmp_pat
         '{"id": "b", "suite": "retention", "prompt": "Who?", "answer": "Ada"}\n', encoding="utf-8"
     )
     assert [probe.id for probe in knowledge.questions(path, "retention")] == ["b"]
+
+
+TURNS = [
+    {"role": "system", "content": "You know the town."},
+    {"role": "user", "content": "Who is Ann?"},
+    {"role": "assistant", "content": "The baker."},
+    {"role": "user", "content": "Where does she live?"},
+]
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {}}}
+
+
+@pytest.mark.parametrize("suite", ["knowledge", "retention", "updates"])
+def test_a_probe_of_several_turns_is_asked_with_all_of_them(tmp_path: Path, suite: str) -> None:
+    row = {
+        "id": "m",
+        "suite": suite,
+        "messages": TURNS,
+        "tools": [TOOL],
+        "answer": "Oslo",
+        "passage": "A page.",
+    }
+    path = write(tmp_path, [row | ({"was": "Rome"} if suite == "updates" else {})])
+    asked: list[Any] = []
+
+    def generate(chats: list[Any]) -> list[str]:
+        asked.extend(chats)
+        return ["In Oslo."] * len(chats)
+
+    score = knowledge.evaluate(generate, path, suite)
+    assert score.value == 1
+    assert asked == [[{**TURNS[0], "tools": [TOOL]}, *TURNS[1:]]]
+    shown = score.items[0].prompt
+    assert shown.index("look_up") < shown.index("[system]\nYou know") < shown.index("[assistant]\nThe baker.")
+    knowledge.evaluate_open_book(generate, path, suite)
+    assert asked[1][:3] == asked[0][:3]
+    assert asked[1][3]["content"] == "A page.\n\nWhere does she live?"
+
+
+def test_a_probe_of_several_turns_is_written_as_it_was_read(tmp_path: Path) -> None:
+    (probe,) = knowledge.load_probes(write(tmp_path, [{"id": "m", "messages": TURNS, "answer": "Oslo"}]))
+    assert knowledge.load_probes(write(tmp_path, [probe.row()])) == (probe,)
+
+
+def test_one_user_turn_is_the_same_as_a_prompt(tmp_path: Path) -> None:
+    one, other = {"id": "m", "answer": "Oslo"}, {"messages": [{"role": "user", "content": "Where?"}]}
+    (prompt,) = knowledge.load_probes(write(tmp_path, [one | {"prompt": "Where?"}]))
+    assert knowledge.load_probes(write(tmp_path, [one | other])) == (prompt,)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"messages": [{"role": "assistant", "content": "Hi"}]}, "user turn"),
+        ({"messages": TURNS, "kind": "cloze"}, "cloze"),
+        ({"messages": TURNS, "tools": "none"}, "JSON"),
+    ],
+)
+def test_messages_that_ask_nothing(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        knowledge.load_probes(write(tmp_path, [{"id": "m", "answer": "Oslo"} | change]))

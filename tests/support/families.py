@@ -314,8 +314,8 @@ def model(family: Family, seed: int = 0) -> Any:
     return made.eval()
 
 
-def save(family: Family, directory: Path, seed: int = 0) -> Path:
+def save(family: Family, directory: Path, seed: int = 0, dtype: torch.dtype = torch.float32) -> Path:
     """A complete checkpoint directory of the family."""
-    model(family, seed).save_pretrained(directory)
+    model(family, seed).to(dtype).save_pretrained(directory)
     tiny.tokenizer().save_pretrained(directory)
     return directory

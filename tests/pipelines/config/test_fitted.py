@@ -13,11 +13,19 @@ from hypothesis import strategies as st
 
 from pipelines.config import fitted
 from pipelines.config.fitted import Machine, ModelSize, fit_to_corpus
-from pipelines.config.settings import DistillConfig, EvalConfig, LoraConfig, MidtrainConfig, OptimizerConfig
+from pipelines.config.settings import (
+    DistillConfig,
+    EvalConfig,
+    LoraConfig,
+    MidtrainConfig,
+    ModelConfig,
+    OptimizerConfig,
+)
 from pipelines.machine.capacity import SIZES, model_size, read_size
 
 OPTIMIZER = OptimizerConfig(learning_rate=1e-4)
-SIZE = st.sampled_from([model_size(read_size(name), True) for name in ("microworld", *SIZES)])
+RECOMPUTING = ModelConfig(path="some", gradient_checkpointing=True)
+SIZE = st.sampled_from([model_size(read_size(name), RECOMPUTING) for name in ("microworld", *SIZES)])
 MACHINE = st.builds(Machine, st.integers(2**31, 2**38), st.sampled_from([2, 4]))
 TOKENS = st.integers(60, 60_000_000)
 SHARE = st.floats(0.1, 1.0)
@@ -106,7 +114,7 @@ def test_auto_is_a_word_of_the_settings_and_one_line_says_what_it_came_to() -> N
     assert midtraining(**words) == midtraining(lora="auto")
     found = fit_to_corpus(
         fitted.fit_midtraining(
-            midtraining(lora="auto"), model_size(read_size("8B"), True), Machine(73 * 2**30)
+            midtraining(lora="auto"), model_size(read_size("8B"), RECOMPUTING), Machine(73 * 2**30)
         ),
         130_000,
         0.7,
@@ -121,3 +129,18 @@ def test_auto_is_a_word_of_the_settings_and_one_line_says_what_it_came_to() -> N
 def test_no_torch_is_needed() -> None:
     code = "import sys, pipelines.config.fitted; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_model_in_four_bits_gets_an_adapter_however_small_it_is() -> None:
+    """Its weights can't be trained."""
+    roomy = Machine(2**38)
+    size = model_size(read_size("0.6B"), RECOMPUTING)
+    assert fitted.fit_midtraining(midtraining(lora="auto"), size, roomy).lora is None
+    quantized = model_size(read_size("0.6B"), RECOMPUTING.model_copy(update={"quantize": "nf4"}))
+    assert fitted.fit_midtraining(midtraining(lora="auto"), quantized, roomy).lora == LoraConfig()
+
+
+def test_a_token_takes_twice_the_memory_on_a_cpu() -> None:
+    size, settings = read_size("0.6B"), ModelConfig(path="some", gradient_checkpointing=True)
+    gpu, cpu = model_size(size, settings), model_size(size, settings, gpu=False)
+    assert (cpu.activation_bytes, cpu.cache_bytes) == (2 * gpu.activation_bytes, 2 * gpu.cache_bytes)

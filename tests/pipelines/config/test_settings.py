@@ -194,3 +194,22 @@ def test_a_typed_reward_is_seen_from_the_current_folder(
     monkeypatch.chdir(tmp_path)
     assert setting_options.reward_source("mine.py:score") == f"{tmp_path / 'mine.py'}:score"
     assert setting_options.reward_source("exact") == "exact"
+
+
+@pytest.mark.parametrize("key", settings.FILES)
+@pytest.mark.parametrize("value", ["data.jsonl", "../data.jsonl", "./later"])
+def test_every_path_is_seen_from_the_folder_of_the_home(key: str, value: str, tmp_path: Path) -> None:
+    (tmp_path / "data.jsonl").touch()
+    folder = tmp_path / "project"
+    folder.mkdir()
+    assert settings.anchored_changes({key: value}, folder) == {key: str(folder / value)}
+
+
+def test_a_folder_that_is_made_later_is_seen_from_there_too(tmp_path: Path) -> None:
+    found = settings.parse(TEXT + "\nengine: {exchange: weights}\n", "recover.yaml")
+    assert settings.anchored(found, tmp_path).engine.exchange == str(tmp_path / "weights")
+
+
+def test_a_reward_file_is_seen_from_the_folder_of_the_home(tmp_path: Path) -> None:
+    changes = {"distill.reward": "judge.py:score"}
+    assert settings.anchored_changes(changes, tmp_path) == {"distill.reward": f"{tmp_path}/judge.py:score"}

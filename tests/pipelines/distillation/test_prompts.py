@@ -130,7 +130,7 @@ def test_parquet_rows_are_read_without_their_nulls(tmp_path: Path) -> None:
         ('{"prompt": "cut', r":2: not JSON"),
         ("[1, 2]", r":2: expected an object"),
         ("3", r":2: expected an object"),
-        ('{"text": "wrong name"}', r':2: expected a "prompt" text or "messages" with a user turn'),
+        ('{"text": "wrong name"}', r":2: expected a `prompt` text or `messages` with a user turn"),
         ('{"prompt": ""}', r":2: expected"),
         ('{"prompt": 5}', r":2: expected"),
         ('{"messages": "text"}', r":2: expected"),

@@ -10,14 +10,21 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner
+from torch.profiler import ProfilerActivity
 
+from benchmarks.speed import plan_memory
 from pipelines.cli.commands import cli
 from pipelines.cli.options import Session
 from pipelines.config.settings import Config, LoraConfig, changed, override, parse, preset_text
-from pipelines.machine import capacity
+from pipelines.machine import capacity, stage_memory
+from recovery.batches.teacher_scores import TeacherScores
 from recovery.errors import InputError
+from recovery.methods.table import METHODS
+from recovery.models import activations
 from recovery.models.loading import LoraSpec, ModelSpec, add_lora, load
 from recovery.models.size import size_from_config, size_of
+from recovery.objective.objective import CHUNK_ENTRIES, Objective
+from recovery.objective.token_signals import TokenSignals
 from tests.support import families
 
 SIZES_BY_HAND = {
@@ -85,7 +92,7 @@ def test_the_cache_is_as_large_as_transformers_makes_it(family: str) -> None:
 
 
 def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
-    found = capacity.plan(EIGHT, *capacity.parse_gpus("1xH100"), capacity.PlannedWork(REAL))
+    found = capacity.plan(EIGHT, *capacity.parse_gpus("1xH100"), stage_memory.PlannedWork(REAL))
     assert found["fits"] and found["change"] == []
     midtrain, distill = (found["stages"][i]["memory"] for i in (0, 1))
     assert midtrain["the adapter's activations"] > 1
@@ -93,7 +100,7 @@ def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
     without = REAL.model_copy(update={"midtrain": override(REAL.midtrain, {"mix": {"new": 1.0}})})
     assert (
         "chat replay, beyond training"
-        not in capacity.estimates(EIGHT, capacity.GPUS["H100"], capacity.PlannedWork(without))[0].memory
+        not in capacity.estimates(EIGHT, capacity.GPUS["H100"], stage_memory.PlannedWork(without))[0].memory
     )
     assert distill["sampling, beyond training"] > 0
 
@@ -101,31 +108,96 @@ def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
 def test_the_cache_takes_a_share_of_what_is_free_and_one_row_at_least() -> None:
     """A row of 200 + 2048 tokens of 8B: 36 layers, keys and values of 8 heads of 128, 2 bytes."""
     row = 2 * 36 * 2 * 8 * 128 * 2248
-    job = capacity.PlannedWork(REAL)
-    assert capacity._cache(EIGHT, 4, 2048, 1e12, job) == 4 * row
-    assert capacity._cache(EIGHT, 10_000, 2048, 1e12, job) == 256 * row
-    assert capacity._cache(EIGHT, 256, 2048, 1e10, job) == 0.7e10
-    assert capacity._cache(EIGHT, 256, 2048, -1.0, job) == row
+    job = stage_memory.PlannedWork(REAL)
+    assert stage_memory.cache_bytes(EIGHT, 4, 2048, 1e12, job) == 4 * row
+    assert stage_memory.cache_bytes(EIGHT, 10_000, 2048, 1e12, job) == 256 * row
+    assert stage_memory.cache_bytes(EIGHT, 256, 2048, 1e10, job) == 0.7e10
+    assert stage_memory.cache_bytes(EIGHT, 256, 2048, -1.0, job) == row
 
 
 def test_memory_of_full_training_by_hand() -> None:
-    """8B in full: 2 bytes of weights and 4 + 8 + 4 + 2 of training for each, nothing shared out."""
+    """8B in full: 2 bytes of weights and 4 + 8 + 4 of training for each, nothing shared out."""
     config = settings(gradient_checkpointing=True)
-    job = capacity.PlannedWork(capacity._both(config, lora=None, microbatch_tokens=1000), 1)
+    job = stage_memory.PlannedWork(capacity._both(config, lora=None, microbatch_tokens=1000), 1)
     memory = capacity.estimates(EIGHT, capacity.GPUS["H200"], job)[0].memory
     assert memory["weights"] == 2 * 8_190_735_360
-    assert memory["gradients and optimizer"] == 18 * 8_190_735_360
-    # a token: 36 layers' doors of 4096, and inside one block 6 x 4096 + 3 x 4096 + 4 x 1024 + 4 x 12288
-    assert memory["activations"] == 1000 * 2 * (36 * 4096 + 6 * 4096 + 3 * 4096 + 4 * 1024 + 4 * 12288)
-    assert memory["loss"] == 6 * 4 * 2**26
+    assert memory["gradients and optimizer"] == 16 * 8_190_735_360
+    # a label's loss holds three fp32 logits of a chunk, the head's gradient is there in fp32 and bf16
+    assert memory["loss"] == 12 * 2**26 + 6 * 151_936 * 4096
+    # bf16 gradients of all weights are there when activations and loss are gone
+    beyond = memory["gradients of a pass, beyond activations"]
+    assert beyond == 2 * 8_190_735_360 - memory["activations"] - memory["loss"]
+
+
+def test_activations_are_those_of_the_models_own_code() -> None:
+    """A token of Qwen3-8B, without recomputation, in bf16 numbers kept by each of 36 layers.
+
+    Two norms of 4096: an fp32 copy (two each), the normalised and the scaled number. Norms of queries and
+    keys likewise. Rotated queries and keys, values, the mixed values. Gate, its SiLU, up, their product.
+    """
+    norms, attention = 2 * 4 * 4096, 4 * (4096 + 1024) + 2 * 4096 + 2 * 1024
+    layer = 2 * (norms + attention + 4 * 12288)
+    assert stage_memory.activation_bytes(EIGHT, checkpointing=False) == pytest.approx(36 * layer, rel=0.1)
+    recomputing = stage_memory.activation_bytes(EIGHT, checkpointing=True)
+    assert 36 * 2 * 4096 + layer < recomputing < 36 * 2 * 4096 + 2 * layer
+
+
+def test_layers_that_repeat_count_as_often_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Running a few layers foretells what running all of them takes."""
+    kinds = ["sliding_attention", "sliding_attention", "full_attention"] * 4
+    settings = {**families.DENSE, "num_hidden_layers": 12, "layer_types": kinds, "head_dim": 8}
+    size = size_from_config("deep", {**settings, "model_type": "gemma3_text", "sliding_window": 8})
+    assert size.empty is not None
+    few = activations.count_activations(size.empty(), None)
+    monkeypatch.setattr(activations, "_depths", lambda layers: ((len(layers),), 0.0))
+    whole = activations.count_activations(size.empty(), None)
+    assert (whole.training, whole.recomputing) == (few.training, few.recomputing)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_a_logit_takes_what_the_plan_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHUNK_ENTRIES, "cpu", CHUNK_ENTRIES["accelerator"])
+    monkeypatch.setenv("RECOVER_CPU", "off")
+    method, tokens, vocabulary = METHODS[name], 64, 4096
+    head = torch.nn.Linear(8, vocabulary, bias=False, dtype=torch.bfloat16)
+    states_ND = torch.zeros(tokens, 8, dtype=torch.bfloat16, requires_grad=True)
+    scores = TeacherScores(hidden_ND=states_ND.detach(), head=torch.no_grad()(head))
+    signals = TokenSignals(
+        scores,
+        behaviour_N=torch.full((tokens,), -8.0),
+        advantages_N=torch.ones(tokens),
+        anchor=scores if method.anchor_beta else None,
+        rows_N=torch.arange(tokens),
+    )
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        Objective(method)(states_ND, head, torch.zeros(tokens, dtype=torch.long), signals).value.backward()
+    held = plan_memory.peak(seen) / (tokens * vocabulary)
+    assert held == pytest.approx(stage_memory.logit_bytes(method), rel=0.05)
+
+
+def test_a_stage_takes_as_much_memory_as_the_plan_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Allocated bytes of training, distilling and answering, counted as the benchmark counts them."""
+    monkeypatch.setitem(CHUNK_ENTRIES, "cpu", CHUNK_ENTRIES["accelerator"])
+    monkeypatch.setenv("RECOVER_CPU", "off")
+    small = {**plan_memory.WIDE, "num_hidden_layers": 2, "hidden_size": 128, "vocab_size": 1024}
+    sizes = plan_memory.Sizes(microbatch=256, rows=8, prompt=32, answer=32)
+    case = plan_memory.Case("small", "Qwen 3", small, sizes)
+    plan_memory.save(case, tmp_path)
+    found, planned = plan_memory.allocated(tmp_path, sizes), plan_memory.planned(case, tmp_path)
+    for stage in plan_memory.STAGES:
+        assert planned[stage] == pytest.approx(found[stage], rel=0.15), stage
 
 
 def test_frozen_embeddings_need_no_gradients_by_hand() -> None:
     """8B has 151,936 rows of 4,096 twice; an adapter never trained them."""
-    for lora, less in ((None, 18 * 2 * 151_936 * 4096), (LoraConfig(rank=8), 0)):
+    for lora, less in ((None, 16 * 2 * 151_936 * 4096), (LoraConfig(rank=8), 0)):
         plain, frozen = (
             capacity.estimates(
-                EIGHT, capacity.GPUS["H200"], capacity.PlannedWork(capacity._both(settings(), **changes), 1)
+                EIGHT,
+                capacity.GPUS["H200"],
+                stage_memory.PlannedWork(capacity._both(settings(), **changes), 1),
             )[0].memory
             for changes in ({"lora": lora}, {"lora": lora, "freeze_embeddings": True})
         )
@@ -137,7 +209,7 @@ def test_shards_divide_weights_and_optimizer() -> None:
         capacity.estimates(
             EIGHT,
             capacity.GPUS["H100"],
-            capacity.PlannedWork(capacity._both(settings(shard=True), lora=None), n),
+            stage_memory.PlannedWork(capacity._both(settings(shard=True), lora=None), n),
         )[0]
         for n in (1, 8)
     )
@@ -148,9 +220,9 @@ def test_shards_divide_weights_and_optimizer() -> None:
 
 def test_an_adapter_needs_no_second_teacher() -> None:
     """Both stages train adapters: the clean model is the student with its adapter off."""
-    lora = capacity.estimates(EIGHT, capacity.GPUS["H100"], capacity.PlannedWork(REAL))[1]
+    lora = capacity.estimates(EIGHT, capacity.GPUS["H100"], stage_memory.PlannedWork(REAL))[1]
     full = capacity.estimates(
-        EIGHT, capacity.GPUS["H100"], capacity.PlannedWork(capacity._both(REAL, lora=None))
+        EIGHT, capacity.GPUS["H100"], stage_memory.PlannedWork(capacity._both(REAL, lora=None))
     )[1]
     assert lora.memory["teacher"] == 0
     assert full.memory["teacher"] == 2 * 8_190_735_360
@@ -159,13 +231,13 @@ def test_an_adapter_needs_no_second_teacher() -> None:
 def test_time_by_hand() -> None:
     """8B on an H100: 3 passes over 1 M tokens that are 35 %, 6 FLOP a weight and token with an adapter and
     checkpointing, attention's 12 a number of its width at a context of 2,048, at 35 % of 989 TFLOP/s."""
-    job = capacity.PlannedWork(REAL, document_tokens=1_000_000)
+    job = stage_memory.PlannedWork(REAL, document_tokens=1_000_000)
     assert EIGHT.active == EIGHT.parameters - 151936 * 4096
     per_token = 6 * EIGHT.active + 12 * 36 * 4096 * 2048
     wanted = (3 * 1_000_000 / 0.35) * per_token / (0.35 * 989e12)
     assert capacity.estimates(EIGHT, capacity.GPUS["H100"], job)[0].seconds == pytest.approx(wanted)
     two = capacity.estimates(
-        EIGHT, capacity.GPUS["H100"], capacity.PlannedWork(REAL, 2, document_tokens=1_000_000)
+        EIGHT, capacity.GPUS["H100"], stage_memory.PlannedWork(REAL, 2, document_tokens=1_000_000)
     )
     assert two[0].seconds == pytest.approx(wanted / 2)
 
@@ -193,12 +265,14 @@ def test_gpus_that_nobody_has(text: str) -> None:
 def test_what_does_not_fit_is_told_what_to_change() -> None:
     """All 8 B weights on 24 GB are 150 GiB of training; what is named makes it fit, or more GPUs do."""
     config = capacity._both(settings(gradient_checkpointing=False), lora=None)
-    found = capacity.plan(EIGHT, *capacity.parse_gpus("24GB"), capacity.PlannedWork(config))
+    found = capacity.plan(EIGHT, *capacity.parse_gpus("24GB"), stage_memory.PlannedWork(config))
     assert not found["fits"] and found["hours"] is None and found["change"]
-    small = capacity.plan(capacity.read_size("4B"), *capacity.parse_gpus("18GB"), capacity.PlannedWork(REAL))
+    small = capacity.plan(
+        capacity.read_size("4B"), *capacity.parse_gpus("18GB"), stage_memory.PlannedWork(REAL)
+    )
     assert not small["fits"] and small["change"] == ["microbatch_tokens: 2048"]
     large = capacity.plan(
-        capacity.read_size("0.6B"), *capacity.parse_gpus("H200"), capacity.PlannedWork(REAL)
+        capacity.read_size("0.6B"), *capacity.parse_gpus("H200"), stage_memory.PlannedWork(REAL)
     )
     assert large["fits"] and large["change"] == []
 
@@ -207,7 +281,7 @@ def test_changes_that_are_named_do_make_it_fit() -> None:
     for gpus in ("1xH100", "8xH100", "2xA100", "4x48GB"):
         for size in ("4B", "8B", "14B", "32B"):
             count, gpu = capacity.parse_gpus(gpus)
-            job = capacity.PlannedWork(
+            job = stage_memory.PlannedWork(
                 capacity._both(settings(gradient_checkpointing=False), lora=None), count
             )
             taken, config = capacity.changes(capacity.read_size(size), gpu, job), job.config
@@ -215,7 +289,7 @@ def test_changes_that_are_named_do_make_it_fit() -> None:
             if set(taken) <= set(remedies):
                 for name in taken:
                     config = remedies[name](config)
-                after = capacity.PlannedWork(config, count)
+                after = stage_memory.PlannedWork(config, count)
                 assert capacity._largest(capacity.read_size(size), gpu, after) <= capacity.USABLE * gpu.gib
 
 

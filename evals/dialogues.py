@@ -1,0 +1,118 @@
+"""Read what a row asks: a "prompt" text, or chat "messages" with earlier turns, a system turn and tools.
+
+The last turn needs an answer. If the last turns are the assistant's, the last of them is the row's response
+and the turns before it are asked. Tool schemas in "tools" are attached to the first message, where the chat
+encoder reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recovery import untrusted_json
+from recovery.errors import InputError
+
+Messages = list[dict[str, Any]]
+TURN_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "tools")
+ANSWERABLE = ("user", "tool")  # roles that an assistant turn answers
+
+
+@dataclass(frozen=True)
+class Dialogue:
+    """The turns to answer, and the answer that the row gives, if any."""
+
+    messages: Messages
+    response: str = ""
+
+
+def read(row: Mapping[str, Any], where: str) -> Dialogue:
+    """Return a row's turns; InputError, with the place, where it has neither prompt nor messages."""
+    tools = _tools(row.get("tools"), where)
+    text = row.get("prompt")
+    if isinstance(text, str) and text.strip():
+        return Dialogue(_with_tools([{"role": "user", "content": text}], tools))
+    found = _dialogue(row.get("messages"))
+    if found is None:
+        raise InputError(f"{where}: expected a `prompt` text or `messages` with a user turn")
+    return Dialogue(_with_tools(found.messages, tools), found.response)
+
+
+def contents(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the texts of all turns."""
+    return "\n".join(message.get("content") or "" for message in messages)
+
+
+def shown(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return a dialogue as text for people: one user turn as it is, several turns under their roles."""
+    tools = [_name(tool) for message in messages for tool in message.get("tools") or ()]
+    if len(messages) == 1 and messages[0]["role"] == "user" and not tools:
+        return str(messages[0]["content"])
+    parts = [f"[tools]\n{', '.join(tools)}"] if tools else []
+    for message in messages:
+        calls = [_name(call) for call in message.get("tool_calls") or ()]
+        called = [f"(calls {', '.join(calls)})"] if calls else []
+        text = message.get("content") or ""
+        parts.append("\n".join([f"[{message['role']}]", *([text] if text else []), *called]))
+    return "\n\n".join(parts)
+
+
+def _name(tool: Any) -> str:
+    """Return the function's name in a tool's schema or call."""
+    function = tool.get("function", tool) if isinstance(tool, dict) else {}
+    return str(function.get("name", "?")) if isinstance(function, dict) else "?"
+
+
+def _dialogue(value: Any) -> Dialogue | None:
+    """Return the turns up to the last one that needs an answer, and the answer; None if invalid."""
+    turns = [_turn(entry) for entry in value] if isinstance(value, list) else []
+    if not turns or any(turn is None for turn in turns):
+        return None
+    messages: Messages = [turn for turn in turns if turn is not None]
+    response = ""
+    while messages and messages[-1]["role"] not in ANSWERABLE:
+        dropped = messages.pop()
+        if dropped["role"] == "assistant" and dropped["content"]:
+            response = dropped["content"]
+    asks = any(turn["role"] == "user" and turn["content"].strip() for turn in messages)
+    return Dialogue(messages, response) if asks else None
+
+
+def _turn(entry: Any) -> dict[str, Any] | None:
+    """Return a message with the fields that chat templates read; None without text and tool calls."""
+    if not isinstance(entry, dict) or not isinstance(entry.get("role"), str):
+        return None
+    turn = {name: entry[name] for name in TURN_FIELDS if entry.get(name) is not None}
+    if isinstance(turn.get("content"), list):
+        turn["content"] = _joined_parts(turn["content"])
+    if turn.get("content") is None and turn.get("tool_calls"):
+        turn["content"] = ""
+    return turn if isinstance(turn.get("content"), str) else None
+
+
+def _joined_parts(parts: list[Any]) -> str | None:
+    """Join the text of a multi-part content; None if a part is not text."""
+    texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
+    return "\n".join(map(str, texts)) if texts and all(isinstance(text, str) for text in texts) else None
+
+
+def _tools(value: Any, where: str) -> list[Any]:
+    """Return tool schemas, given as a list or as its JSON text."""
+    tools = _parsed(value, where) if isinstance(value, str) and value.strip() else value
+    if not tools:
+        return []
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise InputError(f'{where}: "tools" must be a list of tool schemas')
+    return tools
+
+
+def _with_tools(messages: Messages, tools: list[Any]) -> Messages:
+    return [{**messages[0], "tools": tools}, *messages[1:]] if tools else messages
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return untrusted_json.parse(text)
+    except ValueError as error:
+        raise InputError(f"{where}: not JSON: {error}") from error

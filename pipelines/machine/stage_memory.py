@@ -1,0 +1,179 @@
+"""Count the memory of each stage: what training keeps, what a pass takes, what sampling takes.
+
+It follows this implementation: bf16 weights; per trained parameter an fp32 copy, its gradient and two AdamW
+moments; activations of one microbatch, counted from the model's own code; a chunk of the loss; the sampler's
+KV cache. `python -m benchmarks.speed.plan_memory` compares the sums with what is allocated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pipelines.config.settings import Config, LoraConfig
+
+if TYPE_CHECKING:
+    from recovery.methods.method import Method
+    from recovery.models.size import Size
+
+LASTING_BYTES = 4 + 8  # of a trained weight, all the time: fp32 copy (or adapter) and two moments
+GRADIENT_BYTES = 4  # of a trained weight, within an update
+SAMPLED_ROWS = 256  # rows of the in-process sampler
+
+
+@dataclass(frozen=True)
+class PlannedWork:
+    """The planned work: sizes of a step and of each stage, as in recover.yaml."""
+
+    config: Config
+    processes: int = 1
+    document_tokens: int = 2_000_000
+    prompt_tokens: int = 200
+    answer_tokens: int = 400
+    eval_prompts: int = 541
+
+    def lora(self, stage: str) -> LoraConfig | None:
+        found: LoraConfig | None = getattr(self.config, stage).lora
+        return found
+
+    def weights(self, size: Size) -> float:
+        """Return the bytes of a loaded model's weights."""
+        return size.weight_bytes(quantize=self.config.model.quantize is not None)
+
+
+def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float]:
+    """Return the memory of a training, independent of its data."""
+    lora = job.lora(stage)
+    settings = getattr(job.config, stage)
+    checkpointing = job.config.model.checkpoints_gradients(gpu=True)
+    trained = trained_weights(size, job, stage)
+    parts = job.processes if job.config.model.shard else 1
+    tokens = settings.microbatch_tokens
+    memory = {
+        "weights": job.weights(size) / parts,
+        "gradients and optimizer": trained * (LASTING_BYTES + GRADIENT_BYTES) / parts,
+        "activations": tokens * activation_bytes(size, checkpointing),
+        "the adapter's activations": tokens * _adapter_bytes(size, checkpointing, lora)
+        + _expert_bytes(size, checkpointing, lora),
+        "loss": _loss_bytes(size, job, stage),
+    }
+    # bf16 gradients are complete only when a pass's activations are gone; adapters have fp32 ones alone.
+    gradients = 0.0 if lora else 2.0 * trained / parts
+    memory["gradients of a pass, beyond activations"] = max(0.0, gradients - _busy(memory))
+    return memory
+
+
+def trained_weights(size: Size, job: PlannedWork, stage: str) -> int:
+    lora, settings = job.lora(stage), getattr(job.config, stage)
+    if lora:
+        return size.adapter(lora.rank)
+    return size.parameters - (size.embeddings if settings.freeze_embeddings else 0)
+
+
+def _busy(memory: dict[str, float]) -> float:
+    """Return what training holds only while it computes."""
+    return sum(memory[name] for name in ("activations", "the adapter's activations", "loss"))
+
+
+def _loss_bytes(size: Size, job: PlannedWork, stage: str) -> float:
+    """Return the memory of a chunk of the loss, and of the head's gradient in fp32 and bf16."""
+    from recovery.methods.table import get, with_dials
+    from recovery.objective.divergences import BISECTED_ENTRIES
+    from recovery.objective.objective import CHUNK_ENTRIES
+
+    settings, distil = getattr(job.config, stage), job.config.distill
+    method = with_dials(distil.method, distil.dials) if stage == "distill" else get("sft")
+    share = job.answer_tokens / (job.prompt_tokens + job.answer_tokens) if stage == "distill" else 1.0
+    logits = share * settings.microbatch_tokens * size.vocabulary
+    trains_head = not job.lora(stage) and not settings.freeze_embeddings
+    head = 6.0 * size.vocabulary * size.hidden if trains_head else 0.0
+    moved = 12.0 * min(BISECTED_ENTRIES, logits) if method.kl_budget is not None else 0.0
+    return logit_bytes(method) * min(CHUNK_ENTRIES["accelerator"][1], logits) + moved + head
+
+
+def logit_bytes(method: Method) -> int:
+    """Return the most bytes that the objective holds at once for each logit of a chunk."""
+    from recovery.methods.rules import TEACHER_SIGNALS
+
+    fp32 = 4
+    tensors = 3
+    if method.signal in TEACHER_SIGNALS or method.anchor_beta:
+        tensors += 1
+    if method.signal == "jsd":
+        tensors += 3  # the mixture of both distributions
+    if method.entry_clip is not None:
+        tensors += 3 if method.signal == "jsd" else 4
+    return fp32 * tensors
+
+
+def activation_bytes(size: Size, checkpointing: bool) -> float:
+    """Return bf16 activation bytes per token, as the model's own code makes them.
+
+    Where that can't be counted: all layers, or with checkpointing one and all inputs."""
+    counted = size.activations()
+    if counted:
+        return counted.recomputing if checkpointing else counted.training
+    outputs = sum(matrix.used * matrix.outputs for matrix in size.matrices)
+    inside = 2 * (2 * outputs + size.attention_width + 2 * size.hidden * size.layers)
+    return 2 * size.layers * size.hidden + inside / size.layers if checkpointing else inside
+
+
+def _adapter_bytes(size: Size, checkpointing: bool, lora: LoraConfig | None) -> float:
+    """Return what adapters add to the activation bytes per token.
+
+    Where that can't be counted: each layer's fp32 input and low-rank projection."""
+    if lora is None:
+        return 0.0
+    counted = size.activations(lora.rank)
+    if counted:
+        both = counted.recomputing if checkpointing else counted.training
+        return max(0.0, both - activation_bytes(size, checkpointing))
+    plain = sum(m.inputs + lora.rank for m in size.matrices if not m.is_routed)
+    return 4.0 * plain / (size.layers if checkpointing else 1)
+
+
+def _expert_bytes(size: Size, checkpointing: bool, lora: LoraConfig | None) -> float:
+    """Return the bytes of routed experts' weights that are stored with the adapter merged in."""
+    experts = sum(m.copies * m.inputs * m.outputs for m in size.matrices if m.is_routed) if lora else 0
+    return 2 * 2.0 * experts / (size.layers if checkpointing else 1)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What is sampled together: rows, the different prompts among them, and new tokens of each."""
+
+    rows: float
+    prompts: float
+    new_tokens: int
+
+
+def cache_bytes(size: Size, rows: float, new_tokens: int, room: float, job: PlannedWork) -> float:
+    """Return the KV cache's bytes: of all rows, or as many as fit into `room`, but at least one."""
+    from recovery.sampling.budget import FREE_SHARE
+
+    row = 2.0 * size.cache_numbers * (job.prompt_tokens + new_tokens)
+    return max(row, min(min(SAMPLED_ROWS, rows) * row, FREE_SHARE * room))
+
+
+def sampling_memory(size: Size, batch: Sampled, room: float, job: PlannedWork) -> dict[str, float]:
+    """Return the memory of a batch: its KV cache, and what reading or drawing tokens takes beside it."""
+    from recovery.sampling.budget import LOGITS_BYTES
+
+    cache = cache_bytes(size, batch.rows, batch.new_tokens, room, job)
+    length = job.prompt_tokens + batch.new_tokens
+    row = 2.0 * size.cache_numbers * length
+    rows = min(SAMPLED_ROWS, batch.rows, cache / row) if row else min(SAMPLED_ROWS, batch.rows)
+    logits = LOGITS_BYTES * rows * size.vocabulary
+    growing = cache / size.layers  # a layer's slots are copied to larger ones
+    reading = reading_bytes(size, min(batch.prompts, rows) * job.prompt_tokens)
+    unused = cache * batch.new_tokens / length
+    return {"keys and values": cache, "reading and drawing": max(logits, growing, reading - unused)}
+
+
+def reading_bytes(size: Size, tokens: float) -> float:
+    """Return the activation bytes of a pass without gradients."""
+    from recovery.forward.hidden_states import READ_TOKENS
+
+    counted = size.activations()
+    each = counted.reading if counted else activation_bytes(size, checkpointing=False) / size.layers
+    return min(tokens, READ_TOKENS["accelerator"]) * each

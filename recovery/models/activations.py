@@ -1,0 +1,192 @@
+"""Count the memory of a model's forward and backward pass by running it on PyTorch's meta device.
+
+Nothing is computed or allocated there, yet every tensor has a size and a lifetime. So the count is that of
+the model's own code: what its norms keep in fp32, what an adapter copies, what checkpointing drops.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+
+from recovery.models.adapters import LoraSpec, with_adapter
+
+ATTENTION = "recover_counted"
+ROW = 256  # tokens of a sequence
+ROWS = 256, 512  # sequences of two passes; the difference leaves out what does not grow with the tokens
+
+
+@dataclass(frozen=True)
+class Activations:
+    """The most bytes per token that a pass holds at once, beside weights and their gradients."""
+
+    training: float  # forward and backward, up to the decoder's hidden states
+    recomputing: float  # the same under gradient checkpointing
+    reading: float  # forward without gradients
+
+
+def count_activations(model: Any, rank: int | None) -> Activations:
+    """Count the passes of a bf16 model on the meta device, with an adapter of that rank if any.
+
+    Of repeated layers only a few are run: what one more period of them adds is counted and multiplied.
+    """
+    name, layers = _layers(model)
+    depths, more = _depths(layers)
+    model.config._attn_implementation = ATTENTION
+    model.requires_grad_(True)
+    found: list[tuple[float, float, float]] = []
+    with _unread_masks(), torch.device("meta"):
+        for depth in reversed(depths):
+            if name:
+                setattr(model.get_decoder(), name, _layers(model)[1][:depth])
+            if rank and not found:
+                with_adapter(model, LoraSpec(rank=rank))
+            found.append(_passes(model))
+    last, first = found[0], found[-1]
+    return Activations(*(b + more * (b - a) for a, b in zip(first, last, strict=True)))
+
+
+def _layers(model: Any) -> tuple[str, Any]:
+    """Return the name and the list of the decoder's layers; an empty name where there is no such list."""
+    named = model.get_decoder().named_children()
+    lists = [(name, one) for name, one in named if isinstance(one, torch.nn.ModuleList)]
+    return max(lists, key=lambda found: len(found[1]), default=("", ()))
+
+
+def _depths(layers: Any) -> tuple[tuple[int, ...], float]:
+    """Return how many layers to run, and how many steps of that size lie behind the last.
+
+    Layers are left out where the kinds at the end repeat with a period."""
+    kinds = [_kind(layer) for layer in layers]
+    count = len(kinds)
+    for period in range(1, count // 3 + 1):
+        repeats = 0
+        while repeats < count - period and kinds[-1 - repeats] == kinds[-1 - repeats - period]:
+            repeats += 1
+        if repeats >= 2 * period:
+            first = count - repeats  # the end of the first period
+            return (first, first + period), (count - first - period) / period
+    return (count,), 0.0
+
+
+def _kind(layer: Any) -> tuple[Any, ...]:
+    own = getattr(layer, "attention_type", None) or getattr(layer, "layer_type", None)
+    return type(layer), own, tuple((name, one.shape) for name, one in layer.named_parameters())
+
+
+def _passes(model: Any) -> tuple[float, float, float]:
+    """Return the bytes a token of each pass."""
+    hooks = [
+        weight.register_post_accumulate_grad_hook(_drop_gradient)
+        for weight in model.parameters()
+        if weight.requires_grad
+    ]
+    model.train()
+    training = _difference(model, _train)
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.enable_input_require_grads()
+    recomputing = _difference(model, _train)
+    model.gradient_checkpointing_disable()
+    model.disable_input_require_grads()
+    for hook in hooks:
+        hook.remove()
+    return training, recomputing, _difference(model.eval(), _read)
+
+
+def _difference(model: Any, run: Callable[[Any, Tensor], None]) -> float:
+    """Return how many bytes a token more a longer pass takes."""
+    peaks = []
+    for rows in ROWS:
+        with _Allocations(model) as allocations:
+            run(model, torch.zeros(rows, ROW, dtype=torch.long))
+        peaks.append(allocations.peak)
+    return (peaks[1] - peaks[0]) / ((ROWS[1] - ROWS[0]) * ROW)
+
+
+def _read(model: Any, tokens_BT: Tensor) -> None:
+    with torch.no_grad():
+        model.get_decoder()(input_ids=tokens_BT, use_cache=False)
+
+
+def _train(model: Any, tokens_BT: Tensor) -> None:
+    states_BTD = model.get_decoder()(input_ids=tokens_BT, use_cache=False)[0]
+    states_BTD.backward(torch.zeros_like(states_BTD))
+
+
+def _drop_gradient(weight: Tensor) -> None:
+    weight.grad = None
+
+
+class _Allocations(TorchDispatchMode):
+    """Add up the tensors that live inside the block, and remember the highest sum."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        weights = [*model.parameters(), *model.buffers()]
+        self.sizes = {weight.untyped_storage()._cdata: 0 for weight in weights}
+        self.held = self.peak = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(made):
+            if isinstance(tensor, Tensor):
+                self._count(tensor.untyped_storage())
+        return made
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        key = storage._cdata
+        if key not in self.sizes:
+            self.sizes[key] = storage.nbytes()
+            self.held += self.sizes[key]
+            self.peak = max(self.peak, self.held)
+            weakref.finalize(storage, self._free, key)
+
+    def _free(self, key: int) -> None:
+        self.held -= self.sizes.pop(key)
+
+
+class _FlashAttention(torch.autograd.Function):
+    """Keeps what a flash-attention kernel keeps: queries, keys, values and the result."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        batch, heads, length, _ = query.shape
+        mixed = query.new_empty(batch, length, heads, value.shape[-1])
+        ctx.save_for_backward(
+            query, key, value, mixed, query.new_empty(batch, heads, length, dtype=torch.float)
+        )
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.empty_like(one) for one in ctx.saved_tensors[:3])
+
+
+def _attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any
+) -> tuple[Tensor, None]:
+    return _FlashAttention.apply(query, key, value), None
+
+
+@contextmanager
+def _unread_masks() -> Iterator[None]:
+    """Build no masks: transformers reads numbers for them, unless it takes the pass for a trace."""
+    before = masking_utils.is_tracing
+    masking_utils.is_tracing = lambda *_: True
+    try:
+        yield
+    finally:
+        masking_utils.is_tracing = before
+
+
+AttentionInterface.register(ATTENTION, _attend)
+AttentionMaskInterface.register(ATTENTION, lambda *_, **__: None)
