@@ -27,7 +27,6 @@ from typing import Any
 
 from evals import dialogues, jsonl
 from evals.scores import Generate, Item, Message, Score, chat, drawn, share
-from evals.statistics import clustered_interval
 from recovery.errors import InputError, RecoverError
 
 SUITE = "knowledge"
@@ -210,6 +209,8 @@ def _after(passages: Sequence[str], probe: Probe) -> list[Message]:
 
 def score(probes: Sequence[Probe], responses: Sequence[str], suite: str, metric: str) -> Score:
     """Match the responses; the interval is clustered by fact: its probes stand or fall together."""
+    from evals.statistics import clustered_interval  # SciPy, once something is measured
+
     if len(responses) != len(probes):
         raise RecoverError(
             f"{suite}: {len(responses)} answers to {len(probes)} probes: each needs exactly one"
@@ -238,6 +239,8 @@ def _stale(items: Sequence[Item]) -> dict[str, Any]:
     """Count the new, old and neither answers; the stale rate has its 95 % interval, clustered by fact."""
     answered = [item.detail["answered"] for item in items]
     old = [one == OLD for one in answered]
+    from evals.statistics import clustered_interval
+
     interval = clustered_interval(old, [item.detail["fact"] for item in items])
     counts = {name: answered.count(name) for name in ANSWERED}
     return {"answered": counts, "stale_rate": share(old), "stale_interval": list(interval)}
