@@ -237,10 +237,10 @@ def score(probes: Sequence[Probe], responses: Sequence[str], suite: str, metric:
 
 def _stale(items: Sequence[Item]) -> dict[str, Any]:
     """Count the new, old and neither answers; the stale rate has its 95 % interval, clustered by fact."""
-    answered = [item.detail["answered"] for item in items]
-    old = [one == OLD for one in answered]
     from evals.statistics import clustered_interval
 
+    answered = [item.detail["answered"] for item in items]
+    old = [one == OLD for one in answered]
     interval = clustered_interval(old, [item.detail["fact"] for item in items])
     counts = {name: answered.count(name) for name in ANSWERED}
     return {"answered": counts, "stale_rate": share(old), "stale_interval": list(interval)}
