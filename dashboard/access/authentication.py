@@ -9,6 +9,7 @@ from typing import Any
 
 from dashboard.access.login_attempts import LoginAttempts
 
+BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"  # Hangul fillers, the empty Braille cell: printable, unseen
 SHORTEST_PASSWORD = 8  # visible characters
 
 
@@ -36,7 +37,8 @@ class Login:
 
 def is_weak(password: str) -> bool:
     """Return whether a password is too short, not counting spaces and invisible characters."""
-    return len([one for one in password if one.isprintable() and not one.isspace()]) < SHORTEST_PASSWORD
+    seen = [one for one in password if one.isprintable() and not one.isspace() and one not in BLANK_LETTERS]
+    return len(seen) < SHORTEST_PASSWORD
 
 
 def _is_right(password: str, credentials: str) -> bool:
