@@ -316,7 +316,9 @@ def test_a_password_cannot_be_guessed_by_many_tries(served: tuple[RequestGuard, 
     assert status("10.0.0.2", f"ann:{PASSWORD}") == 200  # it gave the right one before
 
 
-@pytest.mark.parametrize("password", [" ", "\t" * 20, "\u200b" * 20, "\u00a0" * 12, "short", "\u3164" * 3])
+@pytest.mark.parametrize(
+    "password", [" ", "\t" * 20, "\u200b" * 20, "\u00a0" * 12, "short", "\u3164" * 12, "\u2800" * 12]
+)
 def test_a_password_that_looks_empty_is_refused(password: str, tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker, pytest.raises(BadRequest, match="too short"):
         app.serve(tracker, host="0.0.0.0", password=password)
