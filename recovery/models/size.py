@@ -121,12 +121,18 @@ def size_from_config(name: str, values: dict[str, Any]) -> Size:
     """Count the model that a config.json describes: its modules are built, no number is allocated."""
     if "model_type" not in values:
         raise InputError(f"{name}: its config.json lacks 'model_type': give a size instead, as in 8B")
-    settings = {key: value for key, value in values.items() if key != "quantization_config"}
+    kept = {key: value for key, value in values.items() if key != "quantization_config"}
     try:
-        return replace(_counted(EmptyModel(json.dumps(settings, default=str))), name=name)
+        settings = json.loads(json.dumps(kept, default=str), object_hook=_number)
+        return replace(_counted(EmptyModel(json.dumps(settings))), name=name)
     except Exception as error:
         said = " ".join(str(error).split())[:160]
         raise InputError(f"{name}: its config.json can't be sized ({said}): give a size, as in 8B") from error
+
+
+def _number(value: dict[str, Any]) -> Any:
+    """Return the number that transformers writes as {"__float__": "Infinity"}; anything else as it is."""
+    return float(value["__float__"]) if set(value) == {"__float__"} else value
 
 
 @dataclass(frozen=True)

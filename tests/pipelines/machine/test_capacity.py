@@ -228,6 +228,16 @@ def test_an_adapter_needs_no_second_teacher() -> None:
     assert full.memory["teacher"] == 2 * 8_190_735_360
 
 
+def test_a_config_with_an_infinite_number_is_sized(tmp_path: Path) -> None:
+    """transformers writes it as {"__float__": "Infinity"}."""
+    from transformers import FalconH1Config
+
+    config = FalconH1Config(num_hidden_layers=1, vocab_size=64)
+    config.save_pretrained(tmp_path)
+    assert "Infinity" in (tmp_path / "config.json").read_text()
+    assert capacity.read_size(str(tmp_path)).parameters == size_from_config("H1", config.to_dict()).parameters
+
+
 def test_time_by_hand() -> None:
     """8B on an H100: 3 passes over 1 M tokens that are 35 %, 6 FLOP a weight and token with an adapter and
     checkpointing, attention's 12 a number of its width at a context of 2,048, at 35 % of 989 TFLOP/s."""
