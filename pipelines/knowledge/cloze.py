@@ -75,9 +75,11 @@ class _Words:
     def tells(self, word: str) -> float:
         """Return the nats that a word tells; 0 for one that many sentences hold."""
         here = math.log(self.sentences / self.spread[word.casefold()])
-        if here < TELLING or self.general is None:
-            return here if here >= TELLING else 0.0
-        return here if self.is_ordinary(word) else here - math.log(self._share(word))
+        if here < TELLING:
+            return 0.0
+        if self.general is None or self.is_ordinary(word):
+            return here
+        return here - math.log(self._share(word))
 
     def is_ordinary(self, word: str) -> bool:
         """Return whether a word is no name and is frequent in the language in general."""

@@ -37,7 +37,8 @@ def initialise(
     elif model and model != MICROWORLD and Path(model).is_dir():
         model = str(Path(model).absolute())
     if new:
-        _write_settings(path, model or MICROWORLD, revision, preset)
+        chosen = preset or _preset(model or MICROWORLD)
+        _write_settings(path, model or MICROWORLD, revision, chosen)
     elif model and ws.config.model.path != model:
         raise InputError(
             f"{path} already names the model {ws.config.model.path!r}, not {model!r}: "
@@ -51,7 +52,7 @@ def initialise(
         if new:  # settings of an unusable model would block the next attempt
             path.unlink()
         raise
-    if new and preset is None and _preset(model or MICROWORLD) == "cpu":
+    if new and preset is None and chosen == "cpu":
         ws.progress.say("no GPU here: sizes for a CPU (preset cpu); on a GPU, use `--preset real`")
     if converted:
         ws.progress.say(
@@ -104,9 +105,9 @@ def _in_its_new_place(ws: Workspace, base: str) -> Checkpoint | None:
     return checkpoint
 
 
-def _write_settings(path: Path, model: str, revision: str | None, preset: str | None) -> None:
+def _write_settings(path: Path, model: str, revision: str | None, preset: str) -> None:
     """Write the preset, with its comments, for this model."""
-    text = config.preset_text(preset or _preset(model))
+    text = config.preset_text(preset)
     default = yaml.safe_load(text)["model"]["path"]
     lines = [f"  path: {json.dumps(model)}", *([f"  revision: {json.dumps(revision)}"] if revision else [])]
     text = text.replace(f"  path: {default}", "\n".join(lines), 1)
