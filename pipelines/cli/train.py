@@ -14,6 +14,7 @@ from pipelines.cli.options import Session, several, shared, table
 @click.command("midtrain")
 @click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
 @click.option("--student", default="current", show_default=True, help="checkpoint to train")
+@setting_options.midtrain_method("--method")
 @setting_options.steps("midtrain")
 @setting_options.epochs
 @setting_options.learning_rate("midtrain")
