@@ -16,35 +16,45 @@ LISTED = (
         "current-folder", "no code of the folder that you stand in is run", "current_folder.current_folder"
     ),
     Attack("terminal", "nothing that a terminal obeys is written to it", "terminal.terminal"),
-    Attack("kills", "a killed process loses nothing that was acknowledged", "kills.kills"),
-    Attack("full-disks", "a disk that fills loses nothing and is named in one line", "kills.full_disks"),
+    Attack("kills", "a killed process loses nothing that was acknowledged", "kills.kills", "kills"),
+    Attack(
+        "full-disks", "a disk that fills loses nothing and is named in one line", "kills.full_disks", "kills"
+    ),
     Attack(
         "fuzz-documents",
         "any file is read, or skipped or refused with a reason",
         "fuzz_documents.fuzz_documents",
+        "minutes",
     ),
     Attack(
-        "fuzz-checkpoints", "a damaged checkpoint is refused in one line", "fuzz_checkpoints.fuzz_checkpoints"
+        "fuzz-checkpoints",
+        "a damaged checkpoint is refused in one line",
+        "fuzz_checkpoints.fuzz_checkpoints",
+        "minutes",
     ),
     Attack(
         "fuzz-servers",
         "whatever a server answers is taken or refused in one line",
         "fuzz_servers.fuzz_servers",
+        "minutes",
     ),
     Attack(
         "fuzz-dashboard",
         "whatever a browser sends is answered, and never by an error",
         "fuzz_dashboard.fuzz_dashboard",
+        "minutes",
     ),
     Attack(
         "load",
         "ten readers at once are answered, a click is not held up by heavy pages, and memory does not grow",
         "load.load",
+        "minutes",
     ),
     Attack(
         "passwords",
         "a password cannot be guessed, from however many connections, and none is empty",
         "passwords.passwords",
+        "minutes",
     ),
     Attack(
         "temporary-folder",
@@ -55,6 +65,7 @@ LISTED = (
         "first-inits",
         "several processes that open an empty database at once lose nothing",
         "first_inits.first_inits",
+        "minutes",
     ),
     by_tests(
         "slow-requests",
