@@ -159,13 +159,21 @@ def answered(client: httpx.Client, url: str, broken: list[str]) -> float:
     """Return how long a page took; add it to those that are broken if it was not answered as one."""
     begun = time.monotonic()
     try:
-        answer = client.get(url)
+        answer = get(client, url)
     except httpx.HTTPError as error:
         broken.append(f"{url}: {type(error).__name__}")
     else:
         if answer.status_code != 200 or "could not be drawn" in answer.text:
             broken.append(f"{url}: {answer.status_code}")
     return time.monotonic() - begun
+
+
+def get(client: httpx.Client, url: str) -> httpx.Response:
+    """Ask again, as browsers do, if the connection was closed because it had been idle for too long."""
+    try:
+        return client.get(url)
+    except (httpx.ReadError, httpx.RemoteProtocolError):
+        return client.get(url)
 
 
 def click_beside_heavy_readers(url: str, size: Size) -> str:

@@ -109,11 +109,17 @@ LISTED = (
         "test_code_of_a_model_is_run_only_for_a_home_that_was_named",
         "test_no_pickle_is_written",
     ),
+    by_tests(
+        "templates",
+        "a chat template that loops, fills the memory or writes without end is refused by the model's name",
+        "recovery/models/test_template_limits.py",
+    ),
     by_tests("sql", "a query only reads, and ends", "db/test_readonly.py"),
     by_tests(
         "keys",
         "no key is recorded, shown, exported or sent to another host",
         "db/test_redact.py",
+        "pipelines/cli/test_redaction.py",
         "test_no_format_and_no_command_writes_a_key",
         "test_a_password_never_stands_in_a_message",
         "test_an_error_is_stored_without_keys",
@@ -157,6 +163,9 @@ LISTED = (
         "a clock set back changes no order and hides nothing",
         "test_a_clock_set_back_does_not_change_the_order_of_runs",
         "test_a_clock_set_back_hides_neither_a_dead_run_nor_a_change",
+        "test_nothing_ends_before_its_start_when_the_clock_is_set_back",
+        "test_checkpoints_are_listed_by_their_runs_not_by_the_clock",
+        "test_a_clock_set_back_does_not_fold_the_time_axis",
     ),
 )
 ATTACKS = {attack.name: attack for attack in LISTED}
