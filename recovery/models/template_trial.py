@@ -10,6 +10,7 @@ import json
 import resource
 import signal
 import sys
+from contextlib import suppress
 from typing import Any, NoReturn
 
 from jinja2 import nodes
@@ -51,7 +52,8 @@ class GenerationBlock(Extension):
 
 def run(template: str, variables: dict[str, Any], seconds: int, longest: int) -> NoReturn:
     """Render each dialogue under the limits; the exit code says which one was passed."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    with suppress(ValueError, OSError):  # macOS has no limit on addresses
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for dialogue in DIALOGUES:
