@@ -76,7 +76,8 @@ def _without_split_secrets(value: Mapping[str, Any]) -> Mapping[str, Any]:
         return value
     places = _secret_places(pieces)
     found = dict(value)
-    for name, hidden in {"pieces": HIDDEN, "ids": None, "student_top": [], "teacher_top": []}.items():
+    replacements: dict[str, Any] = {"pieces": HIDDEN, "ids": None, "student_top": [], "teacher_top": []}
+    for name, hidden in replacements.items():
         entries = found.get(name)
         if isinstance(entries, list):
             found[name] = [hidden if place in places else entry for place, entry in enumerate(entries)]
