@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
+from db.redact import redact_text
 from pipelines.corpus.reading.tree import extent
 from recovery.printable import printable
 
@@ -26,7 +27,7 @@ class Progress:
         """Print a line that stays."""
         if not self.quiet:
             self._clear()
-            print(printable(text), file=self.stream, flush=True)
+            print(printable(redact_text(text)), file=self.stream, flush=True)
 
     def step(
         self, label: str, step: int, steps: int, *, eta_seconds: float | None = None, note: str = ""
