@@ -22,6 +22,7 @@ from pipelines.machine.fitting import fitted_once
 from pipelines.merge import merged
 from pipelines.runs import training_run
 from pipelines.runs.pinned_inputs import pinned
+from pipelines.runs.progress import counting
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.distributed import in_turn
@@ -301,7 +302,8 @@ def _preflight(stage: Stage, made: Distillation) -> None:
 
     prompts = [prompt.messages for prompt in made.data.prompts or made.data.pairs]
     for teacher in list(made.teachers.models.values()) or [made.student]:
-        checks = preflight.checks(made.student, teacher, prompts, made.sampler)
+        shown = counting(stage.step, "tokens to compare, at most")
+        checks = preflight.checks(made.student, teacher, prompts, made.sampler, on_tokens=shown)
         if not checks[0].ok:  # two models that can never be a pair: bad input
             raise InputError(f"{checks[0].detail}: {checks[0].remedy}")
         preflight.require(checks)

@@ -15,6 +15,7 @@ from dashboard.number_format import number
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty
 from db.reads import curves, overview, traces
+from db.redact import redact
 
 TITLE = "Tokens"
 PATH = "/tokens"
@@ -45,7 +46,7 @@ def _row(context: PageContext, address: Address, run: str, listed: Sequence[Row]
 
 
 def _rollout(address: Address, runs: Sequence[Row], chosen: str, listed: Sequence[Row], row: Row) -> Html:
-    told = row["tokens"]
+    told = redact(row["tokens"])
     values = told["divergence"] or [-value for value in told["student"]]
     at = address.number("at")
     if at is None or at >= len(values):

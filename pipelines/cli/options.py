@@ -65,14 +65,15 @@ class Session:
             raise InputError(f"{place} belongs to another user: {named}")
 
     def show(self, data: Any, human: Callable[[], str] | str) -> None:
-        """Print one JSON document, or text for a person."""
+        """Print one JSON document, or text for a person, without secrets."""
+        from db.redact import redact, redact_text
         from recovery.printable import printable, printable_json
 
         if self.json:
-            document = json.dumps(finite(data), indent=2, ensure_ascii=False, default=str)
+            document = json.dumps(finite(redact(data)), indent=2, ensure_ascii=False, default=str)
             click.echo(printable_json(document))
         else:
-            click.echo(printable(human() if callable(human) else human))
+            click.echo(printable(redact_text(human() if callable(human) else human)))
 
 
 def finite(value: Any) -> Any:

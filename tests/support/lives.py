@@ -28,6 +28,7 @@ class Lives:
 
     log: Path
     preload: tuple[str, ...]
+    cold: bool = False  # a life is no fork, but an interpreter of its own that imports everything anew
 
     def acknowledged(self) -> list[str]:
         """Return the lines that were printed whole."""
@@ -80,8 +81,9 @@ class Lives:
         return self.log.with_suffix(".errors")
 
     def _life(self, work: Callable[..., None], given: tuple[Any, ...], full: float | None) -> Any:
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(list(self.preload))
+        context: Any = multiprocessing.get_context("spawn" if self.cold else "forkserver")
+        if not self.cold:
+            context.set_forkserver_preload(list(self.preload))
         life = context.Process(target=_live, args=(work, given, str(self.log), str(self.errors), full))
         life.start()
         return life

@@ -466,6 +466,19 @@ def test_a_cycle_whose_inputs_were_swapped_is_refused_by_name(
     assert recover("-q", "--home", fresh, "resume").code == 3  # the cycle's verdict
 
 
+def test_a_sweep_whose_questions_were_swapped_is_refused_by_name(
+    recover: Recover, fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_world(tmp_path / "swapped").parent / "ifeval.jsonl"
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.sweep.evaluate", interrupt)
+        words = ("merge", "--sweep", "0.5", "--student", "current", "--suite", "ifeval", "--ifeval", path)
+        assert recover("-q", "--home", fresh, *words).code == 130
+    path.write_text(path.read_text().replace("lines without commas", "letters"))
+    said = recover("-q", "--home", fresh, "resume")
+    assert said.code == 2 and said.error.startswith(f"Error: IFEval prompts ({path}): changed since the run")
+
+
 def test_answers_to_other_questions_are_not_paired(
     recover: Recover, fresh: Path, cut_cycle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
