@@ -318,12 +318,14 @@ def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:
     from pipelines.distillation import early_stop
 
     clean = made.teachers.frozen(stage.workspace.clean().id, "dense")
-    sampler, limit = made.episodes.sampler, settings.max_new_tokens
+    sampler = made.episodes.sampler
+    limit = settings.max_new_tokens
     return [early_stop.BehaviourBack(settings.stop, made.probe, made.student, sampler, clean, stage, limit)]
 
 
 def _in_words(made: Distillation) -> str:
-    method, teacher = made.method, made.method.teacher
+    method = made.method
+    teacher = made.method.teacher
     named = f" from {made.teachers.place}" if teacher in FROZEN else f" from {teacher}"
     source = "" if teacher == "none" else named
     seen = "" if method.context == "none" else f" seeing {method.context}"
@@ -355,7 +357,8 @@ def _renderer(ws: Workspace, student: str) -> Callable[[Messages], str]:
 
     from recovery.models.chat_encoding import ChatEncoder
 
-    directory, model = ws.checkpoint(student).path, ws.config.model
+    directory = ws.checkpoint(student).path
+    model = ws.config.model
     tokenizer = AutoTokenizer.from_pretrained(
         directory, local_files_only=True, trust_remote_code=model.trust_remote_code
     )

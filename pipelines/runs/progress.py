@@ -92,7 +92,8 @@ class Pace:
 
     def __init__(self, answers: int, longest: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.answers, self.longest, self.clock = answers, longest, clock
-        self.started, self.tokens = clock(), 0
+        self.started = clock()
+        self.tokens = 0
 
     def see(self, tokens: int) -> None:
         """Take the number of tokens written so far."""
