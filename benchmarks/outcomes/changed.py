@@ -85,7 +85,8 @@ class World:
 
     def __init__(self, home: Path, seed: int, small: bool) -> None:
         self.ws = Workspace.open(home.absolute(), progress=Progress(quiet=True))
-        self.seed, self.changes = seed, {"eval.limit": QUESTIONS, **(SMALL if small else {})}
+        self.seed = seed
+        self.changes: dict[str, Any] = {"eval.limit": QUESTIONS, **(SMALL if small else {})}
         initialise(self.ws, model="microworld")
 
     def folder(self, cycle: int) -> Path:
