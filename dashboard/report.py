@@ -289,7 +289,7 @@ def _trace(database: Database, runs: Sequence[Row]) -> Html | None:
 
 
 def _rollout(row: Row) -> Html:
-    told = row["tokens"]
+    told = redact(row["tokens"])
     values = told["divergence"] or [-value for value in told["student"]]
     mean = f", {number(row['mean'])} nats a token" if row["mean"] is not None else ""
     return tag(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -58,6 +59,7 @@ BASIC = re.compile(r"(?i)(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:\w+\s+)?)[^\s\
 def redact(value: Any, name: str = "") -> Any:
     """Return the same structure without secrets, recognized by a setting's name or a value's pattern."""
     if isinstance(value, Mapping):
+        value = _without_split_secrets(value)
         return {redact_text(str(key)): redact(entry, str(key)) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return _redact_list(value, name)
@@ -65,6 +67,41 @@ def redact(value: Any, name: str = "") -> Any:
     if value and scalar and names_a_secret(name) and not _is_count(name, str(value)):
         return HIDDEN
     return redact_text(value) if isinstance(value, str) else value
+
+
+def _without_split_secrets(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Hide a secret that a rollout's tokens spell together: their `pieces` and what goes with each."""
+    pieces = value.get("pieces")
+    if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+        return value
+    places = _secret_places(pieces)
+    found = dict(value)
+    replacements: dict[str, Any] = {"pieces": HIDDEN, "ids": None, "student_top": [], "teacher_top": []}
+    for name, hidden in replacements.items():
+        entries = found.get(name)
+        if isinstance(entries, list):
+            found[name] = [hidden if place in places else entry for place, entry in enumerate(entries)]
+    return found
+
+
+def _secret_places(pieces: Sequence[str]) -> set[int]:
+    """Return the places of the pieces from the first to the last secret in their text."""
+    whole = "".join(pieces)
+    shown = redact_text(whole)
+    if shown == whole:
+        return set()
+    begin = _alike(whole, shown)
+    end = max(len(whole) - _alike(whole[::-1], shown[::-1]), begin + 1)
+    ends = list(accumulate(map(len, pieces)))
+    return {
+        place for place, piece in enumerate(pieces) if ends[place] > begin and ends[place] - len(piece) < end
+    }
+
+
+def _alike(one: str, other: str) -> int:
+    """Return the length of the common beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def redact_text(text: str) -> str:

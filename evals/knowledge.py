@@ -209,7 +209,7 @@ def _after(passages: Sequence[str], probe: Probe) -> list[Message]:
 
 def score(probes: Sequence[Probe], responses: Sequence[str], suite: str, metric: str) -> Score:
     """Match the responses; the interval is clustered by fact: its probes stand or fall together."""
-    from evals.statistics import clustered_interval  # SciPy, once something is measured
+    from evals.intervals import clustered_interval  # SciPy, once something is measured
 
     if len(responses) != len(probes):
         raise RecoverError(
@@ -237,7 +237,7 @@ def score(probes: Sequence[Probe], responses: Sequence[str], suite: str, metric:
 
 def _stale(items: Sequence[Item]) -> dict[str, Any]:
     """Count the new, old and neither answers; the stale rate has its 95 % interval, clustered by fact."""
-    from evals.statistics import clustered_interval
+    from evals.intervals import clustered_interval
 
     answered = [item.detail["answered"] for item in items]
     old = [one == OLD for one in answered]
@@ -287,7 +287,8 @@ def _without(answer: str, said: str) -> str:
 
 def _probe(row: dict[str, Any], number: int, path: str | Path) -> Probe:
     where = f"{path}, probe {number}"
-    suite, aliases = row.get("suite", SUITE), row.get("aliases") or []
+    suite = row.get("suite", SUITE)
+    aliases = row.get("aliases") or []
     if suite not in SUITES:
         raise InputError(f"{where}: suite {suite!r}: one of {', '.join(SUITES)} is expected")
     if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
@@ -298,12 +299,15 @@ def _probe(row: dict[str, Any], number: int, path: str | Path) -> Probe:
     cycle = row.get("cycle", 0)
     if not isinstance(cycle, int):
         raise InputError(f"{where}: `cycle` must be a whole number")
-    fact, passage = str(row.get("fact") or name), row.get("passage") or ""
+    fact = str(row.get("fact") or name)
+    passage = row.get("passage") or ""
     if not isinstance(passage, str):
         raise InputError(f"{where}: `passage` must be a text")
-    answers, kind = (row["answer"], *aliases), str(row.get("kind", "direct"))
+    answers = (row["answer"], *aliases)
+    kind = str(row.get("kind", "direct"))
     heldout = bool(row.get("heldout_fact"))
-    status, was = _fact_status(row, suite, where), _old_answers(row, answers, where)
+    status = _fact_status(row, suite, where)
+    was = _old_answers(row, answers, where)
     if (status == CHANGED) != bool(was):
         raise InputError(f"{where}: `was`, the old answer, belongs to a changed fact, and every one needs it")
     suite = UPDATES if status == CHANGED else suite

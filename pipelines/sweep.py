@@ -8,6 +8,7 @@ from typing import Any
 from pipelines.config.jobs import EvalJob, MergeJob, SweepJob
 from pipelines.evaluate import evaluate
 from pipelines.merge import merge, require
+from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -22,6 +23,7 @@ def sweep(ws: Workspace, job: SweepJob, *, parent: str | None = None, key: str |
     Both end points are measured unmerged: the student (weight 0) and the other checkpoint (weight 1)."""
     for weight in job.weights:
         require(weight, job.kind, job.origin)
+    job = pinned(ws, job)
     return run_stage(
         ws, "sweep", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
     )
@@ -47,7 +49,7 @@ def _point(ws: Workspace, job: SweepJob, stage: Stage, weight: float) -> dict[st
     asked = EvalJob(
         checkpoint=checkpoint, suites=job.suites, settings=job.settings, label=f"weight {weight:g}"
     )
-    scores = evaluate(ws, asked, parent=stage.id, key=f"eval:{weight:g}")["scores"]
+    scores = evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{weight:g}")["scores"]
     axes = {name: scores[suite]["score"] for suite, name in AXES.items() if suite in scores}
     return {"weight": weight, "checkpoint": checkpoint, **axes}
 

@@ -95,7 +95,9 @@ def _ranks(
     from recovery.teachers.likelihood import Pair, continuation_logprobs, reader, split_ids
 
     clozes = {probe.fact: probe for probe in probes if probe.kind == CLOZE}
-    kinds, pairs, spans = _kinds(probes), list[Pair](), []
+    kinds = _kinds(probes)
+    pairs = list[Pair]()
+    spans = []
     for probe in failed:
         candidates = _candidates(probe, kinds)
         prompt = chat_model.prompt_ids(probe.chat)
@@ -105,7 +107,9 @@ def _ranks(
             contexts.append([split_ids(chat_model, before, f" {answer}") for answer in candidates])
         spans.append((len(contexts), len(candidates)))
         pairs += [pair for context in contexts for pair in context]
-    scores, at, ranks = continuation_logprobs(reader(chat_model), pairs, chat_model.pad_id), 0, []
+    scores = continuation_logprobs(reader(chat_model), pairs, chat_model.pad_id)
+    at = 0
+    ranks = []
     for contexts_n, size in spans:
         own = [scores[at + i * size : at + (i + 1) * size] for i in range(contexts_n)]
         at += contexts_n * size

@@ -27,7 +27,7 @@ from typing import Any
 
 from benchmarks.ledger import Ledger, Line, markdown, put, read
 from benchmarks.outcomes.arguments import ways_parser
-from evals import statistics
+from evals import intervals, statistics
 from evals.knowledge import ANSWERED, NEW, OLD
 from evals.scores import Item, cluster
 from pipelines.distill import distill
@@ -246,7 +246,7 @@ def _fact(row: Line, outcome: Sequence[Any]) -> str:
 
 
 def _interval(passed: Sequence[bool], clusters: Sequence[str]) -> str:
-    low, high = statistics.clustered_interval(passed, clusters)
+    low, high = intervals.clustered_interval(passed, clusters)
     return f"{sum(passed) / len(passed):.3f} ({low:.3f} to {high:.3f})"
 
 

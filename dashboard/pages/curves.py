@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from dashboard import run_names
@@ -128,17 +129,25 @@ def _places(context: PageContext, run: Row, rows: Sequence[Mapping[str, Any]], a
     """Return each stretch's x position: middle step, tokens trained until then, or seconds since the
     start."""
     if axis == "time":
-        return [row["at"] - rows[0]["at"] for row in rows]
+        return elapsed([row["at"] for row in rows])
     if axis == "tokens":
         return tokens_until([row["last_step"] for row in rows], _series(context, run, "tokens"))
     return [(row["step"] + row["last_step"]) / 2 for row in rows]
+
+
+def elapsed(moments: Sequence[float]) -> list[float]:
+    """Return the seconds since the first moment; a clock that was set back adds none."""
+    steps = (max(0.0, later - earlier) for earlier, later in pairwise(moments))
+    return list(accumulate(steps, initial=0.0))[: len(moments)]
 
 
 def tokens_until(steps: Sequence[int], counted: Sequence[Mapping[str, Any]]) -> list[float]:
     """Return the tokens trained until each step; without counts, the steps themselves."""
     if not counted:
         return [float(step) for step in steps]
-    found, total, place = [], 0.0, 0
+    found = []
+    total = 0.0
+    place = 0
     for step in steps:
         while place < len(counted) and counted[place]["last_step"] <= step:
             total += (counted[place]["value"] or 0.0) * counted[place]["n"]

@@ -15,6 +15,7 @@ from dashboard.number_format import number
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty
 from db.reads import curves, overview, traces
+from db.redact import redact
 
 TITLE = "Tokens"
 PATH = "/tokens"
@@ -45,7 +46,7 @@ def _row(context: PageContext, address: Address, run: str, listed: Sequence[Row]
 
 
 def _rollout(address: Address, runs: Sequence[Row], chosen: str, listed: Sequence[Row], row: Row) -> Html:
-    told = row["tokens"]
+    told = redact(row["tokens"])
     values = told["divergence"] or [-value for value in told["student"]]
     at = address.number("at")
     if at is None or at >= len(values):
@@ -115,7 +116,8 @@ def _cell(address: Address, one: Row, row: Row) -> Html:
 
 def _token(told: Row, values: Sequence[float], at: int, estimator: str) -> Html:
     """Show the chosen token with the most likely tokens of both models."""
-    piece, teacher = told["pieces"][at], told["teacher"]
+    piece = told["pieces"][at]
+    teacher = told["teacher"]
     sentence = token_divergence.either(piece, told["student"][at], teacher[at] if teacher else None)
     distance = {"none": "The student's surprise is", "sampled": "The two differ by"}.get(
         estimator, "The two distributions are apart by"

@@ -47,8 +47,12 @@ def start_run(session: Session, columns: dict[str, Any]) -> Run:
 
 
 def end_run(session: Session, run_id: str, columns: dict[str, Any]) -> None:
-    if session.execute(update(Run).where(Run.id == run_id).values(columns).returning(Run.id)).first() is None:
+    """End a run, never before its start: the clock may have been set back since then."""
+    started_at = session.scalar(select(Run.started_at).where(Run.id == run_id))
+    if started_at is None:
         raise NotFound(f"run {run_id} is not recorded: start it first")
+    ended_at = max(columns["ended_at"], started_at)
+    session.execute(update(Run).where(Run.id == run_id).values({**columns, "ended_at": ended_at}))
 
 
 def set_alias(session: Session, project: str, name: str, checkpoint_id: str) -> None:
@@ -87,6 +91,8 @@ def put_cycle(session: Session, project: str, run_id: str, columns: dict[str, An
         session.add(cycle)
     for column, value in columns.items():
         setattr(cycle, column, value)
+    if cycle.ended_at is not None:
+        cycle.ended_at = max(cycle.ended_at, cycle.started_at)  # the clock may have been set back
     return cycle.number
 
 

@@ -125,7 +125,7 @@ class MergeJob(Section):
     origin: str | None = None  # residual: what `other` was tuned from
 
 
-class SweepJob(Section):
+class SweepJob(Job):
     """A merge of two checkpoints in several shares, each evaluated."""
 
     student: str
@@ -135,6 +135,9 @@ class SweepJob(Section):
     origin: str | None = None
     suites: tuple[str, ...]
     settings: EvalConfig
+
+    def sources(self) -> dict[str, str]:
+        return _evaluation(self.settings, {})
 
 
 class EvalJob(Job):

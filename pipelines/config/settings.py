@@ -61,7 +61,9 @@ class ModelConfig(Section):
         default=None, description="branch, tag or commit on the hub; init pins its commit"
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        default="auto", description="auto: bfloat16 on a GPU, else float32"
+        default="auto",
+        description="auto: bfloat16 on a GPU, else float32; `recover init` writes bfloat16 for a processor "
+        "that multiplies it faster",
     )
     trust_remote_code: bool = Field(default=False, description="run code that comes with the model")
     template_args: dict[str, Any] = Field(
@@ -87,6 +89,11 @@ class ModelConfig(Section):
         default=False,
         description="of several processes, each holds its rows of every weight (FSDP2); else each the whole",
     )
+
+    def number_bytes(self, gpu: bool) -> int:
+        """Return the bytes of a weight in memory."""
+        chosen = self.dtype if self.dtype != "auto" else "bfloat16" if gpu else "float32"
+        return 2 if chosen == "bfloat16" else 4
 
     def checkpoints_gradients(self, gpu: bool) -> bool:
         """Return whether training recomputes activations; with `auto`, on a GPU, where memory is scarce."""

@@ -311,8 +311,8 @@ def _fitted(config: Config, size: Size, gpu: Gpu, tokens: int) -> Config:
 
 
 def model_size(size: Size, settings: ModelConfig, gpu: bool = True) -> ModelSize:
-    """Return the sizes of a model that determine whether it fits; on a CPU it computes in fp32."""
-    number_bytes = 2 if gpu else 4
+    """Return the sizes of a model that determine whether it fits."""
+    number_bytes = settings.number_bytes(gpu)
     activations = activation_bytes(size, settings.checkpoints_gradients(gpu)) / 2
     return ModelSize(
         parameters=size.parameters,

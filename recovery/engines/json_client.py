@@ -18,6 +18,7 @@ from recovery.errors import EngineLost, InputError, RecoverError
 from recovery.printable import one_line
 
 CONNECT_SECONDS = 10.0
+LONGEST_ANSWER = 20  # times the longest silence: what a POST may take altogether
 MOST_BYTES = 256 * 2**20  # per response
 EVENTS, DONE = "text/event-stream", b"[DONE]"
 LONGEST_NAME = 64  # bytes of a line that say which field of an event it is
@@ -46,24 +47,29 @@ class ServerFailed(EngineLost):
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long to wait: for the next bytes, and for the whole answer (None: as long as bytes arrive).
+    """How long to wait: for the next bytes, and for the whole answer.
 
     White space, and comments and empty events of a stream, are silence: a server may send them for ever.
     """
 
     idle: float
-    total: float | None = None
+    total: float
+
+    @classmethod
+    def of_post(cls, seconds: float) -> Timeouts:
+        """Return the limits of an answer that is written while it is sent."""
+        return cls(seconds, LONGEST_ANSWER * seconds)
 
     def ends(self, began: float, heard: float) -> float:
         """Return the moment until which to wait for more."""
-        silent = heard + self.idle
-        return silent if self.total is None else min(silent, began + self.total)
+        return min(heard + self.idle, began + self.total)
 
 
 class JsonClient:
     """A thread-safe client for one or several servers.
 
-    A GET must be complete within its `seconds`; a POST may take longer, but never be silent for that long.
+    A GET must be complete within its `seconds`; a POST may take LONGEST_ANSWER times as long, but never be
+    silent for that long.
     Raises EngineLost on a timeout or a broken response, Refused or NotFound on a refusal.
     """
 
@@ -84,7 +90,7 @@ class JsonClient:
 
     def post(self, url: str, body: Any, seconds: float, key: str | None = None) -> Any:
         """Send a POST request and return the response's JSON value; None for an empty body."""
-        with self._answer(self._post(url, body, key), Timeouts(seconds)) as (_, parts):
+        with self._answer(self._post(url, body, key), Timeouts.of_post(seconds)) as (_, parts):
             return parsed(url, b"".join(parts))
 
     def stream(self, url: str, body: Any, seconds: float, key: str | None = None) -> Generator[Any]:
@@ -92,7 +98,7 @@ class JsonClient:
 
         A server that does not stream yields its one value. Leaving the iterator ends the request.
         """
-        with self._answer(self._post(url, body, key), Timeouts(seconds)) as (response, parts):
+        with self._answer(self._post(url, body, key), Timeouts.of_post(seconds)) as (response, parts):
             if EVENTS in response.headers.get("Content-Type", ""):
                 yield from _events(url, parts)
             else:
@@ -100,7 +106,7 @@ class JsonClient:
 
     def command(self, url: str, body: Any, seconds: float, key: str | None = None) -> None:
         """POST, and ignore the body of the answer: vLLM confirms some commands in plain text."""
-        with self._answer(self._post(url, body, key), Timeouts(seconds)) as (_, parts):
+        with self._answer(self._post(url, body, key), Timeouts.of_post(seconds)) as (_, parts):
             b"".join(parts)
 
     def close(self) -> None:
@@ -148,9 +154,8 @@ class JsonClient:
                     _raise_for_status(url, response, b"".join(parts))
                 yield response, parts
         except httpx.TimeoutException as error:
-            whole = timeouts.total
-            if whole is not None and time.monotonic() - began >= whole:
-                raise EngineLost(f"its answer was not complete within {whole:g} s") from error
+            if time.monotonic() - began >= timeouts.total:
+                raise EngineLost(f"its answer was not complete within {timeouts.total:g} s") from error
             raise EngineLost(f"no answer within {seconds:g} s") from error
         except (httpx.HTTPError, OSError, RuntimeError) as error:  # RuntimeError: this client was closed
             raise EngineLost(f"no answer ({type(error).__name__}: {one_line(error, MOST_QUOTED)})") from error

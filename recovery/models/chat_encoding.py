@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from recovery.errors import InputError
+from recovery.models.template_limits import TemplateTooLong, bounded, require_bounded
 from recovery.models.thinking import ends_inside, is_mark, split_thinking
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class ChatEncoder:
         stop_ids: Iterable[int] = (),
     ) -> None:
         self.tokenizer = tokenizer
+        self._require_bounded_templates()
         self.date = str(template_args["today"]) if template_args and "today" in template_args else None
         self.template_args = _with_fixed_day(dict(template_args or {}))
         self.stop_ids = tuple(stop_ids)
@@ -171,15 +173,25 @@ class ChatEncoder:
         found = self._pattern.search(tail)
         return self.control[found.group()] if found else None
 
+    def _require_bounded_templates(self) -> None:
+        """Raise TemplateTooLong if a chat template loops, fills the memory or writes too much."""
+        templates = self.tokenizer.chat_template or {}
+        variables = tuple((name, str(token)) for name, token in self.tokenizer.special_tokens_map.items())
+        for template in templates.values() if isinstance(templates, dict) else [templates]:
+            require_bounded(self.tokenizer.name_or_path, template, variables)
+
     def _render(self, messages: Sequence[Message], *, opening: bool, **changes: Any) -> str:
         """Render messages with the template; take tool schemas from the `tools` of any message."""
         turns = [{key: value for key, value in turn.items() if key != "tools"} for turn in messages]
         tools = [tool for turn in messages for tool in turn.get("tools") or ()]
         args = {**self.template_args, **({"tools": tools} if tools else {}), **changes}
         try:
-            rendered = self.tokenizer.apply_chat_template(
-                turns, tokenize=False, add_generation_prompt=opening, **args
-            )
+            with bounded(self.tokenizer.name_or_path, (turns, tools)):
+                rendered = self.tokenizer.apply_chat_template(
+                    turns, tokenize=False, add_generation_prompt=opening, **args
+                )
+        except TemplateTooLong:
+            raise
         except Exception as error:  # a template is a program: it may raise anything
             reason = " ".join(str(error).split()) or type(error).__name__
             roles = ", ".join(str(message.get("role")) for message in messages)

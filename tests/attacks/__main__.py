@@ -1,6 +1,7 @@
 """Run attacks (`python -m tests.attacks [NAME ...]`) and say of each whether it held (exit code 1 if not).
 
-Each runs in a process of its own, so that none can hide what it did to another.
+Each runs in a process of its own, so that none can hide what it did to another. With `--ledger FILE` what
+came out is kept; `python -m tests.attacks.results` writes it into docs/security.md.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks.ledger import Line
+from tests.attacks import results
 from tests.attacks.attack import Attack, LeftOut, NotHeld, Size
 from tests.attacks.table import ATTACKS
 
@@ -19,11 +22,12 @@ ROOT = Path(__file__).parents[2]
 LONGEST = 3600.0  # seconds beyond the minutes that were asked for
 QUICK = Size(minutes=10, kills=24, quick=True)  # each fuzz takes some ten seconds on two quiet cores
 LEFT_OUT = 77  # exit code
+NOT_HELD = "NOT held"
 
 
 def main() -> None:
     options = parser().parse_args()
-    size = Size(options.minutes, options.kills, options.seed)
+    size = Size(options.minutes, options.kills, options.seed, think=options.think)
     if options.quick:
         size = replace(QUICK, seed=options.seed)
     unknown = set(options.names) - set(ATTACKS)
@@ -34,7 +38,12 @@ def main() -> None:
     chosen = [ATTACKS[name] for name in options.names] or [
         attack for attack in ATTACKS.values() if not (options.quick and attack.tests)
     ]
-    held = [apart(attack, size) for attack in chosen]
+    held = []
+    for attack in chosen:
+        line = apart(attack, size)
+        held.append(line["verdict"] != NOT_HELD)
+        if options.ledger:
+            results.ledger(options.ledger).add(line)
     print(f"{sum(held)} of {len(held)} attacks held (seed {size.seed})")
     sys.exit(0 if all(held) else 1)
 
@@ -48,15 +57,17 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--quick", action="store_true", help="a fixed number of inputs, and no tests that `make test` runs"
     )
+    made.add_argument("--think", type=float, default=Size.think, help="mean seconds between a reader's pages")
+    made.add_argument("--ledger", type=Path, help="a file that keeps what came out, a JSON line each")
     made.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     return made
 
 
-def apart(attack: Attack, size: Size) -> bool:
-    """Run an attack in a process of its own and print its line."""
+def apart(attack: Attack, size: Size) -> Line:
+    """Run an attack in a process of its own, print its line, and return what came out."""
     command = [sys.executable, "-m", "tests.attacks", attack.name, "--here"]
     command += [f"--minutes={size.minutes}", f"--kills={size.kills}", f"--seed={size.seed}"]
-    command += ["--quick"] if size.quick else []
+    command += [f"--think={size.think}", *(["--quick"] if size.quick else [])]
     begun = time.monotonic()
     try:
         done = subprocess.run(
@@ -65,9 +76,9 @@ def apart(attack: Attack, size: Size) -> bool:
         code, said = done.returncode, done.stdout.strip() or done.stderr.strip()[-600:]
     except subprocess.TimeoutExpired:
         code, said = 1, "did not end"
-    verdict = {0: "held", LEFT_OUT: "left out"}.get(code, "NOT held")
+    verdict = {0: "held", LEFT_OUT: "left out"}.get(code, NOT_HELD)
     print(f"{verdict:<9} {attack.name:<18} {said}  ({time.monotonic() - begun:.0f} s)", flush=True)
-    return code in (0, LEFT_OUT)
+    return results.line(attack, size, verdict, said)
 
 
 def here(attack: Attack, size: Size) -> int:

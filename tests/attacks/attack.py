@@ -22,6 +22,7 @@ class Size:
     kills: int = 200
     seed: int = 0
     quick: bool = False  # try a fixed number of inputs, the same on every machine; the minutes only cap it
+    think: float = 0.0  # seconds that a reader of the load waits on average before the next page
 
     def random(self, *names: object) -> random.Random:
         """Return the random numbers of one part of an attack, the same at every run with this seed."""
@@ -37,6 +38,14 @@ class Size:
             yield number
             number += 1
 
+    def amount(self, unit: str) -> str:
+        """Return how much is tried, in the unit that an attack is measured in, or "" if it has none."""
+        if not unit:
+            return ""
+        if self.quick and unit == "minutes":
+            return "a fixed number of inputs"
+        return f"{getattr(self, unit):,g} {unit}"
+
 
 @dataclass(frozen=True)
 class Attack:
@@ -45,6 +54,7 @@ class Attack:
     name: str
     promise: str  # what holds, in the words of docs/security.md
     work: str = ""
+    unit: str = ""  # the field of the size that says how much is tried
     tests: tuple[str, ...] = ()  # files below tests/, or names of tests, that `make test` runs too
 
     def run(self, size: Size) -> str:

@@ -24,6 +24,7 @@ from tests.support.dashboards import Words, fill, plain
 
 READERS = 10
 CYCLES = 12
+START = 600.0  # seconds to start a dashboard, on a busy machine
 QUICK = 33  # pages of a reader
 HEAVY_READERS = 8
 CLICKS = 40
@@ -93,9 +94,10 @@ def looping(chance: Random) -> Words:
 
 
 def wait_for(url: str, server: subprocess.Popen[str]) -> None:
-    for _ in range(600):
+    deadline = time.monotonic() + START
+    while time.monotonic() < deadline:
         try:
-            httpx.get(f"{url}/live", timeout=5.0)
+            httpx.get(f"{url}/live", timeout=60.0)
         except httpx.HTTPError:
             if server.poll() is not None:
                 assert server.stderr
@@ -150,19 +152,28 @@ def read(url: str, size: Size, reader: int, waits: list[float], broken: list[str
             waits.append(answered(client, url + path, broken))
             if broken:
                 return
+            time.sleep(chance.uniform(0.0, 2 * size.think))
 
 
 def answered(client: httpx.Client, url: str, broken: list[str]) -> float:
     """Return how long a page took; add it to those that are broken if it was not answered as one."""
     begun = time.monotonic()
     try:
-        answer = client.get(url)
+        answer = get(client, url)
     except httpx.HTTPError as error:
         broken.append(f"{url}: {type(error).__name__}")
     else:
         if answer.status_code != 200 or "could not be drawn" in answer.text:
             broken.append(f"{url}: {answer.status_code}")
     return time.monotonic() - begun
+
+
+def get(client: httpx.Client, url: str) -> httpx.Response:
+    """Ask again, as browsers do, if the connection was closed because it had been idle for too long."""
+    try:
+        return client.get(url)
+    except (httpx.ReadError, httpx.RemoteProtocolError):
+        return client.get(url)
 
 
 def click_beside_heavy_readers(url: str, size: Size) -> str:

@@ -16,35 +16,45 @@ LISTED = (
         "current-folder", "no code of the folder that you stand in is run", "current_folder.current_folder"
     ),
     Attack("terminal", "nothing that a terminal obeys is written to it", "terminal.terminal"),
-    Attack("kills", "a killed process loses nothing that was acknowledged", "kills.kills"),
-    Attack("full-disks", "a disk that fills loses nothing and is named in one line", "kills.full_disks"),
+    Attack("kills", "a killed process loses nothing that was acknowledged", "kills.kills", "kills"),
+    Attack(
+        "full-disks", "a disk that fills loses nothing and is named in one line", "kills.full_disks", "kills"
+    ),
     Attack(
         "fuzz-documents",
         "any file is read, or skipped or refused with a reason",
         "fuzz_documents.fuzz_documents",
+        "minutes",
     ),
     Attack(
-        "fuzz-checkpoints", "a damaged checkpoint is refused in one line", "fuzz_checkpoints.fuzz_checkpoints"
+        "fuzz-checkpoints",
+        "a damaged checkpoint is refused in one line",
+        "fuzz_checkpoints.fuzz_checkpoints",
+        "minutes",
     ),
     Attack(
         "fuzz-servers",
         "whatever a server answers is taken or refused in one line",
         "fuzz_servers.fuzz_servers",
+        "minutes",
     ),
     Attack(
         "fuzz-dashboard",
         "whatever a browser sends is answered, and never by an error",
         "fuzz_dashboard.fuzz_dashboard",
+        "minutes",
     ),
     Attack(
         "load",
         "ten readers at once are answered, a click is not held up by heavy pages, and memory does not grow",
         "load.load",
+        "minutes",
     ),
     Attack(
         "passwords",
         "a password cannot be guessed, from however many connections, and none is empty",
         "passwords.passwords",
+        "minutes",
     ),
     Attack(
         "temporary-folder",
@@ -55,6 +65,7 @@ LISTED = (
         "first-inits",
         "several processes that open an empty database at once lose nothing",
         "first_inits.first_inits",
+        "minutes",
     ),
     by_tests(
         "slow-requests",
@@ -98,11 +109,17 @@ LISTED = (
         "test_code_of_a_model_is_run_only_for_a_home_that_was_named",
         "test_no_pickle_is_written",
     ),
+    by_tests(
+        "templates",
+        "a chat template that loops, fills the memory or writes without end is refused by the model's name",
+        "recovery/models/test_template_limits.py",
+    ),
     by_tests("sql", "a query only reads, and ends", "db/test_readonly.py"),
     by_tests(
         "keys",
         "no key is recorded, shown, exported or sent to another host",
         "db/test_redact.py",
+        "pipelines/cli/test_redaction.py",
         "test_no_format_and_no_command_writes_a_key",
         "test_a_password_never_stands_in_a_message",
         "test_an_error_is_stored_without_keys",
@@ -146,6 +163,9 @@ LISTED = (
         "a clock set back changes no order and hides nothing",
         "test_a_clock_set_back_does_not_change_the_order_of_runs",
         "test_a_clock_set_back_hides_neither_a_dead_run_nor_a_change",
+        "test_nothing_ends_before_its_start_when_the_clock_is_set_back",
+        "test_checkpoints_are_listed_by_their_runs_not_by_the_clock",
+        "test_a_clock_set_back_does_not_fold_the_time_axis",
     ),
 )
 ATTACKS = {attack.name: attack for attack in LISTED}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -55,6 +56,22 @@ COMMANDS = (
     ("eval", BELL),
     ("nothing" + BELL,),
     ("resume", BELL),
+    ("verdict", "1"),
+    ("lost", "clean0"),
+    ("review", "1", "--reject", "--note", BELL, "--reviewer", BELL),
+    ("report", "cycle:1", "--out", f"none {BELL}/report.html"),
+    ("plan", "--model", "model"),
+    ("plan", "--model", f"none{BELL}"),
+    ("init", "--model", "model"),
+    ("pilot", "--docs", f"no {BELL} folder"),
+    ("locate", BELL),
+    ("retrieval", BELL),
+    ("prompts", "ifeval", "--count", "2", "--avoid", "prompts.jsonl"),
+    ("prompts", "ifeval", "--avoid", f"none{BELL}.jsonl"),
+    ("prompts", BELL),
+    ("augment", "--docs", f"no {BELL} folder"),
+    ("drift", BELL, "base"),
+    ("merge", "--student", BELL, "--weight", "0.5"),
 )
 
 
@@ -78,6 +95,10 @@ def make_home(folder: Path) -> None:
         fill(tracker, 2, lambda: f"{WORDS[next(numbers) % len(WORDS)]} {next(numbers)}")
         failed = tracker.start_run("midtrain", key="broken")
         tracker.fail_run(failed.id, f"OSError: {BELL} is broken")
+    model = {"model_type": BELL, "architectures": [BELL], "hidden_size": BELL, "torch_dtype": BELL}
+    (folder / "model").mkdir()
+    (folder / "model" / "config.json").write_text(json.dumps(model))
+    (folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": word}) + "\n" for word in WORDS))
     docs = folder / "docs"
     docs.mkdir()
     for number, word in enumerate(WORDS):

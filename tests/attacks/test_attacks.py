@@ -8,6 +8,8 @@ from random import Random
 
 import pytest
 
+from benchmarks.ledger import read
+from tests.attacks import results
 from tests.attacks.__main__ import here
 from tests.attacks.attack import Attack, Size
 from tests.attacks.from_tests import ROOT, nodes
@@ -30,6 +32,29 @@ def test_every_attack_has_a_name_and_something_that_runs() -> None:
 def test_the_page_names_every_attack() -> None:
     page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     assert [name for name in ATTACKS if f"`{name}`" not in page] == []
+
+
+def test_the_page_shows_what_the_ledger_keeps() -> None:
+    lines = read(results.KEPT)
+    assert {line["attack"] for line in lines} <= set(ATTACKS) and lines == [*results.merge(lines)]
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    for run in (results.QUICK, results.CAMPAIGN):
+        assert f"<!-- {run} -->\n{results.table(lines, run)}\n<!-- end {run} -->" in page
+
+
+def test_a_newer_result_takes_the_place_of_an_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, kept, added = (tmp_path / name for name in ("page.md", "kept.jsonl", "added.jsonl"))
+    page.write_text("a\n<!-- quick -->\n<!-- end quick -->\n<!-- campaign -->\n<!-- end campaign -->\n")
+    monkeypatch.setattr(results, "KEPT", kept)
+    monkeypatch.setattr(results, "PAGE", page)
+    for said in ("older", "newer"):
+        for size in (Size(kills=2000, seed=4), Size(kills=24, quick=True)):
+            results.ledger(added).add(results.line(ATTACKS["kills"], size, "held", said))
+        results.main([added])
+    assert "| `kills` | 2,000 kills | 4 | held: newer |" in page.read_text()
+    assert "| `kills` | 24 kills | 0 | held: newer |" in page.read_text() and "older" not in page.read_text()
 
 
 def test_inputs_depend_on_seed_and_number_alone() -> None:

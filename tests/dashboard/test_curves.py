@@ -15,7 +15,7 @@ from dashboard.figures.markers import series
 from dashboard.figures.metric_curves import smoothed
 from dashboard.figures.scales import Scale
 from dashboard.page_context import PageContext
-from dashboard.pages.curves import tokens_until
+from dashboard.pages.curves import elapsed, tokens_until
 from dashboard.run_names import alarms
 from db.writes.tracker import Tracker
 from tests.support import views
@@ -103,3 +103,8 @@ def test_ticks_are_few_round_and_inside(low: float, more: float, log: bool) -> N
     ticks = scale.ticks()
     assert len(ticks) <= 30 and all(math.isfinite(scale(tick)) for tick in ticks)
     assert all(-1 <= scale(tick) <= 101 for tick in ticks)
+
+
+def test_a_clock_set_back_does_not_fold_the_time_axis() -> None:
+    assert elapsed([100.0, 110.0, 40.0, 45.0]) == [0.0, 10.0, 10.0, 15.0]
+    assert elapsed([7.0]) == [0.0] and elapsed([]) == []

@@ -121,3 +121,14 @@ def test_any_text_is_read_in_time_in_proportion(piece: str) -> None:
     begun = time.process_time()
     redact_text(piece * 20_000)
     assert time.process_time() - begun < 5
+
+
+def test_a_secret_that_tokens_spell_together_is_hidden() -> None:
+    pieces = ["Use", " h", "f_abc", "defgh", "ijkl", " now", "."]
+    top = [[[piece, -0.1]] for piece in pieces]
+    shown = redact({"pieces": pieces, "ids": [*range(7)], "student_top": top, "teacher_top": None})
+    assert shown["pieces"] == ["Use", HIDDEN, HIDDEN, HIDDEN, HIDDEN, " now", "."]
+    assert shown["ids"] == [0, None, None, None, None, 5, 6] and shown["teacher_top"] is None
+    assert [bool(entries) for entries in shown["student_top"]] == [True, *[False] * 4, True, True]
+    harmless = {"pieces": ["a", "b"], "ids": [1, 2]}
+    assert redact(harmless) == harmless

@@ -269,6 +269,19 @@ def test_a_cycle_keeps_what_it_knew(tracker: Tracker) -> None:
     assert cycle["ended_at"] >= cycle["started_at"]
 
 
+def test_nothing_ends_before_its_start_when_the_clock_is_set_back(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tracker.start_run("cycle")
+    tracker.record_cycle(run.id)
+    for module in ("tracker", "transactions"):
+        monkeypatch.setattr(f"db.writes.{module}.now", lambda: "2001-01-01T00:00:00.000Z")
+    tracker.record_cycle(run.id, status="rejected")
+    tracker.finish_run(run.id)
+    ended, cycle = queries.run(tracker.db, run.id), queries.cycle(tracker.db, 1)
+    assert ended["ended_at"] == ended["started_at"] and cycle["ended_at"] == cycle["started_at"]
+
+
 def test_a_verdict_keeps_every_number(tracker: Tracker) -> None:
     number = tracker.record_cycle(tracker.start_run("cycle").id)
     for needed in (10, 10**12):

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from evals import ifeval
+from evals.intervals import wilson_interval
 from evals.scores import Score
-from evals.statistics import wilson_interval
 from recovery.errors import InputError, RecoverError
 
 REPO = Path(__file__).parents[2]

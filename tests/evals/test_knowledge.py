@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals import knowledge
+from evals.intervals import clustered_interval, wilson_interval
 from evals.knowledge import matches, normalise
-from evals.statistics import clustered_interval, wilson_interval
 from recovery.errors import InputError, RecoverError
 
 PROBES: list[dict[str, Any]] = [

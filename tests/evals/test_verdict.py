@@ -75,7 +75,7 @@ def test_a_loss_beyond_the_margin_needs_its_own_bound_to_be_called_lost() -> Non
 
 def test_the_sentence_of_a_refuted_claim_states_the_upper_bound() -> None:
     line = summary(verdict(suites(ifeval=600)))[0]
-    assert line.startswith("behaviour: not recovered (-12.9% against clean, upper bound -1")
+    assert line.startswith("behaviour: not recovered (-12.9 points against clean, upper bound -1")
 
 
 def test_an_axis_without_scores_is_not_measured_and_no_pass() -> None:
@@ -158,5 +158,5 @@ def test_margins_can_be_set() -> None:
 
 def test_summary_reads() -> None:
     line = summary(verdict(suites()))[0]
-    assert line.startswith("behaviour: recovered (-0.3% against clean, lower bound -")
+    assert line.startswith("behaviour: recovered (-0.3 points against clean, lower bound -")
     assert "0 gained, 2 lost of 700" in line

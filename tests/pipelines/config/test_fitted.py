@@ -153,6 +153,7 @@ def test_a_model_in_four_bits_gets_an_adapter_however_small_it_is() -> None:
 
 
 def test_a_token_takes_twice_the_memory_on_a_cpu() -> None:
-    size, settings = read_size("0.6B"), ModelConfig(path="some", gradient_checkpointing=True)
+    size = read_size("0.6B")
+    settings = ModelConfig(path="some", gradient_checkpointing=True)
     gpu, cpu = model_size(size, settings), model_size(size, settings, gpu=False)
     assert (cpu.activation_bytes, cpu.cache_bytes) == (2 * gpu.activation_bytes, 2 * gpu.cache_bytes)

@@ -150,6 +150,17 @@ def test_an_answer_may_take_long_but_never_pause_for_long() -> None:
     assert time.monotonic() - started < 5
 
 
+@pytest.mark.parametrize(
+    ("data", "kind"), [(b"1", "application/json"), (b"data: 1\n\n", "text/event-stream")]
+)
+def test_no_answer_goes_on_for_ever(data: bytes, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("recovery.engines.json_client.LONGEST_ANSWER", 3)
+    started = time.monotonic()
+    with pytest.raises(EngineLost, match=r"not complete within 1\.5 s"):
+        ask(partial(drips, count=10**6, data=data, kind=kind), seconds=0.5)
+    assert time.monotonic() - started < 30
+
+
 @pytest.mark.parametrize("data", [b" ", b"\n", b"\r\n\t"])
 def test_white_space_is_silence(data: bytes) -> None:
     started = time.monotonic()

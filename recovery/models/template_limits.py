@@ -1,0 +1,106 @@
+"""Limit what a chat template may take: it is a program that comes with a model.
+
+A template renders small dialogues in a process of its own first, with little time and memory: a single
+operation of it may loop or fill the memory, and nothing in this process could stop it. After that it is
+rendered here, with limits on time and length, because a template may wait for a certain message.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from recovery.errors import RecoverError
+from recovery.models import template_trial
+
+SECONDS = 10.0  # of processor time of one rendering; a dialogue of a thousand turns takes less than one
+LENGTH = 1_000_000  # characters that a rendering may have beyond GROWTH times those of the dialogue
+GROWTH = 10
+CHECKED = 256  # lines of a template between two looks at the clock
+COMPILED = "<template>"  # the file name that jinja gives to the code that it makes of a template
+START = (
+    "import json, sys; settings = json.load(sys.stdin); sys.path += settings.pop('places'); "
+    f"from {template_trial.__name__} import run; run(**settings)"
+)
+ROOT = Path(__file__).parents[2]
+KEPT_VARIABLES = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "SYSTEMROOT")
+
+
+class TemplateTooLong(RecoverError):
+    """A chat template takes more time, memory or characters than a dialogue can need."""
+
+    def __init__(self, model: str, why: str) -> None:
+        super().__init__(
+            f"{model or 'this model'}: its chat template {why}: read it, or take another copy of the model"
+        )
+
+
+@lru_cache(maxsize=64)
+def require_bounded(model: str, template: str, variables: tuple[tuple[str, str], ...]) -> None:
+    """Raise TemplateTooLong for a template that loops, fills the memory or writes without end."""
+    settings = {
+        "template": template,
+        "variables": dict(variables),
+        "places": _import_places(),
+        "seconds": int(SECONDS),
+        "longest": LENGTH,
+    }
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", START],
+        input=json.dumps(settings),
+        text=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
+        cwd="/",
+    )
+    if done.returncode:
+        raise TemplateTooLong(model, template_trial.REASONS.get(done.returncode, template_trial.CRASHES))
+
+
+def _import_places() -> list[str]:
+    """Return where a process finds this package and its libraries: never the current folder."""
+    places = [place for place in sys.path if place and Path(place).resolve() != Path.cwd()]
+    return [str(ROOT), *places]
+
+
+@contextmanager
+def bounded(model: str, dialogue: object) -> Iterator[None]:
+    """Raise TemplateTooLong if rendering this dialogue inside takes too long or writes too much."""
+    before = sys.gettrace()
+    sys.settrace(_Meter(model, LENGTH + GROWTH * len(repr(dialogue))).enter)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+class _Meter:
+    """Count the lines that a template runs and the characters that it writes, as a trace function."""
+
+    def __init__(self, model: str, longest: int) -> None:
+        self.model, self.longest = model, longest
+        self.written = self.lines = 0
+        self.deadline = time.thread_time() + SECONDS
+
+    def enter(self, frame: FrameType, event: str, value: Any) -> Any:
+        return self.follow if frame.f_code.co_filename == COMPILED else None
+
+    def follow(self, frame: FrameType, event: str, value: Any) -> Any:
+        if event == "return" and isinstance(value, str):  # a piece of the text that is yielded
+            self.written += len(value)
+            if self.written > self.longest:
+                raise TemplateTooLong(self.model, template_trial.WRITES)
+        self.lines += 1
+        if self.lines % CHECKED == 0 and time.thread_time() > self.deadline:
+            raise TemplateTooLong(self.model, template_trial.LOOPS)
+        return self.follow
