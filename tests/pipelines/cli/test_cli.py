@@ -662,6 +662,7 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("query INSERT", 2, "the query .*: give one SELECT"),
         ("query nonsense", 2, "syntax error"),
         ("init --model OTHER", 2, "already names the model"),
+        ("init --preset nope", 2, "no preset 'nope': choose one of"),
         ("microworld MISSING --cycle 0", 2, "outside 1"),
         ("lost base --suite ifeval", 2, "'ifeval' is not one of"),
         ("dashboard --port 99999", 2, "Invalid value for '--port'"),

@@ -6,7 +6,6 @@ import io
 
 import pytest
 
-from pipelines.runs import progress as shown_progress
 from pipelines.runs.progress import Pace, Progress, counting
 
 
@@ -23,7 +22,7 @@ def test_the_time_left_is_bounded_by_the_limit_and_by_what_finished_answers_took
 
 def test_what_is_counted_shows_the_time_left_at_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(shown_progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("pipelines.runs.progress.time.monotonic", lambda: now[0])
     lines: list[tuple[int, int, float | None, str]] = []
 
     def step(done: int, total: int, *, eta_seconds: float | None, note: str) -> None:
