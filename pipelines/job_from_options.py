@@ -200,6 +200,8 @@ def pilot_job(
     if not 0 < share <= 1:
         raise InputError(f"--share {share:g}: give a share of the documents, above 0 and up to 1")
     settings = resolved(ws, docs, changes)
+    if settings.midtrain.method != "text":
+        raise InputError("a pilot foretells training on text: set midtrain.method to text, or run the cycle")
     documents.require(docs)
     chosen = ws.checkpoint(student)
     rate = settings.midtrain.optimizer.learning_rate

@@ -98,6 +98,7 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 )
 @setting_options.behaviours
 @setting_options.strict
+@setting_options.midtrain_method("--midtrain-method")
 @setting_options.midtrain_rate
 @setting_options.midtrain_steps
 @setting_options.midtrain_tokens

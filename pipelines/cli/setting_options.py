@@ -120,6 +120,16 @@ freeze_embeddings = setting(
     help="keep embeddings and output head fixed, or train them",
 )
 
+
+def midtrain_method(flag: str) -> Callable[[F], F]:
+    return setting(
+        flag,
+        "midtrain.method",
+        type=click.Choice(["text", "passage"]),
+        help="passage: learn answers of the clean model that sees the documents (default: recover.yaml)",
+    )
+
+
 midtrain_rate = setting(
     "--midtrain-rate",
     "midtrain.optimizer.learning_rate",

@@ -15,6 +15,7 @@ from pipelines.cli.options import Session, several, shared, table
 @click.command("midtrain")
 @common.docs
 @common.student
+@setting_options.midtrain_method("--method")
 @setting_options.steps("midtrain")
 @setting_options.epochs
 @setting_options.learning_rate("midtrain")

@@ -179,8 +179,16 @@ SPLIT_DOCUMENTS = Field(
 
 
 class MidtrainConfig(Section):
-    """Next-token training on documents."""
+    """Teaching documents: as text, or by answers of the clean model that sees them."""
 
+    method: Literal["text", "passage"] = Field(
+        default="text",
+        description="text: next-token training on the documents; passage: questions about them, which the "
+        "clean model answers with the passage in view and the student learns without",
+    )
+    dials: dict[str, Any] = Field(
+        default_factory=dict, description="with passage: dials that differ from this row of `recover methods`"
+    )
     steps: int | None = Field(
         default=None, ge=1, description="optimizer steps; or give epochs, or neither: fitted"
     )
@@ -328,6 +336,12 @@ class DistillConfig(Section):
         ge=0,
         lt=1,
         description="share of the tokens trained on that are the taught documents, read again",
+    )
+    rehearsal_questions: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of those tokens that are questions made of the documents' own sentences, in chat",
     )
     split_documents: float = SPLIT_DOCUMENTS
     tripwire_every: int = Field(

@@ -38,11 +38,11 @@ def self_answered(
     """
     kept = stage.directory / KEPT_CHAT
     if not kept.exists():
-        _save(kept, _answers(ws, job, stage, _prompts(job, stage, texts), wanted))
+        _save(kept, _answers(ws, job, stage, chat_prompts(job, stage, texts), wanted))
     return [(ids, [False] * start + [True] * (len(ids) - start)) for ids, start in _load(kept)]
 
 
-def _prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Prompt]:
+def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Prompt]:
     """Return some of the prompts: none that the evaluation asks, none about the documents."""
     if job.prompts is None:
         raise InputError("mix.chat is above 0, but there are no prompts: give --prompts or distill.prompts")

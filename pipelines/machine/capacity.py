@@ -185,7 +185,9 @@ def _midtrain(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     flops = _training_flops(size, job, "midtrain", tokens, settings.row_tokens / 2)
     seconds = _compute(flops, gpu.flops, TRAINING_SHARE, job.processes)
     memory = training_memory(size, job, "midtrain")
-    if settings.mix.chat:
+    if settings.method == "passage" and not job.lora("midtrain"):
+        memory["teacher"] = job.weights(size)
+    if settings.mix.chat and settings.method == "text":
         # The clean model answers the chat share's prompts before the optimizer exists.
         clean = job.weights(size)
         room = USABLE * gpu.gib * GIB - memory["weights"] - clean

@@ -77,18 +77,25 @@ def _busy(memory: dict[str, float]) -> float:
 
 def _loss_bytes(size: Size, job: PlannedWork, stage: str) -> float:
     """Return the memory of a chunk of the loss, and of the head's gradient in fp32 and bf16."""
-    from recovery.methods.table import get, with_dials
     from recovery.objective.divergences import BISECTED_ENTRIES
     from recovery.objective.objective import CHUNK_ENTRIES
 
-    settings, distil = getattr(job.config, stage), job.config.distill
-    method = with_dials(distil.method, distil.dials) if stage == "distill" else get("sft")
+    settings = getattr(job.config, stage)
+    method = _method(job, stage)
     share = job.answer_tokens / (job.prompt_tokens + job.answer_tokens) if stage == "distill" else 1.0
     logits = share * settings.microbatch_tokens * size.vocabulary
     trains_head = not job.lora(stage) and not settings.freeze_embeddings
     head = 6.0 * size.vocabulary * size.hidden if trains_head else 0.0
     moved = 12.0 * min(BISECTED_ENTRIES, logits) if method.kl_budget is not None else 0.0
     return logit_bytes(method) * min(CHUNK_ENTRIES["accelerator"][1], logits) + moved + head
+
+
+def _method(job: PlannedWork, stage: str) -> Method:
+    """Return the row of the table of methods that a stage trains by."""
+    from recovery.methods.table import get, with_dials
+
+    settings = getattr(job.config, stage)
+    return get("sft") if settings.method == "text" else with_dials(settings.method, settings.dials)
 
 
 def logit_bytes(method: Method) -> int:

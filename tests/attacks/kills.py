@@ -214,8 +214,10 @@ def turn_cycle(home: str, docs: str) -> None:
 
     Tracker.finish_run = finished  # type: ignore[method-assign]
     with Tracker(Path(home, "recover.db")) as there:
-        begun = bool(queries.runs(there.db, kind="cycle"))
-    words = ["resume"] if begun else ["cycle", "--docs", docs]
+        cycles = queries.runs(there.db, kind="cycle")
+    if cycles and cycles[0]["status"] == "done":  # the moment came after its end
+        return
+    words = ["resume"] if cycles else ["cycle", "--docs", docs]
     sys.argv = ["recover", "-q", "--home", home, *words]
     try:
         main()

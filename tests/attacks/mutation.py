@@ -99,7 +99,8 @@ def mutated_archive(chance: Random, data: bytes) -> bytes:
         changed = chance.choice(names)
         for name in names:
             content = old.read(name)
-            new.writestr(name, mutated(chance, content) if name == changed else content)
+            content = mutated(chance, content) if name == changed else content
+            new.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)  # of no date
     return made.getvalue()
 
 

@@ -81,7 +81,7 @@ def archive(parts: dict[str, str | bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
         for name, data in parts.items():
-            made.writestr(name, data)
+            made.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)  # of no date: always the same
     return out.getvalue()
 
 

@@ -105,6 +105,20 @@ def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
     assert distill["sampling, beyond training"] > 0
 
 
+def test_a_teacher_that_sees_the_passage_is_part_of_the_plan() -> None:
+    """Its weights, unless an adapter is trained on it; nothing is answered before the training."""
+    config = settings(gradient_checkpointing=True)
+    taught = {"method": "passage", "mix": {"new": 0.7, "chat": 0.3}}
+    config = config.model_copy(update={"midtrain": override(config.midtrain, taught)})
+    job = stage_memory.PlannedWork(capacity._both(config, lora=None, microbatch_tokens=1000))
+    memory = capacity.estimates(EIGHT, capacity.GPUS["H200"], job)[0].memory
+    assert memory["teacher"] == memory["weights"] and "chat replay, beyond training" not in memory
+    adapter = stage_memory.PlannedWork(
+        capacity._both(config, lora=LoraConfig(rank=8), microbatch_tokens=1000)
+    )
+    assert "teacher" not in capacity.estimates(EIGHT, capacity.GPUS["H200"], adapter)[0].memory
+
+
 def test_the_cache_takes_a_share_of_what_is_free_and_one_row_at_least() -> None:
     """A row of 200 + 2048 tokens of 8B: 36 layers, keys and values of 8 heads of 128, 2 bytes."""
     row = 2 * 36 * 2 * 8 * 128 * 2248
