@@ -287,6 +287,37 @@ def _without(answer: str, said: str) -> str:
 
 def _probe(row: dict[str, Any], number: int, path: str | Path) -> Probe:
     where = f"{path}, probe {number}"
+    _check_fields(row, where)
+    name = str(row.get("id", number))
+    suite = row.get("suite", SUITE)
+    answers = (row["answer"], *(row.get("aliases") or []))
+    status = _fact_status(row, suite, where)
+    was = _old_answers(row, answers, where)
+    if (status == CHANGED) != bool(was):
+        raise InputError(f"{where}: `was`, the old answer, belongs to a changed fact, and every one needs it")
+    kind = str(row.get("kind", "direct"))
+    asked = dialogues.read(row, where).messages
+    several = tuple(asked) if asked != chat(row.get("prompt") or asked[0]["content"]) else ()
+    if several and kind == CLOZE:
+        raise InputError(f"{where}: a cloze probe is text to go on with: give it a `prompt`, no `messages`")
+    return Probe(
+        id=name,
+        suite=UPDATES if status == CHANGED else suite,
+        kind=kind,
+        prompt=dialogues.shown(asked),
+        answers=answers,
+        fact=str(row.get("fact") or name),
+        cycle=row.get("cycle", 0),
+        passage=row.get("passage") or "",
+        heldout_fact=bool(row.get("heldout_fact")),
+        fact_status=status,
+        was=was,
+        messages=several,
+    )
+
+
+def _check_fields(row: dict[str, Any], where: str) -> None:
+    """Refuse a row whose fields have other types or values than a probe's."""
     suite = row.get("suite", SUITE)
     aliases = row.get("aliases") or []
     if suite not in SUITES:
@@ -295,40 +326,10 @@ def _probe(row: dict[str, Any], number: int, path: str | Path) -> Probe:
         raise InputError(f"{where}: `aliases` must be a list of texts")
     if not normalise(row["answer"]):
         raise InputError(f"{where}: the answer {row['answer']!r} has no words to look for")
-    name = str(row.get("id", number))
-    cycle = row.get("cycle", 0)
-    if not isinstance(cycle, int):
+    if not isinstance(row.get("cycle", 0), int):
         raise InputError(f"{where}: `cycle` must be a whole number")
-    fact = str(row.get("fact") or name)
-    passage = row.get("passage") or ""
-    if not isinstance(passage, str):
+    if not isinstance(row.get("passage") or "", str):
         raise InputError(f"{where}: `passage` must be a text")
-    answers = (row["answer"], *aliases)
-    kind = str(row.get("kind", "direct"))
-    heldout = bool(row.get("heldout_fact"))
-    status = _fact_status(row, suite, where)
-    was = _old_answers(row, answers, where)
-    if (status == CHANGED) != bool(was):
-        raise InputError(f"{where}: `was`, the old answer, belongs to a changed fact, and every one needs it")
-    suite = UPDATES if status == CHANGED else suite
-    asked = dialogues.read(row, where).messages
-    several = tuple(asked) if asked != chat(row.get("prompt") or asked[0]["content"]) else ()
-    if several and kind == CLOZE:
-        raise InputError(f"{where}: a cloze probe is text to go on with: give it a `prompt`, no `messages`")
-    return Probe(
-        id=name,
-        suite=suite,
-        kind=kind,
-        prompt=dialogues.shown(asked),
-        answers=answers,
-        fact=fact,
-        cycle=cycle,
-        passage=passage,
-        heldout_fact=heldout,
-        fact_status=status,
-        was=was,
-        messages=several,
-    )
 
 
 def _fact_status(row: dict[str, Any], suite: str, where: str) -> str:

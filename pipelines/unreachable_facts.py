@@ -2,8 +2,8 @@
 
 A model that forgot how to answer may still hold the fact. Each failed question's answer is ranked by
 log-probability among the answers to questions of its kind, asked in chat and, where the fact has a cloze
-probe, as plain text. First in either: out of reach, and a light recovery brings such answers back.
-Otherwise it is gone, or was never learned.
+probe, as plain text. First in either: unreachable, and a light recovery brings such answers back.
+Otherwise it is lost, or was never learned.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _told(
     ]
     words = (
         f"{checkpoint} fails {total['failed']} of {total['asked']} {suite} questions: "
-        f"{total['unreachable']} out of reach, {total['eroded']} gone or never learned "
+        f"{total['unreachable']} unreachable, {total['eroded']} lost or never learned "
         f"(first by chance: about {total['by_chance']:.0f})"
     )
     items = [

@@ -32,8 +32,11 @@ def init_command(session: Session, model: str | None, revision: str | None, pres
     recover init --model Qwen/Qwen3-8B
     recover init --model ./my-model --preset real
     """
+    from pipelines.config.settings import preset_text
     from pipelines.machine.init_home import initialise
 
+    if preset is not None:
+        preset_text(preset)  # refuse an unknown name even where recover.yaml exists already
     with session.workspace(create=True) as ws:
         found = initialise(ws, model=model, revision=revision, preset=preset)
         session.show(found, f"base is {found['base']} ({found['model']}); settings are in {found['config']}")

@@ -25,7 +25,7 @@ PRELOAD = (
 )
 BATCH = 40  # inputs of one process
 QUICK = 1  # batches
-LONGEST = 90.0  # seconds of one input on a busy machine, before its process is killed
+LONGEST = 300.0  # seconds of one input on a busy machine, before its process is killed
 MEMORY = 8 * 2**30  # bytes of addresses
 PROMPT = [{"role": "user", "content": "Say a word."}]
 

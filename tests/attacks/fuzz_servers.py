@@ -85,7 +85,7 @@ def ended(ask: Callable[[], object], name: str, number: int) -> str:
     except Exception as error:
         raise NotHeld(f"{name} {number}: {type(error).__name__}: {str(error)[:200]}") from error
     finally:
-        if time.monotonic() - begun > 10 * SECONDS:
+        if time.monotonic() - begun > 40 * SECONDS:  # on a busy machine
             raise NotHeld(f"{name} {number} took {time.monotonic() - begun:.0f} s")
     return "taken"
 

@@ -182,7 +182,7 @@ def test_needed_pairs() -> None:
 # --- outcomes
 
 
-def test_outcomes() -> None:
+def test_a_claim_passes_fails_or_says_how_many_pairs_would_decide() -> None:
     assert non_inferiority(*pairs(20, 20, 700)).outcome == "passed"
     assert non_inferiority(*pairs(0, 200, 700)).outcome == "failed"
     few = non_inferiority(*pairs(6, 8, 200))

@@ -165,11 +165,11 @@ def test_the_methods_page_names_methods_that_exist() -> None:
         ("midtrain --doc DIR", "midtrain --doc"),
     ],
 )
-def test_the_check_itself(call: str, found: str | None) -> None:
+def test_an_unknown_command_or_option_is_found_in_a_call(call: str, found: str | None) -> None:
     assert unknown(call.split()) == found
 
 
-def test_the_readme_shows_both_commands_and_the_tree() -> None:
+def test_the_readme_begins_with_the_name_and_shows_how_to_try_it() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert {"make demo", "make test"} <= {" ".join(line.split()[:2]) for line in code(ROOT / "README.md")}
     assert "recover" in text.splitlines()[0]

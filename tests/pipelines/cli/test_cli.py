@@ -285,7 +285,9 @@ def test_a_model_directory_serves_as_a_checkpoint(
 # A cycle, and going on --------------------------------------------------------------------------------------
 
 
-def test_a_cycle_tells_its_story_and_a_no_is_exit_code_3(recover: Recover, fresh: Path, world: Path) -> None:
+def test_a_rejected_cycle_prints_its_record_and_exits_with_3(
+    recover: Recover, fresh: Path, world: Path
+) -> None:
     said = recover("-q", "--home", fresh, "cycle", "--docs", world, "--json")
     assert said.code == 3  # four prompts cannot show anything
     assert said.error.startswith("Error: cycle 1 is rejected: behaviour: underpowered")
@@ -311,7 +313,7 @@ def test_a_cycle_tells_its_story_and_a_no_is_exit_code_3(recover: Recover, fresh
 
 
 @pytest.mark.parametrize(("statuses", "code"), [(["accepted"] * 2, 0), (["accepted", "rejected"], 3)])
-def test_a_demo_with_a_cycle_that_was_told_no_is_exit_code_3(
+def test_a_demo_exits_with_3_if_any_cycle_was_rejected(
     recover: Recover,
     fresh: Path,
     world: Path,
@@ -491,9 +493,7 @@ def test_answers_to_other_questions_are_not_paired(
     assert "ifeval: clean and recovered answered different questions" in said.error
 
 
-def test_numbers_left_to_the_folder_are_said_on_one_line(
-    recover: Recover, tmp_path: Path, world: Path
-) -> None:
+def test_fitted_settings_are_printed_on_one_line(recover: Recover, tmp_path: Path, world: Path) -> None:
     home = tmp_path / "home"
     recover("-q", "--home", home, "init", "--model", tiny.save(tmp_path / "model"), "--preset", "real")
     planned = recover("--home", home, "corpus", world, "--tokens", "--json").json["training"]
@@ -662,6 +662,7 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("query INSERT", 2, "the query .*: give one SELECT"),
         ("query nonsense", 2, "syntax error"),
         ("init --model OTHER", 2, "already names the model"),
+        ("init --preset nope", 2, "no preset 'nope': choose one of"),
         ("microworld MISSING --cycle 0", 2, "outside 1"),
         ("lost base --suite ifeval", 2, "'ifeval' is not one of"),
         ("dashboard --port 99999", 2, "Invalid value for '--port'"),
