@@ -24,7 +24,7 @@ HEAD = """# Benchmarks
 
 Written by `make bench`. Each compares on the same work within one run, in alternating order, by medians: a
 ratio holds, a time is this machine's at that moment. A target that was missed says so. Unless a table says
-otherwise, peers compute with this project's CPU settings too (see [engines](engines.md)).
+otherwise, peers compute with this project's CPU settings too (see [computing](computing.md)).
 """
 
 

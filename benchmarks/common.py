@@ -154,7 +154,8 @@ class Machine:
         target = torch.empty_like(source)
         copy = min(_timed(lambda: target.copy_(source)) for _ in range(tries))
         name = torch.cuda.get_device_name() if device == "cuda" else _processor()
-        flops, kind = 2 * size**3, str(dtype).removeprefix("torch.")
+        flops = 2 * size**3
+        kind = str(dtype).removeprefix("torch.")
         return cls(flops / product, flops / plain, 2 * source.nbytes / copy, name, kind)
 
     def row(self) -> Row:
@@ -210,7 +211,8 @@ def run(
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     fast_path().configure()  # measure the machine's limit with its faster library
     torch.set_flush_denormal(True)  # for peers too: denormals make them several times slower on a CPU
-    report, begun = Report(name, question), time.perf_counter()
+    report = Report(name, question)
+    begun = time.perf_counter()
     fill(report, asked)
     report.seconds = time.perf_counter() - begun
     if asked.out:

@@ -21,7 +21,9 @@ def blocks(context: PageContext, drawings: DrawingQueue) -> Any:
         return await drawings.run(url, lambda: page_frame.render(context, url))
 
     async def act(event: gr.EventData) -> str:
-        url, action, fields = _said(event, "url"), _said(event, "action"), _fields(event)
+        url = _said(event, "url")
+        action = _said(event, "action")
+        fields = _fields(event)
         if context.knows(_said(event, "token")):
             return await drawings.run(url, lambda: page_frame.submit_form(context, url, action, fields))
         refusal = "Refused: the dashboard was started anew. Try again."

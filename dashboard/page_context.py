@@ -75,7 +75,8 @@ class PageContext:
                 self._cached.popitem(last=False)
         with answer.lock:  # concurrent requests compute the value once
             if not answer.made:
-                answer.value, answer.made = make(), True
+                answer.value = make()
+                answer.made = True
         return cast(T, answer.value)
 
     def _structure(self) -> tuple[Any, ...]:

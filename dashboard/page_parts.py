@@ -59,7 +59,8 @@ def _cell(name: str, cell: Any, **attributes: str) -> Html:
 
 def sortable(name: str, words: str, address: Address, default: str, *, numeric: bool = False) -> Html:
     """Return a header that sorts by its column, or reverses the order if it already does."""
-    now, down = address.text("sort", default), address.text("order", "down") == "down"
+    now = address.text("sort", default)
+    down = address.text("order", "down") == "down"
     link = address.link(sort=name, order="up" if now == name and down else None, page=None)
     arrow = tag("span", " ↓" if down else " ↑", aria_hidden="true") if now == name else None
     order = ("descending" if down else "ascending") if now == name else None

@@ -91,7 +91,8 @@ def _history(reviews: Sequence[Row]) -> Html:
 
 def record(context: PageContext, address: Address, fields: Mapping[str, str]) -> str:
     """Record a review and return the confirmation. Concurrent reviews are all kept."""
-    number, decision = address.number("n"), fields.get("decision", "")
+    number = address.number("n")
+    decision = fields.get("decision", "")
     reviewer, note = fields.get("reviewer", "").strip(), fields.get("note", "").strip()
     if number is None:
         raise BadRequest("which cycle? open one from the list")

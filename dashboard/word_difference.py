@@ -84,7 +84,8 @@ def _both(first: str, second: str) -> tuple[Blocks, Blocks] | None:
         return None
     begin = _alike(ours, theirs)
     end = _alike(ours[begin:][::-1], theirs[begin:][::-1])
-    our_middle, their_middle = ours[begin : len(ours) - end], theirs[begin : len(theirs) - end]
+    our_middle = ours[begin : len(ours) - end]
+    their_middle = theirs[begin : len(theirs) - end]
     try:
         opcodes = BoundedMatcher(our_middle, their_middle).get_opcodes()
     except TooMuch:

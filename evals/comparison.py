@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evals import statistics
-from evals.families.measures import SHARE
+from evals.families.measures import SHARE, measure_of
 from evals.families.table import FAMILIES
 from evals.knowledge import BESIDE, OLD, UPDATES
 from evals.scores import Item
@@ -48,7 +48,8 @@ def said(row: Row) -> str:
     """State the difference of one suite, or the smallest one that would have shown."""
     if row["words"] != SAME:
         return f"b is {row['words']}"
-    return f"{SAME}; a true difference below {row['detectable']:.1%} would mostly go unseen here"
+    smallest = 100 * row["detectable"]
+    return f"{SAME}; {row['n']} prompts show differences of {smallest:.1f} points or more with 80 % power"
 
 
 def stale(row: Row) -> str:
@@ -59,21 +60,20 @@ def stale(row: Row) -> str:
 def claim(row: Row) -> str:
     """State whether b is at most the margin worse than a."""
     result = row["non_inferior"]
-    margin = f"{result['margin']:.0%}"
-    lower = f"one-sided 95 % lower bound {result['lower_bound']:+.1%}"
+    margin = f"{100 * result['margin']:g} points"
+    lower = f"one-sided 95 % lower bound {100 * result['lower_bound']:+.1f}"
     if result["outcome"] == "passed":
-        return f"b is shown to be at most {margin} worse ({lower})"
+        return f"b is at most {margin} worse ({lower})"
     if result["outcome"] == "failed":
-        return (
-            f"b is shown to be more than {margin} worse "
-            f"(one-sided 95 % upper bound {result['upper_bound']:+.1%})"
-        )
-    return f"whether b is at most {margin} worse takes about {result['needed_n']} prompts ({lower})"
+        upper = f"one-sided 95 % upper bound {100 * result['upper_bound']:+.1f}"
+        return f"b is more than {margin} worse ({upper})"
+    needed = f"{result['needed_n']:,}" if result["needed_n"] else "more"
+    return f"undecided whether b is at most {margin} worse: that takes about {needed} prompts ({lower})"
 
 
 def _row(suite: Mapping[str, Any], margins: Mapping[str, float]) -> Row:
     name, pairs = suite["suite"], suite["pairs"]
-    measure = FAMILIES[name].measure if name in FAMILIES else SHARE
+    measure = measure_of(FAMILIES[name]) if name in FAMILIES else SHARE
     items = [(_after(row), _before(row)) for row in pairs]
     kept = measure.claim(items, _margin(name, margins), ALPHA)
     return {

@@ -29,14 +29,20 @@ class Dialogue:
 
 def read(row: Mapping[str, Any], where: str) -> Dialogue:
     """Return a row's turns; InputError, with the place, where it has neither prompt nor messages."""
+    found = find(row, where)
+    if found is None:
+        raise InputError(f"{where}: expected a `prompt` text or `messages` with a user turn")
+    return found
+
+
+def find(row: Mapping[str, Any], where: str) -> Dialogue | None:
+    """Return a row's turns; None where it has neither prompt nor messages."""
     tools = _tools(row.get("tools"), where)
     text = row.get("prompt")
     if isinstance(text, str) and text.strip():
         return Dialogue(_with_tools([{"role": "user", "content": text}], tools))
     found = _dialogue(row.get("messages"))
-    if found is None:
-        raise InputError(f"{where}: expected a `prompt` text or `messages` with a user turn")
-    return Dialogue(_with_tools(found.messages, tools), found.response)
+    return found and Dialogue(_with_tools(found.messages, tools), found.response)
 
 
 def contents(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -302,8 +302,11 @@ class _Undetected(logging.Filter):
 @contextmanager
 def quiet() -> Iterator[_Undetected]:
     """Inside, seed language detection and hide the progress bar; afterwards restore Python's random state."""
-    undetected, logger = _Undetected(), logging.getLogger("lm_eval.tasks.ifeval.instructions")
-    state, bar, detect = random.getstate(), task_module.tqdm, langdetect.detect
+    undetected = _Undetected()
+    logger = logging.getLogger("lm_eval.tasks.ifeval.instructions")
+    state = random.getstate()
+    bar = task_module.tqdm
+    detect = langdetect.detect
     logger.addFilter(undetected)
     langdetect.DetectorFactory.seed = 0
     langdetect.detect = lru_cache(maxsize=None)(detect)

@@ -117,7 +117,8 @@ def offline() -> Iterator[None]:
     from evals import sentences
 
     sentences.settle()
-    download, names = nltk.download, ("spacy", "spacy.cli")
+    download = nltk.download
+    names = ("spacy", "spacy.cli")
     before = {name: sys.modules.get(name) for name in names}
     stand_in, commands = ModuleType("spacy"), ModuleType("spacy.cli")
     commands.download = lambda *_, **__: None  # type: ignore[attr-defined]

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evals import dialogues, jsonl
+from evals.intervals import clustered_interval, wilson_interval
 from evals.scores import Generate, Item, Message, Score, share
-from evals.statistics import clustered_interval, wilson_interval
 from recovery.errors import InputError
 from recovery.models.thinking import split_thinking
 

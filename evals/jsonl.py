@@ -20,7 +20,9 @@ def read(path: str | Path, fields: Mapping[str, type]) -> list[dict[str, Any]]:
     """Return the objects of a JSONL file, each checked to hold `fields` of the given types."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}): give a JSONL file") from error
+    except UnicodeDecodeError as error:
         raise InputError(f"{path}: cannot be read as UTF-8 text ({error}): give a JSONL file") from error
     numbered = enumerate(text.split("\n"), 1)
     rows = [_row(line, f"{path}:{number}", fields) for number, line in numbered if line.strip()]

@@ -209,7 +209,7 @@ def _after(passages: Sequence[str], probe: Probe) -> list[Message]:
 
 def score(probes: Sequence[Probe], responses: Sequence[str], suite: str, metric: str) -> Score:
     """Match the responses; the interval is clustered by fact: its probes stand or fall together."""
-    from evals.statistics import clustered_interval  # SciPy, once something is measured
+    from evals.intervals import clustered_interval  # SciPy, once something is measured
 
     if len(responses) != len(probes):
         raise RecoverError(
@@ -237,7 +237,7 @@ def score(probes: Sequence[Probe], responses: Sequence[str], suite: str, metric:
 
 def _stale(items: Sequence[Item]) -> dict[str, Any]:
     """Count the new, old and neither answers; the stale rate has its 95 % interval, clustered by fact."""
-    from evals.statistics import clustered_interval
+    from evals.intervals import clustered_interval
 
     answered = [item.detail["answered"] for item in items]
     old = [one == OLD for one in answered]
@@ -287,44 +287,49 @@ def _without(answer: str, said: str) -> str:
 
 def _probe(row: dict[str, Any], number: int, path: str | Path) -> Probe:
     where = f"{path}, probe {number}"
-    suite, aliases = row.get("suite", SUITE), row.get("aliases") or []
-    if suite not in SUITES:
-        raise InputError(f"{where}: suite {suite!r}: one of {', '.join(SUITES)} is expected")
-    if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
-        raise InputError(f"{where}: `aliases` must be a list of texts")
-    if not normalise(row["answer"]):
-        raise InputError(f"{where}: the answer {row['answer']!r} has no words to look for")
+    _check_fields(row, where)
     name = str(row.get("id", number))
-    cycle = row.get("cycle", 0)
-    if not isinstance(cycle, int):
-        raise InputError(f"{where}: `cycle` must be a whole number")
-    fact, passage = str(row.get("fact") or name), row.get("passage") or ""
-    if not isinstance(passage, str):
-        raise InputError(f"{where}: `passage` must be a text")
-    answers, kind = (row["answer"], *aliases), str(row.get("kind", "direct"))
-    heldout = bool(row.get("heldout_fact"))
-    status, was = _fact_status(row, suite, where), _old_answers(row, answers, where)
+    suite = row.get("suite", SUITE)
+    answers = (row["answer"], *(row.get("aliases") or []))
+    status = _fact_status(row, suite, where)
+    was = _old_answers(row, answers, where)
     if (status == CHANGED) != bool(was):
         raise InputError(f"{where}: `was`, the old answer, belongs to a changed fact, and every one needs it")
-    suite = UPDATES if status == CHANGED else suite
+    kind = str(row.get("kind", "direct"))
     asked = dialogues.read(row, where).messages
     several = tuple(asked) if asked != chat(row.get("prompt") or asked[0]["content"]) else ()
     if several and kind == CLOZE:
         raise InputError(f"{where}: a cloze probe is text to go on with: give it a `prompt`, no `messages`")
     return Probe(
         id=name,
-        suite=suite,
+        suite=UPDATES if status == CHANGED else suite,
         kind=kind,
         prompt=dialogues.shown(asked),
         answers=answers,
-        fact=fact,
-        cycle=cycle,
-        passage=passage,
-        heldout_fact=heldout,
+        fact=str(row.get("fact") or name),
+        cycle=row.get("cycle", 0),
+        passage=row.get("passage") or "",
+        heldout_fact=bool(row.get("heldout_fact")),
         fact_status=status,
         was=was,
         messages=several,
     )
+
+
+def _check_fields(row: dict[str, Any], where: str) -> None:
+    """Refuse a row whose fields have other types or values than a probe's."""
+    suite = row.get("suite", SUITE)
+    aliases = row.get("aliases") or []
+    if suite not in SUITES:
+        raise InputError(f"{where}: suite {suite!r}: one of {', '.join(SUITES)} is expected")
+    if not isinstance(aliases, list) or not all(isinstance(alias, str) for alias in aliases):
+        raise InputError(f"{where}: `aliases` must be a list of texts")
+    if not normalise(row["answer"]):
+        raise InputError(f"{where}: the answer {row['answer']!r} has no words to look for")
+    if not isinstance(row.get("cycle", 0), int):
+        raise InputError(f"{where}: `cycle` must be a whole number")
+    if not isinstance(row.get("passage") or "", str):
+        raise InputError(f"{where}: `passage` must be a text")
 
 
 def _fact_status(row: dict[str, Any], suite: str, where: str) -> str:

@@ -1,4 +1,4 @@
-"""Compute statistics of shares and of paired differences: pure functions on arrays, seeded, without I/O.
+"""Test paired differences of passes: pure functions on arrays, seeded, without I/O.
 
 "Recovered" is a claim of non-inferiority: the one-sided 95 % lower bound of (after - before), paired by
 prompt, lies above minus the margin. "Not recovered" is a claim too: the one-sided upper bound lies below
@@ -11,32 +11,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
-from math import ceil, sqrt
-from typing import Any
+from math import ceil
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from evals.exact import MOST_PAIRS, exact_p, needed_pairs, paired_lower_bound, power
+from evals.intervals import Floats, Interval, design_effect, numbered
 from recovery.errors import InputError
 
-Floats = NDArray[np.float64]
-Interval = tuple[float, float]
-LEAST_EFFECT = 0.8  # floor of an interval's design effect; simulated in tests/evals/test_statistics.py
 PLANNED_DISCORDANCE = 0.10  # default share of prompts that flip between two equal checkpoints
 WANTED_POWER = 0.8
 
 
-@dataclass(frozen=True)
-class NonInferiority:
-    """Outcome of a paired non-inferiority test of `after` against `before`.
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One-sided test, pair by pair, of whether `after` is at most `margin` worse than `before`.
 
     outcome: "passed" (lower bound above -margin), "failed" (upper bound below -margin) or "underpowered".
-    `lower_bound` and `upper_bound` are one-sided at level alpha; `p_value` tests difference <= -margin and
-    `p_mcnemar` difference = 0; `power` is the probability of "passed" at a true difference of 0 and the
-    observed discordance (for a negative margin: at a true difference of 1); `needed_n` is the number of pairs
-    that decides with a power of 80 %."""
+    `lower_bound` and `upper_bound` are one-sided at level alpha; `p_value` tests difference <= -margin;
+    `gained` and `lost` count items that flipped; `needed_n` pairs decide with a power of 80 %."""
 
     outcome: str
     difference: float
@@ -47,20 +42,29 @@ class NonInferiority:
     lost: int
     n: int
     p_value: float
-    p_mcnemar: float
-    power: float
     needed_n: int
-    bootstrap: Interval
-    design_effect: float
     alpha: float
 
 
-@dataclass(frozen=True)
-class PairedComparison:
+@dataclass(frozen=True, kw_only=True)
+class NonInferiority(Claim):
+    """Claim about a share of passes, by an exact test.
+
+    `p_mcnemar` tests difference = 0; `power` is the probability of "passed" at a true difference of 0 and the
+    observed discordance (for a negative margin: at a true difference of 1)."""
+
+    p_mcnemar: float
+    power: float
+    bootstrap: Interval
+    design_effect: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
     """Two-sided comparison of two checkpoints on the same items.
 
     `words` is "better", "worse" or "not distinguishable"; `detectable` is the smallest true difference that
-    this many items with this discordance detect with a power of 80 %."""
+    is found with a power of 80 %."""
 
     words: str
     difference: float
@@ -68,8 +72,14 @@ class PairedComparison:
     gained: int
     lost: int
     n: int
-    p_mcnemar: float
     detectable: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedComparison(Comparison):
+    """Comparison of two shares of passes, with this number of items and this discordance."""
+
+    p_mcnemar: float
     design_effect: float
 
 
@@ -229,93 +239,6 @@ def _direction(gained: int, lost: int) -> str:
     return "better" if gained > lost else "worse"
 
 
-# --- shares ----------------------------------------------------------------------------------------------
-
-
-def wilson_interval(passed: float, n: float, confidence: float = 0.95) -> Interval:
-    """Return Wilson's score interval of a share; (0, 1) for no items."""
-    if n <= 0:
-        return 0.0, 1.0
-    low, high = _wilson(passed / n, n, float(special.ndtri((1 + confidence) / 2)))
-    return float(low), float(high)
-
-
-def clustered_interval(passed: ArrayLike, clusters: Sequence[object], confidence: float = 0.95) -> Interval:
-    """Return the interval of a share of clustered items, such as the instructions of one prompt.
-
-    Clusters whose items all agree count as one item each; clusters of one item give Wilson's interval."""
-    hits = np.asarray(passed, dtype=float)
-    if hits.size == 0:
-        return 0.0, 1.0
-    ((low, high),) = clustered_intervals(hits[None, :], clusters, confidence)
-    return float(low), float(high)
-
-
-def clustered_intervals(passed_SN: ArrayLike, clusters: Sequence[object], confidence: float = 0.95) -> Floats:
-    """Compute clustered_interval for S data sets with the same clusters: S rows of (low, high).
-
-    Wilson's interval with n divided by the design effect and by the squared ratio of Student's t for the
-    clusters to that for the items (Korn & Graubard 1998). Estimated design effects below 1 are used down to
-    LEAST_EFFECT: a floor of 1 would widen the intervals of independent items.
-    """
-    hits_SN, index_N = np.asarray(passed_SN, dtype=float), _numbered(clusters, np.shape(passed_SN)[1])
-    n, k = hits_SN.shape[1], int(index_N.max()) + 1
-    widening = _student(confidence, k) / _student(confidence, n)
-    effects_S = np.maximum(_design_effects(hits_SN, index_N), LEAST_EFFECT)
-    z = float(special.ndtri((1 + confidence) / 2))
-    return np.stack(_wilson(hits_SN.mean(1), n / effects_S / widening**2, z), axis=1)
-
-
-def mean_interval(values: ArrayLike, clusters: Sequence[object] | None = None) -> Interval:
-    """Return Student's t interval of a mean of numbers from 0 to 1, such as shares per item."""
-    x = np.asarray(values, dtype=float)
-    if x.size < 2:
-        return 0.0, 1.0
-    k = x.size if clusters is None else len(set(clusters))
-    half = _student(0.95, k) * x.std(ddof=1) * sqrt(design_effect(x, clusters) / x.size)
-    return float(max(0.0, x.mean() - half)), float(min(1.0, x.mean() + half))
-
-
-def design_effect(values: ArrayLike, clusters: Sequence[object] | None) -> float:
-    """Return the variance of the clustered mean relative to independent items; never below 1."""
-    items = np.asarray(values, dtype=float)
-    if clusters is None:
-        return 1.0
-    return max(1.0, float(_design_effects(items[None, :], _numbered(clusters, items.size))[0]))
-
-
-def _numbered(clusters: Sequence[object], items: int) -> NDArray[np.intp]:
-    """Number each item's cluster from 0."""
-    if len(clusters) != items:
-        raise InputError(f"{items} items with {len(clusters)} cluster labels: give one label an item")
-    return np.unique(np.asarray([str(label) for label in clusters]), return_inverse=True)[1]
-
-
-def _design_effects(values_SN: Floats, index_N: NDArray[np.intp]) -> Floats:
-    """Return design effects of S data sets, not floored; items over clusters where all items agree."""
-    n, k = len(index_N), int(index_N.max()) + 1
-    if k == n:
-        return np.ones(len(values_SN))
-    centred_SN = values_SN - values_SN.mean(1, keepdims=True)
-    order_N = np.argsort(index_N, kind="stable")
-    starts_K = np.searchsorted(index_N[order_N], np.arange(k))
-    between_S = (np.add.reduceat(centred_SN[:, order_N], starts_K, axis=1) ** 2).sum(1) * k / max(k - 1, 1)
-    total_S = (centred_SN**2).sum(1)
-    return np.divide(between_S, total_S, out=np.full(len(values_SN), n / k), where=total_S > 0)
-
-
-def _wilson(share: Any, n: Any, z: float) -> tuple[Any, Any]:
-    """Return Wilson's interval for numbers or arrays of shares."""
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return np.maximum(0.0, centre - half), np.minimum(1.0, centre + half)
-
-
-def _student(confidence: float, clusters: int) -> float:
-    """Return the two-sided quantile of Student's t with one degree of freedom fewer than clusters."""
-    return float(special.stdtrit(max(clusters - 1, 1), (1 + confidence) / 2))
-
-
 # --- pairs -----------------------------------------------------------------------------------------------
 
 
@@ -354,7 +277,8 @@ def detectable(n: int, discordance: float, alpha: float = 0.05, target: float = 
 
 def _clustered_mcnemar(gained: int, lost: int, n: int, effect: float) -> float:
     """Return McNemar's p-value of counts divided by the design effect, rounded towards no difference."""
-    more, fewer = max(gained, lost), min(gained, lost)
+    more = max(gained, lost)
+    fewer = min(gained, lost)
     more, fewer, _ = _shrink(more, fewer, n, effect)
     return mcnemar(more, fewer)
 
@@ -369,7 +293,7 @@ def paired_bootstrap(
 ) -> Interval:
     """Return the percentile interval of mean(after - before), drawing whole clusters with replacement."""
     change = _changes(after, before)
-    index_N = np.arange(change.size) if clusters is None else _numbered(clusters, change.size)
+    index_N = np.arange(change.size) if clusters is None else numbered(clusters, change.size)
     sums_K, sizes_K = np.bincount(index_N, weights=change), np.bincount(index_N)
     kinds, counts = np.unique(np.stack([sums_K, sizes_K], axis=1), axis=0, return_counts=True)
     drawn = np.random.default_rng(seed).multinomial(counts.sum(), counts / counts.sum(), size=draws)
@@ -409,5 +333,6 @@ def _shrink(gained: int, lost: int, n: int, effect: float) -> tuple[int, int, in
     """Return effective counts under clustering: gains rounded down, losses up."""
     if effect == 1.0:
         return gained, lost, n
-    fewer_gained, more_lost = int(gained / effect), ceil(lost / effect)
+    fewer_gained = int(gained / effect)
+    more_lost = ceil(lost / effect)
     return fewer_gained, more_lost, max(round(n / effect), fewer_gained + more_lost, 1)

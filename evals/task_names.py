@@ -55,7 +55,7 @@ def require(names: Sequence[str], folder: str | Path | None = None) -> None:
 
 
 def unknown(name: str, known: Iterable[str]) -> InputError:
-    near = difflib.get_close_matches(name, sorted({*OURS, *known}), n=1)
+    near = difflib.get_close_matches(name, sorted({*OURS, *known}), n=1, cutoff=0.7)
     hint = f"did you mean {near[0]}? Choose" if near else "choose"
     choice = f"{', '.join(OURS)}, {IFBENCH}, or any task of lm-eval, such as {PRESETS[0]}"
     return InputError(f"no suite {name!r}: {hint} among {choice}")
@@ -72,7 +72,8 @@ def _shipped() -> frozenset[str]:
 def _named_in(folder: Path) -> set[str]:
     """Names of tasks, groups and tags in a folder's YAML files and the files that they include."""
     found: set[bytes] = set()
-    waiting, seen = list(folder.rglob("*.yaml")), set[Path]()
+    waiting = list(folder.rglob("*.yaml"))
+    seen = set[Path]()
     while waiting:
         path = Path(os.path.normpath(waiting.pop()))
         if path in seen or not path.is_file():

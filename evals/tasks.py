@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from evals.intervals import mean_interval, wilson_interval
 from evals.scores import Item, ModelCalls, Score
-from evals.statistics import mean_interval, wilson_interval
 from recovery.errors import InputError
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def _items(task: str, run: TaskRun) -> list[Item]:
 
 def _item(task: str, row: dict[str, Any], metric: str, *, many: bool) -> Item:
     value = _value(row[metric], task, metric)
-    prompt, answers = str(row["arguments"][0][0]), row["filtered_resps"]
+    prompt = str(row["arguments"][0][0])
+    answers = row["filtered_resps"]
     chosen = _chosen(row, answers)
     return Item(
         key=f"{task}:{row['doc_id']}" if many else str(row["doc_id"]),

@@ -95,7 +95,8 @@ def verdict(
         if result:
             axes[axis.name] = _row(axis, words[axis.name], result)
     for name, row in _families(suites, margin_of, alpha, unmeasured or {}).items():
-        words[name], axes[name] = row["outcome"], row
+        words[name] = row["outcome"]
+        axes[name] = row
     lower_bound = axes["behaviour"]["lower_bound"] if "behaviour" in axes else None
     return words | {"behaviour_lower_bound": lower_bound, "margin": margin_of["behaviour"], "axes": axes}
 
@@ -107,7 +108,8 @@ def _families(
     asked = [axis for axis in FAMILY_AXES if axis.suite in suites]
     rows = {}
     for axis in asked:
-        stages, margin = suites[axis.suite], margin_of[axis.name]
+        stages = suites[axis.suite]
+        margin = margin_of[axis.name]
         named = {"axis": axis.name, "suite": axis.suite, "reference": axis.reference, "families": len(asked)}
         if {"recovered", axis.reference} <= set(stages):
             both = pairs(_items(stages["recovered"]), _items(stages[axis.reference]), axis.suite)
@@ -250,7 +252,7 @@ def _bound(row: Mapping[str, Any]) -> str:
     """Return the bound that decides: the upper one if the claim was refuted, else the lower one."""
     refuted = row["upper_bound"] < -row["margin"]
     which = "upper" if refuted else "lower"
-    return f"{which} bound {row[which + '_bound']:+.1%}"
+    return f"{which} bound {100 * row[which + '_bound']:+.1f}"
 
 
 def _sentence(row: Mapping[str, Any]) -> str:
@@ -263,7 +265,8 @@ def _lead_sentence(row: Mapping[str, Any]) -> str:
     neither = row["n"] - row["gained"] - row["lost"]
     line = (
         f"{row['axis']}: {row['outcome']} ({row['gained']} new, {row['lost']} old, {neither} neither "
-        f"of {row['n']}: lead {row['difference']:+.1%}, {_bound(row)}, at least {-row['margin']:+.0%})"
+        f"of {row['n']}: lead {100 * row['difference']:+.1f} points, {_bound(row)}, "
+        f"at least {-100 * row['margin']:+.0f})"
     )
     return line + (f"; it would take {row['needed_n']} probes" if row["outcome"] == UNDERPOWERED else "")
 
@@ -273,8 +276,8 @@ def _paired_sentence(row: Mapping[str, Any]) -> str:
     test = f", McNemar p = {row['p_mcnemar']:.2g}" if "p_mcnemar" in row else ""
     at_once = f", bounds for {row['families']} families at once" if row.get("families", 1) > 1 else ""
     line = (
-        f"{row['axis']}: {row['outcome']} ({row['difference']:+.1%} against {row['reference']}, "
-        f"{_bound(row)}, margin -{row['margin']:.0%}; "
+        f"{row['axis']}: {row['outcome']} ({100 * row['difference']:+.1f} points against {row['reference']}, "
+        f"{_bound(row)}, margin {100 * row['margin']:.0f}; "
         f"{row['gained']} gained, {row['lost']} lost of {row['n']}{of}{test}{at_once})"
     )
     return line + (f"; it would take {row['needed_n']} prompts" if row["outcome"] == UNDERPOWERED else "")

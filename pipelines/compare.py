@@ -23,7 +23,8 @@ def compare(ws: Workspace, a: str, b: str, suite: str | None = None) -> Row:
     found = queries.paired_suites(db, first, second, suite=suite)
     if not found:
         asked = f"the same {suite} prompts" if suite else "the same prompts"
-        raise InputError(f"{first} and {second} were never scored on {asked}: run `recover eval` on both")
+        both = f"{a} and {b}" if first != second else f"{a} and {b} (both are {first})"
+        raise InputError(f"{both} were never scored on {asked}: run `recover eval` on both")
     found.sort(key=lambda row: row["suite"] != HEADLINE)
     rows = comparison.compare(found, _margins(ws))
     return {"a": first, "b": second, **rows[0], "suites": rows, "verdict": comparison.in_words(second, rows)}

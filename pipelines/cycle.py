@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evals import verdict
+from evals.families.measures import measure_of
 from evals.families.table import FAMILIES
 from evals.scores import Item
 from pipelines import choose as choosing
@@ -146,13 +147,14 @@ def _unmeasured(job: CycleJob, clean: Result) -> dict[str, str]:
     margins = job.settings.eval.margins()
     found = {}
     for name in job.settings.eval.behaviours:
-        row, family = clean["scores"][name], FAMILIES[name]
+        row = clean["scores"][name]
+        family = FAMILIES[name]
         if "not_measured" in row:
             found[name] = row["not_measured"]
             continue
         rates = [row["by_kind"][kind]["value"] for kind in family.rates if kind in row["by_kind"]]
         least = min(rates, default=row["score"])
-        if not family.measure.can_be_lost(least, margins[name]):
+        if not measure_of(family).can_be_lost(least, margins[name]):
             found[name] = f"the clean model passes {least:.1%}, no more than the margin"
     return found
 

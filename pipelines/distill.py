@@ -22,6 +22,7 @@ from pipelines.machine.fitting import fitted_once
 from pipelines.merge import merged
 from pipelines.runs import training_run
 from pipelines.runs.pinned_inputs import pinned
+from pipelines.runs.progress import counting
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.distributed import in_turn
@@ -301,7 +302,8 @@ def _preflight(stage: Stage, made: Distillation) -> None:
 
     prompts = [prompt.messages for prompt in made.data.prompts or made.data.pairs]
     for teacher in list(made.teachers.models.values()) or [made.student]:
-        checks = preflight.checks(made.student, teacher, prompts, made.sampler)
+        shown = counting(stage.step, "tokens to compare, at most")
+        checks = preflight.checks(made.student, teacher, prompts, made.sampler, on_tokens=shown)
         if not checks[0].ok:  # two models that can never be a pair: bad input
             raise InputError(f"{checks[0].detail}: {checks[0].remedy}")
         preflight.require(checks)
@@ -316,12 +318,14 @@ def _early_stop(stage: Stage, made: Distillation) -> list[training_run.Check]:
     from pipelines.distillation import early_stop
 
     clean = made.teachers.frozen(stage.workspace.clean().id, "dense")
-    sampler, limit = made.episodes.sampler, settings.max_new_tokens
+    sampler = made.episodes.sampler
+    limit = settings.max_new_tokens
     return [early_stop.BehaviourBack(settings.stop, made.probe, made.student, sampler, clean, stage, limit)]
 
 
 def _in_words(made: Distillation) -> str:
-    method, teacher = made.method, made.method.teacher
+    method = made.method
+    teacher = made.method.teacher
     named = f" from {made.teachers.place}" if teacher in FROZEN else f" from {teacher}"
     source = "" if teacher == "none" else named
     seen = "" if method.context == "none" else f" seeing {method.context}"
@@ -353,7 +357,8 @@ def _renderer(ws: Workspace, student: str) -> Callable[[Messages], str]:
 
     from recovery.models.chat_encoding import ChatEncoder
 
-    directory, model = ws.checkpoint(student).path, ws.config.model
+    directory = ws.checkpoint(student).path
+    model = ws.config.model
     tokenizer = AutoTokenizer.from_pretrained(
         directory, local_files_only=True, trust_remote_code=model.trust_remote_code
     )

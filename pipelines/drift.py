@@ -137,7 +137,7 @@ def drift_text(found: Result) -> str:
     for name, row in found["kl"].items():
         lines += ["", f"{name.replace('_', ' ')} inputs, nats a token"]
         lines += [f"  {key:<28} {value:>10.4f}" for key, value in row.items()] if row else ["  none known"]
-    lines += ["", "forgetting F, and what is left"]
+    lines += ["", "forgetting F = a - b, and the ratio b / a"]
     for suite, row in found["forgetting"].items():
         ratio = row["retention_ratio"]
         lines.append(

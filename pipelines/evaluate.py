@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
 from evals import ifbench, ifeval, jsonl, knowledge, task_names, tasks
+from evals.families import measures
 from evals.families import suite as families
 from evals.families.table import FAMILIES
 from evals.scores import Item, ModelCalls
@@ -59,7 +60,8 @@ def _work(ws: Workspace, job: EvalJob, stage: Stage) -> Result:
 def _measure(
     ws: Workspace, job: EvalJob, stage: Stage, scorers: dict[str, Scorer], engines: Engines
 ) -> Result:
-    settings, checkpoint = job.settings, ws.checkpoint(job.checkpoint)
+    settings = job.settings
+    checkpoint = ws.checkpoint(job.checkpoint)
     chat_model = ws.load(checkpoint)
     sampler = engines.sampler(
         settings.sampler, chat_model, checkpoint, follow=False, batch_size=settings.batch_size
@@ -174,7 +176,7 @@ def _family(settings: EvalConfig, name: str) -> Scorer:
         if why:
             yield families.Unmeasured(name, why)
         else:
-            yield families.evaluate(family, answers.calls(), questions, settings.max_new_tokens)
+            yield measures.evaluate(family, answers.calls(), questions, settings.max_new_tokens)
 
     return score
 
@@ -287,7 +289,10 @@ class ModelAnswers:
     def __init__(
         self, chat_model: ChatModel, sampler: Sampler, job: EvalJob, stage: Stage, suite: str
     ) -> None:
-        self.chat_model, self.settings, self.stage, self.suite = chat_model, job.settings, stage, suite
+        self.chat_model = chat_model
+        self.settings = job.settings
+        self.stage = stage
+        self.suite = suite
         self.job, self.sampler = job, sampler
         self.flops = Flops.of(chat_model.model)
         self.thinking: dict[str, deque[str]] = defaultdict(deque)  # by answer, in the order of the prompts

@@ -84,7 +84,8 @@ class Home:
         from pipelines.job_from_options import midtrain_job
         from pipelines.midtrain import midtrain
 
-        ws, retold = self.workspace, Path(augment) if augment else None
+        ws = self.workspace
+        retold = Path(augment) if augment else None
         job = midtrain_job(ws, Path(docs), student, augment=retold, changes=_changes(settings))
         return midtrain(ws, job, key=ws.new_key())
 
@@ -100,7 +101,8 @@ class Home:
         from pipelines.distill import distill_alone
         from pipelines.job_from_options import distill_job
 
-        ws, taught = self.workspace, Path(docs) if docs else None
+        ws = self.workspace
+        taught = Path(docs) if docs else None
         job = distill_job(ws, teacher, student, docs=taught, changes=_changes(settings))
         return distill_alone(ws, job, key=ws.new_key())
 
@@ -111,7 +113,8 @@ class Home:
         questions)."""
         from evals import task_names
 
-        ws, changes = self.workspace, _changes(settings)
+        ws = self.workspace
+        changes = _changes(settings)
         task_names.require_listed(suites, changes.get("eval.tasks") or ws.config.eval.tasks)
         from pipelines.evaluate import evaluate
         from pipelines.job_from_options import eval_job

@@ -145,7 +145,8 @@ def _prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
 
     Say so where prompts.jsonl beside the documents takes the place of recover.yaml's source.
     """
-    source, configured = settings.distill.prompts, ws.config.distill.prompts
+    source = settings.distill.prompts
+    configured = ws.config.distill.prompts
     if source != configured and "distill.prompts" not in changes:
         ws.progress.say(f"  prompts      {source} beside the documents, not {configured} of recover.yaml")
     return self_prompts.resolved(
@@ -199,8 +200,11 @@ def pilot_job(
     if not 0 < share <= 1:
         raise InputError(f"--share {share:g}: give a share of the documents, above 0 and up to 1")
     settings = resolved(ws, docs, changes)
+    if settings.midtrain.method != "text":
+        raise InputError("a pilot foretells training on text: set midtrain.method to text, or run the cycle")
     documents.require(docs)
-    chosen, rate = ws.checkpoint(student), settings.midtrain.optimizer.learning_rate
+    chosen = ws.checkpoint(student)
+    rate = settings.midtrain.optimizer.learning_rate
     ifeval_path(settings.eval)
     return PilotJob(
         docs=str(docs.absolute()),
@@ -321,7 +325,8 @@ def retrieval_job(
     ws: Workspace, checkpoint: str, docs: Path | None, passages: int, changes: Changes = NONE
 ) -> RetrievalJob:
     """The clean model itself counts as nothing trained yet."""
-    chosen, clean = ws.checkpoint(checkpoint).id, ws.clean().id
+    chosen = ws.checkpoint(checkpoint).id
+    clean = ws.clean().id
     settings = resolved(ws, docs or taught_folder(ws, chosen), changes).eval
     if settings.probes is None:
         raise InputError(

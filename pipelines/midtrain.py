@@ -1,25 +1,35 @@
-"""Midtraining: next-token training on documents, with replay of earlier ones and of the model's own chat."""
+"""Midtraining: teach documents, with replay of earlier ones and of the model's own chat.
+
+By default as text, token after token; with `midtrain.method: passage` by answers of the clean model that sees
+them (pipelines/knowledge/passage_teaching.py). Both run the same loop.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evals.knowledge import load_probes
 from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.settings import MidtrainConfig
 from pipelines.corpus import documents, superseded
 from pipelines.corpus.documents import FileReport
-from pipelines.corpus.kept_texts import EARLIER_TOKENS, KEPT_TEXTS, KeptTokens, read_evenly, tokenised
+from pipelines.corpus.kept_texts import (
+    EARLIER_TOKENS,
+    KEPT_TEXTS,
+    KeptTokens,
+    kept_runs,
+    read_evenly,
+    tokenised,
+)
 from pipelines.corpus.mixed_tokens import MixedTokens, shares
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
-from pipelines.knowledge import answer_probability, embedding_shift, replay
+from pipelines.knowledge import answer_probability, embedding_shift, passage_teaching, replay
 from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
 from pipelines.machine.fitting import fitted_once
@@ -37,15 +47,32 @@ from recovery.methods.table import get
 from recovery.training import preflight
 
 if TYPE_CHECKING:
+    from pipelines.distillation.prompts import Prompt
+    from recovery.methods.method import Method
     from recovery.models.chat_model import ChatModel
+    from recovery.storage.checkpoints import Checkpoint
+    from recovery.training.trainer import Batches
 
-MOST_QUESTION_TOKENS = 4_000_000  # held in memory; a longer training reads them again
+Source = Tokens | list[Dialogue]
+Sources = dict[str, Source]
 
-Sources = dict[str, Tokens | list[Dialogue]]
+
+@dataclass(frozen=True)
+class Material:
+    """What a midtraining trains on, by which method, and the settings with every number set."""
+
+    method: Method
+    batches: Batches
+    settings: MidtrainConfig
+    steps: int
+    read: list[Source]
+    shares: dict[str, float]
+    packs: bool  # several sequences share a row
 
 
 def midtrain(ws: Workspace, job: MidtrainJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Train the student on the documents; return {"checkpoint": id, ...}."""
+    passage_teaching.check(job)
     job = pinned(ws, job)
     return run_stage(
         ws,
@@ -65,25 +92,27 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
     manifest = in_turn(lambda: _documents(job, stage))
     student = training_run.student(ws, parent, job.settings)
     new = in_turn(lambda: _new_tokens(ws, job, stage, student, manifest))
-    sources = _sources(ws, job, stage, student, new)
-    batches = _batches(job, stage, student, sources, new.total)
+    if job.settings.method == passage_teaching.ROW:
+        made = _by_passages(ws, job, stage, student, parent, new)
+    else:
+        made = _as_text(ws, job, stage, student, new)
     training = training_run.Training(
         student,
-        batches,
-        get("sft"),
-        settings=batches.settings,
-        steps=batches.steps,
+        made.batches,
+        made.method,
+        settings=made.settings,
+        steps=made.steps,
         seed=job.seed,
         checks=[
-            *_forecast(ws, job, stage, student, new, batches.steps),
-            *_answers(job, stage, student, batches.steps),
+            *_forecast(ws, job, stage, student, new, made.steps),
+            *_answers(job, stage, student, made.steps),
         ],
     )
     before = embedding_shift.copy_of(student) if stage.first else None
     report = training_run.run_training(stage, training)
     if not stage.first:
         return {}
-    moved = {} if before is None else embedding_shift.moved(before, student, sources.values())
+    moved = {} if before is None else embedding_shift.moved(before, student, made.read)
     if moved:
         stage.say(embedding_shift.in_words(moved))
     config = {"stage": "midtrain", **job.model_dump()}
@@ -93,10 +122,57 @@ def work(ws: Workspace, job: MidtrainJob, stage: Stage) -> Result:
         "checkpoint": checkpoint.id,
         "documents": len(new),
         "tokens": report.tokens,
-        "mix": batches.shares,
-        "packed": batches.packs,
+        "mix": made.shares,
+        "packed": made.packs,
         "embeddings_moved": moved,
     }
+
+
+def _as_text(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, new: Tokens) -> Material:
+    """Train on the next token of documents and of what else the mix names."""
+    sources = _sources(ws, job, stage, student, new)
+    batches = _batches(job, stage, student, sources, new.total)
+    return Material(
+        get("sft"),
+        batches,
+        batches.settings,
+        batches.steps,
+        read=list(sources.values()),
+        shares=batches.shares,
+        packs=batches.packs,
+    )
+
+
+def _by_passages(
+    ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, parent: Checkpoint, new: Tokens
+) -> Material:
+    """Train on questions that the clean model answers with the passage in view."""
+    parts = _asked(ws, job, stage)
+    made = passage_teaching.plan(job, student, parts, ProbeLeaks.of_evaluation(job.evaluation))
+    stage.say(passage_teaching.summary(made, parts["new"]))
+    return Material(
+        made.method,
+        passage_teaching.episodes(ws, job, stage, student, parent, made),
+        made.settings,
+        made.steps,
+        read=[new, made.read],
+        shares=made.shares,
+        packs=False,
+    )
+
+
+def _asked(ws: Workspace, job: MidtrainJob, stage: Stage) -> dict[str, list[Prompt]]:
+    """Return the questions about new and earlier documents, and the prompts of the chat share."""
+    most = passage_teaching.CHARACTERS
+    texts = read_evenly([stage.directory], most)
+    parts = {"new": passage_teaching.questions(texts, job.seed)}
+    runs, _ = kept_runs(ws, job.student)
+    if job.settings.mix.earlier and runs:
+        earlier = read_evenly(runs, most, current=stage.directory)
+        parts["earlier"] = passage_teaching.questions(earlier, job.seed)
+    if job.settings.mix.chat:
+        parts["chat"] = replay.chat_prompts(job, stage, texts)
+    return parts
 
 
 def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, new: Tokens) -> Sources:
@@ -107,7 +183,7 @@ def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, 
         read = _planned_tokens(job, sources, "earlier")
         sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, read))
     if mix.questions:
-        most = min(_planned_tokens(job, sources, "questions"), MOST_QUESTION_TOKENS)
+        most = min(_planned_tokens(job, sources, "questions"), gap_questions.MOST_TOKENS)
         sources["questions"] = _questions(job, stage, student, most)
     if mix.chat:
         wanted = _planned_tokens(job, sources, "chat")
@@ -219,20 +295,17 @@ def _new_texts(stage: Stage) -> list[str]:
 def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
     """Encode retold texts as documents, and questions with answers as chats."""
     rows = rows_of(Path(source)) if source else []
-    return [chat_model.document(row["text"]) if "text" in row else _chat(chat_model, row) for row in rows]
+    return [
+        chat_model.document(row["text"]) if "text" in row else gap_questions.dialogue(chat_model, row)
+        for row in rows
+    ]
 
 
 def _questions(job: MidtrainJob, stage: Stage, student: ChatModel, most: int) -> list[Dialogue]:
     """Encode questions made of the documents' own sentences; none that gives away a probe."""
-    evaluation = job.evaluation
-    probes = load_probes(evaluation.probes) if evaluation and evaluation.probes else ()
-    encode = partial(_chat, student)
-    return gap_questions.chats(_new_texts(stage), encode, ProbeLeaks(probes), most=most, seed=job.seed)
-
-
-def _chat(chat_model: ChatModel, row: dict[str, str]) -> Dialogue:
-    turns = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["response"]}]
-    return chat_model.dialogue_ids(turns)
+    leaks = ProbeLeaks.of_evaluation(job.evaluation)
+    encode = partial(gap_questions.dialogue, student)
+    return gap_questions.chats(_new_texts(stage), encode, leaks, most=most, seed=job.seed)
 
 
 def with_augmented(settings: MidtrainConfig, augment: Path | None) -> MidtrainConfig:

@@ -134,7 +134,8 @@ def _planned(ws: Workspace, job: PilotJob, stage: Stage) -> Plan:
 
 
 def _new_plan(ws: Workspace, job: PilotJob, stage: Stage) -> Plan:
-    settings, folder = job.settings.midtrain, Path(job.docs)
+    settings = job.settings.midtrain
+    folder = Path(job.docs)
     progress = reading_progress(stage.step, folder)
     reading = settings.reading
     documents.keep(
@@ -181,7 +182,8 @@ def _share_of_new(ws: Workspace, job: PilotJob) -> float:
 
 def _announced(ws: Workspace, plan: Plan) -> str:
     """Say what is about to run, and for how long by the pace of the newest midtraining."""
-    steps, tokens = plan.narrow.steps or 0, plan.narrow.tokens_per_step
+    steps = plan.narrow.steps or 0
+    tokens = plan.narrow.tokens_per_step
     text = (
         f"  pilot        two midtrainings of {steps:,} steps of {tokens:,} tokens on "
         f"{plan.sampled_tokens / plan.tokens:.0%} of the documents, {plan.questions} {plan.asked} followed"

@@ -169,7 +169,8 @@ def _verdict(result: Result) -> Row:
     looked_up = ways["clean + retrieval"]
     if "trained" not in ways:
         return {"verdict": "nothing trained", "words": _untrained(ways, result["found"])}
-    found, trained = result["comparisons"]["retrieval_instead"], ways["trained"]
+    found = result["comparisons"]["retrieval_instead"]
+    trained = ways["trained"]
     price = looked_up["tokens_per_answer"] / trained["tokens_per_answer"]
     ways_compared = (
         f"the clean model with {result['passages']} retrieved passages answers {looked_up['score']:.1%}, "

@@ -2,8 +2,8 @@
 
 A model that forgot how to answer may still hold the fact. Each failed question's answer is ranked by
 log-probability among the answers to questions of its kind, asked in chat and, where the fact has a cloze
-probe, as plain text. First in either: out of reach, and a light recovery brings such answers back.
-Otherwise it is gone, or was never learned.
+probe, as plain text. First in either: unreachable, and a light recovery brings such answers back.
+Otherwise it is lost, or was never learned.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ def _ranks(
     from recovery.teachers.likelihood import Pair, continuation_logprobs, reader, split_ids
 
     clozes = {probe.fact: probe for probe in probes if probe.kind == CLOZE}
-    kinds, pairs, spans = _kinds(probes), list[Pair](), []
+    kinds = _kinds(probes)
+    pairs = list[Pair]()
+    spans = []
     for probe in failed:
         candidates = _candidates(probe, kinds)
         prompt = chat_model.prompt_ids(probe.chat)
@@ -105,7 +107,9 @@ def _ranks(
             contexts.append([split_ids(chat_model, before, f" {answer}") for answer in candidates])
         spans.append((len(contexts), len(candidates)))
         pairs += [pair for context in contexts for pair in context]
-    scores, at, ranks = continuation_logprobs(reader(chat_model), pairs, chat_model.pad_id), 0, []
+    scores = continuation_logprobs(reader(chat_model), pairs, chat_model.pad_id)
+    at = 0
+    ranks = []
     for contexts_n, size in spans:
         own = [scores[at + i * size : at + (i + 1) * size] for i in range(contexts_n)]
         at += contexts_n * size
@@ -147,7 +151,7 @@ def _told(
     ]
     words = (
         f"{checkpoint} fails {total['failed']} of {total['asked']} {suite} questions: "
-        f"{total['unreachable']} out of reach, {total['eroded']} gone or never learned "
+        f"{total['unreachable']} unreachable, {total['eroded']} lost or never learned "
         f"(first by chance: about {total['by_chance']:.0f})"
     )
     items = [

@@ -44,7 +44,8 @@ class ClickCost(NamedTuple):
 
 def clicks(cycles: int, long_run: str) -> dict[str, str]:
     """Return the addresses of every page and interaction, in an order in which each changes the page."""
-    middle, last = cycles // 2, f"distill-{cycles:04d}"
+    middle = cycles // 2
+    last = f"distill-{cycles:04d}"
     return {
         "a cycle in the middle": f"/cycle?n={middle}",
         "the newest cycle": "/cycle",

@@ -361,7 +361,8 @@ def _tokens(words: list[str], draw: np.random.Generator) -> str:
 
 def _points(connection: sqlite3.Connection, cycles: int, long_steps: int) -> int:
     """Insert the metric points in key order, which is their order on disk."""
-    draw, total = np.random.default_rng(1), 0
+    draw = np.random.default_rng(1)
+    total = 0
     kinds = (("distill", DISTILL_METRICS, DISTILL_STEPS), ("midtrain", MIDTRAIN_METRICS, MIDTRAIN_STEPS))
     for kind, names, steps in kinds:
         for cycle in range(1, cycles + 1):
@@ -389,7 +390,8 @@ def queries_of(database: Database, cycles: int) -> dict[str, Callable[[], Any]]:
     """Return the queries that the pages run."""
     from db.reads import curves, overview, queries, traces
 
-    middle, last = cycles // 2, f"distill-{cycles:04d}"
+    middle = cycles // 2
+    last = f"distill-{cycles:04d}"
     return {
         "has anything changed?": lambda: queries.structure_version(database),
         "cycles page (the newest 50)": lambda: queries.cycles(database, limit=50),
@@ -431,7 +433,8 @@ def measure(home: Path, repeats: int) -> None:
 
 def _milliseconds(work: Callable[[], Any]) -> tuple[float, float]:
     """Return wall and CPU time; the second is robust on a busy machine."""
-    begun, begun_cpu = time.perf_counter(), time.process_time()
+    begun = time.perf_counter()
+    begun_cpu = time.process_time()
     work()
     return 1000 * (time.perf_counter() - begun), 1000 * (time.process_time() - begun_cpu)
 

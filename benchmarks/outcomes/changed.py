@@ -2,6 +2,8 @@
 
     preset         as shipped
     whole          documents are never split: midtraining and rehearsal read each from its beginning
+    text           recovery rehearses documents as text alone
+    questions      half of what recovery rehearses are questions made of the documents' sentences, in chat
     keep           as shipped, with every recovery prompt used
     asked          as keep, with questions about every changed fact among the prompts
     asked-guard    the same prompts, without those that touch what the documents taught
@@ -25,7 +27,7 @@ from typing import Any
 
 from benchmarks.ledger import Ledger, Line, markdown, put, read
 from benchmarks.outcomes.arguments import ways_parser
-from evals import statistics
+from evals import intervals, statistics
 from evals.knowledge import ANSWERED, NEW, OLD
 from evals.scores import Item, cluster
 from pipelines.distill import distill
@@ -55,18 +57,23 @@ class Way:
     overlap: str = "drop"
     asked: bool = False  # whether the prompts ask about the changed facts
     whole: bool = False  # whether documents are never split
+    questions: float | None = None  # share of the rehearsed tokens that are questions; None: the preset's
 
     def midtraining(self) -> dict[str, Any]:
         return {"midtrain.split_documents": 0.0} if self.whole else {}
 
     def recovery(self) -> dict[str, Any]:
-        split = {"distill.split_documents": 0.0} if self.whole else {}
-        return {"distill.overlap": self.overlap, **split}
+        changes = {"distill.overlap": self.overlap, "distill.rehearsal_questions": self.questions}
+        if self.whole:
+            changes["distill.split_documents"] = 0.0
+        return {name: value for name, value in changes.items() if value is not None}
 
 
 WAYS = {
     "preset": Way(),
     "whole": Way(whole=True),
+    "text": Way(questions=0.0),
+    "questions": Way(questions=0.5),
     "keep": Way("keep"),
     "asked": Way("keep", asked=True),
     "asked-guard": Way("drop", asked=True),
@@ -78,7 +85,8 @@ class World:
 
     def __init__(self, home: Path, seed: int, small: bool) -> None:
         self.ws = Workspace.open(home.absolute(), progress=Progress(quiet=True))
-        self.seed, self.changes = seed, {"eval.limit": QUESTIONS, **(SMALL if small else {})}
+        self.seed = seed
+        self.changes: dict[str, Any] = {"eval.limit": QUESTIONS, **(SMALL if small else {})}
         initialise(self.ws, model="microworld")
 
     def folder(self, cycle: int) -> Path:
@@ -177,11 +185,12 @@ def page(lines: list[Line]) -> str:
     note = (
         f"Seeds {seeds}. Shares of all questions with 95 % intervals, clustered by fact. `new`, `old` and "
         "`neither` are answers to changed facts, in the familiar and in the held-out phrasing; `knowledge` "
-        "asks about the new people, `stable` about facts of known people that did not change."
+        "asks about the new people, `stable` about facts of known people that did not change. `pulled back`: "
+        "answers to changed facts that were new after midtraining and are old after recovery."
     )
     small = "**A run with `--small`: two steps each, the numbers mean nothing.**\n\n"
     parts = [note, markdown(table(lines))]
-    if differences := compared(lines):
+    if differences := against_whole(lines):
         parts += ["`preset` against `whole` after recovery, paired by question:", markdown(differences)]
     return (small if any(row["small"] for row in lines) else "") + "\n\n".join(parts)
 
@@ -195,11 +204,29 @@ def table(lines: list[Line]) -> list[Line]:
                 chosen = {"cycle": cycle, "stage": stage, "way": way}
                 mine = [row for row in lines if chosen.items() <= row.items()]
                 if mine:
-                    found.append(chosen | {"way": f"`{way}`", "seeds": len(mine)} | _shares(mine))
+                    row = chosen | {"way": f"`{way}`", "seeds": len(mine)} | shares(mine)
+                    found.append(
+                        row | {"pulled back": _pulled_back(lines, mine) if stage == RECOVERED else None}
+                    )
     return found
 
 
-def _shares(mine: list[Line]) -> dict[str, Any]:
+def _pulled_back(lines: list[Line], recovered: list[Line]) -> str | None:
+    """Return how many of the questions that midtraining answered anew recovery answers as before."""
+    before = {_trained(row): row["answered"] for row in lines if row["stage"] == MIDTRAINED}
+    anew: list[str] = []
+    for row in recovered:
+        answers = zip(before.get(_trained(row), ()), row["answered"], strict=False)
+        anew += [after for midtrained, after in answers if midtrained == NEW]
+    return f"{anew.count(OLD)} of {len(anew)}" if anew else None
+
+
+def _trained(row: Line) -> tuple[Any, ...]:
+    return tuple(row[name] for name in NAMES if name != "stage")
+
+
+def shares(mine: list[Line]) -> dict[str, Any]:
+    """Return the share of each answer to changed facts, and of each suite's passed questions."""
     answered = [answer for row in mine for answer in row["answered"]]
     facts = [_fact(row, one) for row in mine for one in row["updates"]]
     shown = {name: _interval([one == name for one in answered], facts) for name in ANSWERED}
@@ -219,11 +246,11 @@ def _fact(row: Line, outcome: Sequence[Any]) -> str:
 
 
 def _interval(passed: Sequence[bool], clusters: Sequence[str]) -> str:
-    low, high = statistics.clustered_interval(passed, clusters)
+    low, high = intervals.clustered_interval(passed, clusters)
     return f"{sum(passed) / len(passed):.3f} ({low:.3f} to {high:.3f})"
 
 
-def compared(lines: list[Line]) -> list[Line]:
+def against_whole(lines: list[Line]) -> list[Line]:
     """Return the paired differences of `preset` from `whole`, over the seeds and cycles that have both."""
     after = {(row["seed"], row["cycle"]): row for row in _recovered(lines, "preset")}
     pairs = [
@@ -233,15 +260,24 @@ def compared(lines: list[Line]) -> list[Line]:
     ]
     if not pairs:
         return []
-    rows = [_difference(COLUMNS[suite], pairs, suite) for suite in SUITES[1:]]
-    return [*(_difference(f"answered `{name}`", pairs, "updates", name) for name in (NEW, OLD)), *rows]
+    found = {f"answered `{name}`": difference(pairs, "updates", name) for name in (NEW, OLD)}
+    found |= {COLUMNS[suite]: difference(pairs, suite) for suite in SUITES[1:]}
+    return [{"": title, "difference": shown} for title, shown in found.items()]
 
 
 def _recovered(lines: list[Line], way: str) -> list[Line]:
     return [row for row in lines if (row["way"], row["stage"]) == (way, RECOVERED)]
 
 
-def _difference(title: str, pairs: list[tuple[Line, Line]], suite: str, answer: str = "") -> Line:
+def difference(pairs: list[tuple[Line, Line]], suite: str, answer: str = "") -> str:
+    """Return a suite's paired difference, or that of one answer to changed facts, with its interval."""
+    found = compared(pairs, suite, answer)
+    low, high = found.interval
+    return f"{found.difference:+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def compared(pairs: list[tuple[Line, Line]], suite: str, answer: str = "") -> statistics.PairedComparison:
+    """Compare two ways on the questions of a suite, paired by question and clustered by fact."""
     ones: list[bool] = []
     others: list[bool] = []
     clusters: list[str] = []
@@ -251,9 +287,7 @@ def _difference(title: str, pairs: list[tuple[Line, Line]], suite: str, answer: 
         ones += _outcomes(one, suite, answer)
         others += _outcomes(other, suite, answer)
         clusters += [_fact(one, row) for row in one[suite]]
-    found = statistics.compare(ones, others, clusters=clusters)
-    low, high = found.interval
-    return {"": title, "difference": f"{found.difference:+.3f} ({low:+.3f} to {high:+.3f})"}
+    return statistics.compare(ones, others, clusters=clusters)
 
 
 def _outcomes(row: Line, suite: str, answer: str) -> list[bool]:

@@ -158,6 +158,16 @@ ROWS = (
         {**SHORT, "dials": {"minibatches": 2, "entry_clip": "off"}},
     ),  # the method down-weights the tokens of a new habit
     Row(
+        "passage",
+        "passage",
+        "clean",
+        "plain.jsonl",
+        TASK,
+        "capitals, as the text in the teacher's view said, without it: +50 points",
+        _habit("capitals"),
+        {**SHORT, "context": SHOUT},
+    ),
+    Row(
         "sft",
         "sft",
         "clean",

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.ledger import Ledger, Line, markdown, put
 from benchmarks.outcomes.arguments import home_parser, whole_numbers
 from db.reads import curves, queries
-from evals import knowledge, statistics
+from evals import intervals, knowledge
 from pipelines.config.jobs import EvalJob, MidtrainJob
 from pipelines.config.settings import override
 from pipelines.corpus import documents
@@ -138,7 +138,7 @@ def in_words(lines: Sequence[Line]) -> str:
     said = []
     for name in FORECASTS:
         inside = sum(line[name]["low"] <= line[name]["came"] <= line[name]["high"] for line in lines)
-        low, high = statistics.wilson_interval(inside, len(lines))
+        low, high = intervals.wilson_interval(inside, len(lines))
         words = name.replace("_", " ")
         said.append(f"{words} {inside} of {len(lines)} within the interval ({low:.2f} to {high:.2f})")
     return f"Each cell: forecast with its 95 % interval, then what came. {'; '.join(said)}."

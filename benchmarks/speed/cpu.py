@@ -101,7 +101,8 @@ def tasks(student: ChatModel, teacher: ChatModel, count: int, new_tokens: int, s
     prompts = [student.prompt_ids(prompt.messages) for prompt in read_prompts("microworld", 0)][:count]
     params = SamplingParams(new_tokens, seed=1)
     rollouts = InProcessSampler(student).sample(prompts, params)
-    objective, head = Objective(get("opd"), student.stop_ids), partial(logits_of, student.model)
+    objective = Objective(get("opd"), student.stop_ids)
+    head = partial(logits_of, student.model)
 
     def sample() -> int:
         return InProcessSampler(student).sample(prompts, params).n_tokens

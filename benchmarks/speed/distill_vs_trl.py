@@ -148,7 +148,8 @@ def race(case: Case, folder: Path, names: list[str], rounds: int, report: Report
     turns: dict[str, Callable[[], None]] = {name: partial(turn, name, folder, seen[name]) for name in names}
     alternate({**turns, "machine": lambda: machines.append(Machine.measure())}, rounds, warm_up=0)
     machine = sorted(machines, key=lambda one: one.flops)[len(machines) // 2]
-    ours, before = seen["recover"], divergence(case, case.start)
+    ours = seen["recover"]
+    before = divergence(case, case.start)
     seconds = {name: median(seen[name].seconds) for name in names}
     limits = {part: flops / machine.flops for part, flops in arithmetic(case, ours).items()}
     total = sum(limits.values())
@@ -211,7 +212,8 @@ class Ours:
         self.case, self.seen = case, Seen(parts={"sampling": [], "scoring": [], "training": []})
 
     def run(self) -> ChatModel:
-        case, student = self.case, self.case.start
+        case = self.case
+        student = self.case.start
         sizes = StepConfig(case.batch, 1, case.new_tokens, microbatch_tokens=MICROBATCH, seed=SEED)
         episodes = Episodes(
             student,
@@ -268,7 +270,9 @@ class Trl:
         from transformers import TrainerCallback
         from trl import DistillationConfig, DistillationTrainer
 
-        case, student, arm = self.case, self.case.start, self
+        case = self.case
+        student = self.case.start
+        arm = self
         last = [0.0]
 
         class Clock(TrainerCallback):
@@ -341,7 +345,8 @@ def divergence(case: Case, student: ChatModel) -> float:
     """Return exact KL(student || teacher) per token, on the student's answers to held-out prompts."""
     prompts = [student.prompt_ids(prompt.messages) for prompt in case.held_out]
     rollouts = InProcessSampler(student).sample(prompts, SamplingParams(case.new_tokens, seed=1))
-    teacher, loss = CheckpointTeacher(case.teacher), TokenLoss(Objective(OPD, student.stop_ids))
+    teacher = CheckpointTeacher(case.teacher)
+    loss = TokenLoss(Objective(OPD, student.stop_ids))
     total = tokens = 0.0
     with torch.no_grad():
         for part in rollouts.split(4096):

@@ -72,7 +72,8 @@ def row(name: str, steps: list[dict[str, float]]) -> Row:
 
 def trained(directory: Path, server: Server, steps: int, ahead: bool) -> list[dict[str, float]]:
     """Return every step's metrics."""
-    student, method = loading.load(ModelSpec(str(directory))), corrected(METHODS["opd"])
+    student = loading.load(ModelSpec(str(directory)))
+    method = corrected(METHODS["opd"])
     sampler = EngineSampler(ServerEngine([server.url], SETTINGS), student)
     seen: list[dict[str, float]] = []
     batches = Episodes(

@@ -37,7 +37,8 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
     machine, speeds = Machine.measure(), {side: [] for side in SIDES}  # type: ignore[var-annotated]
     alternate({side: partial(turn, side, steps, speeds[side]) for side in SIDES}, rounds, warm_up=0)
     chat, documents, settings = work()
-    arithmetic, length = Work.of(chat.model), round(sum(map(len, documents)) / len(documents))
+    arithmetic = Work.of(chat.model)
+    length = round(sum(map(len, documents)) / len(documents))
     limit = machine.flops * length / (arithmetic.forward([length], length) * 3)
     found = {name: median(values) for name, values in speeds.items()}
     report.tables["The machine in this run"] = [machine.row()]
@@ -82,7 +83,9 @@ def _student(chat: ChatModel) -> ChatModel:
 
 def ours(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig, steps: int) -> list[float]:
     """Return the tokens per second of every step but the first."""
-    student, found, last = _student(chat), [], [0.0]
+    student = _student(chat)
+    found = []
+    last = [0.0]
     batches = MixedTokens({"new": [(ids, [True] * len(ids)) for ids in documents]}, settings, chat.pad_id, 0)
 
     def on_metrics(step: int, values: dict[str, float]) -> None:
@@ -113,7 +116,8 @@ def theirs(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig
             last[0] = time.perf_counter()
 
         def on_step_end(self, args: Any, state: Any, *rest: Any, **kwargs: Any) -> None:
-            now, first = time.perf_counter(), (state.global_step - 1) * batch
+            now = time.perf_counter()
+            first = (state.global_step - 1) * batch
             found.append(
                 sum(len(row["input_ids"]) - 1 for row in rows[first : first + batch]) / (now - last[0])
             )

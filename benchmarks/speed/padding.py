@@ -24,7 +24,9 @@ TOKENS, TOKENS_GPU = 4096, 32768
 def fill(report: Report, asked: argparse.Namespace) -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
-    machine, rows, rounds = Machine.measure(dtype), [], 1 if asked.quick else 3
+    machine = Machine.measure(dtype)
+    rows = []
+    rounds = 1 if asked.quick else 3
     bodies, tokens = (BODIES_GPU, TOKENS_GPU) if device == "cuda" else (BODIES, TOKENS)
     for name, (hidden, layers) in list(bodies.items())[: 1 if asked.quick else None]:
         model, work = student(hidden, layers)
@@ -86,7 +88,8 @@ def batches(tokens: int) -> dict[str, list[list[int]]]:
 
 
 def compare(model: torch.nn.Module, rows: list[list[int]], work: Work, machine: Machine, rounds: int) -> Row:
-    device, width = next(model.parameters()).device, max(map(sum, rows))
+    device = next(model.parameters()).device
+    width = max(map(sum, rows))
     there_BT = torch.arange(width) < torch.tensor([sum(row) for row in rows])[:, None]
     tokens_BT = torch.randint(1024, there_BT.shape)
     positions_BT = torch.zeros_like(tokens_BT)
@@ -96,7 +99,8 @@ def compare(model: torch.nn.Module, rows: list[list[int]], work: Work, machine: 
     given = [x.to(device) for x in (tokens_BT, there_BT, positions_BT)][: 2 if alone else 3]
     sides = {"in rows": "sdpa", "in one row": varlen.VARLEN}
     seconds, _ = alternate({name: partial(turn, model, way, given) for name, way in sides.items()}, rounds)
-    found, whole = {name: median(of) for name, of in seconds.items()}, [n for row in rows for n in row]
+    found = {name: median(of) for name, of in seconds.items()}
+    whole = [n for row in rows for n in row]
     return {
         "padding": f"{1 - sum(whole) / there_BT.numel():.0%}",
         **{name: 1e3 * of for name, of in found.items()},

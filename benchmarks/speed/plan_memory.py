@@ -121,7 +121,8 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def compared(case: Case, model: Path) -> list[Row]:
     """Measure a case's stages, beside what the plan says."""
-    plan, found = planned(case, model), measured(case.name, model)
+    plan = planned(case, model)
+    found = measured(case.name, model)
     return [
         {
             "model": case.name,

@@ -84,7 +84,8 @@ def make(folder: Path, files: int, seed: int = 0) -> None:
 def _docx(lines: list[str]) -> bytes:
     import docx
 
-    made, out = docx.Document(), io.BytesIO()
+    made = docx.Document()
+    out = io.BytesIO()
     for line in lines:
         made.add_paragraph(line)
     made.save(out)
@@ -94,10 +95,12 @@ def _docx(lines: list[str]) -> bytes:
 def _pptx(lines: list[str]) -> bytes:
     import pptx
 
-    made, out = pptx.Presentation(), io.BytesIO()
+    made = pptx.Presentation()
+    out = io.BytesIO()
     for line in lines[:20]:
         slide = made.slides.add_slide(made.slide_layouts[1])
-        slide.shapes.title.text, slide.placeholders[1].text = "Title", line
+        slide.shapes.title.text = "Title"
+        slide.placeholders[1].text = line
     made.save(out)
     return out.getvalue()
 
@@ -218,9 +221,11 @@ def _characters(folder: Path, readers: dict[str, Reader]) -> int:
 
 
 def same(folder: Path) -> int:
-    similar, characters = SimilarFiles(), 0
+    similar = SimilarFiles()
+    characters = 0
     for path in sorted(folder.iterdir()):
-        text, signature = ALONE[path.suffix](path), Signature()
+        text = ALONE[path.suffix](path)
+        signature = Signature()
         signature.add(text)
         similar.add(path.name, hashlib.sha256(path.read_bytes()).hexdigest(), signature)
         characters += len(text)
@@ -246,7 +251,8 @@ def compare(folder: Path, rounds: int) -> dict[str, Any]:
     took: dict[str, list[tuple[float, float]]] = {name: [] for name in WAYS}
     for turn in range(rounds + 1):
         for name in list(WAYS)[:: 1 if turn % 2 else -1]:
-            begun, used = time.perf_counter(), processor_seconds()
+            begun = time.perf_counter()
+            used = processor_seconds()
             WAYS[name](folder)
             spent = time.perf_counter() - begun, processor_seconds() - used
             took[name] += [spent] if turn else []

@@ -54,7 +54,9 @@ def words(text: str) -> Counter[str]:
 
 def compare(what: str, reader: str, read: Reader, files: Sequence[tuple[Path, str]]) -> Row:
     """Read each file and compare its words with the reference."""
-    recalls, precisions, failed = [], [], 0
+    recalls = []
+    precisions = []
+    failed = 0
     begun = time.perf_counter()
     texts = []
     for path, _ in files:
@@ -242,7 +244,8 @@ def _alike_row(name: str, find: Callable[[list[str]], set[int]], texts: list[str
 
 
 def _ours_alike(texts: list[str]) -> set[int]:
-    known, found = similar.SimilarFiles(), set()
+    known = similar.SimilarFiles()
+    found = set()
     for number, text in enumerate(texts):
         signature = similar.Signature()
         signature.add(text)
@@ -254,7 +257,8 @@ def _ours_alike(texts: list[str]) -> set[int]:
 def _sketch(texts: list[str]) -> set[int]:
     from datasketch import MinHash, MinHashLSH
 
-    index, found = MinHashLSH(threshold=similar.SIMILAR, num_perm=128), set()
+    index = MinHashLSH(threshold=similar.SIMILAR, num_perm=128)
+    found = set()
     for number, text in enumerate(texts):
         said = text.lower().split()
         sketch = MinHash(num_perm=128)
@@ -341,7 +345,8 @@ def _pickled() -> str:
 
 def _our_pickled() -> str:
     """Make a parsing process of this project's pool return such a pickle."""
-    answer, start = pickle.dumps(_Runs()), pool.START
+    answer = pickle.dumps(_Runs())
+    start = pool.START
     with tempfile.TemporaryDirectory() as place:
         (Path(place) / "a.html").write_text("<p>page")
         try:
@@ -356,7 +361,8 @@ def _our_pickled() -> str:
 
 
 def measure(folder: Path) -> list[Row]:
-    encoded_files, page_files = encoded(folder), pages(folder)
+    encoded_files = encoded(folder)
+    page_files = pages(folder)
     word_files = office(folder, "docx", r"word/(document\d*|footnotes|endnotes)\.xml")
     slide_files = office(folder, "pptx", r"ppt/(slides/slide|notesSlides/notesSlide)\d+\.xml")
     return [

@@ -32,7 +32,8 @@ Writer = Callable[[list[list[int]], int], int]
 def fill(report: Report, asked: argparse.Namespace) -> None:
     chat = loading.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
     prompts = [chat.prompt_ids(prompt.messages) for prompt in read_prompts("microworld", 0)]
-    machine, batches = Machine.measure(), (16,) if asked.quick else (16, 64, 256)
+    machine = Machine.measure()
+    batches = (16,) if asked.quick else (16, 64, 256)
     report.tables["The machine in this run"] = [machine.row()]
     with vllm_beside(chat) as vllm:
         rows = [compare(chat, vllm, prompts[:batch], machine, 2 if asked.quick else 5) for batch in batches]
@@ -86,7 +87,8 @@ def compare(
     if vllm:
         tokens["vLLM"] = []
     limits: list[float] = []
-    work, seeds = Work.of(chat.model), iter(range(10_000))
+    work = Work.of(chat.model)
+    seeds = iter(range(10_000))
 
     def ours() -> None:
         written = InProcessSampler(chat).sample(prompts, SamplingParams(NEW_TOKENS, seed=next(seeds)))

@@ -27,7 +27,8 @@ class Recover:
     def __init__(self, folder: Path) -> None:
         from db.writes.tracker import Tracker
 
-        self.tracker, self.step = Tracker(folder / "recover.db"), 0
+        self.tracker = Tracker(folder / "recover.db")
+        self.step = 0
         self.run = self.tracker.start_run("distill").id
 
     def write(self, steps: int) -> None:
@@ -48,7 +49,8 @@ class Mlflow:
     def __init__(self, folder: Path) -> None:
         from mlflow.tracking import MlflowClient
 
-        self.client, self.step = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}"), 0
+        self.client = MlflowClient(f"sqlite:///{folder / 'mlflow.db'}")
+        self.step = 0
         self.run = self.client.create_run(self.client.create_experiment("benchmark")).info.run_id
 
     def write(self, steps: int) -> None:
@@ -68,7 +70,8 @@ class Trackio:
         os.environ["TRACKIO_DIR"] = str(folder / "trackio")
         from trackio.sqlite_storage import SQLiteStorage
 
-        self.storage, self.step = SQLiteStorage, 0
+        self.storage = SQLiteStorage
+        self.step = 0
         self.storage.init_db("benchmark")
 
     def write(self, steps: int) -> None:

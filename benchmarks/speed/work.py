@@ -17,7 +17,8 @@ class Work:
 
     @classmethod
     def of(cls, model: Any) -> Work:
-        config, head = model.config, model.get_output_embeddings()
+        config = model.config
+        head = model.get_output_embeddings()
         linear = [m for m in model.modules() if m.__class__.__name__ == "Linear" and m is not head]
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         heads = config.num_hidden_layers * config.num_attention_heads * width

@@ -37,7 +37,10 @@ def frame(
     upright: bool = False,
 ) -> Html:
     """Draw ticks, axis labels and the grid: horizontal lines, with `upright` vertical ones too."""
-    left, right, bottom, top = x.start, x.end, y.start, y.end
+    left = x.start
+    right = x.end
+    bottom = y.start
+    top = y.end
     parts: list[Html] = []
     for value in y.ticks():
         parts.append(rule(left, y(value), right, y(value)))
@@ -81,7 +84,8 @@ def rule(x1: float, y1: float, x2: float, y2: float, class_: str = "axis", **mor
 
 def curve(points: Sequence[Point], x: Scale, y: Scale, style: Style, **attributes: object) -> Html | None:
     """Draw a line through the points, with a gap at each missing value."""
-    steps, drawing = [], False
+    steps = []
+    drawing = False
     for place, value in points:
         if value is None or not (x.holds(place) and y.holds(value)):
             drawing = False

@@ -55,7 +55,8 @@ def _label(number: int, size: int, chosen: int | None) -> Html:
 
 def _cell(value: float | None, number: int, whose: int, column: int, size: int) -> Html:
     """Return one cell: column, shade and tooltip, kept short because there are hundreds."""
-    x, side = LEFT + column * size, size - GAP
+    x = LEFT + column * size
+    side = size - GAP
     said = tag("title", f"cycle {whose}'s documents after cycle {number}: {percent_words(value)}")
     shade = "k-none" if value is None else f"k{min(SHADES, int(value * (SHADES + 1)))}"
     square = tag("rect", said, x=x, width=side, height=side, class_=shade)

@@ -40,7 +40,8 @@ def _panel(methods: Mapping[str, Mapping[str, float]], metric: str) -> Html:
 
 def _line(method: str, value: float | None, place: int, x: Scale) -> Html:
     y = place * LINE + 16
-    name, line = axes.label(102, y + 4, method, "end", "ink"), axes.rule(x.start, y, x.end, y)
+    name = axes.label(102, y + 4, method, "end", "ink")
+    line = axes.rule(x.start, y, x.end, y)
     if value is None:
         return tag("g", name, line)
     at = x.clamped(value)

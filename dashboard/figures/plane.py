@@ -96,7 +96,8 @@ def _path(row: Row, *, last: bool) -> Html:
 
 
 def _stage(row: Row, stage: str, x: float, y: float, size: float) -> Html:
-    style, scores = STAGE_STYLES[stage], row["scores"]
+    style = STAGE_STYLES[stage]
+    scores = row["scores"]
     known = (scores["knowledge"].get("intervals") or {}).get(stage)
     behaved = (scores["ifeval"].get("intervals") or {}).get(stage)
     return join(
@@ -166,7 +167,8 @@ def _both(row: Row) -> bool:
 
 
 def _recovery(row: Row, style: Style, x: Scale, y: Scale, *, barred: bool) -> Html:
-    left, top = x(score(row, "knowledge") or 0.0), y(score(row, "ifeval") or 0.0)
+    left = x(score(row, "knowledge") or 0.0)
+    top = y(score(row, "ifeval") or 0.0)
     words = tag("title", f"{row['method']}, {row.get('label') or row['checkpoint']}")
     known, behaved = row["scores"]["knowledge"], row["scores"]["ifeval"]
     bars = [
@@ -177,7 +179,8 @@ def _recovery(row: Row, style: Style, x: Scale, y: Scale, *, barred: bool) -> Ht
 
 
 def _reference(stage: str, row: Row, x: Scale, y: Scale) -> Html:
-    left, top = x(score(row, "knowledge") or 0.0), y(score(row, "ifeval") or 0.0)
+    left = x(score(row, "knowledge") or 0.0)
+    top = y(score(row, "ifeval") or 0.0)
     beside, side = (left - 14, "end") if left > (x.start + x.end) / 2 else (left + 14, "start")
     ring = tag("circle", cx=left, cy=top, r=9, class_=f"{STAGE_STYLES[stage].colour} stroke thick")
     return tag("g", ring, label(beside, top + 4, stage, side, "strong"))

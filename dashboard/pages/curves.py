@@ -145,7 +145,9 @@ def tokens_until(steps: Sequence[int], counted: Sequence[Mapping[str, Any]]) -> 
     """Return the tokens trained until each step; without counts, the steps themselves."""
     if not counted:
         return [float(step) for step in steps]
-    found, total, place = [], 0.0, 0
+    found = []
+    total = 0.0
+    place = 0
     for step in steps:
         while place < len(counted) and counted[place]["last_step"] <= step:
             total += (counted[place]["value"] or 0.0) * counted[place]["n"]

@@ -197,7 +197,8 @@ def _manifest(context: PageContext, midtrain: Row, address: Address, wanted: str
     """Show one page of the file list, sorted by path."""
     if not wanted:
         return None
-    status, after = ("skipped" if wanted == "skipped" else None), address.text("docafter")
+    status = "skipped" if wanted == "skipped" else None
+    after = address.text("docafter")
     rows = queries.documents(context.db, midtrain["id"], status=status, after=after, limit=DOCUMENTS + 1)
     heads = ["path", "state", tag("th", "characters", class_="n"), tag("th", "tokens", class_="n"), "sha-256"]
     last = rows[DOCUMENTS - 1]["path"] if len(rows) > DOCUMENTS else None

@@ -133,7 +133,8 @@ def _link(address: Address, row: Row, word: str = "cycle") -> Html:
 
 def said(row: Row) -> list[Any]:
     """Describe a cycle's outcome in a sentence."""
-    verdict, scores = row["verdict"] or {}, row["scores"].get("ifeval", {})
+    verdict = row["verdict"] or {}
+    scores = row["scores"].get("ifeval", {})
     if not verdict:
         return [with_code(UNDECIDED.get(row["status"], "It has no verdict."))]
     way = " → ".join(share(scores.get(stage)) for stage in STAGES)
@@ -267,7 +268,8 @@ NUMERIC = ("delta", "fraction", "knowledge", "retention", "cost")
 
 
 def _line(row: Row, picked: list[int], address: Address) -> list[Any]:
-    number, verdict = row["cycle"], row["verdict"] or {}
+    number = row["cycle"]
+    verdict = row["verdict"] or {}
     bound = verdict.get("behaviour_lower_bound")
     worst = f"at worst {points(bound)}" if bound is not None else ""
     fraction = row["recovered_fraction"]
@@ -322,7 +324,8 @@ def _page(found: list[Row], address: Address) -> int:
 
 
 def _pages(found: list[Row], address: Address) -> Html:
-    page, last = _page(found, address), max(0, (len(found) - 1) // LINES)
+    page = _page(found, address)
+    last = max(0, (len(found) - 1) // LINES)
     picked = address.text("pick").split(".") if address.text("pick") else []
     compare = None
     if len(picked) == 2:

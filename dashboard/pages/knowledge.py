@@ -128,7 +128,8 @@ def _chosen(rows: Sequence[Row], kind: str, number: int) -> Html:
 
 
 def _line(row: Row, then: Row | None, kind: str) -> list[Any]:
-    now, before = value(row, kind), value(then, kind) if then else None
+    now = value(row, kind)
+    before = value(then, kind) if then else None
     change = now - before if now is not None and before is not None and row is not then else None
     whole = kind == ALL and row.get("low") is not None
     interval = f"{share(row['low'])} to {share(row['high'])}" if whole else NONE

@@ -116,7 +116,8 @@ def _cell(address: Address, one: Row, row: Row) -> Html:
 
 def _token(told: Row, values: Sequence[float], at: int, estimator: str) -> Html:
     """Show the chosen token with the most likely tokens of both models."""
-    piece, teacher = told["pieces"][at], told["teacher"]
+    piece = told["pieces"][at]
+    teacher = told["teacher"]
     sentence = token_divergence.either(piece, told["student"][at], teacher[at] if teacher else None)
     distance = {"none": "The student's surprise is", "sampled": "The two differ by"}.get(
         estimator, "The two distributions are apart by"

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from evals.statistics import WANTED_POWER, Interval
+from evals.intervals import Interval
+from evals.statistics import WANTED_POWER, Claim, Comparison
 
 Floats = NDArray[np.float64]
 Answers = tuple[Sequence[float], Sequence[bool]]
@@ -25,39 +26,19 @@ BINS = 10
 DRAWS = 4000
 
 
-@dataclass(frozen=True)
-class CalibrationClaim:
-    """Outcome of a paired comparison of calibration errors; a positive difference is a smaller error.
+@dataclass(frozen=True, kw_only=True)
+class CalibrationClaim(Claim):
+    """Claim about calibration errors; a positive difference is a smaller error."""
 
-    Bounds are one-sided at level alpha. `gained` and `lost` count answers that became right and wrong."""
-
-    outcome: str
-    difference: float
-    lower_bound: float
-    upper_bound: float
-    margin: float
-    gained: int
-    lost: int
-    n: int
-    p_value: float
-    needed_n: int
-    alpha: float
     error_after: float
     error_before: float
 
 
-@dataclass(frozen=True)
-class CalibrationComparison:
-    """Two-sided comparison; `detectable` is the difference that is found with a power of 80 %."""
+@dataclass(frozen=True, kw_only=True)
+class CalibrationComparison(Comparison):
+    """Comparison of calibration errors; a positive difference is a smaller error."""
 
-    words: str
-    difference: float
-    interval: Interval
-    gained: int
-    lost: int
-    n: int
     p_value: float
-    detectable: float
 
 
 def error(confidence: ArrayLike, right: ArrayLike) -> float:
@@ -85,7 +66,8 @@ def non_inferiority(
     low, high = _mirrored(then - now, drawn_D, alpha)
     outcome = "passed" if low > -margin else "failed" if high < -margin else "underpowered"
     gained, lost = _flips(after, before)
-    n, spread = len(after[1]), float(drawn_D.std())
+    n = len(after[1])
+    spread = float(drawn_D.std())
     return CalibrationClaim(
         outcome=outcome,
         difference=then - now,
@@ -113,7 +95,8 @@ def compare(
     after: Answers, before: Answers, alpha: float, clusters: Sequence[object]
 ) -> CalibrationComparison:
     """Compare two models' errors on the same questions, in both directions."""
-    difference, drawn_D = error(*before) - error(*after), differences(after, before, clusters)
+    difference = error(*before) - error(*after)
+    drawn_D = differences(after, before, clusters)
     above = _p_value(difference, drawn_D, 0.0)
     p_value = min(1.0, 2 * min(above, _p_value(-difference, -drawn_D, 0.0)))
     direction = "better" if difference > 0 else "worse"

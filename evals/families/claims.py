@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evals.families.family import Family
+from evals.families.measures import measure_of
 from evals.scores import Item
 
 Row = dict[str, Any]
@@ -34,9 +35,10 @@ def claim(family: Family, pairs: Pairs, margin: float, alpha: float) -> Row:
 
 
 def _claim(family: Family, pairs: Pairs, margin: float, alpha: float, of: str = " items") -> Row:
-    standard = family.measure.value([before for _, before in pairs])
-    row = family.measure.claim(pairs, margin, alpha)
-    if family.measure.can_be_lost(standard, margin):
+    measure = measure_of(family)
+    standard = measure.value([before for _, before in pairs])
+    row = measure.claim(pairs, margin, alpha)
+    if measure.can_be_lost(standard, margin):
         return row
     why = (
         f"the clean model passes {standard:.1%} of the{of}, no more than the margin: there is nothing to lose"

@@ -111,7 +111,8 @@ def draw(rng: random.Random) -> Question:
         facts, schema, value = _nested(rng, chosen)
     else:
         facts, schema, value = _flat(rng, chosen)
-    opening, closing = rng.choice(OPENINGS).format(record=record), rng.choice(CLOSINGS)
+    opening = rng.choice(OPENINGS).format(record=record)
+    closing = rng.choice(CLOSINGS)
     text = f"{opening} {facts}\n\n{described(schema)}\n{closing}"
     return Question([user(text)], kind, {"schema": schema}, json.dumps(value))
 

@@ -1,18 +1,16 @@
-"""Turn judged items into a score and a claim of non-inferiority: as shares, or as calibration errors.
-
-NumPy and SciPy are imported once something is measured: the command line reads the table of families.
-"""
+"""Turn judged items into a score and a claim of non-inferiority: as shares, or as calibration errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from evals.scores import Item, cluster, share
-
-if TYPE_CHECKING:
-    from evals.statistics import Interval
+from evals import intervals, statistics
+from evals.families import calibration_error
+from evals.families.family import Family, Question
+from evals.intervals import Interval
+from evals.scores import Item, ModelCalls, Score, cluster, share
 
 Row = dict[str, Any]
 Pairs = Sequence[tuple[Item, Item]]
@@ -41,14 +39,10 @@ def _share(items: Sequence[Item]) -> float:
 
 
 def _share_interval(items: Sequence[Item]) -> Interval:
-    from evals import statistics
-
-    return statistics.clustered_interval([item.passed for item in items], clusters(items))
+    return intervals.clustered_interval([item.passed for item in items], clusters(items))
 
 
 def _share_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
-    from evals import statistics
-
     after, before = [one.passed for one, _ in pairs], [one.passed for _, one in pairs]
     found = statistics.non_inferiority(
         after, before, margin=margin, alpha=alpha, clusters=clusters([one for _, one in pairs])
@@ -57,8 +51,6 @@ def _share_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
 
 
 def _share_comparison(pairs: Pairs, alpha: float) -> Row:
-    from evals import statistics
-
     after, before = [one.passed for one, _ in pairs], [one.passed for _, one in pairs]
     found = asdict(statistics.compare(after, before, alpha, clusters([one for one, _ in pairs])))
     return found | {"p_value": found["p_mcnemar"]}
@@ -82,14 +74,10 @@ def _confidences(items: Sequence[Item]) -> tuple[list[float], list[bool]]:
 
 
 def _calibration(items: Sequence[Item]) -> float:
-    from evals.families import calibration_error
-
     return 1 - calibration_error.error(*_confidences(items))
 
 
 def _calibration_interval(items: Sequence[Item]) -> Interval:
-    from evals.families import calibration_error
-
     low, high = calibration_error.interval(*_confidences(items), clusters(items))
     return 1 - high, 1 - low
 
@@ -107,8 +95,6 @@ def _calibration_details(items: Sequence[Item]) -> Row:
 
 
 def _calibration_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
-    from evals.families import calibration_error
-
     after, before = [one for one, _ in pairs], [one for _, one in pairs]
     found = calibration_error.non_inferiority(
         _confidences(after), _confidences(before), margin, alpha, clusters(before)
@@ -117,8 +103,6 @@ def _calibration_claim(pairs: Pairs, margin: float, alpha: float) -> Row:
 
 
 def _calibration_comparison(pairs: Pairs, alpha: float) -> Row:
-    from evals.families import calibration_error
-
     after, before = [one for one, _ in pairs], [one for _, one in pairs]
     found = calibration_error.compare(_confidences(after), _confidences(before), alpha, clusters(before))
     return asdict(found) | {"p_mcnemar": None}
@@ -142,3 +126,24 @@ CALIBRATION = Measure(
     _calibration_comparison,
     can_be_lost=lambda standard, margin: True,
 )
+MEASURES = {"share": SHARE, "calibration": CALIBRATION}
+
+
+def measure_of(family: Family) -> Measure:
+    """Return the measure that a row of the table of families names."""
+    return MEASURES[family.measure]
+
+
+def evaluate(family: Family, model: ModelCalls, questions: list[Question], max_new_tokens: int) -> Score:
+    """Ask a model a family's questions, and score the answers."""
+    items = family.ask(model, questions, max_new_tokens)
+    measure = measure_of(family)
+    return Score(
+        suite=family.name,
+        metric=measure.metric,
+        value=measure.value(items),
+        n=len(items),
+        interval=measure.interval(items),
+        items=tuple(items),
+        details=measure.details(items),
+    )

@@ -1,4 +1,4 @@
-"""Draw a family's suite and its recovery prompts, and score a model on the suite.
+"""Draw a family's suite and its recovery prompts.
 
 Every question belongs to the suite or to the recovery prompts by a hash of its first turn's words, so that no
 recovery prompt is, or holds, a question of the suite, for any seed and number.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evals.families.family import Family, Question, fingerprint
-from evals.scores import Item, ModelCalls, Score, drawn
+from evals.scores import drawn
 from recovery.errors import RecoverError
 
 SUITE, RECOVERY = "suite", "recovery"
@@ -73,20 +73,3 @@ def row(question: Question) -> dict[str, Any]:
     tools = [tool for turn in question.messages for tool in turn.get("tools") or ()]
     asked = {"prompt": question.text} if len(turns) == 1 else {"messages": turns}
     return asked | ({"tools": tools} if tools else {})
-
-
-def evaluate(family: Family, model: ModelCalls, questions: list[Question], max_new_tokens: int) -> Score:
-    return score(family, family.ask(model, questions, max_new_tokens))
-
-
-def score(family: Family, items: list[Item]) -> Score:
-    measure = family.measure
-    return Score(
-        suite=family.name,
-        metric=measure.metric,
-        value=measure.value(items),
-        n=len(items),
-        interval=measure.interval(items),
-        items=tuple(items),
-        details=measure.details(items),
-    )

@@ -226,7 +226,8 @@ def _json_calls(text: str) -> Iterator[Call]:
 
 def _json_values(text: str) -> Iterator[Any]:
     """Read every outermost JSON object or array in a text."""
-    decoder, place = json.JSONDecoder(), 0
+    decoder = json.JSONDecoder()
+    place = 0
     while opening := re.compile(r"[\[{]").search(text, place):
         try:
             value, place = decoder.raw_decode(text, opening.start())

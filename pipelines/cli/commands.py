@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import logging
 import os
@@ -12,46 +13,61 @@ import click
 
 from db.redact import redact_error
 from pipelines.cli.options import Session, shared
+from pipelines.cli.setting_options import EPILOG, SettingOption
 from pipelines.runs import launch
 from recovery.launch_env import launch_rank
 from recovery.printable import printable
 
-# Which module holds which command; a module is imported when its command is used or its help is shown.
-COMMANDS = {
-    "demo": "cycles",
-    "cycle": "cycles",
-    "resume": "cycles",
-    "verdict": "cycles",
-    "review": "cycles",
-    "init": "setup",
-    "doctor": "setup",
-    "preflight": "setup",
-    "microworld": "setup",
-    "plan": "setup",
-    "corpus": "corpus",
-    "midtrain": "train",
-    "distill": "train",
-    "merge": "train",
-    "augment": "knowledge",
-    "probes": "knowledge",
-    "lost": "knowledge",
-    "serve": "engine",
-    "eval": "measure",
-    "compare": "measure",
-    "flips": "measure",
-    "drift": "measure",
-    "locate": "diagnose",
-    "retrieval": "diagnose",
-    "pilot": "pilot",
-    "ls": "look",
-    "show": "look",
-    "export": "look",
-    "report": "look",
-    "query": "look",
-    "methods": "look",
-    "prompts": "prompts",
-    "dashboard": "look",
+# The sections of `recover --help`: which module holds which command. A module is imported when its command is
+# used or its help is shown.
+SECTIONS = {
+    "Set up": {
+        "demo": "cycles",
+        "init": "setup",
+        "doctor": "setup",
+        "plan": "setup",
+        "preflight": "setup",
+        "microworld": "setup",
+    },
+    "Whole cycles": {
+        "cycle": "cycles",
+        "resume": "cycles",
+        "verdict": "cycles",
+        "review": "cycles",
+        "pilot": "pilot",
+    },
+    "Single stages": {
+        "midtrain": "train",
+        "distill": "train",
+        "merge": "train",
+        "eval": "measure",
+        "serve": "engine",
+    },
+    "Documents and questions": {
+        "corpus": "corpus",
+        "augment": "knowledge",
+        "probes": "knowledge",
+        "prompts": "prompts",
+    },
+    "What has changed, and why": {
+        "compare": "measure",
+        "flips": "measure",
+        "drift": "measure",
+        "lost": "knowledge",
+        "locate": "diagnose",
+        "retrieval": "diagnose",
+    },
+    "Records": {
+        "ls": "look",
+        "show": "look",
+        "report": "look",
+        "dashboard": "look",
+        "export": "look",
+        "query": "look",
+        "methods": "look",
+    },
 }
+COMMANDS = {name: module for section in SECTIONS.values() for name, module in section.items()}
 
 
 class Commands(click.Group):
@@ -66,23 +82,46 @@ class Commands(click.Group):
         module = importlib.import_module(f"pipelines.cli.{COMMANDS[name]}")
         command = getattr(module, f"{name}_command")
         assert isinstance(command, click.Command)
+        if any(isinstance(option, SettingOption) for option in command.params):
+            command.epilog = EPILOG
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by section, their names in one column."""
+        column = max(map(len, COMMANDS))
+        width = formatter.width - column - 6
+        for title, names in SECTIONS.items():
+            commands = {name: self.get_command(ctx, name) for name in names}
+            rows = [
+                (name.ljust(column), command.get_short_help_str(width))
+                for name, command in commands.items()
+                if command is not None
+            ]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Refuse an unknown name with the nearest one that exists."""
+        near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        if args[0] not in COMMANDS and near and not args[0].startswith("-"):
+            raise click.UsageError(f"No such command {args[0]!r} (did you mean {near[0]!r}?)", ctx)
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="recover-llm", prog_name="recover")
 @shared
 def cli() -> None:
-    """Teach an instruct model your documents, bring its behaviour back, and prove both.
+    """Teach an instruct model your documents, bring its behaviour back, and test both.
 
     \b
-    recover demo                       learn, forget, recover on a tiny model, offline
-    recover init --model ID_OR_PATH    register the clean checkpoint
-    recover corpus ./corpus            see what training would read of a folder
-    recover midtrain --docs ./corpus   teach it documents
-    recover distill --teacher base     bring its behaviour back
-    recover eval                       measure it
-    recover dashboard                  review every cycle
+    recover demo                    the whole story on a tiny model, offline
+    recover init --model MODEL      start with a model of your own
+    recover corpus ./corpus         see what training would read of a folder
+    recover cycle --docs ./corpus   midtrain, evaluate, recover, evaluate, decide
+    recover dashboard               review every cycle in a browser
     """
 
 

@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 @shared
 @click.pass_obj
 def corpus_command(session: Session, folder: Path, tokens: bool, strict: bool) -> None:
-    """Read a folder as training would, and show what it gives: nothing is trained or kept."""
+    """Show what training would read of a folder.
+
+    What is read and skipped, and why; near-duplicates; the first documents; and, in a home, the length of
+    the training. Nothing is trained or kept.
+    """
     from pipelines.config.fitted import fit_to_corpus
     from pipelines.config.settings import CONFIG_NAME, MidtrainConfig, ReadingConfig, read
     from pipelines.corpus import preview
@@ -73,6 +77,6 @@ def _text(made: Preview, settings: Any) -> str:
         parts.append(
             f"training: {plan['steps']:,} steps of {plan['tokens_per_step']:,} tokens, "
             f"{plan['share_of_new']:.0%} of them from this folder: "
-            f"each document is seen {plan['passes']:.1f} times"
+            f"each document is seen {plan['passes']:,.1f} times"
         )
     return "\n\n".join(parts)

@@ -8,26 +8,35 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, several, shared, table
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import RealDemo
+    from pipelines.runs.workspace import Workspace
 
 STAGES = ("clean", "midtrained", "recovered")
 AXES = ("behaviour", "knowledge", "retention", "updates")
 
 
 @click.command("demo")
-@click.option("--cycles", type=int, help="number of cycles (default: 2; with --real 1, with --full 3)")
-@click.option("--seed", default=0, show_default=True, help="draws the people, the facts and the prompts")
-@click.option("--minutes-budget", type=float, help="start no cycle that would exceed this time")
 @click.option(
-    "--real", is_flag=True, help="use SmolLM2 and this repository's handbook; repeat the command to resume"
+    "--cycles", type=int, metavar="N", help="number of cycles (default: 2; with --real 1, with --full 3)"
 )
-@click.option("--model", help="with --real: another model, as a GGUF file, a directory or a hub id")
 @click.option(
-    "--ifeval", type=click.Path(exists=True, dir_okay=False), help="with --real: FILE of IFEval prompts"
+    "--seed", default=0, show_default=True, metavar="N", help="draws the people, the facts and the prompts"
+)
+@click.option("--minutes-budget", type=float, metavar="N", help="start no cycle that would end later")
+@click.option(
+    "--real", is_flag=True, help="use SmolLM2 and the repository's pages; the same command again resumes"
+)
+@click.option("--model", metavar="MODEL", help="with --real: another model: GGUF file, directory or hub id")
+@click.option(
+    "--ifeval",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="with --real: prompts in IFEval's format",
 )
 @click.option("--full", is_flag=True, help="with --real: train and evaluate at full size, for hours")
 @several
@@ -36,7 +45,11 @@ AXES = ("behaviour", "knowledge", "retention", "updates")
 def demo_command(
     session: Session, /, cycles: int | None, seed: int, minutes_budget: float | None, **real: Any
 ) -> None:
-    """Run cycles on a shipped tiny model, offline: learn, forget, recover. With --real on a real one."""
+    """Run whole cycles on the shipped tiny model, offline.
+
+    Each cycle learns documents about people who do not exist, forgets how to follow instructions, and
+    recovers. With --real a real model does the same on this repository's documentation, from a checkout.
+    """
     from pipelines.config.jobs import DemoJob
     from pipelines.demo import demo, resumable_key
 
@@ -62,17 +75,17 @@ def _real_demo(real: bool, model: str | None, ifeval: str | None, full: bool) ->
 
 def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
     rows = "\n\n".join(cycle_text(row) for row in cycles)
-    return f"{rows}\n\nEverything is in {home}: `recover --home {home} dashboard` shows it, `ls` lists it."
+    return f"{rows}\n\nTo look at all of it in a browser: recover --home {home} dashboard"
 
 
 @click.command("cycle")
-@click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
-@click.option("--student", default="current", show_default=True, help="checkpoint to train")
+@common.docs
+@common.student
 @setting_options.method
 @click.option(
     "--recover-with",
     metavar="auto|merge|METHOD",
-    help="auto: try the cheapest first; half of the evaluation selects, the other half decides",
+    help="auto: try cheap ways of recovery first; half of the evaluation selects, the other half decides",
 )
 @setting_options.prompts
 @setting_options.probes
@@ -81,17 +94,17 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
     "--suite",
     "suites",
     metavar="NAMES",
-    help="evaluate only these, as in ifeval,knowledge (default: all that have questions; behaviour and "
-    "knowledge must pass)",
+    help="suites to evaluate, as in ifeval,knowledge (default: all that have questions)",
 )
 @setting_options.behaviours
 @setting_options.strict
+@setting_options.midtrain_method("--midtrain-method")
 @setting_options.midtrain_rate
 @setting_options.midtrain_steps
 @setting_options.midtrain_tokens
 @setting_options.mix
 @setting_options.freeze_embeddings
-@click.option("--augment", type=click.Path(path_type=Path), help="folder written by `recover augment`")
+@common.augment
 @setting_options.overlap
 @setting_options.merge
 @setting_options.rehearsal
@@ -100,7 +113,16 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
 @shared
 @click.pass_obj
 def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
-    """Midtrain, evaluate, recover, evaluate, decide; resumable stage by stage."""
+    """Midtrain, evaluate, recover, evaluate, decide.
+
+    probes.jsonl, prompts.jsonl and ifeval.jsonl beside the folder of documents are used unless options name
+    others. `recover resume` goes on with an interrupted cycle. Exit code 3: the cycle is rejected.
+
+    \b
+    recover cycle --docs ./corpus
+    recover cycle --docs ./corpus --recover-with auto
+    recover cycle --docs ./corpus --method opd-sampled --behaviours json,tools
+    """
     from db.reads import queries
     from pipelines.cycle import cycle
     from pipelines.job_from_options import cycle_job
@@ -119,7 +141,7 @@ def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
 @shared
 @click.pass_obj
 def resume_command(session: Session, run: str | None) -> None:
-    """Resume an interrupted run (the newest, or RUN)."""
+    """Resume an interrupted run: the newest, or RUN."""
     from pipelines.resume import resume
 
     with session.workspace() as ws:
@@ -145,11 +167,14 @@ def _why(verdict: list[str] | dict[str, Any]) -> str:
 
 
 @click.command("verdict")
-@click.argument("cycle", type=int)
+@common.cycle_number
 @shared
 @click.pass_obj
 def verdict_command(session: Session, cycle: int) -> None:
-    """Show the verdict of a cycle; exit code 3 unless it is accepted."""
+    """Show the verdict of a cycle.
+
+    Exit code 3 unless the cycle is accepted.
+    """
     from db.reads import queries
     from recovery.errors import GateError
 
@@ -163,26 +188,40 @@ def verdict_command(session: Session, cycle: int) -> None:
 
 
 @click.command("review")
-@click.argument("cycle", type=int)
+@common.cycle_number
 @click.option(
-    "--approve", "decision", flag_value="approve", help="allow this cycle's model to be used, as `current`"
+    "--approve", "decision", flag_value="approve", help="make the cycle's recovered checkpoint `current`"
 )
-@click.option("--reject", "decision", flag_value="reject", help="do not allow it")
-@click.option("--needs-work", "decision", flag_value="needs-work", help="send it back for more work")
-@click.option("--note", default="", help="reason for the decision")
-@click.option("--reviewer", help="name of the reviewer (default: the login name)")
+@click.option("--reject", "decision", flag_value="reject", help="refuse the cycle's model")
+@click.option("--needs-work", "decision", flag_value="needs-work", help="neither: more work is needed")
+@click.option("--note", default="", metavar="TEXT", help="reason for the decision")
+@click.option("--reviewer", metavar="NAME", help="name of the reviewer (default: the login name)")
 @shared
 @click.pass_obj
 def review_command(
     session: Session, cycle: int, decision: str | None, note: str, reviewer: str | None
 ) -> None:
-    """Record a person's decision; an approval moves `current` to the cycle's model."""
+    """Record your decision about a cycle.
+
+    Every decision is kept; the newest one counts.
+
+    \b
+    recover review cycle:1 --approve --note "answers read well"
+    """
     if decision is None:
         raise click.UsageError("give --approve, --reject or --needs-work")
     with session.workspace() as ws:
         number = ws.tracker.add_review(cycle, decision, note, reviewer or login_name())
         found = {"review": number, "cycle": cycle, "decision": decision, "note": note}
-        session.show(found, f"review {number}: cycle {cycle}: {decision}")
+        session.show(found, lambda: review_text(ws, found))
+
+
+def review_text(ws: Workspace, found: dict[str, Any]) -> str:
+    """Say what was recorded, and what `current` is now."""
+    from db.reads import queries
+
+    current = queries.resolve(ws.tracker.db, "current")
+    return f"review {found['review']} of cycle {found['cycle']}: {found['decision']}; `current` is {current}"
 
 
 def login_name() -> str:
@@ -204,11 +243,7 @@ def cycle_text(row: dict[str, Any]) -> str:
     lines = [f"cycle {row['cycle']}: {row['status']}", table(scores, ["suite", *STAGES, "n"])]
     verdict = row["verdict"]
     if verdict:
-        bound, shown = verdict["behaviour_lower_bound"], ""
-        if bound is not None:
-            shown = f" (lower bound {100 * bound:+.1f} points, margin {100 * verdict['margin']:.0f})"
-        lines.append(f"behaviour  {verdict.get('behaviour', '-')}{shown}")
-        lines += [f"{axis:<10} {verdict[axis]}" for axis in AXES[1:] if _shown(axis, verdict)]
+        lines += [axis_line(axis, verdict) for axis in AXES if _shown(axis, verdict)]
         lines += [family_line(name, verdict["axes"][name]) for name in _families(verdict)]
     lines += stale_lines(row["scores"].get("updates", {}))
     for earlier in row.get("knowledge_by_cycle", []):
@@ -227,6 +262,19 @@ def _families(verdict: dict[str, Any]) -> list[str]:
     return [axis for axis in verdict.get("axes", {}) if axis not in AXES]
 
 
+def axis_line(name: str, verdict: dict[str, Any]) -> str:
+    """Return an axis's word, the bound that it rests on, and how many prompts would decide."""
+    axis = verdict["axes"].get(name, {})
+    if axis.get("lower_bound") is None:
+        return f"{name:<10} {verdict[name]}"
+    margin = 100 * axis["margin"]
+    limit = f"margin {margin:.0f}" if margin > 0 else f"a lead of {-margin:.0f} is needed"
+    parts = [f"lower bound {100 * axis['lower_bound']:+.1f} points", limit]
+    if verdict[name] == "underpowered" and axis.get("needed_n"):
+        parts.append(f"about {axis['needed_n']:,} prompts would decide")
+    return f"{name:<10} {verdict[name]} ({', '.join(parts)})"
+
+
 def family_line(name: str, axis: dict[str, Any]) -> str:
     """Return a family's word, and the bound that it rests on, or why it was not measured."""
     details = axis["details"]
@@ -234,7 +282,9 @@ def family_line(name: str, axis: dict[str, Any]) -> str:
         return f"{name:<11} {axis['outcome']} ({details.get('reason', 'nothing to compare')})"
     of = f" of {details['kind']} items" if "kind" in details else ""
     bound = f"lower bound {100 * axis['lower_bound']:+.1f} points{of}, margin {100 * axis['margin']:.0f}"
-    return f"{name:<11} {axis['outcome']} ({bound}, for {details['families']} families at once)"
+    count = details["families"]
+    at_once = f", for {count} families at once" if count > 1 else ""
+    return f"{name:<11} {axis['outcome']} ({bound}{at_once})"
 
 
 def stale_lines(updates: dict[str, Any]) -> list[str]:

@@ -20,9 +20,15 @@ Row = dict[str, Any]
     default=4,
     show_default=True,
     type=click.IntRange(1),
-    help="number of groups that the layers are divided into",
+    metavar="N",
+    help="number of groups to divide the layers into",
 )
-@click.option("--suite", "suites", help="ifeval, knowledge, retention (default: all that have questions)")
+@click.option(
+    "--suite",
+    "suites",
+    metavar="NAMES",
+    help="ifeval, knowledge, retention (default: all that have questions)",
+)
 @setting_options.ifeval
 @setting_options.probes
 @setting_options.limit
@@ -30,10 +36,13 @@ Row = dict[str, Any]
 @shared
 @click.pass_obj
 def locate_command(session: Session, checkpoint: str, groups: int, suites: str | None) -> None:
-    """Find the weights that forgot: put the clean ones back part by part, and score each mixture.
+    """Find the weights that forgot.
 
-    Of cycle:N its midtrained checkpoint. Each part that moved is put back into a copy (a checkpoint of the
-    model's size) and evaluated; the smallest set that is shown to be enough is offered.
+    Puts the clean weights back into a midtrained checkpoint part by part, evaluates each mixture, and names
+    the smallest set of parts that is enough. Each mixture is written as a checkpoint of the model's size.
+
+    \b
+    recover locate cycle:1
     """
     from pipelines.job_from_options import locate_job
     from pipelines.locate import locate
@@ -67,14 +76,16 @@ def _mixture(row: Row) -> Row:
 @click.option(
     "--docs",
     type=click.Path(path_type=Path),
-    help="documents to search (default: all that it was trained on)",
+    metavar="DIR",
+    help="documents to search (default: all that the checkpoint was trained on)",
 )
 @click.option(
     "--passages",
     default=3,
     show_default=True,
     type=click.IntRange(1),
-    help="number of passages before a question",
+    metavar="N",
+    help="passages to put before a question",
 )
 @setting_options.probes
 @setting_options.limit
@@ -82,10 +93,10 @@ def _mixture(row: Row) -> Row:
 @shared
 @click.pass_obj
 def retrieval_command(session: Session, checkpoint: str, docs: Path | None, passages: int) -> None:
-    """Should you train at all? Compare a trained checkpoint with the clean one that looks answers up.
+    """Compare training with looking answers up in the documents.
 
-    Questions about knowledge, closed book, with passages that BM25 finds, and with the true passage. Before
-    anything was trained, with --docs and --probes: the clean model alone.
+    Asks the trained checkpoint without passages, and the clean model without passages, with those that BM25
+    finds, and with the true one. Before any training, --docs and --probes measure the clean model alone.
     """
     from pipelines.job_from_options import retrieval_job
     from pipelines.retrieval import retrieval

@@ -9,19 +9,20 @@ from pipelines.cli.options import Session, shared
 
 @click.command("serve")
 @click.argument("checkpoint", required=False, default="base")
-@click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="address to listen on")
 @click.option(
     "--port",
     default=8000,
     show_default=True,
     type=click.IntRange(0, 65535),
+    metavar="PORT",
     help="port to listen on; 0: any free one",
 )
 @click.option(
     "--beyond-this-machine",
     "beyond",
     is_flag=True,
-    help="allow an address that other machines reach; needs VLLM_API_KEY",
+    help="listen on an address that other machines reach; needs VLLM_API_KEY",
 )
 @click.option(
     "--lora", type=click.IntRange(0), metavar="RANK", help="accept a student's adapter of up to this rank"
@@ -31,8 +32,11 @@ from pipelines.cli.options import Session, shared
 def serve_command(
     session: Session, checkpoint: str, host: str, port: int, beyond: bool, lora: int | None
 ) -> None:
-    """Serve a checkpoint (default: base) with vLLM until interrupted; give its URL to --sampler or
-    --teacher-engine. VLLM_API_KEY, if set, is asked for on every path."""
+    """Serve a checkpoint with vLLM until interrupted.
+
+    CHECKPOINT is `base` by default. Give the printed URL to --sampler or --teacher-engine. With VLLM_API_KEY
+    set, every request needs that key.
+    """
     from pipelines.distillation.engine_places import serve
 
     with (

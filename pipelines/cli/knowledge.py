@@ -7,46 +7,72 @@ from typing import Any
 
 import click
 
+from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, shared, table
 
-DOCS = click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
 WRITER = click.option(
     "--writer",
     metavar="base|CHECKPOINT|URL|gaps|template",
     show_default=True,
-    help="the writer: a checkpoint, an OpenAI-compatible endpoint (key: RECOVER_API_KEY), gaps in the "
-    "documents' sentences, or, for the microworld, its own patterns",
+    help="a checkpoint, the URL of an OpenAI-compatible endpoint (key: RECOVER_API_KEY), gaps (blanked words "
+    "of the documents), or template (the microworld's patterns)",
 )
-MODEL = click.option("--model", "name", help="name of the model at the endpoint")
+MODEL = click.option("--model", "name", metavar="NAME", help="name of the model at the endpoint")
 
 
 @click.command("augment")
-@DOCS
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="folder for augmented.jsonl")
+@common.docs
 @click.option(
-    "--kinds", default="qa,paraphrase,relations,summary", show_default=True, help="kinds of text to write"
+    "--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="folder for augmented.jsonl"
+)
+@click.option(
+    "--kinds",
+    default="qa,paraphrase,relations,summary",
+    show_default=True,
+    metavar="NAMES",
+    help="kinds of text to write",
 )
 @WRITER
 @MODEL
 @click.option(
-    "--questions", default=4, show_default=True, type=click.IntRange(1), help="most questions per passage"
+    "--questions",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="most questions per passage",
 )
-@click.option("--probes", help="FILE of probes that must not leak (default: beside the documents)")
 @click.option(
-    "--max-new-tokens", default=512, show_default=True, type=click.IntRange(1), help="longest text, in tokens"
+    "--probes", metavar="FILE", help="probes that must not leak into the text (default: beside the documents)"
+)
+@click.option(
+    "--max-new-tokens",
+    default=512,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="longest text, in tokens",
 )
 @click.option(
     "--temperature",
     default=0.7,
     show_default=True,
     type=click.FloatRange(0),
+    metavar="T",
     help="sampling temperature of the writer",
 )
 @shared
 @click.pass_obj
 def augment_command(session: Session, /, docs: Path, out: Path, **options: Any) -> None:
-    """Retell documents as questions, paraphrases, relations and summaries, for midtrain --augment."""
+    """Rewrite documents as questions, paraphrases and summaries.
+
+    `recover midtrain --augment DIR` then trains on them as well.
+
+    \b
+    recover augment --docs ./corpus --out ./augmented
+    recover augment --docs ./corpus --out ./augmented --writer http://127.0.0.1:8000/v1 --model NAME
+    """
     from pipelines.writing.commands import AugmentOptions, augment_documents
 
     with session.workspace(docs=docs) as ws:
@@ -61,19 +87,32 @@ def _kept(found: dict[str, Any]) -> str:
 
 
 @click.command("probes")
-@DOCS
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="FILE to write")
-@click.option("--qa", type=click.Path(path_type=Path), help="FILE of your own questions (default: qa.jsonl)")
+@common.docs
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FILE", help="file to write")
+@click.option(
+    "--qa", type=click.Path(path_type=Path), metavar="FILE", help="questions of your own (default: qa.jsonl)"
+)
 @WRITER
 @MODEL
 @click.option(
-    "--count", default=100, show_default=True, type=click.IntRange(1), help="number of facts to ask about"
+    "--count",
+    default=100,
+    show_default=True,
+    type=click.IntRange(1),
+    metavar="N",
+    help="number of facts to ask about",
 )
-@click.option("--seed", default=0, show_default=True, help="draws the facts")
+@click.option("--seed", default=0, show_default=True, metavar="N", help="draws the facts")
 @shared
 @click.pass_obj
 def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -> None:
-    """Make knowledge probes: your own questions, a writer's, or (without --writer) gaps in sentences."""
+    """Make knowledge probes: questions about the documents.
+
+    From your own questions (--qa), else a writer's (--writer), else from sentences with a gap.
+
+    \b
+    recover probes --docs ./corpus --out probes.jsonl --qa questions.jsonl
+    """
     from pipelines.writing.commands import ProbeOptions, make_probes
 
     with session.workspace(docs=docs) as ws:
@@ -85,12 +124,22 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
 
 @click.command("lost")
 @click.argument("checkpoint", default="current")
-@click.option("--suite", default="knowledge", show_default=True, help="knowledge, retention or updates")
+@click.option(
+    "--suite",
+    default="knowledge",
+    show_default=True,
+    type=click.Choice(["knowledge", "retention", "updates"]),
+    help="suite whose failed questions to sort",
+)
 @setting_options.probes
 @shared
 @click.pass_obj
 def lost_command(session: Session, checkpoint: str, suite: str) -> None:
-    """Sort the questions that a checkpoint fails into unreachable facts and lost ones."""
+    """Sort failed questions into unreachable facts and lost ones.
+
+    A fact is unreachable when the model still ranks its answer first among answers of its kind: a short
+    recovery brings most of these back. CHECKPOINT is `current` by default.
+    """
     from pipelines.unreachable_facts import lost
 
     with session.workspace() as ws:

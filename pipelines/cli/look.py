@@ -11,11 +11,12 @@ from typing import Any
 
 import click
 
+from pipelines.cli import options as common
 from pipelines.cli.options import Session, finite, shared, table
 from recovery.errors import InputError
 
 LISTS = {
-    "cycles": ["cycle", "status", "ifeval", "knowledge", "retention", "recovered_fraction"],
+    "cycles": ["cycle", "status", "review", "ifeval", "knowledge", "retention", "recovered_fraction"],
     "checkpoints": ["id", "kind", "parent_id", "run_id", "created_at"],
     "runs": ["id", "kind", "key", "status", "started_at", "ended_at"],
 }
@@ -24,7 +25,12 @@ LISTS = {
 @click.command("ls")
 @click.argument("what", default="cycles", type=click.Choice(list(LISTS)))
 @click.option(
-    "--limit", default=50, show_default=True, type=click.IntRange(min=1), help="list only the newest N"
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="list only the newest N",
 )
 @shared
 @click.pass_obj
@@ -36,13 +42,21 @@ def ls_command(session: Session, what: str, limit: int) -> None:
         rows = getattr(queries, what)(ws.tracker.db, limit=limit)
         if what != "cycles":
             rows = rows[::-1]
-        shown = [_flat(row) for row in rows] if what == "cycles" else rows
-        session.show(rows, lambda: table(shown, LISTS[what]))
+        session.show(rows, lambda: cycles_text(rows) if what == "cycles" else table(rows, LISTS[what]))
+
+
+def cycles_text(rows: list[dict[str, Any]]) -> str:
+    """Format cycles, a line each, with the scores of the recovered checkpoint."""
+    lines = table([_flat(row) for row in rows], LISTS["cycles"])
+    note = "scores: of the recovered checkpoint; `recover show cycle:N` has the others"
+    return f"{lines}\n{note}" if rows else lines
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Flatten a cycle: one column for each recovered score."""
-    return {**row, **{name: suite["recovered"] for name, suite in row["scores"].items()}}
+    """Flatten a cycle: one column for each recovered score, and the newest decision."""
+    scores = {name: suite["recovered"] for name, suite in row["scores"].items()}
+    review = row["review"] or {}
+    return {**row, **scores, "review": review.get("decision")}
 
 
 @click.command("show")
@@ -50,7 +64,14 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
 @shared
 @click.pass_obj
 def show_command(session: Session, reference: str) -> None:
-    """Show everything about cycle:N, a run or a checkpoint."""
+    """Show a cycle, a run or a checkpoint.
+
+    ID is cycle:N, a run's id, or a checkpoint's id (its beginning is enough) or alias.
+
+    \b
+    recover show cycle:1
+    recover show current
+    """
     from pipelines.cli.cycles import cycle_text
     from pipelines.runs.recorded import is_cycle, recorded
 
@@ -59,20 +80,40 @@ def show_command(session: Session, reference: str) -> None:
         if is_cycle(reference):
             session.show(row, lambda: cycle_text(row))
         else:
-            session.show(row, lambda: json.dumps(finite(row), indent=2, ensure_ascii=False, default=str))
+            session.show(row, lambda: record_text(row))
+
+
+def record_text(row: dict[str, Any]) -> str:
+    """Format a record as YAML, without the fields that are empty."""
+    import yaml
+
+    kept = {name: value for name, value in finite(row).items() if value not in (None, {}, [], "")}
+    text = yaml.safe_dump(json.loads(json.dumps(kept, default=str)), sort_keys=False, allow_unicode=True)
+    return text.rstrip("\n")
 
 
 @click.command("export")
 @click.argument("what", default="cycles", metavar="TABLE")
-@click.option("--format", "kind", help="csv, json or parquet (default: by the suffix of --out, else csv)")
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="FILE to write (default: standard output)"
+    "--format",
+    "kind",
+    metavar="FORMAT",
+    help="csv, json or parquet (default: by the name of --out, else csv)",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="file to write (default: standard output)"
 )
 @shared
 @click.pass_obj
 def export_command(session: Session, what: str, kind: str | None, out: Path | None) -> None:
-    """Export a whole table: cycles, runs, checkpoints, scores, items, metrics, traces, verdicts, reviews,
-    documents, aliases or alias_moves."""
+    """Export a whole table as CSV, JSON or Parquet.
+
+    TABLE is cycles (the default), runs, checkpoints, scores, items, metrics, traces, verdicts, reviews,
+    documents, aliases or alias_moves.
+
+    \b
+    recover export items --out items.parquet
+    """
     from db.export import FORMATS, export
     from recovery.printable import printable
 
@@ -102,21 +143,19 @@ def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 @click.command("report")
-@click.argument("reference", metavar="cycle:N")
+@common.cycle_number
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="FILE to write (default: cycle-N.html)"
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="file to write (default: cycle-N.html)"
 )
 @shared
 @click.pass_obj
-def report_command(session: Session, reference: str, out: Path | None) -> None:
-    """Write a cycle as one self-contained HTML file without scripts."""
+def report_command(session: Session, cycle: int, out: Path | None) -> None:
+    """Write a cycle as one HTML file without scripts."""
     from dashboard.report import report
-    from pipelines.runs.recorded import cycle_number
 
-    number = cycle_number(reference)
-    target = out or Path(f"cycle-{number}.html")
+    target = out or Path(f"cycle-{cycle}.html")
     with session.workspace() as ws:
-        write_whole(target, [report(ws.tracker.db, number).encode()])
+        write_whole(target, [report(ws.tracker.db, cycle).encode()])
     session.show({"report": str(target)}, str(target))
 
 
@@ -125,7 +164,13 @@ def report_command(session: Session, reference: str, out: Path | None) -> None:
 @shared
 @click.pass_obj
 def query_command(session: Session, sql: str) -> None:
-    """Run a read-only SQL query on the tracker."""
+    """Run a read-only SQL query on the database.
+
+    The tables are those of `recover export`.
+
+    \b
+    recover query "SELECT kind, count(*) FROM runs GROUP BY kind"
+    """
     from db.reads import queries
 
     with session.workspace() as ws:
@@ -137,7 +182,10 @@ def query_command(session: Session, sql: str) -> None:
 @shared
 @click.pass_obj
 def methods_command(session: Session) -> None:
-    """Show the table of post-training methods: each a row of dials."""
+    """List the post-training methods and their dials.
+
+    docs/methods.md says which to choose; `recover distill --set DIAL=VALUE` changes a dial.
+    """
     from recovery.methods.table import METHODS
 
     rows = [method.row() for method in METHODS.values()]
@@ -146,21 +194,34 @@ def methods_command(session: Session) -> None:
 
 
 @click.command("dashboard")
-@click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on")
-@click.option("--port", default=7860, show_default=True, help="port to listen on")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="address to listen on")
 @click.option(
-    "--allow-host", "names", multiple=True, help="further host name under which browsers reach this machine"
+    "--port",
+    default=7860,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="port to listen on",
 )
 @click.option(
-    "--picture", metavar="FILE", help="write the plot of knowledge against behaviour as SVG, and open nothing"
+    "--allow-host",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="further host name under which browsers reach this machine; several allowed",
+)
+@click.option(
+    "--picture", metavar="FILE", help="write the plot of knowledge against behaviour as SVG instead"
 )
 @shared
 @click.pass_obj
 def dashboard_command(
     session: Session, host: str, port: int, names: tuple[str, ...], picture: str | None
 ) -> None:
-    """Open the review dashboard: on this machine only, or on another --host with a login, whose password is
-    taken from RECOVER_DASHBOARD_PASSWORD."""
+    """Serve the review dashboard until interrupted.
+
+    Other machines reach it only with --host and a login, whose password is in RECOVER_DASHBOARD_PASSWORD.
+    """
     from dashboard.app import picture_of, serve
 
     with session.workspace() as ws:

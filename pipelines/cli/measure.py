@@ -15,8 +15,9 @@ from pipelines.cli.options import Session, shared, table
 @click.option(
     "--suite",
     "suites",
-    help="ifeval, knowledge, retention, updates, a family (json, tools, refusals, multi-turn, calibration), "
-    "or any task of lm-eval (truthfulqa_mc2, mmlu, gsm8k, ...); several with commas",
+    metavar="NAMES",
+    help="ifeval, knowledge, retention, updates, json, tools, refusals, multi-turn, calibration, or any task "
+    "of lm-eval such as gsm8k; several with commas (default: ifeval, and what has probes)",
 )
 @setting_options.ifeval
 @setting_options.probes
@@ -27,13 +28,24 @@ from pipelines.cli.options import Session, shared, table
 @setting_options.stop_loops
 @click.option("--output", metavar="DIR", help="also write lm-eval's own JSON and samples there")
 @setting_options.answering
-@click.option("--responses", help="score this FILE of {prompt, response} lines instead of a model")
+@click.option(
+    "--responses", metavar="FILE", help="score these lines of {prompt, response} instead of a model"
+)
 @shared
 @click.pass_obj
 def eval_command(
     session: Session, checkpoint: str | None, suites: str | None, output: str | None, responses: str | None
 ) -> None:
-    """Score a checkpoint (default: current), or a file of recorded responses."""
+    """Score a checkpoint, or a file of recorded responses.
+
+    CHECKPOINT is `current` by default. The answers and scores are recorded, so that `recover compare` and
+    `recover flips` can pair them.
+
+    \b
+    recover eval base --suite ifeval,gsm8k
+    recover eval --probes probes.jsonl
+    recover eval --responses answers.jsonl --ifeval prompts.jsonl
+    """
     changes = session.changes
     if responses:
         from pipelines.evaluate import score_responses
@@ -66,11 +78,20 @@ def score_table(scores: dict[str, Any]) -> str:
 @click.command("compare")
 @click.argument("a")
 @click.argument("b")
-@click.option("--suite", help="compare only this suite (default: all that both were evaluated on)")
+@click.option(
+    "--suite", metavar="NAME", help="compare only this suite (default: all that both were evaluated on)"
+)
 @shared
 @click.pass_obj
 def compare_command(session: Session, a: str, b: str, suite: str | None) -> None:
-    """Compare two checkpoints on the same prompts: differences, intervals, flips, significance."""
+    """Test the differences between two checkpoints.
+
+    On the prompts that both were evaluated on: difference, interval, flips, significance, and whether B is
+    worse than A by no more than the margin.
+
+    \b
+    recover compare base current
+    """
     from pipelines.compare import compare, compare_text
 
     with session.workspace() as ws:
@@ -80,16 +101,28 @@ def compare_command(session: Session, a: str, b: str, suite: str | None) -> None
 
 @click.command("flips")
 @click.argument("references", nargs=-1, metavar="[cycle:N | A B]")
-@click.option("--suite", help="list only this suite")
+@click.option("--suite", metavar="NAME", help="list only this suite")
 @click.option("--gained", "direction", flag_value="gained", help="list only items that pass now")
 @click.option("--lost", "direction", flag_value="lost", help="list only items that fail now")
 @click.option(
-    "--limit", default=20, show_default=True, type=click.IntRange(min=1), help="list at most N items"
+    "--limit",
+    default=20,
+    show_default=True,
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="list at most N items",
 )
 @shared
 @click.pass_obj
 def flips_command(session: Session, /, references: tuple[str, ...], **options: Any) -> None:
-    """List items that flip between pass and fail: over all cycles, in one, or between two checkpoints."""
+    """List items that flip between pass and fail.
+
+    Without arguments: counts for all cycles.
+
+    \b
+    recover flips cycle:1 --lost
+    recover flips base current --suite ifeval
+    """
     from pipelines.flips import flips
 
     with session.workspace() as ws:
@@ -122,19 +155,25 @@ def _short(text: str) -> str:
 @click.argument("a")
 @click.argument("b")
 @setting_options.prompts
-@click.option("--count", default=64, show_default=True, type=click.IntRange(2), help="number of prompts")
+@click.option(
+    "--count", default=64, show_default=True, type=click.IntRange(2), metavar="N", help="number of prompts"
+)
 @click.option(
     "--max-new-tokens",
     default=96,
     show_default=True,
     type=click.IntRange(1),
+    metavar="N",
     help="longest answer, in tokens",
 )
 @setting_options.seed
 @shared
 @click.pass_obj
 def drift_command(session: Session, a: str, b: str, count: int, max_new_tokens: int) -> None:
-    """Measure how far B has moved from A: forgetting, visited states, divergence on old and new inputs."""
+    """Measure how far checkpoint B has moved from A.
+
+    Both answer the prompts; the divergence of B from A is estimated on each model's answers.
+    """
     from pipelines.drift import drift, drift_text
     from pipelines.job_from_options import drift_job
 

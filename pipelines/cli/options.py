@@ -47,7 +47,8 @@ class Session:
         from pipelines.runs.workspace import Workspace
 
         self.refuse_foreign(docs)
-        progress, implicit = Progress(quiet=self.quiet), self.home is None
+        progress = Progress(quiet=self.quiet)
+        implicit = self.home is None
         return Workspace.open(self.place, self.db, progress, create=create, implicit=implicit)
 
     def refuse_foreign(self, docs: Path | None) -> None:
@@ -56,7 +57,8 @@ class Session:
             return
         from recovery.errors import InputError
 
-        place, named = self.place.resolve(), f"to use it, give --home {DEFAULT_HOME}"
+        place = self.place.resolve()
+        named = f"to use it, give --home {DEFAULT_HOME}"
         if docs is not None and place.is_relative_to(docs.resolve()):
             raise InputError(f"{place} lies inside the documents and may have come with them: {named}")
         if place.stat().st_uid != os.getuid():
@@ -86,7 +88,8 @@ def finite(value: Any) -> Any:
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-    session, name = ctx.ensure_object(Session), str(param.name)
+    session = ctx.ensure_object(Session)
+    name = str(param.name)
     from_environment = ctx.get_parameter_source(name) is ParameterSource.ENVIRONMENT
     if value in (None, False) or (from_environment and getattr(session, name)):
         return  # what was typed before the command's name counts more than the environment
@@ -98,15 +101,15 @@ def shared(command: F) -> F:
     kept: dict[str, Any] = {"expose_value": False, "callback": _remember}
     flags: dict[str, Any] = {**kept, "is_flag": True, "default": False}
     for option in (
-        click.option("--debug", help="show tracebacks", **flags),
-        click.option("-q", "--quiet", help="print no progress", **flags),
-        click.option("--json", help="print one JSON document", **flags),
+        click.option("--debug", help="print the traceback of an error", **flags),
+        click.option("-q", "--quiet", help="hide progress", **flags),
+        click.option("--json", help="print one JSON document instead of text", **flags),
         click.option(
             "--db",
             metavar="URL",
             envvar="RECOVER_DB_URL",
             **kept,
-            help="database (default: recover.db in the home; PostgreSQL by URL)",
+            help="database: a file, or the URL of a PostgreSQL one (default: recover.db in the home)",
         ),
         click.option(
             "--home",
@@ -120,6 +123,35 @@ def shared(command: F) -> F:
     return command
 
 
+docs = click.option(
+    "--docs", required=True, type=click.Path(path_type=Path), metavar="DIR", help="folder of documents"
+)
+augment = click.option(
+    "--augment",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="folder written by `recover augment`, to train on as well",
+)
+student = click.option(
+    "--student", default="current", show_default=True, metavar="CHECKPOINT", help="checkpoint to train"
+)
+
+
+class CycleNumber(click.ParamType[int]):
+    """The number of a cycle, written N or cycle:N."""
+
+    name = "cycle"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        digits = str(value).removeprefix("cycle:")
+        if not (digits.isascii() and digits.isdigit()):
+            self.fail(f"{value!r}: write cycle:N or N, as in cycle:1", param, ctx)
+        return int(digits)
+
+
+cycle_number = click.argument("cycle", metavar="cycle:N", type=CycleNumber())
+
+
 def several(command: F) -> F:
     """Add --processes to a command that trains."""
     return click.option(
@@ -128,7 +160,7 @@ def several(command: F) -> F:
         metavar="N",
         expose_value=False,
         callback=_launch,
-        help="train in N processes on this machine, or on N of its GPUs",
+        help="train in N processes: one a GPU, or all on the CPU",
     )(command)
 
 

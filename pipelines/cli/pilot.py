@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, several, shared, table
 
@@ -14,20 +15,27 @@ Row = dict[str, Any]
 
 
 @click.command("pilot")
-@click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
+@common.docs
 @click.option(
     "--budget",
     required=True,
     type=float,
     metavar="POINTS",
-    help="of behaviour that midtraining may cost, before recovery",
+    help="points of IFEval that midtraining may cost, before recovery",
 )
-@click.option("--student", default="current", show_default=True, help="the model to teach")
+@common.student
 @click.option(
-    "--rates", metavar="LOW,HIGH", help="two learning rates (default: a quarter of recover.yaml's, and it)"
+    "--rates",
+    metavar="LOW,HIGH",
+    help="two learning rates (default: that of recover.yaml, and a quarter of it)",
 )
 @click.option(
-    "--share", type=float, default=0.125, show_default=True, help="of the documents that is trained on"
+    "--share",
+    type=float,
+    default=0.125,
+    show_default=True,
+    metavar="SHARE",
+    help="share of the documents to train on",
 )
 @setting_options.mix
 @setting_options.freeze_embeddings
@@ -40,10 +48,14 @@ Row = dict[str, Any]
 @shared
 @click.pass_obj
 def pilot_command(session: Session, /, docs: Path, budget: float, **options: Any) -> None:
-    """Propose rate, length, mix and recovery from two midtrainings on a share of the documents.
+    """Propose learning rate, length and recovery for a folder.
 
-    Prints what is expected of them, with 95 % intervals, and the `recover cycle` that carries them out. Exit
-    code 3 where nothing can be proposed. `current` stays where it is.
+    Midtrains twice on a share of the documents, and prints what the whole midtraining would teach and cost,
+    with 95 % intervals, and the `recover cycle` command for it. `current` stays as it is. Exit code 3:
+    nothing can be proposed.
+
+    \b
+    recover pilot --docs ./corpus --budget 5
     """
     from pipelines.job_from_options import pilot_job
     from pipelines.pilot import pilot

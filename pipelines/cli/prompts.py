@@ -17,7 +17,10 @@ from pipelines.cli.options import F, Session, shared
 @click.group("prompts")
 @shared
 def prompts_command() -> None:
-    """Generate prompts: instruction prompts in IFEval's format, or recovery prompts of a family."""
+    """Write prompt files: for IFEval, or to recover a family.
+
+    None of the prompts occurs in the suite that evaluates them.
+    """
 
 
 def drawing(command: F) -> F:
@@ -27,15 +30,29 @@ def drawing(command: F) -> F:
             "--avoid",
             multiple=True,
             metavar="FILE",
-            help="prompts that must not occur, in any format that --prompts reads; several allowed "
-            "(what a suite asks never occurs)",
+            help="prompts to leave out, in any format that --prompts reads; several allowed",
         ),
         click.option(
-            "--out", type=click.Path(path_type=Path, dir_okay=False), help="FILE to write (default: print)"
+            "--out",
+            type=click.Path(path_type=Path, dir_okay=False),
+            metavar="FILE",
+            help="file to write (default: standard output)",
         ),
-        click.option("--seed", type=click.IntRange(0), default=0, show_default=True, metavar="S"),
         click.option(
-            "--count", type=click.IntRange(1, 100_000), default=1000, show_default=True, metavar="N"
+            "--seed",
+            type=click.IntRange(0),
+            default=0,
+            show_default=True,
+            metavar="N",
+            help="draws the prompts",
+        ),
+        click.option(
+            "--count",
+            type=click.IntRange(1, 100_000),
+            default=1000,
+            show_default=True,
+            metavar="N",
+            help="number of prompts",
         ),
     ):
         command = option(command)
@@ -47,7 +64,9 @@ def drawing(command: F) -> F:
 @shared
 @click.pass_obj
 def ifeval_command(session: Session, count: int, seed: int, out: Path | None, avoid: tuple[str, ...]) -> None:
-    """Write N prompts over all 25 instruction types of IFEval, each answerable, each different.
+    """Write prompts over all 25 instruction types of IFEval.
+
+    Each is different, and can be answered as it asks.
 
     \b
     recover prompts ifeval --count 1500 --out ifeval.jsonl
@@ -65,7 +84,11 @@ def ifeval_command(session: Session, count: int, seed: int, out: Path | None, av
 def _family_command(family: Family) -> click.Command:
     """Return the command that writes a family's recovery prompts."""
 
-    @click.command(family.name, help=f"Write N recovery prompts: {family.recovery}.")
+    @click.command(
+        family.name,
+        short_help=f"Write recovery prompts of the family {family.name}.",
+        help=f"Write recovery prompts of the family {family.name}: {family.recovery}.",
+    )
     @drawing
     @shared
     @click.pass_obj

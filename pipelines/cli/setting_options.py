@@ -15,6 +15,7 @@ import click
 from pipelines.cli.options import F, Session
 
 Read = Callable[[Any], Any]
+EPILOG = "[section.key] names the key of recover.yaml that an option overrides for this run."
 
 
 class SettingOption(click.Option):
@@ -23,6 +24,11 @@ class SettingOption(click.Option):
     def __init__(self, *args: Any, key: str, read: Read, **attributes: Any) -> None:
         super().__init__(*args, expose_value=False, callback=self._collect, **attributes)
         self.key, self.read = key, read
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the option and its help, which ends with the key."""
+        record = super().get_help_record(ctx)
+        return record and (record[0], f"{record[1]}  [{self.key}]")
 
     def _collect(self, ctx: click.Context, param: click.Parameter, value: Any) -> None:
         if value not in (None, ()):
@@ -63,8 +69,13 @@ def pairs(value: str | tuple[str, ...]) -> dict[str, str]:
 def shares(value: str) -> dict[str, Any]:
     """Return the shares of the mix; a source that is not named gets 0."""
     from pipelines.config.settings import Mix
+    from recovery.errors import InputError
 
-    return {**dict.fromkeys(Mix.model_fields, 0.0), **pairs(value)}
+    typed = pairs(value)
+    unknown = [name for name in typed if name not in Mix.model_fields]
+    if unknown:
+        raise InputError(f"--mix {unknown[0]}: choose among {', '.join(Mix.model_fields)}")
+    return {**dict.fromkeys(Mix.model_fields, 0.0), **typed}
 
 
 def adapter(rank: int) -> dict[str, Any] | None:
@@ -78,18 +89,26 @@ def enabled(flag: bool) -> dict[str, Any] | None:
 
 
 OVERLAP = click.Choice(["drop", "weight", "keep"])
-SOURCE = "FILE, hub:NAME:SPLIT:FIELD, self (written by the clean model), or microworld"
 
-seed = setting("--seed", "seed", type=int, help="seed of sampling and training (default: recover.yaml)")
-prompts = setting("--prompts", "distill.prompts", file, help=f"{SOURCE} (default: recover.yaml)")
-ifeval = setting("--ifeval", "eval.ifeval", file, help="FILE in IFEval's format (default: recover.yaml)")
-probes = setting("--probes", "eval.probes", file, help="FILE of knowledge and retention probes")
+seed = setting("--seed", "seed", type=int, metavar="N", help="seed of sampling and training")
+prompts = setting(
+    "--prompts",
+    "distill.prompts",
+    file,
+    metavar="SOURCE",
+    help="recovery prompts: a file, hub:NAME:SPLIT:FIELD, self (the clean model writes them), or microworld",
+)
+ifeval = setting("--ifeval", "eval.ifeval", file, metavar="FILE", help="prompts in IFEval's format")
+probes = setting(
+    "--probes", "eval.probes", file, metavar="FILE", help="questions about knowledge and retention"
+)
 
 # Midtraining
 mix = setting(
     "--mix",
     "midtrain.mix",
     shares,
+    metavar="NAME=SHARE,...",
     help="share of each source in the tokens, as in new=0.6,earlier=0.3,chat=0.1",
 )
 strict = setting(
@@ -98,29 +117,50 @@ strict = setting(
 freeze_embeddings = setting(
     "--freeze-embeddings/--train-embeddings",
     "midtrain.freeze_embeddings",
-    help="whether midtraining keeps embeddings and head fixed (default: recover.yaml)",
+    help="keep embeddings and output head fixed, or train them",
 )
+
+
+def midtrain_method(flag: str) -> Callable[[F], F]:
+    return setting(
+        flag,
+        "midtrain.method",
+        type=click.Choice(["text", "passage"]),
+        help="passage: learn answers of the clean model that sees the documents (default: recover.yaml)",
+    )
+
 
 midtrain_rate = setting(
     "--midtrain-rate",
     "midtrain.optimizer.learning_rate",
     type=float,
-    help="learning rate of the midtraining (default: recover.yaml)",
+    metavar="RATE",
+    help="peak learning rate of midtraining",
 )
 midtrain_steps = setting(
-    "--midtrain-steps", "midtrain.steps", type=int, help="its length (default: recover.yaml)"
+    "--midtrain-steps",
+    "midtrain.steps",
+    type=int,
+    metavar="N",
+    help="optimizer steps of midtraining",
 )
 midtrain_tokens = setting(
     "--midtrain-tokens",
     "midtrain.tokens_per_step",
     type=click.IntRange(1),
-    help="tokens of each of its steps (default: recover.yaml)",
+    metavar="N",
+    help="tokens of a midtraining step",
 )
 
 # Distillation
-method = setting("--method", "distill.method", help="a row of `recover methods` (default: recover.yaml)")
+method = setting("--method", "distill.method", metavar="NAME", help="a row of `recover methods`")
 dials = setting(
-    "--set", "distill.dials", pairs, multiple=True, metavar="DIAL=VALUE", help="set a dial of the method"
+    "--set",
+    "distill.dials",
+    pairs,
+    multiple=True,
+    metavar="DIAL=VALUE",
+    help="set a dial of the method (docs/methods.md lists them); several allowed",
 )
 overlap = setting(
     "--overlap", "distill.overlap", type=OVERLAP, help="what to do with prompts about the new documents"
@@ -130,14 +170,14 @@ merge = setting(
     "distill.merge",
     type=float,
     metavar="SHARE",
-    help="share of the teacher's weights merged in before the first step",
+    help="share of the teacher's weights to merge in before the first step",
 )
 rehearsal = setting(
     "--rehearsal",
     "distill.rehearsal",
     type=float,
     metavar="SHARE",
-    help="share of the tokens: documents of the midtraining, trained on again",
+    help="share of the tokens that come from the midtraining's documents",
 )
 tripwire = setting(
     "--tripwire",
@@ -150,7 +190,8 @@ response_pairs = setting(
     "--pairs",
     "distill.pairs",
     file,
-    help="like --prompts, rows with a response: for data states, and as examples to show",
+    metavar="SOURCE",
+    help="prompts with responses: training data of sft, demonstrations for the teacher",
 )
 context = setting(
     "--context", "distill.context", file, metavar="TEXT|FILE", help="text that only the teacher reads"
@@ -160,7 +201,7 @@ reward = setting(
     "distill.reward",
     reward_source,
     metavar="NAME",
-    help="reward function: exact, ifeval, module:function or FILE.py:function",
+    help="reward function: exact, ifeval, MODULE:FUNCTION or FILE.py:FUNCTION",
 )
 routes = setting(
     "--route",
@@ -168,27 +209,27 @@ routes = setting(
     pairs,
     multiple=True,
     metavar="NAME=CHECKPOINT",
-    help="teacher of the prompts with this route",
+    help="teacher of the prompts with this route; several allowed",
 )
 stop_when_recovered = setting(
     "--stop-when-recovered",
     "distill.stop",
     enabled,
     is_flag=True,
-    help="stop once behaviour is back on a probe set",
+    help="stop as soon as a check on separate prompts shows that behaviour is back",
 )
 sampler = setting(
     "--sampler",
     "distill.sampler",
     metavar="WHERE",
-    help="engine that samples: inprocess, vllm, server, or servers' URLs",
+    help="engine that samples: inprocess, vllm, server, or URLs of servers",
 )
 ahead = setting(
     "--ahead",
     "distill.ahead",
-    type=click.IntRange(0, 1),
-    metavar="0|1",
-    help="1: sample the next step's answers during the current one",
+    int,
+    type=click.Choice(["0", "1"]),
+    help="1: sample the next step's responses while the current step trains",
 )
 teacher_engine = setting(
     "--teacher-engine",
@@ -204,48 +245,52 @@ tasks = setting(
     path,
     metavar="DIR",
     type=click.Path(path_type=Path),
-    help="local tasks: lm-eval's YAML files, or rows as TASK.jsonl",
+    help="folder of tasks of your own: lm-eval's YAML files, or rows as TASK.jsonl",
 )
 chat = setting(
     "--chat",
     "eval.tasks_in_chat",
     is_flag=True,
-    help="give lm-eval tasks in the chat template, not as plain text",
+    help="put lm-eval tasks into the chat template instead of plain text",
 )
 samples = setting(
-    "--samples", "eval.samples", type=click.IntRange(1), help="answers to each prompt; several are sampled"
+    "--samples",
+    "eval.samples",
+    type=click.IntRange(1),
+    metavar="N",
+    help="answers to each prompt; more than one are sampled, not greedy",
 )
 limit = setting(
     "--limit",
     "eval.limit",
     type=click.IntRange(1),
     metavar="N",
-    help="only N prompts of each suite, the same for every checkpoint",
+    help="evaluate only N prompts of each suite, the same for every checkpoint",
 )
 behaviours = setting(
     "--behaviours",
     "eval.behaviours",
     lambda value: [name.strip() for name in value.split(",")],
     metavar="NAMES",
-    help="families to judge too: json, tools, refusals, multi-turn, calibration; several with commas",
+    help="further behaviours to judge: json, tools, refusals, multi-turn, calibration; several with commas",
 )
 answering = setting(
     "--sampler",
     "eval.sampler",
     metavar="WHERE",
-    help="engine that answers: inprocess, vllm, server, or servers' URLs",
+    help="engine that answers: inprocess, vllm, server, or URLs of servers",
 )
 
 stop_loops = setting(
     "--stop-loops",
     "eval.stop_loops",
     is_flag=True,
-    help="end answers that only repeat themselves; not for figures to compare with published ones",
+    help="cut answers that only repeat themselves; do not compare such figures with published ones",
 )
 
 
 def steps(stage: str) -> Callable[[F], F]:
-    return setting("--steps", f"{stage}.steps", type=int, help="optimizer steps (default: recover.yaml)")
+    return setting("--steps", f"{stage}.steps", type=int, metavar="N", help="optimizer steps")
 
 
 def learning_rate(stage: str) -> Callable[[F], F]:
@@ -253,7 +298,8 @@ def learning_rate(stage: str) -> Callable[[F], F]:
         "--learning-rate",
         f"{stage}.optimizer.learning_rate",
         type=float,
-        help="peak learning rate (default: recover.yaml)",
+        metavar="RATE",
+        help="peak learning rate",
     )
 
 
@@ -264,10 +310,14 @@ def lora(stage: str) -> Callable[[F], F]:
         adapter,
         type=click.IntRange(0),
         metavar="RANK",
-        help="train an adapter of this rank; 0: train all weights",
+        help="train a LoRA adapter of this rank; 0: train all weights",
     )
 
 
 epochs = setting(
-    "--epochs", "midtrain.epochs", type=float, help="passes over the documents, instead of steps"
+    "--epochs",
+    "midtrain.epochs",
+    type=float,
+    metavar="N",
+    help="passes over the documents, instead of --steps",
 )

@@ -8,23 +8,35 @@ from typing import Any
 
 import click
 
+from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, shared, table
 
 
 @click.command("init")
-@click.option("--model", help="hub id, local directory or GGUF file (default: the shipped tiny model)")
-@click.option("--revision", help="branch, tag or commit on the hub")
+@click.option(
+    "--model", metavar="MODEL", help="hub id, directory or GGUF file (default: the shipped tiny model)"
+)
+@click.option("--revision", metavar="NAME", help="branch, tag or commit on the hub")
 @click.option(
     "--preset",
+    metavar="NAME",
     help="settings to start from: microworld, real or cpu (default: by model and machine)",
 )
 @shared
 @click.pass_obj
 def init_command(session: Session, model: str | None, revision: str | None, preset: str | None) -> None:
-    """Make recover.yaml and register the clean checkpoint as `base`."""
+    """Write recover.yaml and register the clean model as `base`.
+
+    \b
+    recover init --model Qwen/Qwen3-8B
+    recover init --model ./my-model --preset real
+    """
+    from pipelines.config.settings import preset_text
     from pipelines.machine.init_home import initialise
 
+    if preset is not None:
+        preset_text(preset)  # refuse an unknown name even where recover.yaml exists already
     with session.workspace(create=True) as ws:
         found = initialise(ws, model=model, revision=revision, preset=preset)
         session.show(found, f"base is {found['base']} ({found['model']}); settings are in {found['config']}")
@@ -34,7 +46,10 @@ def init_command(session: Session, model: str | None, revision: str | None, pres
 @shared
 @click.pass_obj
 def doctor_command(session: Session) -> None:
-    """Check whether this machine is ready; exit code 3 if it is not."""
+    """Check whether this machine is ready.
+
+    Exit code 3: something that is needed is missing.
+    """
     from pipelines.machine.doctor import examine
     from pipelines.runs.workspace import remembered_database
     from recovery.errors import GateError
@@ -47,14 +62,19 @@ def doctor_command(session: Session) -> None:
 
 
 @click.command("preflight")
-@click.option("--student", default="current", show_default=True, help="checkpoint to be trained")
-@click.option("--teacher", default="base", show_default=True, help="checkpoint of the teacher")
+@common.student
+@click.option(
+    "--teacher", default="base", show_default=True, metavar="CHECKPOINT", help="checkpoint that teaches"
+)
 @setting_options.prompts
 @setting_options.sampler
 @shared
 @click.pass_obj
 def preflight_command(session: Session, student: str, teacher: str) -> None:
-    """Check student, teacher and sampler before a run; exit code 3 if a check fails."""
+    """Check student, teacher and sampler before a run.
+
+    Exit code 3: a check fails.
+    """
     from pipelines.config.settings import changed
     from pipelines.distill import preflight_report
     from pipelines.distillation.prompts import read_prompts
@@ -75,24 +95,45 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
 
 def report(rows: list[dict[str, Any]]) -> str:
     """Format checks, one on each line."""
-    return table([{**row, "ok": "ok" if row["ok"] else "NO"} for row in rows], ["ok", "name", "detail"])
+    return table(
+        [{"check": row["name"], **row, "ok": _outcome(row)} for row in rows], ["ok", "check", "detail"]
+    )
+
+
+def _outcome(row: dict[str, Any]) -> str:
+    """Return the word for a check; what is not needed may be missing."""
+    if row["ok"]:
+        return "ok"
+    return "NO" if row.get("needed", True) else "optional"
 
 
 @click.command("microworld")
-@click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--cycle", default=1, show_default=True, help="number of the cycle whose documents are written")
-@click.option("--seed", default=0, show_default=True, help="draws the people, the facts and the prompts")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--cycle",
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="number of the cycle whose documents are written",
+)
+@click.option(
+    "--seed", default=0, show_default=True, metavar="N", help="draws the people, the facts and the prompts"
+)
 @click.option(
     "--changed",
     default=0.0,
     show_default=True,
     type=click.FloatRange(0, 0.5),
+    metavar="SHARE",
     help="share of the known people who change city and job in each cycle",
 )
 @shared
 @click.pass_obj
 def microworld_command(session: Session, directory: Path, cycle: int, seed: int, changed: float) -> None:
-    """Write a cycle of the microworld: docs/, probes.jsonl, prompts.jsonl, ifeval.jsonl."""
+    """Write the documents and questions of a microworld cycle.
+
+    DIR then holds docs/, probes.jsonl, prompts.jsonl (recovery prompts) and ifeval.jsonl.
+    """
     from pipelines.microworld.world import write_world
 
     found = write_world(directory, cycle=cycle, seed=seed, changed=changed)
@@ -104,31 +145,44 @@ def microworld_command(session: Session, directory: Path, cycle: int, seed: int,
 
 
 @click.command("plan")
-@click.option("--model", help="size (8B), directory, config.json or hub id (default: recover.yaml's)")
+@click.option(
+    "--model",
+    metavar="MODEL",
+    help="size (8B), directory, config.json or hub id (default: as in recover.yaml)",
+)
 @click.option(
     "--gpus",
     default="1xH100",
     show_default=True,
+    metavar="GPUS",
     help="number and type or memory, as in 8xH100, H200, 24GB, 2x24GB",
 )
 @click.option(
     "--lora",
     type=click.IntRange(0),
     metavar="RANK",
-    help="rank of the adapter; 0: train all weights (default: recover.yaml)",
+    help="rank of the adapter; 0: train all weights (default: as in recover.yaml)",
 )
 @click.option(
     "--shard/--no-shard",
     default=None,
-    help="shard the model over the GPUs with FSDP2 (default: recover.yaml)",
+    help="shard the model over the GPUs with FSDP2 (default: as in recover.yaml)",
 )
-@click.option("--tokens", default=2_000_000, show_default=True, help="tokens of the documents")
-@click.option("--answer-tokens", default=400, show_default=True, help="tokens of a typical answer")
-@click.option("--price", type=float, help="price of one GPU hour, in any currency")
+@click.option("--tokens", default=2_000_000, show_default=True, metavar="N", help="tokens of the documents")
+@click.option(
+    "--answer-tokens", default=400, show_default=True, metavar="N", help="tokens of a typical answer"
+)
+@click.option("--price", type=float, metavar="PRICE", help="price of one GPU hour, in any currency")
 @shared
 @click.pass_obj
 def plan_command(session: Session, /, **options: Any) -> None:
-    """Does it fit, how long does it take, what to change? Exit code 3 when it does not fit."""
+    """Estimate memory, time and cost on GPUs.
+
+    Loads no model. Exit code 3: it does not fit; the output says which settings to change.
+
+    \b
+    recover plan --model 8B --gpus 8xH100 --price 3
+    """
     from pipelines.machine.capacity import plan_for
     from recovery.errors import GateError
 
@@ -159,7 +213,7 @@ def plan_text(found: dict[str, Any]) -> str:
         parts = [f"{name} {gib:g}" for name, gib in row["memory"].items() if gib]
         lines.append(f"{row['stage']}: {', '.join(parts)} GiB")
     if found["hours"] is None:
-        lines.append("time: not known for this GPU: name one of those that `--gpus` knows")
+        lines.append("time: unknown for this GPU: name one that --gpus knows, as in H100")
     else:
         lines.append(f"together {found['hours']:.1f} h, {found['gpu_hours']:.1f} GPU-hours; an estimate")
     return "\n".join([*lines, *(f"change: {change}" for change in found["change"])])

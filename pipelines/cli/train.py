@@ -7,18 +7,20 @@ from typing import Any
 
 import click
 
+from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, several, shared, table
 
 
 @click.command("midtrain")
-@click.option("--docs", required=True, type=click.Path(path_type=Path), help="folder of documents")
-@click.option("--student", default="current", show_default=True, help="checkpoint to train")
+@common.docs
+@common.student
+@setting_options.midtrain_method("--method")
 @setting_options.steps("midtrain")
 @setting_options.epochs
 @setting_options.learning_rate("midtrain")
 @setting_options.mix
-@click.option("--augment", type=click.Path(path_type=Path), help="folder written by `recover augment`")
+@common.augment
 @setting_options.lora("midtrain")
 @setting_options.freeze_embeddings
 @setting_options.prompts
@@ -28,7 +30,14 @@ from pipelines.cli.options import Session, several, shared, table
 @shared
 @click.pass_obj
 def midtrain_command(session: Session, docs: Path, student: str, augment: Path | None) -> None:
-    """Teach the student a folder of documents; prints the new checkpoint's id."""
+    """Train a checkpoint on a folder of documents.
+
+    Prints the id of the new checkpoint.
+
+    \b
+    recover midtrain --docs ./corpus
+    recover midtrain --docs ./corpus --epochs 4 --mix new=0.7,chat=0.3
+    """
     from pipelines.job_from_options import midtrain_job
     from pipelines.midtrain import midtrain
 
@@ -39,8 +48,12 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
 
 
 @click.command("distill")
-@click.option("--teacher", default="base", show_default=True, help="checkpoint of the teacher")
-@click.option("--student", help="checkpoint to train (default: the newest midtrained one)")
+@click.option(
+    "--teacher", default="base", show_default=True, metavar="CHECKPOINT", help="checkpoint that teaches"
+)
+@click.option(
+    "--student", metavar="CHECKPOINT", help="checkpoint to train (default: the newest midtrained one)"
+)
 @setting_options.method
 @setting_options.dials
 @setting_options.prompts
@@ -56,7 +69,10 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
 @setting_options.rehearsal
 @setting_options.tripwire
 @click.option(
-    "--docs", type=click.Path(path_type=Path), help="documents of the midtraining (default: as recorded)"
+    "--docs",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="documents of the midtraining (default: as recorded)",
 )
 @setting_options.stop_when_recovered
 @setting_options.sampler
@@ -68,7 +84,7 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
     "shown",
     type=click.IntRange(1),
     metavar="N",
-    help="print N prompts as student and teacher read them; train nothing",
+    help="print N prompts as student and teacher read them, and train nothing",
 )
 @several
 @shared
@@ -76,7 +92,15 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
 def distill_command(
     session: Session, teacher: str, student: str | None, docs: Path | None, shown: int | None
 ) -> None:
-    """Bring the student's behaviour back from the teacher; prints the new checkpoint's id."""
+    """Bring a checkpoint's behaviour back from a teacher.
+
+    Prints the id of the new checkpoint.
+
+    \b
+    recover distill --teacher base
+    recover distill --method opd-sampled --set temperature=0.8 --prompts prompts.jsonl
+    recover distill --show-prompts 2
+    """
     from pipelines.distill import distill_alone, show_prompts
     from pipelines.job_from_options import distill_job
 
@@ -95,22 +119,28 @@ def _side_by_side(number: int, row: dict[str, str]) -> str:
 
 
 @click.command("merge")
-@click.option("--with", "other", default="base", show_default=True, help="checkpoint to mix in")
-@click.option("--weight", type=float, help="share of the --with checkpoint, from 0 to 1")
 @click.option(
-    "--sweep", "weights", metavar="W,W,...", help="merge with each of these shares and evaluate the results"
+    "--with", "other", default="base", show_default=True, metavar="CHECKPOINT", help="checkpoint to mix in"
 )
-@click.option("--student", help="first checkpoint (default: the newest midtrained one)")
+@click.option("--weight", type=float, metavar="W", help="share of the --with checkpoint, from 0 to 1")
+@click.option(
+    "--sweep", "weights", metavar="W,W", help="merge with each of these shares and evaluate the results"
+)
+@click.option(
+    "--student", metavar="CHECKPOINT", help="checkpoint to mix into (default: the newest midtrained one)"
+)
 @click.option(
     "--method",
     "kind",
     type=click.Choice(["linear", "slerp", "residual", "embeddings"]),
     default="linear",
     show_default=True,
-    help="residual: add share * (with - origin); embeddings: mix only embeddings and head",
+    help="residual: add W * (with - origin); embeddings: mix only embeddings and output head",
 )
-@click.option("--origin", help="with residual: the checkpoint that --with was tuned from")
-@click.option("--suite", "suites", help="with --sweep: ifeval, knowledge, retention (default: all)")
+@click.option("--origin", metavar="CHECKPOINT", help="with residual: what --with was tuned from")
+@click.option(
+    "--suite", "suites", metavar="NAMES", help="with --sweep: ifeval, knowledge, retention (default: all)"
+)
 @setting_options.ifeval
 @setting_options.probes
 @shared
@@ -118,13 +148,18 @@ def _side_by_side(number: int, row: dict[str, str]) -> str:
 def merge_command(
     session: Session, /, weight: float | None, weights: str | None, suites: str | None, **mixed: Any
 ) -> None:
-    """Mix the weights of two checkpoints: the training-free baseline."""
+    """Mix the weights of two checkpoints, without training.
+
+    \b
+    recover merge --weight 0.3
+    recover merge --sweep 0.1,0.2,0.4 --suite ifeval,knowledge
+    """
     from pipelines.job_from_options import merge_job, sweep_job
     from pipelines.merge import merge
     from pipelines.sweep import sweep
 
     if (weight is None) == (weights is None):
-        raise click.UsageError("give one of --weight W and --sweep W,W,...")
+        raise click.UsageError("give one of --weight W and --sweep W,W")
     with session.workspace() as ws:
         if weights is not None:
             swept = sweep_job(ws, weights, merge_job(ws, 0.0, **mixed), suites, session.changes)

@@ -41,9 +41,13 @@ class Machine:
 
 
 def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine) -> MidtrainConfig:
-    """Adapter and microbatch by model and memory; `fit_to_corpus` does the rest."""
-    lora = _lora(settings.lora, model, machine, teacher=False)
+    """Adapter and microbatch by model and memory, beside a teacher if there is one; `fit_to_corpus` does the
+    rest."""
+    teacher = settings.method == "passage"
+    lora = _lora(settings.lora, model, machine, teacher=teacher)
     free = machine.usable_bytes - _held(lora is not None, model, machine)
+    if teacher:
+        free -= model.parameters * machine.weight_bytes
     microbatch = settings.microbatch_tokens or _microbatch(free, model)
     return settings.model_copy(update={"lora": lora, "microbatch_tokens": microbatch})
 

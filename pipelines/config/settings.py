@@ -61,7 +61,9 @@ class ModelConfig(Section):
         default=None, description="branch, tag or commit on the hub; init pins its commit"
     )
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        default="auto", description="auto: bfloat16 on a GPU, else float32"
+        default="auto",
+        description="auto: bfloat16 on a GPU, else float32; `recover init` writes bfloat16 for a processor "
+        "that multiplies it faster",
     )
     trust_remote_code: bool = Field(default=False, description="run code that comes with the model")
     template_args: dict[str, Any] = Field(
@@ -87,6 +89,11 @@ class ModelConfig(Section):
         default=False,
         description="of several processes, each holds its rows of every weight (FSDP2); else each the whole",
     )
+
+    def number_bytes(self, gpu: bool) -> int:
+        """Return the bytes of a weight in memory."""
+        chosen = self.dtype if self.dtype != "auto" else "bfloat16" if gpu else "float32"
+        return 2 if chosen == "bfloat16" else 4
 
     def checkpoints_gradients(self, gpu: bool) -> bool:
         """Return whether training recomputes activations; with `auto`, on a GPU, where memory is scarce."""
@@ -172,8 +179,16 @@ SPLIT_DOCUMENTS = Field(
 
 
 class MidtrainConfig(Section):
-    """Next-token training on documents."""
+    """Teaching documents: as text, or by answers of the clean model that sees them."""
 
+    method: Literal["text", "passage"] = Field(
+        default="text",
+        description="text: next-token training on the documents; passage: questions about them, which the "
+        "clean model answers with the passage in view and the student learns without",
+    )
+    dials: dict[str, Any] = Field(
+        default_factory=dict, description="with passage: dials that differ from this row of `recover methods`"
+    )
     steps: int | None = Field(
         default=None, ge=1, description="optimizer steps; or give epochs, or neither: fitted"
     )
@@ -321,6 +336,12 @@ class DistillConfig(Section):
         ge=0,
         lt=1,
         description="share of the tokens trained on that are the taught documents, read again",
+    )
+    rehearsal_questions: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of those tokens that are questions made of the documents' own sentences, in chat",
     )
     split_documents: float = SPLIT_DOCUMENTS
     tripwire_every: int = Field(

@@ -1,9 +1,9 @@
 """Find what documents are about: names, codes and terms, in any language.
 
 A name is a run of capitalised words or of words with digits, of which at least one is never written small.
-A term is a word that the documents use far more often than the language in general; where general frequencies
-are not known, and in scripts without spaces, a word concentrated in few documents. Entities that are common
-among the prompts too are dropped, and weighed down by tf-idf.
+A term is a word that the documents use far more often than the language in general, spoken or written;
+where general frequencies are not known, and in scripts without spaces, a word concentrated in few documents.
+Entities that are common among the prompts too are dropped, and weighed down by tf-idf.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pipelines.corpus.segments import UNSPACED, unspaced_words
 # In scripts without spaces every character is a word: segmentation depends on what stands around a name.
 _WORD = re.compile(rf"[{UNSPACED}]|(?:(?![{UNSPACED}])[^\W_])+(?:['’.\-_](?:(?![{UNSPACED}])[^\W_])+)*")
 _UNSPACED = re.compile(rf"[{UNSPACED}]")
+_SCHEME = re.compile(r"https?(?=://)")  # of a link, which names nothing
 _CODE = re.compile(r"[a-z][A-Z]|\w_\w")  # camelCase and snake_case
 _OPENS = re.compile(r"[.!?:;\n#*>|\"“(\[-]")
 _SENTENCE_END = re.compile(r"(?<=[.!?؟।])[\"'”’)\]]*\s+|(?<=[。！？])|\n+")
@@ -57,12 +58,17 @@ class Word(NamedTuple):
 def words(text: str) -> list[Word]:
     """Return the words of a text in order, with how each is written."""
     found, end = [], 0
-    for match in _WORD.finditer(text):
+    for match in _matches(text):
         word, between = match.group(), text[end : match.start()]
         opens = end == 0 or (between != " " and bool(_OPENS.search(between)))
         found.append(Word(word, word.casefold(), opens, between in (" ", "") and end > 0, _named(word)))
         end = match.end()
     return found
+
+
+def _matches(text: str) -> Iterator[re.Match[str]]:
+    """Yield the places of all words; equally long blanks take the place of links' schemes."""
+    return _WORD.finditer(_SCHEME.sub(lambda scheme: " " * len(scheme.group()), text))
 
 
 def _named(word: str) -> bool:
@@ -93,7 +99,7 @@ class Entities:
 
     def mentions(self, text: str) -> Iterator[tuple[Term, int]]:
         """Yield every mention (the longest at its place) in order, with the end of it."""
-        said, ends = spelled(text), [match.end() for match in _WORD.finditer(text)]
+        said, ends = spelled(text), [match.end() for match in _matches(text)]
         for start in range(len(said)):
             for length in range(min(self.longest, len(said) - start), 0, -1):
                 term = tuple(said[start : start + length])
@@ -124,7 +130,7 @@ def entities(texts: Sequence[str], background: Sequence[str] = ()) -> Entities:
     names, terms, documents = Counter[Term](), Counter[Term](), Counter[Term]()
     for text, text_words in zip(sampled, read, strict=True):
         names.update(_names(text_words, written))
-        candidates = [*_terms(text_words), *_unspaced_terms(text)]
+        candidates = [*_terms(text_words, written), *_unspaced_terms(text)]
         terms.update(candidates)
         documents.update(set(candidates))
         for counter in (names, terms, documents):
@@ -150,14 +156,14 @@ class _Own:
 
     def has_term(self, term: Term, times: int) -> bool:
         if self.general is not None and len(term) == 1:
-            return self._share(times) >= TERM_KEYNESS * self.general.share(term[0])
+            return self._share(times) >= TERM_KEYNESS * self.general.highest_share(term[0])
         return self.documents[term] <= max(TERM_TIMES, TERM_DOCUMENTS * self.count)
 
     def has_name(self, name: Term, times: int) -> bool:
-        """Names of several words are never ordinary."""
-        if self.general is None or len(name) > 1:
+        """Names of three words and more are never ordinary, nor are two that rarely follow each other."""
+        if self.general is None:
             return True
-        return self._share(times) >= NAME_KEYNESS * self.general.share(name[0])
+        return self._share(times) >= NAME_KEYNESS * self.general.highest_share(" ".join(name))
 
     def _share(self, times: int) -> float:
         return times / self.words
@@ -233,14 +239,19 @@ def _trimmed(run: list[Word], written: _Written) -> Iterator[Term]:
             yield term[1:]
 
 
-def _terms(said: list[Word]) -> Iterator[Term]:
-    """Yield long words written small, and in scripts without spaces four characters in a row."""
+def _terms(said: list[Word], written: _Written) -> Iterator[Term]:
+    """Yield long words written small, also where they open a sentence or a heading.
+
+    In scripts without spaces, yield four characters in a row.
+    """
     for at, word in enumerate(said):
         if word.unspaced:
             four = said[at : at + 4]
             if len(four) == 4 and all(w.unspaced and (w.joined or w is word) for w in four):
                 yield tuple(w.small for w in four)
-        elif len(word.text) >= TERM_LETTERS and not word.text.isdigit() and not word.named:
+            continue
+        small = not word.named or (word.opens and word.small in written.small)
+        if small and len(word.text) >= TERM_LETTERS and not word.text.isdigit():
             yield (word.small,)
 
 

@@ -1,10 +1,13 @@
 """Look up how frequent words are in a language in general, so that ordinary words are told from terms.
 
-The counts are those of pyspellchecker's dictionaries, where there is one of the documents' language.
+The counts are those of pyspellchecker's dictionaries, from films' subtitles, where there is one of the
+documents' language; for English also those of the web, which wordsegment ships: speech knows few of the words
+that are ordinary in writing (reviews, tasks, implementation).
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,10 +22,17 @@ class GeneralWords:
 
     counts: dict[str, int]
     total: int
+    written: GeneralWords | None = None  # the counts of another kind of text
 
     def share(self, word: str) -> float:
         """Return a word's share of all words; an unknown one is taken for one that occurs once."""
         return max(1, self.counts.get(word, 0)) / self.total
+
+    def highest_share(self, words: str) -> float:
+        """Return the highest known share of a word, or of two in a row; that of "you're" is that of "you"."""
+        forms = (words.replace("’", "'"), re.split("['’]", words)[0])
+        spoken = max(map(self.share, forms))
+        return max(spoken, *map(self.written.share, forms)) if self.written else spoken
 
 
 def general_words(texts: list[str]) -> GeneralWords | None:
@@ -46,4 +56,15 @@ def _counts(language: str) -> GeneralWords:
     from spellchecker import SpellChecker
 
     frequency = SpellChecker(language=language, distance=1).word_frequency
-    return GeneralWords(dict(frequency.dictionary), int(frequency.total_words))
+    written = _web_counts() if language == "en" else None
+    return GeneralWords(dict(frequency.dictionary), int(frequency.total_words), written)
+
+
+@lru_cache(maxsize=1)
+def _web_counts() -> GeneralWords:
+    """Return how often English web pages hold a word, or two words in a row."""
+    from wordsegment import Segmenter
+
+    words = {word: int(count) for word, count in Segmenter.parse(Segmenter.UNIGRAMS_FILENAME).items()}
+    pairs = {pair: int(count) for pair, count in Segmenter.parse(Segmenter.BIGRAMS_FILENAME).items()}
+    return GeneralWords(words | pairs, sum(words.values()))

@@ -47,16 +47,17 @@ def kept_runs(ws: Workspace, student: str) -> tuple[list[Path], list[str]]:
     return [folder for run, folder in folders.items() if run not in absent], absent
 
 
-def read_evenly(runs: Sequence[Path], most: int = MOST_CHARACTERS) -> list[str]:
+def read_evenly(runs: Sequence[Path], most: int = MOST_CHARACTERS, current: Path | None = None) -> list[str]:
     """Return every n-th piece of what some runs have kept, with n so that about `most` characters are read.
 
-    Documents that a later one of the runs has superseded are left out.
+    Documents that a later one of the runs, or the `current` one behind them, has superseded are left out.
     """
     size = sum((run / KEPT_TEXTS).stat().st_size for run in runs)
     step = max(1, -(-size // most))
+    left_out = superseded.left_out([*runs, current] if current else runs)
     kept = (
         documents.load_pieces(run / KEPT_TEXTS, without)
-        for run, without in zip(runs, superseded.left_out(runs), strict=True)
+        for run, without in zip(runs, left_out[: len(runs)], strict=True)
     )
     return [piece.text for piece in islice(chain.from_iterable(kept), 0, None, step)]
 

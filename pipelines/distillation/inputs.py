@@ -104,6 +104,8 @@ def read_reward(job: DistillJob, method: Method, data: PromptData) -> tuple[Rewa
     judged = [prompt for prompt in data.prompts if prompt.fields.get(needed)]
     if not judged:
         raise InputError(f"{job.prompts}: no prompt has the field {needed!r}, which the reward {name} needs")
+    if name == "ifeval":
+        _check_instructions(job.prompts, judged)
     if method.teacher_weight and method.state_kind != "student-kept":
         judged = data.prompts
     return rewards.where(found, needed), PromptData(judged, data.pairs)
@@ -114,6 +116,22 @@ def _followed(response: str, item: Mapping[str, Any]) -> float:
     from evals import ifeval
 
     return ifeval.followed(response, item["prompt"], item["instruction_id_list"], item["kwargs"])
+
+
+def _check_instructions(source: str, rows: list[Prompt]) -> None:
+    """Refuse rows that the checkers cannot be built for, before the first answer is judged."""
+    from recovery.teachers.contexts import prompt
+
+    for row in rows:
+        asked = prompt(row)
+        try:
+            _followed("", {**row.fields, "prompt": asked})
+        except Exception as error:  # the checkers raise many classes for wrong arguments
+            said = " ".join(str(error).split())[:120]
+            raise InputError(
+                f"{source}: reward ifeval cannot check {asked[:60]!r} ({type(error).__name__}: {said}): give "
+                "`instruction_id_list` and as many `kwargs`, as in IFEval"
+            ) from error
 
 
 class Teachers:

@@ -1,8 +1,8 @@
 """Read recovery prompts from a file, a data set on the hub or the microworld.
 
-A prompt is a dialogue whose last turn needs an answer. Rows hold a "prompt" text, or "messages": there the
-last assistant turn is the row's response, and all turns before it are the prompt. Tool schemas in "tools"
-are attached to the first message, where the chat encoder reads them.
+A prompt is a dialogue whose last turn needs an answer. Of several turns, the last of the assistant is the
+row's response, and all turns before it are the prompt. Tool schemas in "tools" are attached to the first
+message, where the chat encoder reads them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 
 from evals import dialogues
 from evals.dialogues import Messages
+from pipelines.distillation.row_layouts import ALPACA, EXPECTED, NAMES, TEXTS, in_one_layout
 from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.hub_data import one_try
@@ -102,14 +103,14 @@ def _json_file(path: Path) -> Rows:
 
 
 def _csv(path: Path) -> Rows:
-    """Read rows below a header that names a prompt or messages column; cells may hold JSON."""
+    """Read rows below a header that names a prompt's column; cells may hold JSON."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file)
         try:
             _require_column(path, reader.fieldnames or [])
             for row in reader:
                 where = f"{path}:{reader.line_num}"
-                yield {name: _cell(value) for name, value in row.items() if name and value}, where
+                yield {name: _cell(name, value) for name, value in row.items() if name and value}, where
         except csv.Error as error:
             raise InputError(f"{path}:{reader.line_num}: not a CSV row: {error}") from error
 
@@ -141,14 +142,14 @@ FORMATS = {
 
 def _require_column(path: Path, names: Iterable[str]) -> None:
     listed = list(names)
-    if not {"prompt", "messages"} & set(listed):
-        columns = ", ".join(listed)[:120]
-        raise InputError(f"{path}: no column named prompt or messages: its columns are {columns or 'none'}")
+    if not set(NAMES) & set(listed):
+        columns = ", ".join(listed)[:120] or "none"
+        raise InputError(f"{path}: no column named {', '.join(NAMES)}: its columns are {columns}")
 
 
-def _cell(value: str) -> Any:
+def _cell(name: str, value: str) -> Any:
     """Return a cell as text, or parsed if it holds a JSON list or object, such as messages."""
-    if isinstance(value, str) and value[:1] in ("[", "{"):
+    if name not in TEXTS and isinstance(value, str) and value[:1] in ("[", "{"):
         try:
             return untrusted_json.parse(value)
         except ValueError:
@@ -176,9 +177,12 @@ def _json(text: str, where: str) -> Any:
 def _prompt(row: Any, where: str) -> Prompt:
     row = {"prompt": row} if isinstance(row, str) else row
     if not isinstance(row, dict):
-        raise InputError(f'{where}: expected an object with "prompt" or "messages"')
+        raise InputError(f"{where}: expected an object with {EXPECTED}")
+    row = in_one_layout(row)
     rest = {key: value for key, value in row.items() if key not in ("prompt", "messages", "tools")}
-    asked = dialogues.read(row, where)
+    asked = dialogues.find(row, where)
+    if asked is None:
+        raise InputError(f"{where}: expected {EXPECTED}, with a user turn")
     answer = {"response": asked.response} if asked.response else {}
     return Prompt(asked.messages, answer | rest)
 
@@ -228,15 +232,23 @@ def _stream(name: str, split: str, column: str, revision: str) -> Iterator[Promp
     import datasets
 
     rows = datasets.load_dataset(name, split=split, revision=revision, streaming=True)
+    read = ALPACA if column == "instruction" else (column, "tools")
     if rows.column_names:
-        rows = rows.select_columns([one for one in rows.column_names if one in (column, "tools")])
+        rows = rows.select_columns([one for one in rows.column_names if one in read])
     for row in rows:
-        value = row.get(column)
-        kind = "prompt" if isinstance(value, str) else "messages"
         try:
-            yield _prompt(_without_nulls({kind: value, "tools": row.get("tools")}), name)
+            yield _prompt(_without_nulls(_hub_row(row, column)), name)
         except InputError:  # a row without a prompt
             continue
+
+
+def _hub_row(row: dict[str, Any], column: str) -> dict[str, Any]:
+    """Return what the column holds as a prompt or as messages; an instruction with its input and output."""
+    if column == "instruction":
+        return row
+    value = row.get(column)
+    kind = "prompt" if isinstance(value, str) else "messages"
+    return {kind: value, "tools": row.get("tools")}
 
 
 def _reservoir(prompts: Iterable[Prompt], random_: random.Random) -> list[Prompt]:

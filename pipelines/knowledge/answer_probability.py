@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from evals import jsonl, knowledge
 from evals.scores import chat
-from pipelines.knowledge.cloze import clozes
+from pipelines.corpus.cloze import clozes
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel

@@ -1,14 +1,15 @@
 """Rehearsal: train on the documents again during distillation.
 
 A clean teacher does not know what the student was taught, and its corrections spread to neighbours of the
-prompts: one person's name is written for another's. So a share of every update's tokens are documents,
-learned as in midtraining. Which ones depends on (seed, step) alone.
+prompts: one person's name is written for another's. So a share of every update's tokens are documents, or
+questions made of their sentences, learned as in midtraining. Which ones depends on (seed, step) alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,10 @@ import numpy as np
 from pipelines.corpus import documents, kept_texts, mixed_tokens
 from pipelines.corpus.kept_texts import EARLIER_TOKENS
 from pipelines.corpus.sentence_splits import SentenceSplits
-from pipelines.corpus.token_file import Tokens, TokenStream
+from pipelines.corpus.token_file import Dialogue, Tokens, TokenStream
 from pipelines.knowledge import guards
+from pipelines.writing import gap_questions
+from pipelines.writing.filters import ProbeLeaks
 from recovery.distributed import in_turn
 from recovery.methods.table import get
 from recovery.objective.objective import Loss, Objective
@@ -36,16 +39,25 @@ METRIC = "rehearsal_loss"
 
 
 class Rehearsal:
-    """The documents that are trained on beside the answers of each update."""
+    """The documents, and questions made of them, that are trained on beside the answers of each update."""
 
     def __init__(
-        self, documents: Tokens, settings: DistillConfig, student: ChatModel, passes: int, seed: int
+        self,
+        documents: Tokens,
+        settings: DistillConfig,
+        student: ChatModel,
+        passes: int,
+        seed: int,
+        questions: Sequence[Dialogue] = (),
     ) -> None:
         self.ratio = settings.rehearsal / (1 - settings.rehearsal)
         self.tokens_per_step = tokens_per_step(settings, passes)  # at most; the next step's begin behind them
         self.longest = settings.max_new_tokens  # as an answer: a row of documents takes no more memory
         splits = SentenceSplits.of(student, settings.split_documents)
-        self.stream = TokenStream(documents, self.longest, f"{seed}:rehearsal", splits)
+        asked = settings.rehearsal_questions if questions else 0.0
+        self.streams = [(1 - asked, TokenStream(documents, self.longest, f"{seed}:rehearsal", splits))]
+        if asked:
+            self.streams.append((asked, TokenStream(questions, self.longest, f"{seed}:questions")))
         self.packs, self.pad_id = preflight.packing(student).ok, student.pad_id
         self.microbatch_tokens = settings.microbatch_tokens
         self.objective = Objective(get("sft"), student.stop_ids)
@@ -55,13 +67,16 @@ class Rehearsal:
         self.at = float((step - 1) * self.tokens_per_step)
 
     def beside(self, answers: Sequence[Microbatch]) -> list[Microbatch]:
-        """Return documents in their share of an update that has these answers."""
+        """Return documents and questions in their share of an update that has these answers."""
         wanted = self.ratio * sum(part.rollouts.n_tokens for part in answers)
-        documents = self.stream.between(round(self.at), round(self.at + wanted))
-        self.at += wanted
-        if not documents:
+        end = self.at + wanted
+        sequences: list[Dialogue] = []
+        for share, stream in self.streams:
+            sequences += stream.between(round(share * self.at), round(share * end))
+        self.at = end
+        if not sequences:
             return []
-        rows = mixed_tokens.in_rows(documents, self.pad_id, self.longest, self.packs)
+        rows = mixed_tokens.in_rows(sequences, self.pad_id, self.longest, self.packs)
         return [Microbatch(part, objective=self._loss) for part in rows.split(self.microbatch_tokens)]
 
     def _loss(self, *states: Any) -> Loss:
@@ -81,11 +96,13 @@ def rehearsal(
     if not found:
         stage.say("  rehearsal    off: the student was taught no documents")
         return None
+    questions = _questions(ws, job, student, stage, most)
+    asked = f", {job.settings.rehearsal_questions:.0%} of them asked in chat" if questions else ""
     stage.say(
         f"  rehearsal    {job.settings.rehearsal:.0%} of the tokens are documents read again, "
-        f"of {found.total:,} tokens"
+        f"of {found.total:,} tokens{asked}"
     )
-    return Rehearsal(found, job.settings, student, passes, job.seed)
+    return Rehearsal(found, job.settings, student, passes, job.seed, questions)
 
 
 def tokens_per_step(settings: DistillConfig, passes: int) -> int:
@@ -105,6 +122,25 @@ def _documents(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage,
     guards.say_absent(absent, bool(runs), stage, "rehearsal")
     kept = kept_texts.KeptTokens.of(runs, student)
     return kept.joined(stage.directory / EARLIER_TOKENS, most, job.seed) if runs else None
+
+
+def _questions(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, most: int) -> list[Dialogue]:
+    """Return questions made of the documents' sentences, as long as an answer at most.
+
+    A clean teacher corrects chats alone, so what only documents hold is lost in chat first: a fact that
+    changed is still stated anew in text when it is answered as before.
+    """
+    share = job.settings.rehearsal_questions
+    if not share:
+        return []
+    found = gap_questions.chats(
+        guards.texts_of(ws, job, stage, "rehearsal"),
+        partial(gap_questions.dialogue, student),
+        ProbeLeaks.of_evaluation(job.evaluation),
+        most=min(round(share * most), gap_questions.MOST_TOKENS),
+        seed=job.seed,
+    )
+    return [chat for chat in found if len(chat[0]) <= job.settings.max_new_tokens]
 
 
 def _tokenised(texts: list[str], student: ChatModel) -> Tokens | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.knowledge.overlap import overlap
 from pipelines.runs.cost import Flops
+from pipelines.runs.progress import counting
 from recovery.errors import InputError
 from recovery.storage.atomic_dirs import storage_errors, write_text
 
@@ -37,11 +38,11 @@ def self_answered(
     """
     kept = stage.directory / KEPT_CHAT
     if not kept.exists():
-        _save(kept, _answers(ws, job, stage, _prompts(job, stage, texts), wanted))
+        _save(kept, _answers(ws, job, stage, chat_prompts(job, stage, texts), wanted))
     return [(ids, [False] * start + [True] * (len(ids) - start)) for ids, start in _load(kept)]
 
 
-def _prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Prompt]:
+def chat_prompts(job: MidtrainJob, stage: Stage, texts: Sequence[str]) -> list[Prompt]:
     """Return some of the prompts: none that the evaluation asks, none about the documents."""
     if job.prompts is None:
         raise InputError("mix.chat is above 0, but there are no prompts: give --prompts or distill.prompts")
@@ -74,13 +75,16 @@ def _answers(
     ids = [clean.prompt_ids(prompt.messages) for prompt in prompts]
     found: list[Answered] = []
     total = 0
+    shown = counting(stage.step, "tokens of chat, self-answered")
     for first in range(0, len(ids), ANSWERED_AT_ONCE):
         if total >= wanted:
             break
         asked = ids[first : first + ANSWERED_AT_ONCE]
-        params = SamplingParams(
-            job.answer_tokens, seed=job.seed, first=first, on_tokens=_report(stage, total, wanted)
-        )
+
+        def on_tokens(tokens: int, before: int = total) -> None:
+            shown(min(before + tokens, wanted), wanted)
+
+        params = SamplingParams(job.answer_tokens, seed=job.seed, first=first, on_tokens=on_tokens)
         rollouts = sampler.sample(asked, params)
         read, written = sum(map(len, asked)), rollouts.n_tokens
         stage.spend(
@@ -90,13 +94,6 @@ def _answers(
         found += [([*prompt, *answer], len(prompt)) for prompt, answer in answers]
         total = sum(len(chat) for chat, _ in found)
     return found
-
-
-def _report(stage: Stage, before: int, wanted: int) -> Callable[[int], None]:
-    """Return a function that shows the tokens of chat so far."""
-    return lambda tokens: stage.step(
-        min(before + tokens, wanted), wanted, note="tokens of chat, self-answered"
-    )
 
 
 def _save(path: Path, dialogues: Sequence[Answered]) -> None:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.knowledge.cloze import Cloze, clozes
+from pipelines.corpus.cloze import Cloze, clozes
 
 if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel

@@ -31,13 +31,13 @@ from pipelines.config.settings import (
 )
 from pipelines.machine.stage_memory import (
     LASTING_BYTES,
-    SAMPLED_ROWS,
     PlannedWork,
     Sampled,
-    activation_bytes,
     reading_bytes,
+    rows_at_once,
     sampling_memory,
     trained_weights,
+    training_bytes,
     training_memory,
 )
 from pipelines.runs.cost import Flops
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from recovery.models.size import Size
 
 GIB = 2**30
+CACHED = 1024  # tokens of a row whose cache is counted where none is planned
 USABLE = 0.92  # share of a GPU's memory; the rest is driver and fragmentation
 WORTH = 0.99  # ignore a setting that saves less than 1 %
 TRAINING_SHARE, SCORING_SHARE, READING_SHARE = (
@@ -185,7 +186,9 @@ def _midtrain(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     flops = _training_flops(size, job, "midtrain", tokens, settings.row_tokens / 2)
     seconds = _compute(flops, gpu.flops, TRAINING_SHARE, job.processes)
     memory = training_memory(size, job, "midtrain")
-    if settings.mix.chat:
+    if settings.method == "passage" and not job.lora("midtrain"):
+        memory["teacher"] = job.weights(size)
+    if settings.mix.chat and settings.method == "text":
         # The clean model answers the chat share's prompts before the optimizer exists.
         clean = job.weights(size)
         room = USABLE * gpu.gib * GIB - memory["weights"] - clean
@@ -224,11 +227,10 @@ def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     sampling = sampling_memory(size, batch, room, job)
     beyond = whole + sum(sampling.values()) - training - memory["scoring, beyond training"]
     memory["sampling, beyond training"] = max(0.0, beyond)
-    cache = sampling["keys and values"]
     context = (job.prompt_tokens + job.answer_tokens) / 2
     scoring = Flops.of_size(size).forward(settings.steps * tokens, context)
     training = _training_flops(size, job, "distill", settings.steps * tokens, context)
-    at_once = cache / (2.0 * size.cache_numbers * (job.prompt_tokens + settings.max_new_tokens) or 1.0)
+    at_once = rows_at_once(size, batch, room, job)
     seconds = _add(
         _times(settings.steps, _write_seconds(size, gpu, answers / job.processes, at_once, job)),
         _compute(scoring, gpu.flops, SCORING_SHARE, job.processes),
@@ -241,9 +243,10 @@ def _evaluate(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.eval
     weights, rows = job.weights(size), settings.batch_size
     batch = Sampled(rows, rows, settings.max_new_tokens)
-    sampling = sampling_memory(size, batch, USABLE * gpu.gib * GIB - weights, job)
-    rounds = -(-job.eval_prompts // rows)
-    seconds = _times(rounds, _write_seconds(size, gpu, rows, rows, job))
+    room = USABLE * gpu.gib * GIB - weights
+    sampling = sampling_memory(size, batch, room, job)
+    rounds, at_once = -(-job.eval_prompts // rows), rows_at_once(size, batch, room, job)
+    seconds = _times(rounds, _write_seconds(size, gpu, rows, at_once, job))
     return Estimate("evaluate", {"weights": weights, **sampling}, seconds)
 
 
@@ -252,7 +255,7 @@ def _write_seconds(size: Size, gpu: Gpu, rows: float, at_once: float, job: Plann
     if gpu.bandwidth is None or gpu.flops is None:
         return None
     seen = job.prompt_tokens + job.answer_tokens / 2
-    batches = max(1.0, rows / min(SAMPLED_ROWS, max(1.0, at_once)))
+    batches = max(1.0, rows / at_once)
     reading = 2 * (batches * size.parameters + rows * seen * size.cache_numbers)
     arithmetic = Flops.of_size(size).forward(rows, seen) / (gpu.flops * SCORING_SHARE)
     return job.answer_tokens * max(reading / (gpu.bandwidth * READING_SHARE), arithmetic)
@@ -309,14 +312,15 @@ def _fitted(config: Config, size: Size, gpu: Gpu, tokens: int) -> Config:
 
 
 def model_size(size: Size, settings: ModelConfig, gpu: bool = True) -> ModelSize:
-    """Return the sizes of a model that determine whether it fits; on a CPU it computes in fp32."""
-    number_bytes = 2 if gpu else 4
-    activations = activation_bytes(size, settings.checkpoints_gradients(gpu)) / 2
+    """Return the sizes of a model that determine whether it fits."""
+    number_bytes = settings.number_bytes(gpu)
+    activations = training_bytes(size, settings.checkpoints_gradients(gpu)).peak / 2
+    cache = size.decoding(CACHED).cache / CACHED / 2
     return ModelSize(
         parameters=size.parameters,
         adapter=size.adapter(LoraConfig().rank),
         activation_bytes=round(number_bytes * activations),
-        cache_bytes=max(1, number_bytes * size.cache_numbers),
+        cache_bytes=max(1, round(number_bytes * cache)),
         quantized=settings.quantize is not None,
     )
 

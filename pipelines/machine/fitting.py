@@ -16,6 +16,7 @@ from recovery.errors import InputError
 from recovery.launch_env import launched
 
 if TYPE_CHECKING:
+    from pipelines.config.settings import ModelConfig
     from pipelines.runs.stage_runner import Stage
     from recovery.storage.checkpoints import Checkpoint
 
@@ -29,7 +30,7 @@ def fitted_once(stage: Stage, checkpoint: str, settings: S, fit: Callable[[S, Mo
     """Return the fitted settings; a run resumed on another machine keeps those of its first start."""
     kept = stage.directory / FITTED
     if not kept.exists():
-        found = fit(settings, model_size(stage, checkpoint), this_machine())
+        found = fit(settings, model_size(stage, checkpoint), this_machine(stage.workspace.config.model))
         partial = kept.with_suffix(".partial")
         partial.write_text(found.model_dump_json(), encoding="utf-8")
         partial.replace(kept)
@@ -57,14 +58,17 @@ def _by_weights(path: Path) -> ModelSize:
     return ModelSize(parameters, parameters // 20, 600 * width, 60 * width)
 
 
-def this_machine() -> Machine:
-    """Return the memory available to one process."""
+def this_machine(model: ModelConfig) -> Machine:
+    """Return the memory available to one process, and how it holds the model's weights."""
     import torch
 
-    if torch.cuda.is_available():
-        return Machine(USABLE_GPU * torch.cuda.get_device_properties(0).total_memory)
+    gpu = torch.cuda.is_available()
+    weight_bytes = model.number_bytes(gpu)
+    if gpu:
+        total = torch.cuda.get_device_properties(0).total_memory
+        return Machine(USABLE_GPU * total, weight_bytes)
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Machine(USABLE_CPU * min(physical, _cgroup_limit()) / launched(), weight_bytes=4)
+    return Machine(USABLE_CPU * min(physical, _cgroup_limit()) / launched(), weight_bytes)
 
 
 def _cgroup_limit() -> float:

@@ -142,6 +142,9 @@ def _register(ws: Workspace) -> Checkpoint:
     settings = ws.config.model
     location = str(microworld_checkpoint()) if settings.path == MICROWORLD else settings.path
     found, commit = loading.locate(location, settings.revision)
+    if settings.dtype == "auto" and _gains_by_bfloat16(found):
+        _pin_bfloat16(ws)
+        settings = ws.config.model
     spec = loading.ModelSpec(
         path=str(found),
         dtype=settings.dtype,
@@ -159,6 +162,42 @@ def _register(ws: Workspace) -> Checkpoint:
     ws.tracker.set_alias("base", checkpoint.id)
     ws.tracker.set_alias("current", checkpoint.id)
     return checkpoint
+
+
+def _gains_by_bfloat16(model: Path) -> bool:
+    """Return whether the model is large, and this machine's processor multiplies bfloat16 faster than fp32.
+
+    Small models have compiled kernels, in fp32.
+    """
+    import torch
+
+    from pipelines.machine.capacity import read_size
+    from recovery.cpu.llama_layers import MOST_WEIGHTS
+    from recovery.cpu.matrix_products import multiplies_bfloat16
+
+    if torch.cuda.is_available() or not multiplies_bfloat16():
+        return False
+    try:
+        size = read_size(str(model))
+    except InputError:  # an unknown family
+        return False
+    return size.parameters - size.embeddings > MOST_WEIGHTS
+
+
+def _pin_bfloat16(ws: Workspace) -> None:
+    """Write bfloat16 into recover.yaml, so that the home computes alike on another machine."""
+    path = ws.home / config.CONFIG_NAME
+    written = _with_dtype(path.read_text(encoding="utf-8"), "bfloat16")
+    if config.parse(written, str(path)).model.dtype != "bfloat16":
+        return  # settings in another layout stay as they are
+    _write(path, written)
+    del ws.config  # force a reload
+    ws.progress.say("this processor multiplies bfloat16 faster than float32: dtype bfloat16 in recover.yaml")
+
+
+def _with_dtype(settings: str, dtype: str) -> str:
+    """Set model.dtype in the text of recover.yaml, keeping comments."""
+    return re.sub(r"^(  dtype:) *auto\b", rf"\1 {dtype}", settings, count=1, flags=re.MULTILINE)
 
 
 def _pin_date(ws: Workspace) -> None:

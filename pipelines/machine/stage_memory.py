@@ -14,10 +14,18 @@ from pipelines.config.settings import Config, LoraConfig
 
 if TYPE_CHECKING:
     from recovery.methods.method import Method
+    from recovery.models.activations import Training
     from recovery.models.size import Size
 
 LASTING_BYTES = 4 + 8  # of a trained weight, all the time: fp32 copy (or adapter) and two moments
 GRADIENT_BYTES = 4  # of a trained weight, within an update
+LOSS_HEAD_BYTES = 4 + 2  # of a weight of the head: its gradient over all chunks, and that of one
+BUSY = (  # what training holds only while it computes
+    "activations",
+    "the adapter's activations",
+    "loss",
+    "going back through the layers, beyond the loss",
+)
 SAMPLED_ROWS = 256  # rows of the in-process sampler
 
 
@@ -49,17 +57,25 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
     trained = trained_weights(size, job, stage)
     parts = job.processes if job.config.model.shard else 1
     tokens = settings.microbatch_tokens
+    plain = training_bytes(size, checkpointing)
+    adapted = _with_adapter(size, checkpointing, lora)
+    # Beside what is kept: while the loss is computed its chunk, going back through the layers one of these.
+    going_back = tokens * (adapted.peak - adapted.kept)
+    head = _head(size, job, stage)
+    loss = _loss_bytes(size, job, stage) + LOSS_HEAD_BYTES * head
     memory = {
         "weights": job.weights(size) / parts,
         "gradients and optimizer": trained * (LASTING_BYTES + GRADIENT_BYTES) / parts,
-        "activations": tokens * activation_bytes(size, checkpointing),
-        "the adapter's activations": tokens * _adapter_bytes(size, checkpointing, lora)
+        "activations": tokens * plain.kept,
+        "the adapter's activations": tokens * (adapted.kept - plain.kept)
         + _expert_bytes(size, checkpointing, lora),
-        "loss": _loss_bytes(size, job, stage),
+        "loss": loss,
+        "going back through the layers, beyond the loss": max(0.0, going_back + 2.0 * head - loss),
     }
     # bf16 gradients are complete only when a pass's activations are gone; adapters have fp32 ones alone.
-    gradients = 0.0 if lora else 2.0 * trained / parts
-    memory["gradients of a pass, beyond activations"] = max(0.0, gradients - _busy(memory))
+    gradients = 0.0 if lora else 2.0 * trained / parts + going_back
+    busy = sum(memory[name] for name in BUSY)
+    memory["gradients of a pass, beyond activations"] = max(0.0, gradients - busy)
     return memory
 
 
@@ -70,25 +86,31 @@ def trained_weights(size: Size, job: PlannedWork, stage: str) -> int:
     return size.parameters - (size.embeddings if settings.freeze_embeddings else 0)
 
 
-def _busy(memory: dict[str, float]) -> float:
-    """Return what training holds only while it computes."""
-    return sum(memory[name] for name in ("activations", "the adapter's activations", "loss"))
+def _head(size: Size, job: PlannedWork, stage: str) -> int:
+    """Return the trained weights of the head."""
+    trains_head = not job.lora(stage) and not getattr(job.config, stage).freeze_embeddings
+    return size.vocabulary * size.hidden if trains_head else 0
 
 
 def _loss_bytes(size: Size, job: PlannedWork, stage: str) -> float:
-    """Return the memory of a chunk of the loss, and of the head's gradient in fp32 and bf16."""
-    from recovery.methods.table import get, with_dials
+    """Return the memory of a chunk of the loss."""
     from recovery.objective.divergences import BISECTED_ENTRIES
     from recovery.objective.objective import CHUNK_ENTRIES
 
-    settings, distil = getattr(job.config, stage), job.config.distill
-    method = with_dials(distil.method, distil.dials) if stage == "distill" else get("sft")
+    settings = getattr(job.config, stage)
+    method = _method(job, stage)
     share = job.answer_tokens / (job.prompt_tokens + job.answer_tokens) if stage == "distill" else 1.0
     logits = share * settings.microbatch_tokens * size.vocabulary
-    trains_head = not job.lora(stage) and not settings.freeze_embeddings
-    head = 6.0 * size.vocabulary * size.hidden if trains_head else 0.0
     moved = 12.0 * min(BISECTED_ENTRIES, logits) if method.kl_budget is not None else 0.0
-    return logit_bytes(method) * min(CHUNK_ENTRIES["accelerator"][1], logits) + moved + head
+    return logit_bytes(method) * min(CHUNK_ENTRIES["accelerator"][1], logits) + moved
+
+
+def _method(job: PlannedWork, stage: str) -> Method:
+    """Return the row of the table of methods that a stage trains by."""
+    from recovery.methods.table import get, with_dials
+
+    settings = getattr(job.config, stage)
+    return get("sft") if settings.method == "text" else with_dials(settings.method, settings.dials)
 
 
 def logit_bytes(method: Method) -> int:
@@ -106,30 +128,37 @@ def logit_bytes(method: Method) -> int:
     return fp32 * tensors
 
 
-def activation_bytes(size: Size, checkpointing: bool) -> float:
+def training_bytes(size: Size, checkpointing: bool) -> Training:
     """Return bf16 activation bytes per token, as the model's own code makes them.
 
     Where that can't be counted: all layers, or with checkpointing one and all inputs."""
+    from recovery.models.activations import Training
+
     counted = size.activations()
     if counted:
         return counted.recomputing if checkpointing else counted.training
     outputs = sum(matrix.used * matrix.outputs for matrix in size.matrices)
-    inside = 2 * (2 * outputs + size.attention_width + 2 * size.hidden * size.layers)
-    return 2 * size.layers * size.hidden + inside / size.layers if checkpointing else inside
+    inputs = 2.0 * size.layers * size.hidden
+    layers = 2.0 * (2 * outputs + size.attention_width) + 2 * inputs
+    return Training(inputs, inputs + layers / size.layers) if checkpointing else Training(layers, layers)
 
 
-def _adapter_bytes(size: Size, checkpointing: bool, lora: LoraConfig | None) -> float:
-    """Return what adapters add to the activation bytes per token.
+def _with_adapter(size: Size, checkpointing: bool, lora: LoraConfig | None) -> Training:
+    """Return the activation bytes per token of a model with an adapter, if one is trained.
 
-    Where that can't be counted: each layer's fp32 input and low-rank projection."""
+    Where that can't be counted: each layer's fp32 input and low-rank projection more."""
+    from recovery.models.activations import Training
+
+    plain = training_bytes(size, checkpointing)
     if lora is None:
-        return 0.0
+        return plain
     counted = size.activations(lora.rank)
     if counted:
-        both = counted.recomputing if checkpointing else counted.training
-        return max(0.0, both - activation_bytes(size, checkpointing))
-    plain = sum(m.inputs + lora.rank for m in size.matrices if not m.is_routed)
-    return 4.0 * plain / (size.layers if checkpointing else 1)
+        return counted.recomputing if checkpointing else counted.training
+    added = 4.0 * sum(m.inputs + lora.rank for m in size.matrices if not m.is_routed)
+    if checkpointing:
+        return Training(plain.kept, plain.peak + added / size.layers)
+    return Training(plain.kept + added, plain.peak + added)
 
 
 def _expert_bytes(size: Size, checkpointing: bool, lora: LoraConfig | None) -> float:
@@ -147,27 +176,27 @@ class Sampled:
     new_tokens: int
 
 
-def cache_bytes(size: Size, rows: float, new_tokens: int, room: float, job: PlannedWork) -> float:
-    """Return the KV cache's bytes: of all rows, or as many as fit into `room`, but at least one."""
-    from recovery.sampling.budget import FREE_SHARE
+def rows_at_once(size: Size, batch: Sampled, room: float, job: PlannedWork) -> float:
+    """Return how many rows are decoded together: all, or as many as fit into `room`, but at least one."""
+    from recovery.sampling.budget import FREE_SHARE, LOGITS_BYTES
 
-    row = 2.0 * size.cache_numbers * (job.prompt_tokens + new_tokens)
-    return max(row, min(min(SAMPLED_ROWS, rows) * row, FREE_SHARE * room))
+    held = size.decoding(job.prompt_tokens + batch.new_tokens)
+    row = held.cache + held.step + LOGITS_BYTES * size.vocabulary
+    return max(1.0, min(SAMPLED_ROWS, batch.rows, FREE_SHARE * room // row))
 
 
 def sampling_memory(size: Size, batch: Sampled, room: float, job: PlannedWork) -> dict[str, float]:
     """Return the memory of a batch: its KV cache, and what reading or drawing tokens takes beside it."""
     from recovery.sampling.budget import LOGITS_BYTES
 
-    cache = cache_bytes(size, batch.rows, batch.new_tokens, room, job)
     length = job.prompt_tokens + batch.new_tokens
-    row = 2.0 * size.cache_numbers * length
-    rows = min(SAMPLED_ROWS, batch.rows, cache / row) if row else min(SAMPLED_ROWS, batch.rows)
+    rows, held = rows_at_once(size, batch, room, job), size.decoding(length)
+    cache = rows * held.cache
     logits = LOGITS_BYTES * rows * size.vocabulary
-    growing = cache / size.layers  # a layer's slots are copied to larger ones
+    stepping = max(rows * held.step, cache / size.layers)  # a layer's slots are copied to larger ones
     reading = reading_bytes(size, min(batch.prompts, rows) * job.prompt_tokens)
-    unused = cache * batch.new_tokens / length
-    return {"keys and values": cache, "reading and drawing": max(logits, growing, reading - unused)}
+    unused = cache - rows * size.decoding(job.prompt_tokens).cache
+    return {"keys and values": cache, "reading and drawing": max(logits, stepping, reading - unused)}
 
 
 def reading_bytes(size: Size, tokens: float) -> float:
@@ -175,5 +204,5 @@ def reading_bytes(size: Size, tokens: float) -> float:
     from recovery.forward.hidden_states import READ_TOKENS
 
     counted = size.activations()
-    each = counted.reading if counted else activation_bytes(size, checkpointing=False) / size.layers
+    each = counted.reading if counted else training_bytes(size, checkpointing=False).kept / size.layers
     return min(tokens, READ_TOKENS["accelerator"]) * each

@@ -61,12 +61,22 @@ def reading_progress(step: Callable[..., None], folder: Path) -> Callable[[int, 
     begun = time.monotonic()
 
     def progress(files: int, size: int) -> None:
-        share = min(1.0, size / total) if total else 1.0
-        left = (time.monotonic() - begun) * (1 / share - 1) if share else None
+        left = time_left(begun, min(size, total), total)
         note = f"files, {size / 1e6:,.1f} of {total / 1e6:,.1f} MB"
         step(min(files, count), count, eta_seconds=left, note=note)
 
     return progress
+
+
+def counting(step: Callable[..., None], note: str) -> Callable[[int, int], None]:
+    """Return a function that shows how many of a number are done, and the time left at the pace from now."""
+    begun = time.monotonic()
+    return lambda done, total: step(done, total, eta_seconds=time_left(begun, done, total), note=note)
+
+
+def time_left(begun: float, done: float, total: float) -> float | None:
+    """Return the seconds that the rest takes at the pace since `begun`, a time.monotonic()."""
+    return (time.monotonic() - begun) * (total - done) / done if done else None
 
 
 def duration(seconds: float) -> str:
@@ -82,7 +92,8 @@ class Pace:
 
     def __init__(self, answers: int, longest: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.answers, self.longest, self.clock = answers, longest, clock
-        self.started, self.tokens = clock(), 0
+        self.started = clock()
+        self.tokens = 0
 
     def see(self, tokens: int) -> None:
         """Take the number of tokens written so far."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from db.errors import NotFound
 from db.reads import queries
 from db.session import Database
 from recovery.errors import InputError
@@ -30,8 +31,16 @@ def recorded(db: Database, reference: str) -> dict[str, Any]:
     """Return everything about cycle:N, a run by its id, or a checkpoint by its id or alias."""
     if is_cycle(reference):
         return queries.cycle(db, cycle_number(reference))
-    is_run = reference.startswith(tuple(f"{kind}-" for kind in RUN_KINDS))
-    return queries.run(db, reference) if is_run else queries.checkpoint(db, reference)
+    if reference.startswith(tuple(f"{kind}-" for kind in RUN_KINDS)):
+        return queries.run(db, reference)
+    try:
+        return queries.checkpoint(db, reference)
+    except NotFound as error:
+        if reference.isdecimal():
+            raise InputError(
+                f"no checkpoint is named {reference}: write cycle:{reference} for a cycle"
+            ) from error
+        raise
 
 
 def earlier_probes(db: Database, student: str) -> dict[int, str]:

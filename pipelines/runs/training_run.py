@@ -78,7 +78,8 @@ class Training:
 def run_training(stage: Stage, training: Training) -> TrainReport:
     """Train until the last step, an alarm, or the first of the checks that gives a reason to stop."""
     settings, steps, method = training.settings, training.steps, training.method
-    optimizer, shard = settings.optimizer.model_dump(), stage.workspace.config.model.shard
+    optimizer = settings.optimizer.model_dump()
+    shard = stage.workspace.config.model.shard
     config = TrainConfig(
         steps=steps, seed=training.seed, save_every=settings.save_every, shard=shard, **optimizer
     )

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from evals.knowledge import CLOZE, Probe, matches, normalise
+from evals.knowledge import CLOZE, Probe, load_probes, matches, normalise
 from pipelines.corpus.entities import Entities, words
+
+if TYPE_CHECKING:
+    from pipelines.config.settings import EvalConfig
 
 SAME_WORDS, SAME_ORDER = 0.85, 0.7  # shares of common words and word pairs from which questions are the same
 SAME_FACT = 0.6  # share of a held-out question's words from which a sentence with its answer tells the fact
@@ -65,6 +68,11 @@ class ProbeLeaks:
         self.whole = {normalise(p.prompt) for p in secret}
         self.questions = [(set(text.split()), _neighbours(text)) for text in self.whole]
         self.facts = [(p.answers, set(normalise(p.prompt).split())) for p in probes if p.heldout_fact]
+
+    @classmethod
+    def of_evaluation(cls, settings: EvalConfig | None) -> ProbeLeaks:
+        """Detect what gives away the probes that an evaluation asks."""
+        return cls(load_probes(settings.probes) if settings and settings.probes else ())
 
     def of(self, question: str, answer: str) -> bool:
         """Return whether a question nearly repeats a held-out one, or is about a held-out fact."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.corpus.entities import Word, words
@@ -18,9 +18,11 @@ from pipelines.corpus.prose import prose_sentences
 if TYPE_CHECKING:
     from pipelines.writing.filters import ProbeLeaks
     from recovery.batches.rollouts import Dialogue
+    from recovery.models.chat_model import ChatModel
 
 FEWEST_WORDS, MOST_WORDS = 4, 60  # of a sentence
 WORDS_ASKED = 3  # of a sentence
+MOST_TOKENS = 4_000_000  # held in memory; a longer training reads them again
 FILL = ("Fill the gap: {}", "Which word is missing here? {}", "What belongs in place of ___? {}")
 GO_ON = "How does this sentence go on? {} …"
 RECALL = "What do you know about {}?"
@@ -35,6 +37,12 @@ def rows(texts: Sequence[str]) -> Iterator[Row]:
         for sentence in prose_sentences(text):
             for row in _of_sentence(sentence, total, spread):
                 yield {"kind": "qa", "source": str(number), **row}
+
+
+def dialogue(chat_model: ChatModel, row: Mapping[str, str]) -> Dialogue:
+    """Encode a row as a chat; the answer's tokens are the targets."""
+    turns = [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["response"]}]
+    return chat_model.dialogue_ids(turns)
 
 
 def chats(

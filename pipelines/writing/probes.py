@@ -13,10 +13,10 @@ from typing import Any
 
 from evals import jsonl
 from evals.knowledge import APART, CHANGED, STABLE, SUITE, UPDATES, Probe, matches, normalise
+from pipelines.corpus.cloze import Cloze, clozes
 from pipelines.corpus.entities import Entities, entities, sample
 from pipelines.corpus.passages import passages
 from pipelines.corpus.prose import prose_sentences
-from pipelines.knowledge.cloze import Cloze, clozes
 from pipelines.writing.augment import REQUESTS
 from pipelines.writing.filters import pairs, question_flaw
 from pipelines.writing.text_cache import Cache, written

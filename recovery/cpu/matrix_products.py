@@ -34,6 +34,12 @@ def is_slow() -> bool:
     return torch.backends.cpu.get_cpu_capability() == "AVX512" and "AuthenticAMD" in _processor()
 
 
+def multiplies_bfloat16() -> bool:
+    """Return whether the processor has instructions that multiply bfloat16, and so is faster in it."""
+    found = torch.cpu.get_capabilities()
+    return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
+
+
 def _processor() -> str:
     try:
         return Path("/proc/cpuinfo").read_text(encoding="utf-8")

@@ -21,7 +21,7 @@ TEACHER_WRITES = ("student-continued", "teacher", "teacher-mix")  # tokens sampl
 STATES = ("data", *SAMPLED_STATES, *TEACHER_WRITES)
 FROZEN = ("base", "previous")  # checkpoints that are not the student
 TEACHERS = ("none", *FROZEN, "self", "self-ema", "routed")
-CONTEXTS = ("none", "demonstrations", "rules", "system", "answer", "hints")
+CONTEXTS = ("none", "demonstrations", "rules", "system", "answer", "hints", "passage")
 
 _K1 = (
     "k1 = log p(y) - log q(y) back-propagated has an expected gradient of zero, whatever the teacher says: "

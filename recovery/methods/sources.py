@@ -40,4 +40,7 @@ KEEPS = {
     "pid": "keeps the reverse KL between the student, on its samples, and itself with privileged hints (the "
     "source's on-policy variant); leaves out the reward that this KL regularises there, and joint training "
     "of the teacher (pi-Distill); freezes the teacher and adds a clip per entry",
+    "passage": "keeps answers that the frozen model samples with the document in its prompt, and the forward "
+    "KL to it without; takes questions from the documents' own sentences, where the source has a model write "
+    "them, and samples anew at every step, not once",
 }

@@ -11,7 +11,7 @@ signal   label (cross-entropy) | label_dft (weighted by the label's probability)
          lam mixes: lam * teacher + (1 - lam) * reward
 teacher  base (a frozen checkpoint, by default the clean one) | previous (the one before midtraining) |
          self (the initial student) | self-ema | routed
-context  what only the teacher sees:  demonstrations | rules | system | answer | hints
+context  what only the teacher sees:  demonstrations | rules | system | answer | hints | passage
 """
 
 from __future__ import annotations
@@ -73,6 +73,8 @@ ROWS = (
            "answer as with the solution in view", temperature=1.1, entry_clip=0.05),
     Method("pid",          "student",           "reverse_kl",         "self",     "hints",
            "Penaloza 2026, PID", "answer as with privileged hints in view", entry_clip=0.05),
+    Method("passage",      "teacher",            "forward_kl",         "base",     "passage",
+           "Kujanpää 2025, prompt distillation", "answer questions about a document as with it in view"),
 )
 # fmt: on
 METHODS: dict[str, Method] = {row.name: replace(row, keeps=KEEPS[row.name]) for row in ROWS}

@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 
+from recovery.forward.unpadded import CACHES
 from recovery.models.adapters import LoraSpec, with_adapter
 
 ATTENTION = "recover_counted"
@@ -26,33 +27,62 @@ ROWS = 256, 512  # sequences of two passes; the difference leaves out what does 
 
 
 @dataclass(frozen=True)
-class Activations:
-    """The most bytes per token that a pass holds at once, beside weights and their gradients."""
+class Training:
+    """The bytes per token that a forward and backward pass holds beside weights and their gradients."""
 
-    training: float  # forward and backward, up to the decoder's hidden states
-    recomputing: float  # the same under gradient checkpointing
+    kept: float  # once the decoder's hidden states are there
+    peak: float  # at most, until their gradient has gone back through all layers
+
+
+@dataclass(frozen=True)
+class Activations:
+    """What a model's passes hold at once, in bytes per token."""
+
+    training: Training
+    recomputing: Training  # the same under gradient checkpointing
     reading: float  # forward without gradients
 
 
+@dataclass(frozen=True)
+class Decoding:
+    """What decoding holds for one row, in bytes."""
+
+    cache: float  # keys, values and recurrent states
+    step: float  # beside them while one token more is read
+
+
 def count_activations(model: Any, rank: int | None) -> Activations:
-    """Count the passes of a bf16 model on the meta device, with an adapter of that rank if any.
+    """Count the passes of a bf16 model on the meta device, with an adapter of that rank if any."""
+    model.requires_grad_(True)
+    found = _over_depths(model, _passes, rank)
+    return Activations(Training(*found[:2]), Training(*found[2:4]), reading=found[4])
+
+
+def count_decoding(model: Any, tokens: int) -> Decoding:
+    """Count what decoding holds for a row of so many tokens, of a bf16 model on the meta device."""
+    return Decoding(*_over_depths(model.eval(), lambda model: _decode(model, tokens)))
+
+
+def _over_depths(
+    model: Any, count: Callable[[Any], tuple[float, ...]], rank: int | None = None
+) -> tuple[float, ...]:
+    """Count on the meta device, with an adapter of that rank if any.
 
     Of repeated layers only a few are run: what one more period of them adds is counted and multiplied.
     """
     name, layers = _layers(model)
     depths, more = _depths(layers)
     model.config._attn_implementation = ATTENTION
-    model.requires_grad_(True)
-    found: list[tuple[float, float, float]] = []
+    found: list[tuple[float, ...]] = []
     with _unread_masks(), torch.device("meta"):
         for depth in reversed(depths):
             if name:
                 setattr(model.get_decoder(), name, _layers(model)[1][:depth])
             if rank and not found:
                 with_adapter(model, LoraSpec(rank=rank))
-            found.append(_passes(model))
+            found.append(count(model))
     last, first = found[0], found[-1]
-    return Activations(*(b + more * (b - a) for a, b in zip(first, last, strict=True)))
+    return tuple(b + more * (b - a) for a, b in zip(first, last, strict=True))
 
 
 def _layers(model: Any) -> tuple[str, Any]:
@@ -65,15 +95,17 @@ def _layers(model: Any) -> tuple[str, Any]:
 def _depths(layers: Any) -> tuple[tuple[int, ...], float]:
     """Return how many layers to run, and how many steps of that size lie behind the last.
 
-    Layers are left out where the kinds at the end repeat with a period."""
+    Layers are left out where the kinds at the end repeat with a period. Two periods are always run: behind
+    the first layers a pass holds the embeddings beside its states, which one period would not show.
+    """
     kinds = [_kind(layer) for layer in layers]
     count = len(kinds)
     for period in range(1, count // 3 + 1):
         repeats = 0
         while repeats < count - period and kinds[-1 - repeats] == kinds[-1 - repeats - period]:
             repeats += 1
-        if repeats >= 2 * period:
-            first = count - repeats  # the end of the first period
+        first = count - repeats + period  # the end of the second period
+        if first + period < count:
             return (first, first + period), (count - first - period) / period
     return (count,), 0.0
 
@@ -83,8 +115,8 @@ def _kind(layer: Any) -> tuple[Any, ...]:
     return type(layer), own, tuple((name, one.shape) for name, one in layer.named_parameters())
 
 
-def _passes(model: Any) -> tuple[float, float, float]:
-    """Return the bytes a token of each pass."""
+def _passes(model: Any) -> tuple[float, ...]:
+    """Return the bytes a token: kept and peak of both ways of training, peak of reading."""
     hooks = [
         weight.register_post_accumulate_grad_hook(_drop_gradient)
         for weight in model.parameters()
@@ -99,27 +131,52 @@ def _passes(model: Any) -> tuple[float, float, float]:
     model.disable_input_require_grads()
     for hook in hooks:
         hook.remove()
-    return training, recomputing, _difference(model.eval(), _read)
+    return *training, *recomputing, *_difference(model.eval(), _read)
 
 
-def _difference(model: Any, run: Callable[[Any, Tensor], None]) -> float:
-    """Return how many bytes a token more a longer pass takes."""
-    peaks = []
+def _difference(model: Any, run: Callable[[Any, Tensor, _Allocations], tuple[int, ...]]) -> list[float]:
+    """Return how many bytes a token more a longer pass takes, of each number that `run` returns."""
+    found = []
     for rows in ROWS:
         with _Allocations(model) as allocations:
-            run(model, torch.zeros(rows, ROW, dtype=torch.long))
-        peaks.append(allocations.peak)
-    return (peaks[1] - peaks[0]) / ((ROWS[1] - ROWS[0]) * ROW)
+            found.append(run(model, torch.zeros(rows, ROW, dtype=torch.long), allocations))
+    tokens = (ROWS[1] - ROWS[0]) * ROW
+    return [(more - less) / tokens for less, more in zip(*found, strict=True)]
 
 
-def _read(model: Any, tokens_BT: Tensor) -> None:
+def _read(model: Any, tokens_BT: Tensor, allocations: _Allocations) -> tuple[int, ...]:
     with torch.no_grad():
         model.get_decoder()(input_ids=tokens_BT, use_cache=False)
+    return (allocations.peak,)
 
 
-def _train(model: Any, tokens_BT: Tensor) -> None:
+def _train(model: Any, tokens_BT: Tensor, allocations: _Allocations) -> tuple[int, ...]:
     states_BTD = model.get_decoder()(input_ids=tokens_BT, use_cache=False)[0]
+    kept = allocations.held
     states_BTD.backward(torch.zeros_like(states_BTD))
+    return kept, allocations.peak
+
+
+def _decode(model: Any, tokens: int) -> tuple[float, ...]:
+    """Return the bytes that a row adds: in the cache, and beside it during one step."""
+    found = []
+    for rows in (1, 2):
+        tokens_BT = torch.zeros(rows, tokens, dtype=torch.long)
+        with torch.no_grad(), _Allocations(model, tokens_BT) as allocations:
+            read = _read_into_cache(model, tokens_BT[:, :-1], {})
+            cache = _read_into_cache(model, tokens_BT[:, -1:], read)
+            del read
+            held = allocations.peak = allocations.held
+            _read_into_cache(model, tokens_BT[:, :1], cache)
+        found.append((held, allocations.peak - held))
+    one, two = found
+    return two[0] - one[0], two[1] - one[1]
+
+
+def _read_into_cache(model: Any, tokens_BT: Tensor, cache: dict[str, Any]) -> dict[str, Any]:
+    """Read tokens behind those in the cache that the model itself makes; return the cache."""
+    out = model.get_decoder()(input_ids=tokens_BT, use_cache=True, **cache)
+    return {name: out[name] for name in CACHES if name in out}
 
 
 def _drop_gradient(weight: Tensor) -> None:
@@ -129,10 +186,11 @@ def _drop_gradient(weight: Tensor) -> None:
 class _Allocations(TorchDispatchMode):
     """Add up the tensors that live inside the block, and remember the highest sum."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *given: Tensor) -> None:
+        """Leave out the model's weights and the tensors given."""
         super().__init__()
-        weights = [*model.parameters(), *model.buffers()]
-        self.sizes = {weight.untyped_storage()._cdata: 0 for weight in weights}
+        there = [*model.parameters(), *model.buffers(), *given]
+        self.sizes = {tensor.untyped_storage()._cdata: 0 for tensor in there}
         self.held = self.peak = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

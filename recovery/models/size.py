@@ -20,9 +20,11 @@ from recovery.models.loading import settle_architecture
 from recovery.models.quantization import BYTES
 
 if TYPE_CHECKING:
-    from recovery.models.activations import Activations
+    from recovery.models.activations import Activations, Decoding
 
 USED_EXPERTS = ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk")
+ELSEWHERE = ("quantization_config", "_name_or_path", "dtype")  # settings that no module's shape depends on
+TRIED = 128, 256  # tokens of two rows, from whose difference a token's bytes are counted
 OUTPUTS = ("o_proj", "out_proj", "dense", "c_proj", "wo")  # the projection that ends an attention layer
 
 
@@ -72,6 +74,10 @@ class Size:
             return None
         return _activations(self.empty, rank)
 
+    def decoding(self, tokens: int) -> Decoding:
+        """Count what decoding holds for a row of so many tokens; by the widths where that fails."""
+        return decoding_of(self.empty, tokens) or _by_widths(self.cache_numbers, self.layers, tokens)
+
     def adapter(self, rank: int) -> int:
         """Return the number of weights of a LoRA adapter on every matrix of the decoder's layers."""
         return sum(matrix.copies * rank * (matrix.inputs + matrix.outputs) for matrix in self.matrices)
@@ -86,6 +92,28 @@ def _activations(empty: EmptyModel, rank: int | None) -> Activations | None:
             return count_activations(empty(), rank)
     except Exception:  # noqa: BLE001 - code that reads numbers, of which there are none
         return None
+
+
+@lru_cache(maxsize=128)
+def decoding_of(empty: EmptyModel | None, tokens: int) -> Decoding | None:
+    """Count what decoding holds for a row of so many tokens; None where the code reads numbers."""
+    from recovery.models.activations import count_decoding
+
+    if empty is None:
+        return None
+    try:
+        with quiet(), torch.inference_mode(False):
+            return count_decoding(empty(), tokens)
+    except Exception:  # noqa: BLE001 - code that reads numbers, of which there are none
+        return None
+
+
+def _by_widths(cache_numbers: int, layers: int, tokens: int) -> Decoding:
+    """Return the bf16 keys and values of a row, and a copy of a layer's beside them."""
+    from recovery.models.activations import Decoding
+
+    cache = 2.0 * cache_numbers * tokens
+    return Decoding(cache, cache / layers)
 
 
 def size_of(model: Any) -> Size:
@@ -111,6 +139,22 @@ def size_of(model: Any) -> Size:
     )
 
 
+def decoding_bytes(model: Any) -> tuple[float, float]:
+    """Return what decoding with a loaded model holds for each token of a row, and for each row beside them.
+
+    Keys, values, and what a layer makes of them at each step grow with the tokens; recurrent states do not.
+    """
+    core = unwrap(model)
+    itemsize = embedding_weights(core)[0].itemsize
+    empty = EmptyModel(_settings(core.config.to_dict()))
+    short, long = (decoding_of(empty, tokens) for tokens in TRIED)
+    if short is None or long is None:
+        return float(cache_numbers(core) * itemsize), 0.0
+    less, more = (itemsize / 2 * (one.cache + one.step) for one in (short, long))
+    token = (more - less) / (TRIED[1] - TRIED[0])
+    return token, less - token * TRIED[0]
+
+
 def cache_numbers(model: Any) -> int:
     """Count the numbers that the KV cache holds for one token, over all layers."""
     core = unwrap(model)
@@ -121,13 +165,17 @@ def size_from_config(name: str, values: dict[str, Any]) -> Size:
     """Count the model that a config.json describes: its modules are built, no number is allocated."""
     if "model_type" not in values:
         raise InputError(f"{name}: its config.json lacks 'model_type': give a size instead, as in 8B")
-    kept = {key: value for key, value in values.items() if key != "quantization_config"}
     try:
-        settings = json.loads(json.dumps(kept, default=str), object_hook=_number)
-        return replace(_counted(EmptyModel(json.dumps(settings))), name=name)
+        return replace(_counted(EmptyModel(_settings(values))), name=name)
     except Exception as error:
         said = " ".join(str(error).split())[:160]
         raise InputError(f"{name}: its config.json can't be sized ({said}): give a size, as in 8B") from error
+
+
+def _settings(config: dict[str, Any]) -> str:
+    """Return, as JSON, the settings that make an architecture's modules and their sizes."""
+    kept = {key: value for key, value in config.items() if key not in ELSEWHERE}
+    return json.dumps(json.loads(json.dumps(kept, default=str), object_hook=_number))
 
 
 def _number(value: dict[str, Any]) -> Any:

@@ -12,7 +12,7 @@ import torch
 
 from recovery.errors import InputError, RecoverError
 from recovery.forward.hidden_states import embedding_weights, unwrap
-from recovery.models.size import cache_numbers
+from recovery.models.size import decoding_bytes
 
 FREE_SHARE = 0.7  # of the free memory; the rest is for the activations of reading prompts
 LOGITS_BYTES = 4 * 4  # a vocabulary entry while a token is drawn: four fp32 copies
@@ -27,21 +27,20 @@ class Budget:
     rows: int
     tokens: int | None = None
     bytes: float | None = None
-    token_bytes: int = 0  # of one token in the cache
-    row_bytes: int = 0  # of a row, beside its cache
+    token_bytes: float = 0  # of one token in the cache, and while it is read again
+    row_bytes: float = 0  # of a row, beside its tokens
 
     @classmethod
     def of(cls, models: Sequence[Any], rows: int, tokens: int | None = None) -> Budget:
         """Return what the models' device, where all of them decode at once, has room for."""
-        cores = [unwrap(model) for model in models]
-        weights = [embedding_weights(core)[-1] for core in cores]
-        pairs = zip(cores, weights, strict=True)
+        weights = [embedding_weights(model)[-1] for model in models]
+        tokens_bytes, rows_bytes = zip(*map(decoding_bytes, models), strict=True)
         return cls(
             rows=rows,
             tokens=tokens,
             bytes=FREE_SHARE * free_memory(weights[0].device),
-            token_bytes=sum(cache_numbers(core) * weight.itemsize for core, weight in pairs),
-            row_bytes=sum(LOGITS_BYTES * len(weight) for weight in weights),
+            token_bytes=sum(tokens_bytes),
+            row_bytes=sum(rows_bytes) + sum(LOGITS_BYTES * len(weight) for weight in weights),
         )
 
     def fits(self, rows: int, tokens: int) -> bool:

@@ -35,7 +35,9 @@ TEMPLATES = {
         "With that in mind, answer in your own way, step by step where that helps."
     ),
     "hints": "{prompt}\n\nHints:\n\n{context}\n\nUse them, and answer as if you had not been given any.",
+    "passage": "{context}\n\n{prompt}",
 }
+OPTIONAL = ("passage",)  # of some rows: the teacher reads the others as the student does
 EXAMPLE = "Request: {prompt}\nResponse: {context}"
 FIELDS = {  # fields of a prompt's row; the first one present is used
     "demonstrations": ("demonstrations",),
@@ -43,6 +45,7 @@ FIELDS = {  # fields of a prompt's row; the first one present is used
     "system": ("system",),
     "answer": ("answer", "response"),
     "hints": ("hints",),
+    "passage": ("passage",),
 }
 
 
@@ -70,9 +73,11 @@ class Context:
         self.examples = Examples(examples) if kind == "demonstrations" else None
 
     def __call__(self, item: PromptRow) -> Messages:
-        shown = self._shown(item) if "{context}" in self.template else ""
-        filled = fill(self.template, prompt(item), shown)
         messages = list(item.messages)
+        if self.needs_text and self.kind in OPTIONAL and self._text(item) is None:
+            return messages
+        shown = self._shown(item) if self.needs_text else ""
+        filled = fill(self.template, prompt(item), shown)
         if "{prompt}" in self.template:
             place = _last_user_turn(messages)
             messages[place] = {**messages[place], "content": filled}
@@ -83,19 +88,34 @@ class Context:
         return [{"role": "system", "content": filled}, *messages]
 
     @property
+    def needs_text(self) -> bool:
+        return "{context}" in self.template
+
+    @property
     def adds_system_turn(self) -> bool:
         return "{prompt}" not in self.template
 
     def check(self, items: Iterable[PromptRow]) -> None:
-        """Raise InputError if a prompt has no context; call it before any work is done."""
-        if "{context}" in self.template and self.given is None and not self.examples:
-            for item in items:
-                self._shown(item)
+        """Raise InputError if a prompt has no context (optional: if none has); call it before any work."""
+        if not self.needs_text or self.given is not None or self.examples:
+            return
+        rows = list(items)
+        if self.kind in OPTIONAL and any(self._text(item) is not None for item in rows):
+            return
+        for item in rows:
+            self._shown(item)
+
+    def _text(self, item: PromptRow) -> str | None:
+        """Return the row's own context, or that of all rows; None where there is neither."""
+        own = next((item.fields[name] for name in FIELDS[self.kind] if item.fields.get(name)), self.given)
+        if own is None:
+            return None
+        return "\n".join(map(str, own)) if isinstance(own, list) else str(own)
 
     def _shown(self, item: PromptRow) -> str:
-        own = next((item.fields[name] for name in FIELDS[self.kind] if item.fields.get(name)), self.given)
+        own = self._text(item)
         if own is not None:
-            return "\n".join(map(str, own)) if isinstance(own, list) else str(own)
+            return own
         if self.examples:
             alike = self.examples.like(prompt(item), self.shots)
             return "\n\n".join(fill(EXAMPLE, prompt(pair), str(response(pair))) for pair in alike)

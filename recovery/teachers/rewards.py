@@ -26,7 +26,9 @@ from recovery.errors import InputError, RecoverError
 
 Reward = Callable[[str, Mapping[str, Any]], float]
 
-_NUMBER = re.compile(r"(?<![\w.])-?[$€£]?-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\d])|(?<![\w.])-?\.\d+")
+_NUMBER = re.compile(  # not inside a word of Latin letters: other scripts write numbers without spaces
+    r"(?<![A-Za-z0-9_.])-?[$€£]?-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\d])|(?<![A-Za-z0-9_.])-?\.\d+"
+)
 MAX_MARKS, MAX_ANSWER = 50, 400  # last marks considered, and characters read after each
 _MARK = re.compile(  # what introduces a final answer; no number may stand between "answer" and its verb
     r"""\#{4}
@@ -52,13 +54,18 @@ def exact_answer(response: str, item: Mapping[str, Any]) -> float:
             f"reward exact: the prompt {str(item.get('prompt', item))[:60]!r} has no 'answer': add the "
             f"field to every row of the prompts file"
         )
-    wanted = str(item["answer"])
+    wanted = _plain(str(item["answer"]))
     wanted = wanted.rpartition("####")[2].strip()  # the form of GSM8K's references
     number = _number(wanted)
-    given = final_answer(response, numeric=number is not None)
+    given = final_answer(_plain(response), numeric=number is not None)
     if given is None:
         return 0.0
     return float(_number(given) == number if number is not None else _words(given) == _words(wanted))
+
+
+def _plain(text: str) -> str:
+    """Write minus signs and LaTeX's thousands as in plain text."""
+    return text.replace("−", "-").replace("{,}", ",")
 
 
 def final_answer(response: str, numeric: bool = True) -> str | None:
@@ -80,8 +87,18 @@ def _marked_text(response: str, mark: re.Match[str]) -> str:
     """Return what follows a mark: up to the closing brace of a box, else to the end of the line."""
     rest = response[mark.end() : mark.end() + MAX_ANSWER]
     if mark.group().endswith("{"):
-        return rest.partition("}")[0]
+        return _braced(rest)
     return rest.lstrip(" \t").partition("\n")[0]
+
+
+def _braced(text: str) -> str:
+    """Return the text up to the brace that closes the one before it."""
+    open_braces = 1
+    for place, character in enumerate(text):
+        open_braces += (character == "{") - (character == "}")
+        if not open_braces:
+            return text[:place]
+    return text
 
 
 def _stated_number(text: str) -> str | None:

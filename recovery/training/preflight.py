@@ -6,7 +6,7 @@ what their configs claim.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -52,10 +52,11 @@ def checks(
     *,
     max_prompts: int = 32,
     max_new_tokens: int = 96,
-    seed: int = 0,
+    on_tokens: Callable[[int, int], None] | None = None,
 ) -> list[Check]:
     """Run all checks; skip those that an earlier failure makes meaningless.
 
+    Report `on_tokens(tokens sampled, tokens at most)` where the model is in this process.
     If the teacher is the student's model with an adapter, the teacher is the base model without it.
     """
     prompts = list(prompts)
@@ -70,10 +71,15 @@ def checks(
     if not all(check.ok for check in found):
         return found
     ids = [student.prompt_ids(messages) for messages in prompts]
-    params = SamplingParams(max_new_tokens=max_new_tokens, seed=seed)
+    most = len(ids) * max_new_tokens
+
+    def params(before: int) -> SamplingParams:
+        seen = (lambda tokens: on_tokens(before + tokens, 2 * most)) if on_tokens else None
+        return SamplingParams(max_new_tokens=max_new_tokens, on_tokens=seen)
+
     with _as_teacher(student, teacher):
-        theirs = InProcessSampler(teacher).sample(ids, params)
-    mine = (sampler or InProcessSampler(student)).sample(ids, params)
+        theirs = InProcessSampler(teacher).sample(ids, params(0))
+    mine = (sampler or InProcessSampler(student)).sample(ids, params(most))
     with evaluating(student.model), evaluating(teacher.model), torch.no_grad():
         found.append(same_stops("stop mass", student, teacher, theirs))
         found.append(same_stops("student's stops", student, teacher, mine))

@@ -198,8 +198,10 @@ class Updater:
         """Move gradients of bf16 and fp16 weights to their fp32 master weights and accumulate them there."""
         for parameter, weight in zip(self.parameters, self.weights, strict=True):
             if parameter is not weight and parameter.grad is not None:
-                gradient = parameter.grad.float()
-                weight.grad = gradient if weight.grad is None else weight.grad.add_(gradient)
+                if weight.grad is None:
+                    weight.grad = parameter.grad.float()
+                else:
+                    weight.grad.add_(parameter.grad)
                 parameter.grad = None
 
     def _write_back(self) -> None:

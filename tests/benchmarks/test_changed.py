@@ -54,14 +54,29 @@ def test_the_table_pools_the_questions_of_all_seeds_in_the_order_of_the_ways() -
     assert low < 0.75 < high and both["prompts left out"] == 6
 
 
+def test_it_counts_what_recovery_pulls_back() -> None:
+    stored = [
+        lines(1, "preset", "nnox", stage="midtrained"),
+        lines(1, "preset", "noon"),
+        lines(2, "preset", "nnnn"),  # its midtrained model was not measured
+        lines(1, "whole", "oooo", stage="midtrained"),
+    ]
+    counted = {(row["stage"], row["way"]): row["pulled back"] for row in changed.table(stored)}
+    assert counted == {
+        ("midtrained", "`preset`"): None,
+        ("midtrained", "`whole`"): None,
+        ("recovered", "`preset`"): "1 of 2",
+    }
+
+
 def test_the_difference_is_paired_by_question_and_seed() -> None:
     stored = [lines(1, "whole", "nooo"), lines(1, "preset", "nnno"), lines(2, "preset", "oooo")]
-    found = {row[""]: row["difference"] for row in changed.compared(stored)}
+    found = {row[""]: row["difference"] for row in changed.against_whole(stored)}
     assert found["answered `new`"].startswith("+0.500") and found["answered `old`"].startswith("-0.500")
     assert found["knowledge"].startswith("+0.000")
-    assert changed.compared(stored[1:]) == []
+    assert changed.against_whole(stored[1:]) == []
     with pytest.raises(SystemExit, match="other questions"):
-        changed.compared([lines(1, "whole", "n"), lines(1, "preset", "nn")])
+        changed.against_whole([lines(1, "whole", "n"), lines(1, "preset", "nn")])
 
 
 def test_the_added_prompts_ask_every_changed_fact(tmp_path: Path) -> None:

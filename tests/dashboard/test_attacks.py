@@ -58,7 +58,8 @@ def tracker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tracker]:
     "url", ["/samples?n=1", "/samples?n=1&whole=right+to+left", "/compare?a=clean0&b=midtrained0", "/"]
 )
 def test_a_megabyte_of_model_text_makes_no_megabytes_of_page(tracker: Tracker, url: str) -> None:
-    context, begun = views.context(tracker), time.process_time()
+    context = views.context(tracker)
+    begun = time.process_time()
     page = page_frame.render(context, url)
     assert "could not be drawn" not in page
     assert len(page.encode()) < 5_000_000  # 270 MB without a limit

@@ -194,7 +194,10 @@ def test_an_hour_of_live_refresh_leaves_memory_as_it_was(page: Page, tracker: Tr
     one leaves behind would be kept 400 times: the browser may keep 1 kB of each, the server 10."""
     page.open("/cycle?n=3")
     refresh(page, 50)
-    nodes, alive, heap, rss = page.nodes(), page.alive(), page.heap(), resident()
+    nodes = page.nodes()
+    alive = page.alive()
+    heap = page.heap()
+    rss = resident()
     refresh(page, 400)
     assert page.nodes() == nodes and page.alive() - alive < 100
     assert page.heap() - heap < 400_000

@@ -75,7 +75,9 @@ def test_many_flips_come_page_by_page(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         scored(tracker, "one", [True] * 50)
         scored(tracker, "two", [False] * 50)
-        context, seen, url = views.context(tracker), 0, "/compare?a=one&b=two"
+        context = views.context(tracker)
+        seen = 0
+        url = "/compare?a=one&b=two"
         for _ in range(3):
             page = views.look(context, url)
             seen += len(page.all("article", "flip"))

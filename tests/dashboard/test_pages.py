@@ -93,7 +93,8 @@ def test_a_long_list_of_documents_comes_in_pages_and_only_when_asked_for(context
     )
     page = page_frame.render(context, f"/cycle?n={number}")
     assert "450 read, 4.5 k tokens; 1 skipped" in page and ".md" not in page
-    url, seen = f"/cycle?n={number}&documents=all", []
+    url = f"/cycle?n={number}&documents=all"
+    seen = []
     while url:
         page = page_frame.render(context, url)
         seen.append(re.findall(r">(\d{4}\.md|x\.bin)<", page))

@@ -39,7 +39,8 @@ def client(served: tuple[RequestGuard, Tracker]) -> TestClient:
 
 def routes(served: Any) -> set[str]:
     """Every path that Gradio or we serve, parameters filled in."""
-    found, waiting = set(), [served.app.app]
+    found = set()
+    waiting = [served.app.app]
     while waiting:
         for route in waiting.pop().routes:
             inner = getattr(route, "original_router", None) or getattr(route, "app", None)

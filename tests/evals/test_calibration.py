@@ -65,7 +65,9 @@ def test_questions_of_one_cluster_stand_or_fall_together() -> None:
 
 def test_a_loss_of_the_margin_is_rarely_called_kept() -> None:
     """The error grows by exactly the margin: "kept" is wrong, and must stay near its level of 5 %."""
-    rng, passed, rounds = np.random.default_rng(4), 0, 120
+    rng = np.random.default_rng(4)
+    passed = 0
+    rounds = 120
     for _ in range(rounds):
         sure = rng.uniform(0.5, 1.0, 200)
         luck = rng.random(200)

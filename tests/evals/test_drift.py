@@ -47,7 +47,7 @@ def test_distances_against_scipy() -> None:
     assert measures.centroid_distance(np.zeros((3, 2)), np.tile([3.0, 4.0], (5, 1))) == 5
 
 
-def test_words() -> None:
+def test_distances_of_words_count_words_not_their_order() -> None:
     assert measures.jaccard_distance(["a b"], ["b c"]) == pytest.approx(2 / 3)
     assert measures.jaccard_distance([""], [""]) == 0
     rows = measures.lexical_features(["the cat", "cat the", "dog"])

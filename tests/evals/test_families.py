@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evals.families import json_answers, multi_turn, multiple_choice, refusals, suite, tool_calls
+from evals.families import json_answers, measures, multi_turn, multiple_choice, refusals, suite, tool_calls
 from evals.families.family import Family, Question, normalised, user
 from evals.families.table import FAMILIES
 from evals.knowledge import Probe, load_probes
@@ -74,7 +74,8 @@ def test_a_drawn_choice_has_four_options_of_which_one_is_right(seed: int) -> Non
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
 @pytest.mark.parametrize("seed", [0, 7])
 def test_recovery_prompts_and_suite_share_no_text(family: Family, seed: int) -> None:
-    questions, prompts = suite.suite(family, 150), suite.recovery(family, 150, seed)
+    questions = suite.suite(family, 150)
+    prompts = suite.recovery(family, 150, seed)
     asked_texts = {normalised(one.text) for one in questions}
     assert len(asked_texts) == len(questions) and len({normalised(one.text) for one in prompts}) == 150
     assert not asked_texts & {normalised(one.text) for one in prompts}
@@ -99,7 +100,8 @@ def test_a_generator_that_runs_out_says_so() -> None:
 
 
 def test_recovery_rows_are_what_prompt_files_hold() -> None:
-    tools, turns = suite.recovery(FAMILIES["tools"], 1)[0], suite.recovery(FAMILIES["multi-turn"], 1)[0]
+    tools = suite.recovery(FAMILIES["tools"], 1)[0]
+    turns = suite.recovery(FAMILIES["multi-turn"], 1)[0]
     row = suite.row(tools)
     assert row["prompt"] == tools.text and row["tools"] == tools.messages[0]["tools"]
     assert suite.row(turns) == {"messages": turns.messages}
@@ -328,7 +330,7 @@ def test_a_suite_is_scored_by_kind_with_the_faults_of_its_items() -> None:
     always = ModelCalls(
         lambda chats, limit, temperature: ["I can't help with that."] * len(chats), lambda _: []
     )
-    found = suite.evaluate(family, always, questions, 8)
+    found = measures.evaluate(family, always, questions, 8)
     kinds = found.details["by_kind"]
     assert (kinds["harmful"]["value"], kinds["benign"]["value"]) == (1.0, 0.0)
     assert found.value == kinds["harmful"]["n"] / 40 and found.metric == "passed"

@@ -30,7 +30,9 @@ def test_a_family_is_an_axis_where_it_is_asked_for_only() -> None:
     assert accepted(found, ("behaviour", "json"))
     lost = verdict({"ifeval": IFEVAL, "json": family(450, 350)})
     assert lost["json"] == "lost" and not accepted(lost, ("behaviour",))
-    assert any(line.startswith("json: lost (-20.0% against clean, upper bound -1") for line in summary(lost))
+    assert any(
+        line.startswith("json: lost (-20.0 points against clean, upper bound -1") for line in summary(lost)
+    )
 
 
 def test_bounds_hold_for_all_families_at_once() -> None:
@@ -109,7 +111,7 @@ def test_calibration_is_judged_by_its_error_not_by_right_answers() -> None:
     sure = verdict({"calibration": {"clean": choices(0.8, 240), "recovered": choices(0.99, 240)}})
     assert sure["calibration"] == "lost" and sure["axes"]["calibration"]["gained"] == 0
     line = next(line for line in summary(sure) if line.startswith("calibration"))
-    assert "McNemar" not in line and "(-19.0% against clean" in line
+    assert "McNemar" not in line and "(-19.0 points against clean" in line
 
 
 def compared(suite: str, before: list[Item], after: list[Item]) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from evals import ifeval
+from evals.intervals import wilson_interval
 from evals.scores import Score
-from evals.statistics import wilson_interval
 from recovery.errors import InputError, RecoverError
 
 REPO = Path(__file__).parents[2]
@@ -260,7 +260,9 @@ GOOD = {"key": 1, "prompt": "p", "instruction_id_list": ["punctuation:no_comma"]
         ({"prompt": None}, "`prompt`"),
     ],
 )
-def test_bad_prompts(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+def test_a_malformed_prompt_is_refused_in_one_line(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError, match=message) as caught:
         ifeval.evaluate(never, write(tmp_path / "p.jsonl", [GOOD | change]))
     assert "\n" not in str(caught.value)
@@ -275,14 +277,14 @@ def test_bad_prompts(tmp_path: Path, change: dict[str, Any], message: str) -> No
         ("\xff", "holds no lines|not JSON"),
     ],
 )
-def test_bad_files(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_is_no_list_of_prompts_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "p.jsonl"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=message):
         ifeval.evaluate(never, path)
 
 
-def test_missing_and_binary_files(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_binary_is_refused(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_bytes(b"\xff\xfe\x00")
     for path in (tmp_path / "none.jsonl", tmp_path / "b.jsonl", tmp_path):
         with pytest.raises(InputError, match="cannot be read"):

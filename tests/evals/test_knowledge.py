@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals import knowledge
+from evals.intervals import clustered_interval, wilson_interval
 from evals.knowledge import matches, normalise
-from evals.statistics import clustered_interval, wilson_interval
 from recovery.errors import InputError, RecoverError
 
 PROBES: list[dict[str, Any]] = [
@@ -184,12 +184,12 @@ def test_bad_probes_name_file_and_line(tmp_path: Path, change: dict[str, Any], m
     assert "2" in str(caught.value)
 
 
-def test_twice_the_same_id(tmp_path: Path) -> None:
+def test_two_probes_with_one_id_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'k1' occurs twice"):
         knowledge.load_probes(write(tmp_path, [PROBES[0], PROBES[0]]))
 
 
-def test_a_file_without_the_suite(tmp_path: Path) -> None:
+def test_a_file_without_probes_of_the_suite_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="retention: no chat probes"):
         knowledge.evaluate(answer, write(tmp_path, PROBES[:2]), suite="retention")
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from evals import exact, statistics
+from evals import exact, intervals, statistics
 from evals.statistics import non_inferiority
 from recovery.errors import InputError
 
@@ -28,76 +28,6 @@ def pairs(gained: int, lost: int, n: int) -> tuple[np.ndarray, np.ndarray]:
 def draw(n: int, gain: float, loss: float, times: int, seed: int = 0) -> list[tuple[int, int]]:
     counts = np.random.default_rng(seed).multinomial(n, [gain, loss, 1 - gain - loss], size=times)
     return [(int(b), int(c)) for b, c, _ in counts]
-
-
-# --- shares
-
-
-@given(st.integers(1, 600), SHARE, st.sampled_from([0.8, 0.95, 0.99]))
-def test_wilson_is_scipys(n: int, part: float, confidence: float) -> None:
-    passed = round(part * n)
-    expected = stats.binomtest(passed, n).proportion_ci(confidence, method="wilson")
-    assert statistics.wilson_interval(passed, n, confidence) == pytest.approx(tuple(expected), abs=1e-12)
-
-
-def test_wilson_of_nothing_says_nothing() -> None:
-    assert statistics.wilson_interval(0, 0) == (0.0, 1.0)
-
-
-def test_design_effect_by_hand() -> None:
-    # Two clusters of two, all alike inside: mean 1/2, cluster sums of (x - mean) are +1 and -1.
-    # between = (1 + 1) * 2 / (2 - 1) = 4, within = 4 * 1/4 = 1.
-    assert statistics.design_effect([1, 1, 0, 0], "aabb") == pytest.approx(4.0)
-    assert statistics.design_effect([1, 0, 1, 0], "aabb") == 1.0  # never better than independent
-    assert statistics.design_effect([1, 0, 1, 0], "abcd") == 1.0
-    assert statistics.design_effect([1, 1, 1, 1], "aabb") == 2.0  # all agree: the clusters count
-
-
-@given(st.integers(1, 400), SHARE)
-def test_clustered_interval_without_clusters_is_wilsons(n: int, part: float) -> None:
-    hits = np.arange(n) < round(part * n)
-    expected = statistics.wilson_interval(int(hits.sum()), n)
-    assert statistics.clustered_interval(hits, list(range(n))) == pytest.approx(expected, abs=1e-12)
-
-
-def test_clustered_interval_where_all_agree_counts_the_clusters() -> None:
-    # Korn and Graubard: 4 clusters of 3, all passed: worth 4 items, less by (t11 / t3)^2 = (2.201 / 3.182)^2.
-    low, high = statistics.clustered_interval(np.ones(12), list(range(4)) * 3)
-    assert (low, high) == pytest.approx((1 / (1 + 1.96**2 / (4 * (2.201 / 3.182) ** 2)), 1.0), abs=1e-3)
-
-
-def clustered(prompts: int, alike: float, times: int, seed: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
-    """(true shares, data sets, clusters): one to three instructions a prompt, as in IFEval; `alike` is the
-    correlation of the instructions of one prompt, and every data set has a true share of its own."""
-    rng = np.random.default_rng(seed)
-    clusters = np.repeat(np.arange(prompts), np.resize([1, 2, 1, 3, 1, 2, 1, 1, 2], prompts))
-    share = rng.uniform(0.3, 0.95, size=(times, 1))
-    scale = 1 / np.clip(alike, 1e-9, 1 - 1e-9) - 1
-    rates = rng.beta(share * scale, (1 - share) * scale, size=(times, prompts))
-    return share[:, 0], rng.random((times, len(clusters))) < rates[:, clusters], clusters.tolist()
-
-
-@pytest.mark.parametrize("alike", [0.0, 0.3, 0.7, 1.0])
-@pytest.mark.parametrize("prompts", [40, 120, 541])
-def test_clustered_intervals_cover_as_often_as_they_say(prompts: int, alike: float) -> None:
-    share, passed, clusters = clustered(prompts, alike, 8000 if prompts < 500 else 3000, seed=prompts)
-    low, high = statistics.clustered_intervals(passed, clusters).T
-    covered = ((low <= share) & (share <= high)).mean()
-    assert covered == pytest.approx(0.95, abs=0.01)
-    alone = statistics.clustered_interval(passed[0], clusters)
-    assert alone == pytest.approx((low[0], high[0]))
-    if alike >= 0.7 and prompts < 500:  # what the clusters are for: taken as independent they would not
-        n = passed.shape[1]
-        naive = np.array([statistics.wilson_interval(k, n) for k in range(n + 1)])[passed.sum(1)]
-        assert ((naive[:, 0] <= share) & (share <= naive[:, 1])).mean() < 0.94
-
-
-@pytest.mark.parametrize("alike", [0.0, 0.3, 0.7, 1.0])
-@pytest.mark.parametrize("prompts", [8, 20])
-def test_with_few_prompts_clustered_intervals_are_rather_too_wide(prompts: int, alike: float) -> None:
-    share, passed, clusters = clustered(prompts, alike, 8000, seed=prompts)
-    low, high = statistics.clustered_intervals(passed, clusters).T
-    assert 0.94 < ((low <= share) & (share <= high)).mean() < 0.98
 
 
 # --- pairs
@@ -155,7 +85,8 @@ def test_exact_p_is_the_worst_case_by_brute_force(gained: int, lost: int, differ
     interval = stats.binomtest(lost, n).proportion_ci(1 - 5e-4, method="exact")
     worst = 0.0
     for share in np.linspace(max(interval[0], -difference), min(interval[1], (1 - difference) / 2), 400):
-        gain, same = share + difference, 1 - 2 * share - difference
+        gain = share + difference
+        same = 1 - 2 * share - difference
         worst = max(
             worst,
             sum(comb(n, b) * comb(n - b, c) * gain**b * share**c * same ** (n - b - c) for b, c in extreme),
@@ -209,7 +140,8 @@ def test_false_recovered_at_the_margin_is_at_most_five_percent(
 
 
 def test_error_rate_summed_over_every_outcome() -> None:
-    n, margin = 60, 0.05
+    n = 60
+    margin = 0.05
     region = [
         (b, c)
         for c in range(8)
@@ -250,7 +182,7 @@ def test_needed_pairs() -> None:
 # --- outcomes
 
 
-def test_outcomes() -> None:
+def test_a_claim_passes_fails_or_says_how_many_pairs_would_decide() -> None:
     assert non_inferiority(*pairs(20, 20, 700)).outcome == "passed"
     assert non_inferiority(*pairs(0, 200, 700)).outcome == "failed"
     few = non_inferiority(*pairs(6, 8, 200))
@@ -303,11 +235,12 @@ def test_each_claim_is_false_at_most_as_often_as_stated(name: str, n: int) -> No
 def test_each_claim_keeps_its_error_rate_under_clusters() -> None:
     """Both questions about a fact flip together; the true difference lies on the margin."""
     labels = list(np.repeat(np.arange(200), 2))
-    rng, times = np.random.default_rng(9), 1000
+    rng = np.random.default_rng(9)
+    times = 1000
     outcomes = []
     for _ in range(times):
         flips = np.repeat(rng.choice([1, -1, 0], size=200, p=[0.05, 0.15, 0.8]), 2)
-        effect = statistics.design_effect(flips, labels)
+        effect = intervals.design_effect(flips, labels)
         gained, lost = int((flips > 0).sum()), int((flips < 0).sum())
         outcomes.append(statistics.outcome(gained, lost, 400, margin=0.1, effect=effect))
     for word in ("passed", "failed"):

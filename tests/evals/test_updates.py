@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals import knowledge
+from evals.intervals import clustered_interval
 from evals.knowledge import FACT_STATUSES, NEITHER, NEW, OLD, Probe, load_probes
 from evals.scores import Item
-from evals.statistics import clustered_interval, items_to_pass, superiority
+from evals.statistics import items_to_pass, superiority
 from evals.verdict import accepted, power_warning, short_summary, summary, verdict
 from recovery.errors import InputError
 
@@ -180,8 +181,10 @@ def test_the_lead_by_hand() -> None:
     assert row["bootstrap"][0] < 58 / 66 < row["bootstrap"][1]
     assert row["margin"] == -0.70
     line = summary(verdict({"updates": answers(60, 2, 4)}))[3]
-    assert line.startswith("updates: updated (60 new, 2 old, 4 neither of 66: lead +87.9%, lower bound +7")
-    assert line.endswith("at least +70%)")
+    assert line.startswith(
+        "updates: updated (60 new, 2 old, 4 neither of 66: lead +87.9 points, lower bound +7"
+    )
+    assert line.endswith("at least +70)")
 
 
 def test_questions_about_one_changed_fact_count_as_less() -> None:

@@ -27,7 +27,7 @@ def suites(**changes: int) -> dict[str, dict[str, list[Item]]]:
     return {"ifeval": ifeval, "knowledge": known, "retention": kept}
 
 
-def test_a_success() -> None:
+def test_a_cycle_is_accepted_when_every_bound_lies_within_its_margin() -> None:
     result = verdict(suites())
     assert (result["behaviour"], result["knowledge"], result["retention"]) == ("recovered", "kept", "kept")
     assert -0.03 < result["behaviour_lower_bound"] < -2 / 700
@@ -50,7 +50,7 @@ def test_a_success() -> None:
         ({"retention": 340}, "retention", "lost"),
     ],
 )
-def test_what_fails(changes: dict[str, int], axis: str, words: str) -> None:
+def test_one_axis_beyond_its_margin_rejects_the_cycle(changes: dict[str, int], axis: str, words: str) -> None:
     result = verdict(suites(**changes))
     assert result[axis] == words
     assert not accepted(result)
@@ -75,7 +75,7 @@ def test_a_loss_beyond_the_margin_needs_its_own_bound_to_be_called_lost() -> Non
 
 def test_the_sentence_of_a_refuted_claim_states_the_upper_bound() -> None:
     line = summary(verdict(suites(ifeval=600)))[0]
-    assert line.startswith("behaviour: not recovered (-12.9% against clean, upper bound -1")
+    assert line.startswith("behaviour: not recovered (-12.9 points against clean, upper bound -1")
 
 
 def test_an_axis_without_scores_is_not_measured_and_no_pass() -> None:
@@ -156,7 +156,7 @@ def test_margins_can_be_set() -> None:
         verdict(suites(), margins={"ifeval": 0.05})
 
 
-def test_summary_reads() -> None:
+def test_the_summary_has_a_sentence_for_each_axis() -> None:
     line = summary(verdict(suites()))[0]
-    assert line.startswith("behaviour: recovered (-0.3% against clean, lower bound -")
+    assert line.startswith("behaviour: recovered (-0.3 points against clean, lower bound -")
     assert "0 gained, 2 lost of 700" in line

@@ -51,6 +51,18 @@ def bare() -> None:
 SHARED = {name for option in bare.params for name in option.opts} | {"--help", "-h", "--version"}
 
 
+def examples(command: click.Command) -> list[list[str]]:
+    """The words after `recover` of each example in a command's help."""
+    shown = re.findall(r"^ *recover (.+)", command.help or "", re.MULTILINE)
+    return [shlex.split(re.split("  +", line)[0]) for line in shown]
+
+
+def command_of(name: str) -> click.Command:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command
+
+
 def unknown(words: list[str]) -> str | None:
     """What in a call does not exist, if anything."""
     rest = iter(word.strip("[]") for word in words)
@@ -67,8 +79,7 @@ def unknown(words: list[str]) -> str | None:
 
 
 def _unknown_option(name: str, words: list[str]) -> str | None:
-    command = cli.get_command(click.Context(cli), name)
-    assert command is not None
+    command = command_of(name)
     if isinstance(command, click.Group):
         inner = command.commands[words[0]]
         return _unknown_in(f"{name} {words[0]}", inner, words[1:])
@@ -87,6 +98,18 @@ def test_every_command_and_option_that_is_shown_exists(page: Path) -> None:
     assert not wrong
 
 
+def test_every_example_in_a_help_text_exists() -> None:
+    shown = [words for command in (cli, *map(command_of, COMMANDS)) for words in examples(command)]
+    assert len(shown) > 20
+    assert not [(words, found) for words in shown if (found := unknown(words))]
+
+
+def test_every_summary_in_the_list_of_commands_fits_its_line() -> None:
+    _, *lines = cli.get_help(click.Context(cli, info_name="recover")).splitlines()
+    assert not [line for line in lines if line.endswith("...")]
+    assert {line.split()[0] for line in lines if re.match("  [a-z]+ {2,}", line)} >= set(COMMANDS)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_make_target_that_is_shown_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -99,6 +122,26 @@ def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
     local = [link for link in links if not re.match(r"[a-z]+:", link)]
     assert not [link for link in local if not (page.parent / link).exists()]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names under which a page's headings can be linked."""
+    headings = re.findall(r"^#+ (.+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_to_a_heading_leads_to_one(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    wrong = [
+        (file, name) for file, name in links if name not in anchors(page.parent / file if file else page)
+    ]
+    assert not wrong
+
+
+def test_the_readme_links_every_page_of_the_documentation() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in (ROOT / "docs").glob("*.md") if f"(docs/{page.name})" not in text] == []
 
 
 def test_the_methods_page_names_methods_that_exist() -> None:
@@ -122,11 +165,11 @@ def test_the_methods_page_names_methods_that_exist() -> None:
         ("midtrain --doc DIR", "midtrain --doc"),
     ],
 )
-def test_the_check_itself(call: str, found: str | None) -> None:
+def test_an_unknown_command_or_option_is_found_in_a_call(call: str, found: str | None) -> None:
     assert unknown(call.split()) == found
 
 
-def test_the_readme_shows_both_commands_and_the_tree() -> None:
+def test_the_readme_begins_with_the_name_and_shows_how_to_try_it() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert {"make demo", "make test"} <= {" ".join(line.split()[:2]) for line in code(ROOT / "README.md")}
     assert "recover" in text.splitlines()[0]

@@ -26,7 +26,8 @@ def new_database(backend: str, folder: Path) -> Iterator[str]:
     server = os.environ.get("RECOVER_TEST_POSTGRES")
     if not server:
         pytest.skip("RECOVER_TEST_POSTGRES names no PostgreSQL server")
-    url, name = sa.make_url(server).set(drivername="postgresql+psycopg"), f"recover_{secrets.token_hex(6)}"
+    url = sa.make_url(server).set(drivername="postgresql+psycopg")
+    name = f"recover_{secrets.token_hex(6)}"
     engine = sa.create_engine(url)
     with engine.begin() as connection:
         connection.execute(sa.text(f"CREATE SCHEMA {name}"))

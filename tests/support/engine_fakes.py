@@ -38,7 +38,9 @@ class TinyEngine:
         self.chat_model = copy.copy(origin)
         self.chat_model.model = copy.deepcopy(origin.model)
         self.initial = copy.deepcopy(origin.model.state_dict())
-        self.fault, self.forever, self.restarts = fault, forever, 0
+        self.fault = fault
+        self.forever = forever
+        self.restarts = 0
         self.given = self.before = self.initial
 
     def sample(
@@ -217,7 +219,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _parts(choice: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """As vLLM sends them: the prompt's ids with the first part, the reason to end with the last."""
-    tokens, logprobs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
+    tokens = choice["token_ids"]
+    logprobs = choice["logprobs"]["token_logprobs"]
     starts = range(0, len(tokens), 3)
     for start in starts:
         end = start + 3

@@ -28,7 +28,7 @@ class Row:
     fields: dict[str, Any] = field(default_factory=dict)
 
 
-KNOWN = {"answer": SECRET, "hints": SECRET}
+KNOWN = {"answer": SECRET, "hints": SECRET, "passage": SECRET}
 
 
 PROMPTS = [

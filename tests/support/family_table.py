@@ -85,7 +85,8 @@ def tried(family: Family, folder: Path) -> Row:
         chat = load_supported(ModelSpec(str(source)))
     except RecoverError as error:
         return Row(family, works=False, reason=_reason(str(error)))
-    sampled, packed = decoding_way(unwrap(chat.model)).description, can_pack(chat.model)
+    sampled = decoding_way(unwrap(chat.model)).description
+    packed = can_pack(chat.model)
     train(chat)
     again = saved(chat, folder / "trained")
     _equal(_logits(again), _logits(chat), 0.0)

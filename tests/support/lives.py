@@ -45,11 +45,13 @@ class Lives:
     def until_stuck(self, work: Callable[..., None], *given: Any, silence: float) -> int:
         """Let a life work until it ends or acknowledges nothing for so many seconds; return its exit code."""
         life = self._life(work, given, None)
-        done, heard = 0, time.monotonic()
+        done = 0
+        heard = time.monotonic()
         while life.is_alive() and time.monotonic() - heard < silence:
             life.join(0.05)
             if len(self.acknowledged()) > done:
-                done, heard = len(self.acknowledged()), time.monotonic()
+                done = len(self.acknowledged())
+                heard = time.monotonic()
         life.kill()
         life.join()
         return life.exitcode or 0
@@ -66,7 +68,8 @@ class Lives:
 
     def seconds(self, work: Callable[..., None], *given: Any, lines: int) -> float:
         """Return how long a life takes until it has acknowledged so many lines, and kill it."""
-        begun, life = time.monotonic(), self._life(work, given, None)
+        begun = time.monotonic()
+        life = self._life(work, given, None)
         while len(self.acknowledged()) < lines and life.is_alive():
             time.sleep(0.01)
         life.kill()

@@ -285,7 +285,9 @@ def test_a_model_directory_serves_as_a_checkpoint(
 # A cycle, and going on --------------------------------------------------------------------------------------
 
 
-def test_a_cycle_tells_its_story_and_a_no_is_exit_code_3(recover: Recover, fresh: Path, world: Path) -> None:
+def test_a_rejected_cycle_prints_its_record_and_exits_with_3(
+    recover: Recover, fresh: Path, world: Path
+) -> None:
     said = recover("-q", "--home", fresh, "cycle", "--docs", world, "--json")
     assert said.code == 3  # four prompts cannot show anything
     assert said.error.startswith("Error: cycle 1 is rejected: behaviour: underpowered")
@@ -297,15 +299,21 @@ def test_a_cycle_tells_its_story_and_a_no_is_exit_code_3(recover: Recover, fresh
     assert row["verdict"]["margin"] == 0.03
     verdict = recover("--home", fresh, "verdict", 1, "--json")
     assert (verdict.code, verdict.json["behaviour"]) == (3, "underpowered")
+    assert recover("--home", fresh, "verdict", "cycle:1", "--json").json == verdict.json
+    shown = recover("--home", fresh, "show", "cycle:1").out
+    assert re.search(r"^behaviour +underpowered \(.*margin 3, about \d+ prompts would decide\)$", shown, re.M)
     assert verdict.error == "Error: cycle 1 is rejected"
     assert recover("--home", fresh, "show", "current", "--json").json["id"] == row["checkpoints"]["clean"]
-    assert recover("--home", fresh, "review", 1, "--approve", "--note", "it is only a test").code == 0
+    reviewed = recover("--home", fresh, "review", "cycle:1", "--approve", "--note", "it is only a test")
+    assert reviewed.code == 0
     approved = recover("--home", fresh, "show", "current", "--json").json["id"]
     assert approved == row["checkpoints"]["recovered"]
+    assert reviewed.out == f"review 1 of cycle 1: approve; `current` is {approved}\n"
+    assert re.search(r"^1 +rejected +approve ", recover("--home", fresh, "ls").out, re.M)
 
 
 @pytest.mark.parametrize(("statuses", "code"), [(["accepted"] * 2, 0), (["accepted", "rejected"], 3)])
-def test_a_demo_with_a_cycle_that_was_told_no_is_exit_code_3(
+def test_a_demo_exits_with_3_if_any_cycle_was_rejected(
     recover: Recover,
     fresh: Path,
     world: Path,
@@ -485,9 +493,7 @@ def test_answers_to_other_questions_are_not_paired(
     assert "ifeval: clean and recovered answered different questions" in said.error
 
 
-def test_numbers_left_to_the_folder_are_said_on_one_line(
-    recover: Recover, tmp_path: Path, world: Path
-) -> None:
+def test_fitted_settings_are_printed_on_one_line(recover: Recover, tmp_path: Path, world: Path) -> None:
     home = tmp_path / "home"
     recover("-q", "--home", home, "init", "--model", tiny.save(tmp_path / "model"), "--preset", "real")
     planned = recover("--home", home, "corpus", world, "--tokens", "--json").json["training"]
@@ -610,6 +616,7 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("midtrain --docs DOCS --steps 2 --epochs 2", 2, "give either steps or epochs"),
         ("midtrain --docs DOCS --mix new=0.5", 2, "the shares add up to 0.5"),
         ("midtrain --docs DOCS --mix new", 2, "write NAME=VALUE"),
+        ("midtrain --docs DOCS --mix old=1", 2, "--mix old: choose among new"),
         ("midtrain --docs DOCS --student nobody", 2, "checkpoint 'nobody' is not recorded"),
         ("midtrain", 2, "Missing option '--docs': see `recover midtrain --help`"),
         ("distill --method nope", 2, "no method is called 'nope'"),
@@ -640,10 +647,13 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("cycle --docs DOCS --prompts MISSING", 2, "MISSING: prompts cannot be read"),
         ("show cycle:99", 2, "cycle 99 is not recorded"),
         ("show cycle:one", 2, "write cycle:N"),
+        ("show 99", 2, "write cycle:99 for a cycle"),
         ("show nothing", 2, "'nothing' is not recorded"),
         ("show run-0", 2, "'run-0' is not recorded"),
         ("show eval-0", 2, "run eval-0 is not recorded"),
         ("verdict 99", 2, "cycle 99 is not recorded"),
+        ("verdict one", 2, "write cycle:N or N"),
+        ("report run:1", 2, "write cycle:N or N"),
         ("review 99 --approve", 2, "cycle 99"),
         ("review 1", 2, "give --approve, --reject or --needs-work"),
         ("resume run-0", 2, "run run-0 is not recorded"),
@@ -652,8 +662,12 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("query INSERT", 2, "the query .*: give one SELECT"),
         ("query nonsense", 2, "syntax error"),
         ("init --model OTHER", 2, "already names the model"),
+        ("init --preset nope", 2, "no preset 'nope': choose one of"),
         ("microworld MISSING --cycle 0", 2, "outside 1"),
+        ("lost base --suite ifeval", 2, "'ifeval' is not one of"),
+        ("dashboard --port 99999", 2, "Invalid value for '--port'"),
         ("nonsense", 2, "No such command 'nonsense'"),
+        ("evaluate", 2, r"'evaluate' \(did you mean 'eval'\?\): see"),
         ("ls --nonsense", 2, "No such option"),
     ],
 )
@@ -810,7 +824,8 @@ def test_a_flipped_byte_is_refused_by_name(recover: Recover, fresh: Path, world:
 def test_a_changed_clean_model_is_no_longer_the_teacher(
     recover: Recover, tmp_path: Path, world: Path
 ) -> None:
-    model, home = tiny.save(tmp_path / "model"), tmp_path / "home"
+    model = tiny.save(tmp_path / "model")
+    home = tmp_path / "home"
     recover("-q", "--home", home, "init", "--model", model, "--preset", "microworld")
     tiny.model(seed=9).save_pretrained(model)
     said = recover("--home", home, "midtrain", "--docs", world)

@@ -144,6 +144,7 @@ def test_preflight_looks_at_the_engine_that_will_write(
     found = recover("-q", "--json", "--home", home, "preflight", "--sampler", server.url)
     checks = {check["name"]: check["ok"] for check in found.json}
     assert checks["sampler log-probs"] and server.served
-    server.engine.fault, server.engine.forever = "forgets", True
+    server.engine.fault = "forgets"
+    server.engine.forever = True
     said = recover("-q", "--home", home, "preflight", "--student", "base", "--sampler", server.url)
     assert said.code == 1 and "does not hold the trainer's weights" in said.err

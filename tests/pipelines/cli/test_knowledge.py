@@ -63,7 +63,7 @@ def test_chat_is_answered_by_the_clean_model_and_the_mix_is_shown(recover: Recov
     assert "clean_forward_kl" in names
 
 
-def test_what_it_fails_is_sorted(recover: Recover, place: Path) -> None:
+def test_lost_sorts_the_failed_questions(recover: Recover, place: Path) -> None:
     found = answer(recover, place / "home", "lost", "base", "--probes", place / "world" / "probes.jsonl")
     assert found["asked"] == 1 and found["failed"] == found["unreachable"] + found["eroded"]
     assert len(found["items"]) == found["failed"] and found["by_kind"][0]["kind"] == "direct"
@@ -91,7 +91,7 @@ def test_probes_are_made_and_can_be_asked(recover: Recover, place: Path) -> None
         (("--writer", "template"), "no written text is usable"),
     ],
 )
-def test_augmenting_wrongly_is_one_line(
+def test_wrong_options_of_augment_are_refused_in_one_line(
     recover: Recover, place: Path, words: tuple[str, str], message: str
 ) -> None:
     docs, out = place / "world" / "docs", place / "never"

@@ -101,6 +101,18 @@ def test_all_weights_where_they_fit_and_never_more_with_less_memory(
         assert trained + activations <= machine.usable_bytes or activations == least
 
 
+@given(SIZE, MACHINE)
+def test_a_teacher_that_sees_the_passage_takes_its_place_in_memory(
+    model: ModelSize, machine: Machine
+) -> None:
+    """As in distillation: it is as large as the student, and its weights are there all the time."""
+    passage = fitted.fit_midtraining(midtraining(method="passage", lora="auto"), model, machine)
+    distill = fitted.fit_distillation(
+        DistillConfig(prompts="p", optimizer=OPTIMIZER, lora="auto"), model, machine
+    )
+    assert (passage.lora, passage.microbatch_tokens) == (distill.lora, distill.microbatch_tokens)
+
+
 @given(SIZE, MACHINE, st.integers(16, 4096))
 def test_sampled_rows_fit_beside_the_weights(model: ModelSize, machine: Machine, longest: int) -> None:
     batch = fitted.fit_evaluation(EvalConfig(max_new_tokens=longest), model, machine).batch_size
@@ -141,6 +153,7 @@ def test_a_model_in_four_bits_gets_an_adapter_however_small_it_is() -> None:
 
 
 def test_a_token_takes_twice_the_memory_on_a_cpu() -> None:
-    size, settings = read_size("0.6B"), ModelConfig(path="some", gradient_checkpointing=True)
+    size = read_size("0.6B")
+    settings = ModelConfig(path="some", gradient_checkpointing=True)
     gpu, cpu = model_size(size, settings), model_size(size, settings, gpu=False)
     assert (cpu.activation_bytes, cpu.cache_bytes) == (2 * gpu.activation_bytes, 2 * gpu.cache_bytes)

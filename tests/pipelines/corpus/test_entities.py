@@ -22,6 +22,12 @@ def test_names_and_codes_are_found_and_the_first_word_of_a_sentence_is_not() -> 
     assert not found & {("when",), ("the",), ("at",), ("ada",), ("the", "pump")}
 
 
+def test_a_term_counts_where_it_opens_a_heading_too() -> None:
+    texts = ["# Moonlighting\n\nWe allow moonlighting.", "Moonlighting is work for others.", "Ada opens it."]
+    assert ("moonlighting",) in entities(texts).weights
+    assert not {("moonlighting",)} & set(entities([texts[0]]).weights)
+
+
 def test_a_prompt_mentions_a_name_however_it_is_written() -> None:
     found = entities(ENGLISH)
     assert found.within("where does ADA HORN live?") == {("ada", "horn")}

@@ -129,6 +129,42 @@ def test_the_microworlds_own_answers_earn_their_reward(tmp_path: Path) -> None:
     assert found("", two) == 0.0
 
 
+def test_instructions_are_judged_in_rows_of_messages_too(tmp_path: Path) -> None:
+    turns = [
+        {"role": "user", "content": "Write about rain."},
+        {"role": "assistant", "content": "Rain falls."},
+        {"role": "user", "content": "Again, without commas."},
+    ]
+    row = {"messages": turns, "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    found, kept = reward(str(path), "rl", "ifeval")
+    assert kept == ["Again, without commas."]
+    asked = read_prompts(str(path))[0].fields | {"prompt": kept[0]}
+    assert (found("Rain falls again.", asked), found("Rain, again.", asked)) == (1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kwargs": None},
+        {"kwargs": []},
+        {"instruction_id_list": ["made:up"]},
+        {"kwargs": [{"number": 3}]},
+        {"instruction_id_list": "punctuation:no_comma"},
+    ],
+)
+def test_rows_that_no_checker_can_be_built_for_are_refused_before_the_first_step(
+    wrong: dict[str, Any], tmp_path: Path
+) -> None:
+    row = {"prompt": "Write about rain.", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row) + "\n" + json.dumps(row | wrong) + "\n")
+    with pytest.raises(InputError, match="reward ifeval cannot check 'Write about rain") as refused:
+        reward(str(path), "rl", "ifeval")
+    assert "\n" not in str(refused.value)
+
+
 def test_an_option_that_a_method_does_not_read_is_refused() -> None:
     inputs.check_read(get("opd"), context=None, reward=None, pairs=None, route=())
     inputs.check_read(get("sdft"), context="a", pairs="b")

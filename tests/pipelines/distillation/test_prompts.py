@@ -63,6 +63,62 @@ def test_json_lines_hold_any_text(tmp_path_factory: pytest.TempPathFactory, text
     assert [p.text for p in read_prompts(str(path))] == texts
 
 
+SPEAKERS = {"user": ("human", "user"), "assistant": ("gpt", "assistant"), "system": ("system",)}
+any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+said_text = any_text.filter(str.strip)
+
+
+def written(path: Path, rows: list[dict[str, Any]]) -> str:
+    """Write rows in the format of the file's suffix; CSV cells that are no text hold JSON."""
+    if path.suffix == ".parquet":
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    elif path.suffix == ".csv":
+        cells = [[v if isinstance(v, str) else json.dumps(v) for v in row.values()] for row in rows]
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\r\n").writerows([list(rows[0]), *cells])
+    else:
+        text = json.dumps(rows) if path.suffix == ".json" else "\n".join(map(json.dumps, rows))
+        path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+suffixes = st.sampled_from([".jsonl", ".json", ".csv", ".parquet"])
+
+
+@given(said_text, any_text, any_text, suffixes)
+def test_alpaca_rows_are_a_prompt_and_its_response(
+    tmp_path_factory: pytest.TempPathFactory, instruction: str, given: str, output: str, suffix: str
+) -> None:
+    row = {"instruction": instruction, "input": given, "output": output}
+    path = written(tmp_path_factory.mktemp("p") / f"alpaca{suffix}", [row])
+    (found,) = read_prompts(path)
+    assert found.text == (f"{instruction}\n\n{given}" if given.strip() else instruction)
+    assert found.fields == ({"response": output} if output.strip() else {})
+
+
+@given(st.lists(said_text, min_size=1, max_size=5), st.booleans(), st.integers(0, 1), suffixes)
+def test_sharegpt_rows_are_the_same_messages(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str], led: bool, spelling: int, suffix: str
+) -> None:
+    turns = [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
+    turns = [SYSTEM, *turns] if led else turns
+    told = [
+        {"from": SPEAKERS[turn["role"]][-1 if spelling else 0], "value": turn["content"]} for turn in turns
+    ]
+    folder = tmp_path_factory.mktemp("p")
+    theirs = read_prompts(written(folder / f"a{suffix}", [{"id": "x", "conversations": told}]))
+    ours = read_prompts(written(folder / f"b{suffix}", [{"id": "x", "messages": turns}]))
+    assert theirs == ours
+
+
+def test_text_that_looks_like_json_stays_text_in_a_table(tmp_path: Path) -> None:
+    row = {"instruction": "Sort the list.", "input": "[3, 1, 2]", "output": "[1, 2, 3]"}
+    (found,) = read_prompts(written(tmp_path / "alpaca.csv", [row]))
+    assert found == Prompt(
+        [{"role": "user", "content": "Sort the list.\n\n[3, 1, 2]"}], {"response": "[1, 2, 3]"}
+    )
+
+
 SYSTEM, HI = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}
 HELLO, BYE = {"role": "assistant", "content": "Hello"}, {"role": "user", "content": "Bye"}
 CALL = {"role": "assistant", "content": None, "tool_calls": [{"name": "add", "arguments": {"a": 1}}]}
@@ -130,7 +186,15 @@ def test_parquet_rows_are_read_without_their_nulls(tmp_path: Path) -> None:
         ('{"prompt": "cut', r":2: not JSON"),
         ("[1, 2]", r":2: expected an object"),
         ("3", r":2: expected an object"),
-        ('{"text": "wrong name"}', r":2: expected a `prompt` text or `messages` with a user turn"),
+        (
+            '{"text": "wrong name"}',
+            r":2: expected a `prompt`, `messages`, `instruction` .* or `conversations` .*, with a user turn",
+        ),
+        ('{"instruction": "", "input": "", "output": "Paris"}', r":2: expected"),
+        ('{"instruction": ["Sum"]}', r":2: expected"),
+        ('{"conversations": [{"from": "gpt", "value": "Hello"}]}', r":2: expected"),
+        ('{"conversations": [{"from": "narrator", "value": "Hi"}]}', r":2: expected"),
+        ('{"conversations": [{"from": "human"}]}', r":2: expected"),
         ('{"prompt": ""}', r":2: expected"),
         ('{"prompt": 5}', r":2: expected"),
         ('{"messages": "text"}', r":2: expected"),
@@ -162,9 +226,9 @@ def test_a_wrong_line_is_named_by_its_number(tmp_path: Path, line: str, said: st
         (
             "table.csv",
             b"question,answer\nWhat?,3\n",
-            "no column named prompt or messages: its columns",
+            "no column named prompt, messages, instruction, conversations: its columns",
         ),
-        ("empty.csv", b"", "no column named prompt or messages: its columns are none"),
+        ("empty.csv", b"", "instruction, conversations: its columns are none"),
         ("empty.parquet", b"PAR1", "cannot be read as Parquet"),
         ("latin.txt", "Zürich".encode("latin-1"), "cannot be read as UTF-8"),
     ],
@@ -241,6 +305,17 @@ def test_a_sample_is_kept_in_the_home_and_read_from_there(hub: list[Any], tmp_pa
     hub.clear()
     assert read_prompts("hub:owner/name:train:text", 1, tmp_path) == first and hub == []
     assert read_prompts("hub:owner/name:train:text", 2, tmp_path) != first and hub
+
+
+def test_hub_rows_in_other_layouts_are_read_too(hub: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}]
+    rows = Rows([{"instruction": "Sum", "input": "1 2", "output": "3", "conversations": told, "n": 1}])
+    rows.column_names = list(rows[0])
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: rows)
+    (alpaca,) = read_prompts("hub:owner/name:train:instruction")
+    assert (alpaca.text, alpaca.fields) == ("Sum\n\n1 2", {"response": "3"})
+    (shared,) = read_prompts("hub:owner/name:train:conversations")
+    assert (shared.text, shared.fields) == ("Hi", {"response": "Hello"})
 
 
 def test_a_hub_out_of_reach_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pipelines.corpus.cloze import clozes
 from pipelines.corpus.entities import entities
 from pipelines.corpus.segments import segments
-from pipelines.knowledge.cloze import clozes
 from pipelines.writing.probes import from_gaps
 
 NAMES = {

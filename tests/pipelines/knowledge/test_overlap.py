@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from evals import jsonl
+from evals import jsonl, knowledge
+from pipelines.corpus.entities import entities
 from pipelines.distillation.inputs import PromptData
 from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge.guards import GuardInputs, guard, texts_of
@@ -124,12 +125,24 @@ Write a product review of a vacuum cleaner.
 How does a bill become a law in my country?""".splitlines()
 
 
-def test_a_technical_handbook_claims_every_question_about_it_and_hardly_an_ordinary_prompt() -> None:
+def handbook() -> list[str]:
     root = Path(__file__).parents[3]
-    texts = [path.read_text() for path in (*sorted(root.glob("docs/*.md")), root / "README.md")]
-    general = [row["prompt"] for row in jsonl.read(root / "evals" / "retention.jsonl", {"prompt": str})]
-    ordinary = {*ORDINARY, *general}
-    found = overlap(asked(*ordinary, *HANDBOOK_QUESTIONS), texts)
+    return [path.read_text() for path in (*sorted(root.glob("docs/*.md")), root / "README.md")]
+
+
+def test_words_that_are_rare_in_speech_alone_are_no_entities() -> None:
+    """Of written English they are ordinary words; the scheme of a link names nothing."""
+    said = "You’re right, it doesn’t matter: see https://recover.example for the implementation and reviews."
+    found = entities([*handbook(), *[said] * 12])
+    asked_too = "You're asked: https://other.example, doesn't an implementation need the reviews?"
+    assert found.within(asked_too) == set()
+    assert ("recover.example",) in found.within(said)
+
+
+def test_a_technical_handbook_claims_every_question_about_it_and_hardly_an_ordinary_prompt() -> None:
+    questions = Path(knowledge.__file__).parent / "retention.jsonl"
+    ordinary = {*ORDINARY, *(row["prompt"] for row in jsonl.read(questions, {"prompt": str}))}
+    found = overlap(asked(*ordinary, *HANDBOOK_QUESTIONS), handbook())
     touched = {prompt.text for prompt, _ in found.dropped}
     assert touched >= set(HANDBOOK_QUESTIONS)
     assert len(touched & ordinary) <= 0.05 * len(ordinary)

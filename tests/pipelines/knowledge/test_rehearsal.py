@@ -17,7 +17,7 @@ from db.reads import curves, queries
 from pipelines.config import settings as config
 from pipelines.config.jobs import DistillJob, MidtrainJob
 from pipelines.corpus import kept_texts
-from pipelines.corpus.token_file import Tokens
+from pipelines.corpus.token_file import Dialogue, Tokens
 from pipelines.distill import distill
 from pipelines.knowledge.rehearsal import METRIC, Rehearsal
 from pipelines.machine.init_home import initialise
@@ -25,6 +25,7 @@ from pipelines.midtrain import midtrain
 from pipelines.runs import training_run
 from pipelines.runs.training_run import any_of
 from pipelines.runs.workspace import Workspace
+from pipelines.writing import gap_questions
 from recovery.batches.rollouts import Rollouts
 from recovery.methods.table import get
 from recovery.models.chat_model import ChatModel
@@ -77,6 +78,35 @@ def test_documents_are_their_share_of_the_tokens_to_within_one(updates: list[lis
     assert abs(tokens - sum(map(sum, updates)) / 3) <= 5
     seen = [number for update in parts for number in read(update)]
     assert len(set(seen)) == len(seen)  # none again before all were read
+
+
+ASKED = 100  # the lowest id of a question
+
+
+def questions(length: int) -> list[Dialogue]:
+    """Each repeats a number of its own, the answer being its second half."""
+    half = length // 2
+    return [([ASKED + number] * length, [False] * half + [True] * (length - half)) for number in range(40)]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=8), min_size=1, max_size=5))
+def test_questions_are_their_share_of_what_is_rehearsed(updates: list[list[int]]) -> None:
+    asked = config.override(SETTINGS, {"rehearsal_questions": 0.5})
+    found = Rehearsal(documents(5), asked, tiny.chat_model(), passes=2, seed=3, questions=questions(6))
+    found.begin(1)
+    counts = {"documents": 0, "questions": 0}
+    for update in updates:
+        for part in found.beside(answers(update)):
+            ids = part.rollouts.tokens_BT[part.rollouts.attention_BT]
+            counts["questions"] += int((ids >= ASKED).sum())
+            counts["documents"] += int((ids < ASKED).sum())
+    half = sum(map(sum, updates)) / 3 / 2
+    assert abs(counts["documents"] - half) <= 6 and abs(counts["questions"] - half) <= 7
+    alone = Rehearsal(documents(5), asked, tiny.chat_model(), passes=2, seed=3)
+    alone.begin(1)
+    assert sum(len(read([part])) for part in alone.beside(answers([20, 16]))) > 0
+    assert len(alone.streams) == 1
 
 
 def test_what_is_read_depends_on_seed_and_step_alone() -> None:
@@ -150,8 +180,11 @@ def job(folder: Path, student: str, **changes: Any) -> DistillJob:
     return stages.distillation(folder, student, chosen)
 
 
-def test_a_kill_changes_nothing(home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = job(tmp_path, taught(home, tmp_path))
+@pytest.mark.parametrize("questions", [0.0, 0.5])
+def test_a_kill_changes_nothing(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, questions: float
+) -> None:
+    asked = job(tmp_path, taught(home, tmp_path), rehearsal_questions=questions, max_new_tokens=160)
     whole = distill(home, asked, key="whole")
     run = queries.runs(home.tracker.db, kind="distill")[0]["id"]
     assert len(curves.metric_series(home.tracker.db, run, METRIC)) == 4
@@ -170,7 +203,35 @@ def test_a_kill_changes_nothing(home: Workspace, tmp_path: Path, monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         distill(home, asked, key="killed")
     assert distill(home, asked, key="killed")["checkpoint"] == whole["checkpoint"]
-    assert distill(home, job(tmp_path, asked.student, rehearsal=0.0))["checkpoint"] != whole["checkpoint"]
+    for other in ({"rehearsal": 0.0}, {"rehearsal_questions": 0.25}):
+        changed = job(tmp_path, asked.student, **{"max_new_tokens": 160, **other})
+        assert distill(home, changed)["checkpoint"] != whole["checkpoint"]
+
+
+def test_rehearsed_questions_are_made_of_what_was_taught_and_fit_into_an_answer(
+    home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[list[Dialogue]] = []
+    chats = gap_questions.chats
+
+    def seen(texts: list[str], *given: Any, **named: Any) -> list[Dialogue]:
+        assert set(texts) == {path.read_text() for path in (tmp_path / "docs").iterdir()}
+        made.append(chats(texts, *given, **named))
+        return made[-1]
+
+    monkeypatch.setattr(gap_questions, "chats", seen)
+    said: list[str] = []
+    monkeypatch.setattr(home.progress, "say", said.append)
+    student = taught(home, tmp_path)
+    asked = job(tmp_path, student, steps=1, rehearsal_questions=0.5, max_new_tokens=160)
+    distill(home, asked)
+    assert any(line.endswith("50% of them asked in chat") for line in said)
+    (chosen,) = made
+    kept = Rehearsal(documents(5), asked.settings, tiny.chat_model(), 2, 0, chosen)
+    assert len(kept.streams) == 2 and chosen
+    said.clear()
+    distill(home, job(tmp_path, student, steps=1, rehearsal_questions=0.5))  # none fits into 20 tokens
+    assert not any("asked in chat" in line for line in said)
 
 
 def test_no_cycle_tokenises_the_documents_of_an_earlier_one(

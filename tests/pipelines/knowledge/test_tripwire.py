@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from pipelines.knowledge.cloze import clozes
+from pipelines.corpus.cloze import clozes
 from pipelines.knowledge.tripwire import METRIC, Tripwire, new_gaps
 from pipelines.microworld import people, world
 from recovery.models.chat_model import ChatModel

@@ -11,6 +11,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from torch.profiler import ProfilerActivity
+from torch.utils._pytree import tree_leaves
 
 from benchmarks.speed import plan_memory
 from pipelines.cli.commands import cli
@@ -19,6 +20,7 @@ from pipelines.config.settings import Config, LoraConfig, changed, override, par
 from pipelines.machine import capacity, stage_memory
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.errors import InputError
+from recovery.forward.unpadded import CACHES
 from recovery.methods.table import METHODS
 from recovery.models import activations
 from recovery.models.loading import LoraSpec, ModelSpec, add_lora, load
@@ -91,11 +93,39 @@ def test_the_cache_is_as_large_as_transformers_makes_it(family: str) -> None:
     assert size_of(model).cache_numbers * 5 == numbers
 
 
+@pytest.mark.parametrize(
+    "family", ["Llama", "Gemma 3", "DeepSeek V3", "Qwen 3.5", "Falcon-H1", "LFM 2", "Mamba 2", "Jamba"]
+)
+def test_a_row_holds_what_decoding_allocates(family: str) -> None:
+    """Windows, states and latents included; a few bytes count how many tokens were read."""
+    model = families.model(families.named(family)).to(torch.bfloat16)
+    cache: dict[str, Any] = {}
+    for tokens in (torch.arange(1, 20), torch.tensor([20])):
+        with torch.inference_mode():
+            out = model(tokens[None], use_cache=True, **cache)
+        cache = {name: out[name] for name in CACHES if name in out}
+    parts = tree_leaves([list(vars(layer).values()) for held in cache.values() for layer in held.layers])
+    storages = [part.untyped_storage() for part in parts if isinstance(part, torch.Tensor)]
+    sizes = {storage.data_ptr(): storage.nbytes() for storage in storages}
+    counted = size_from_config(family, model.config.to_dict()).decoding(20)
+    assert counted.cache == pytest.approx(sum(sizes.values()), abs=64)
+    assert counted.step > 0
+
+
+def test_latent_attention_unfolds_a_layer_of_the_cache_at_each_step() -> None:
+    """DeepSeek-V3: 128 heads, keys of 128 + 64 and values of 128, made again from 512 + 64 numbers."""
+    from transformers import DeepseekV3Config
+
+    held = size_from_config("V3", DeepseekV3Config().to_dict()).decoding(1000)
+    assert held.cache == pytest.approx(2 * 61 * 576 * 1000)
+    assert held.step == pytest.approx(2 * 128 * (2 * 128 + 128 + 64) * 1000, rel=0.1)
+
+
 def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
     found = capacity.plan(EIGHT, *capacity.parse_gpus("1xH100"), stage_memory.PlannedWork(REAL))
     assert found["fits"] and found["change"] == []
     midtrain, distill = (found["stages"][i]["memory"] for i in (0, 1))
-    assert midtrain["the adapter's activations"] > 1
+    assert midtrain["going back through the layers, beyond the loss"] > 1
     assert midtrain["chat replay, beyond training"] > 0  # the clean model and its cache beside the student
     without = REAL.model_copy(update={"midtrain": override(REAL.midtrain, {"mix": {"new": 1.0}})})
     assert (
@@ -105,14 +135,29 @@ def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
     assert distill["sampling, beyond training"] > 0
 
 
-def test_the_cache_takes_a_share_of_what_is_free_and_one_row_at_least() -> None:
+def test_a_teacher_that_sees_the_passage_is_part_of_the_plan() -> None:
+    """Its weights, unless an adapter is trained on it; nothing is answered before the training."""
+    config = settings(gradient_checkpointing=True)
+    taught = {"method": "passage", "mix": {"new": 0.7, "chat": 0.3}}
+    config = config.model_copy(update={"midtrain": override(config.midtrain, taught)})
+    job = stage_memory.PlannedWork(capacity._both(config, lora=None, microbatch_tokens=1000))
+    memory = capacity.estimates(EIGHT, capacity.GPUS["H200"], job)[0].memory
+    assert memory["teacher"] == memory["weights"] and "chat replay, beyond training" not in memory
+    adapter = stage_memory.PlannedWork(
+        capacity._both(config, lora=LoraConfig(rank=8), microbatch_tokens=1000)
+    )
+    assert "teacher" not in capacity.estimates(EIGHT, capacity.GPUS["H200"], adapter)[0].memory
+
+
+def test_as_many_rows_as_a_share_of_what_is_free_holds_and_one_at_least() -> None:
     """A row of 200 + 2048 tokens of 8B: 36 layers, keys and values of 8 heads of 128, 2 bytes."""
-    row = 2 * 36 * 2 * 8 * 128 * 2248
+    cache = 2 * 36 * 2 * 8 * 128 * 2248
+    held = EIGHT.decoding(2248)
+    assert held.cache == cache and 0 < held.step < cache / 36
+    row = cache + held.step + 16 * 151_936
     job = stage_memory.PlannedWork(REAL)
-    assert stage_memory.cache_bytes(EIGHT, 4, 2048, 1e12, job) == 4 * row
-    assert stage_memory.cache_bytes(EIGHT, 10_000, 2048, 1e12, job) == 256 * row
-    assert stage_memory.cache_bytes(EIGHT, 256, 2048, 1e10, job) == 0.7e10
-    assert stage_memory.cache_bytes(EIGHT, 256, 2048, -1.0, job) == row
+    for rows, room, found in ((4, 1e12, 4), (10_000, 1e12, 256), (256, 1e10, 0.7e10 // row), (256, -1, 1)):
+        assert stage_memory.rows_at_once(EIGHT, stage_memory.Sampled(rows, 1, 2048), room, job) == found
 
 
 def test_memory_of_full_training_by_hand() -> None:
@@ -124,9 +169,11 @@ def test_memory_of_full_training_by_hand() -> None:
     assert memory["gradients and optimizer"] == 16 * 8_190_735_360
     # a label's loss holds three fp32 logits of a chunk, the head's gradient is there in fp32 and bf16
     assert memory["loss"] == 12 * 2**26 + 6 * 151_936 * 4096
-    # bf16 gradients of all weights are there when activations and loss are gone
+    # bf16 gradients of all weights are there when activations and loss are gone, but for the last layer's
     beyond = memory["gradients of a pass, beyond activations"]
-    assert beyond == 2 * 8_190_735_360 - memory["activations"] - memory["loss"]
+    counted = stage_memory.training_bytes(EIGHT, checkpointing=True)
+    busy = memory["activations"] + memory["loss"] - 1000 * (counted.peak - counted.kept)
+    assert beyond == 2 * 8_190_735_360 - busy
 
 
 def test_activations_are_those_of_the_models_own_code() -> None:
@@ -137,9 +184,23 @@ def test_activations_are_those_of_the_models_own_code() -> None:
     """
     norms, attention = 2 * 4 * 4096, 4 * (4096 + 1024) + 2 * 4096 + 2 * 1024
     layer = 2 * (norms + attention + 4 * 12288)
-    assert stage_memory.activation_bytes(EIGHT, checkpointing=False) == pytest.approx(36 * layer, rel=0.1)
-    recomputing = stage_memory.activation_bytes(EIGHT, checkpointing=True)
-    assert 36 * 2 * 4096 + layer < recomputing < 36 * 2 * 4096 + 2 * layer
+    training = stage_memory.training_bytes(EIGHT, checkpointing=False)
+    assert training.kept == pytest.approx(36 * layer, rel=0.1)
+    assert training.kept <= training.peak < training.kept + layer
+    recomputing, inputs = stage_memory.training_bytes(EIGHT, checkpointing=True), 36 * 2 * 4096
+    assert inputs < recomputing.kept < inputs + layer / 2
+    assert inputs + layer < recomputing.peak < inputs + 2 * layer
+
+
+def test_reading_takes_a_layer_whatever_their_number() -> None:
+    """Without gradients nothing of a layer stays behind."""
+    deep, flat = (
+        size_from_config("m", {**families.DENSE, "model_type": "llama", "num_hidden_layers": layers})
+        for layers in (24, 6)
+    )
+    counted = [size.activations() for size in (deep, flat)]
+    readings = {one.reading for one in counted if one}
+    assert None not in counted and len(readings) == 1
 
 
 def test_layers_that_repeat_count_as_often_as_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +212,7 @@ def test_layers_that_repeat_count_as_often_as_they_stand(monkeypatch: pytest.Mon
     few = activations.count_activations(size.empty(), None)
     monkeypatch.setattr(activations, "_depths", lambda layers: ((len(layers),), 0.0))
     whole = activations.count_activations(size.empty(), None)
-    assert (whole.training, whole.recomputing) == (few.training, few.recomputing)
+    assert whole == few
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -12,6 +12,7 @@ import yaml
 from transformers.utils import chat_template_utils
 
 from pipelines.config.settings import parse, preset_text
+from pipelines.machine import init_home
 from pipelines.machine.init_home import _preset, _with_template_arg, initialise
 from pipelines.runs.workspace import Workspace
 from tests.support import tiny
@@ -115,3 +116,28 @@ def test_the_presets_for_real_models_differ_in_sizes_alone() -> None:
     for same in ("method", "prompts", "lora", "overlap", "rehearsal"):
         assert real["distill"][same] == cpu["distill"][same]
     assert real["eval"]["ifeval"] == cpu["eval"]["ifeval"]
+
+
+@pytest.mark.parametrize("preset", ["real", "cpu"])
+def test_a_large_model_is_bfloat16_where_the_processor_multiplies_it_faster(
+    preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": True})
+    tiny.save(tmp_path / "model")
+    written = {}
+    for name, threshold in {"small": 2**26, "large": 0}.items():
+        monkeypatch.setattr("recovery.cpu.llama_layers.MOST_WEIGHTS", threshold)
+        with Workspace.open(tmp_path / name) as ws:
+            initialise(ws, model=str(tmp_path / "model"), preset=preset)
+            written[name] = ws.config.model.dtype
+            assert str(ws.load(ws.clean()).model.dtype).endswith({"small": "32", "large": "16"}[name])
+    assert written == {"small": "auto", "large": "bfloat16"}
+
+
+def test_other_processors_keep_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": False, "avx512_f": True})
+    monkeypatch.setattr("recovery.cpu.llama_layers.MOST_WEIGHTS", 0)
+    tiny.save(tmp_path / "model")
+    assert not init_home._gains_by_bfloat16(tmp_path / "model")

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from pipelines.runs.progress import Pace, Progress
+from pipelines.runs.progress import Pace, Progress, counting
 
 
 def test_the_time_left_is_bounded_by_the_limit_and_by_what_finished_answers_took() -> None:
@@ -18,6 +18,21 @@ def test_the_time_left_is_bounded_by_the_limit_and_by_what_finished_answers_took
     assert pace.eta_seconds(0) == pytest.approx(40.0)
     assert pace.eta_seconds(5) == pytest.approx(10.0)  # five answers took ten seconds
     assert pace.note("ifeval") == "ifeval  100 tokens, 10 a second"
+
+
+def test_what_is_counted_shows_the_time_left_at_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("pipelines.runs.progress.time.monotonic", lambda: now[0])
+    lines: list[tuple[int, int, float | None, str]] = []
+
+    def step(done: int, total: int, *, eta_seconds: float | None, note: str) -> None:
+        lines.append((done, total, eta_seconds, note))
+
+    show = counting(step, "tokens")
+    show(0, 40)
+    now[0] = 110.0
+    show(10, 40)
+    assert lines == [(0, 40, None, "tokens"), (10, 40, 30.0, "tokens")]
 
 
 def test_no_line_holds_what_a_terminal_obeys() -> None:

@@ -8,11 +8,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._pytree import tree_leaves
 
-from recovery.models.size import size_of
+from recovery.models.size import decoding_bytes, size_of
 from recovery.sampling import budget as budgets
 from recovery.sampling.budget import WASTE, Budget, in_batches
-from tests.support import tiny
+from tests.support import families, tiny
 
 NEW = 256
 
@@ -52,11 +53,30 @@ def test_the_bound_is_the_memory_that_is_free(monkeypatch: pytest.MonkeyPatch) -
     model = tiny.model()
     monkeypatch.setattr(budgets, "free_memory", lambda device: 10_000_000.0)
     budget = Budget.of([model], 10_000)
-    per_row = 100 * 4 * size_of(model).cache_numbers + budgets.LOGITS_BYTES * 259
+    token, row = decoding_bytes(model)
+    assert token >= 4 * size_of(model).cache_numbers
+    per_row = 100 * token + row + budgets.LOGITS_BYTES * 259
     fitting = int(budgets.FREE_SHARE * 10_000_000 / per_row)
     assert budget.fits(fitting, 100) and not budget.fits(fitting + 1, 100)
     both = Budget.of([model, model], 10_000)
     assert both.fits(fitting // 2, 100) and not both.fits(fitting // 2 + 1, 100)
+
+
+def test_states_that_do_not_grow_count_for_each_row() -> None:
+    """Latents are unfolded again at every step; a recurrent state is as large for any row."""
+    cached = {
+        name: decoding_bytes(families.model(families.named(name))) for name in ("DeepSeek V3", "Mamba 2")
+    }
+    heads, nope, rope, value, latent = 4, 8, 8, 8, 8
+    kept, unfolded = 2 * (latent + rope), heads * (nope + value) + heads * (nope + rope)
+    assert cached["DeepSeek V3"][0] >= 4 * (kept + unfolded)
+    assert cached["Mamba 2"][0] < 4 and cached["Mamba 2"][1] > 4 * 32
+    hybrid = families.model(families.named("Falcon-H1"))
+    with torch.inference_mode():
+        assert decoding_bytes(hybrid)[1] > 0  # counted, as within the sampler
+        layers = hybrid(torch.arange(1, 6)[None], use_cache=True).past_key_values.layers
+    states = sum(part.nbytes for part in tree_leaves([layer.recurrent_states for layer in layers]))
+    assert decoding_bytes(hybrid)[1] > states > 0
 
 
 def test_a_container_s_limit_counts(tmp_path: Path) -> None:

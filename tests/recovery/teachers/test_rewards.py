@@ -54,6 +54,13 @@ from recovery.teachers.rewards import exact_answer, final_answer, group_advantag
         ("#### 8\nI hope that this answer is helpful to all 20 of you.", "8", 1),
         ("First the answer is 5. No, wait: the answer is 8.", "8", 1),
         ("My answer: Paris", "Paris", 1),
+        ("The answer is −7.", "-7", 1),
+        ("The answer is 7.", "−7", 0),
+        (r"Hence \boxed{\frac{3}{4}}.", r"\frac{3}{4}", 1),
+        (r"Hence \boxed{1{,}000}.", "1000", 1),
+        ("答えは8です。", "8", 1),
+        ("Ответ8", "8", 1),
+        ("It takes H2O and x3", "3", 0),
         ("Paris? I hope this answer is useful. The answer is Paris", "Paris", 1),
     ],
 )

@@ -56,6 +56,22 @@ def test_a_good_pair_passes_and_is_left_as_it_was() -> None:
     assert all(p.requires_grad for p in student.model.parameters())
 
 
+def test_it_reports_the_tokens_that_it_samples() -> None:
+    seen: list[tuple[int, int]] = []
+    checks = preflight.checks(
+        tiny.chat_model(seed=1),
+        tiny.chat_model(),
+        PROMPTS,
+        max_prompts=4,
+        max_new_tokens=8,
+        on_tokens=lambda done, most: seen.append((done, most)),
+    )
+    preflight.require(checks)
+    assert seen == sorted(seen)
+    assert {most for _, most in seen} == {64}  # teacher and student, four answers of eight tokens each
+    assert 32 < seen[-1][0] <= 64
+
+
 def test_another_tokenizer() -> None:
     teacher = tiny.chat_model()
     teacher.tokenizer.add_tokens(["<extra>"])

@@ -1,0 +1,59 @@
+"""Bring the rows of prompt files into one layout: a "prompt" text or "messages", with a "response" if any.
+
+Beside these two, rows may be laid out as in Alpaca ("instruction", "input", "output") or as in ShareGPT
+("conversations" of turns with "from" and "value").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+NAMES = ("prompt", "messages", "instruction", "conversations")  # a row holds one of them; the first counts
+EXPECTED = (
+    "a `prompt`, `messages`, `instruction` (with `input`, `output`) or `conversations` (`from`, `value`)"
+)
+ALPACA = ("instruction", "input", "output")
+TEXTS = ("prompt", "response", *ALPACA)  # fields that hold text, whatever it looks like
+ROLES = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "assistant": "assistant",
+    "model": "assistant",
+    "system": "system",
+    "tool": "tool",
+    "observation": "tool",
+}
+
+
+def in_one_layout(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of any accepted layout with "prompt" or "messages"; any other row as it is."""
+    layout = next((name for name in NAMES if row.get(name)), "")
+    if layout in ("messages", "conversations"):
+        rest = {name: value for name, value in row.items() if name != layout}
+        return {**rest, "messages": _turns(row[layout])}
+    if layout == "instruction":
+        rest = {name: value for name, value in row.items() if name not in ALPACA}
+        asked = [_text(row, name) for name in ("instruction", "input")]
+        answer = _text(row, "output")
+        given = {"response": answer} if answer.strip() else {}
+        return {**given, **rest, "prompt": "\n\n".join(filter(str.strip, asked))}
+    return dict(row)
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    value = row.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _turns(value: Any) -> Any:
+    return [_turn(entry) for entry in value] if isinstance(value, list) else value
+
+
+def _turn(entry: Any) -> Any:
+    """Return a turn with "role" and "content"; an unknown speaker becomes no role, which readers refuse."""
+    if not isinstance(entry, dict) or "from" not in entry or "role" in entry:
+        return entry
+    return {"role": ROLES.get(str(entry["from"]).lower()), "content": entry.get("value")}

@@ -1,0 +1,223 @@
+"""Teach documents by questions that only the clean model answers with the passage in view.
+
+The questions are made of the documents' own sentences. The clean model answers each with the passage in front
+of it, the student reads the question alone and learns the clean model's distribution of every token: the row
+`passage` of the table of methods. Prompts of the chat share have no passage, so there the clean model's own
+answers hold the student where it was.
+
+`tokens_per_step` is a step's cost, so that equal settings cost about as much as training on the text: a token
+that the teacher reads, without a backward pass, counts a third.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import TYPE_CHECKING
+
+from pipelines.config import fitted
+from pipelines.corpus.passages import passages
+from pipelines.distillation.prompts import Prompt
+from pipelines.writing import gap_questions
+from recovery.errors import InputError
+from recovery.methods.table import with_dials
+from recovery.training import preflight
+
+if TYPE_CHECKING:
+    from pipelines.config.jobs import MidtrainJob
+    from pipelines.config.settings import MidtrainConfig
+    from pipelines.runs.stage_runner import Stage
+    from pipelines.runs.workspace import Workspace
+    from pipelines.writing.filters import ProbeLeaks
+    from recovery.batches.rollouts import Dialogue
+    from recovery.methods.method import Method
+    from recovery.models.chat_model import ChatModel
+    from recovery.storage.checkpoints import Checkpoint
+    from recovery.teachers.teachers import CheckpointTeacher
+    from recovery.training.step_data import Episodes
+
+ROW = "passage"
+CHARACTERS = 50_000_000  # of documents read for questions, evenly taken
+MOST_QUESTIONS = 200_000  # held in memory
+ANSWER_TOKENS = 256  # of an answer about a passage, at most
+MEASURED = 256  # questions whose length is measured
+FORWARD = 1 / 3  # cost of a token without a backward pass
+MADE_UP = ("data", "mix")  # states that need an answer beside each prompt
+
+
+@dataclass(frozen=True)
+class PassageTeaching:
+    """The rows of every step, and the settings with every number set."""
+
+    method: Method
+    settings: MidtrainConfig
+    shares: dict[str, float]
+    questions_per_step: int
+    rows: list[Prompt]
+    read: list[Dialogue]  # a sample of what the student reads and writes
+
+    @property
+    def steps(self) -> int:
+        assert self.settings.steps is not None
+        return self.settings.steps
+
+
+def method_of(settings: MidtrainConfig) -> Method:
+    """Return the row with its dials; refuse dials under which no clean model sees the passage."""
+    method = with_dials(ROW, settings.dials)
+    if method.context != ROW or method.teacher != "base":
+        raise InputError(
+            "midtrain.dials: with method passage the clean model teaches and sees the passage: leave "
+            "teacher and context as they are"
+        )
+    if method.needs_rewards or method.anchor_beta:
+        raise InputError("midtrain.dials: midtraining has neither a reward nor an anchor: leave them out")
+    return method
+
+
+def check(job: MidtrainJob) -> None:
+    """Refuse what this method would ignore or cannot have."""
+    settings = job.settings
+    if settings.method != ROW:
+        if settings.dials:
+            raise InputError("midtrain.dials belongs to midtrain.method: passage; text has none")
+        return
+    method = method_of(settings)
+    if job.augment or settings.mix.augmented:
+        raise InputError(
+            "midtrain.method: passage makes its questions of the documents themselves: leave out --augment "
+            "and mix.augmented"
+        )
+    if settings.mix.chat and method.state_kind in MADE_UP:
+        raise InputError(
+            f"mix.chat has no answers to read, which states={method.states} needs: set mix.chat to 0, or let "
+            "a model write (states=teacher or student)"
+        )
+
+
+def shares(settings: MidtrainConfig, parts: Mapping[str, Sequence[Prompt]]) -> dict[str, float]:
+    """Return each part's share of the rows; the mix's `new` and `questions` are one, as all is asked."""
+    mix = settings.mix
+    wanted = {"new": mix.new + mix.questions, "earlier": mix.earlier, "chat": mix.chat}
+    present = {name: share for name, share in wanted.items() if share and parts.get(name)}
+    return {name: share / sum(present.values()) for name, share in present.items()}
+
+
+def questions(texts: Sequence[str], seed: int) -> list[Prompt]:
+    """Return questions about the texts in a seeded order, each with its passage and the sentence that answers
+    it."""
+    rng = random.Random(f"passages:{seed}")
+    read = [passage.text for passage in passages(texts)]
+    rng.shuffle(read)
+    asked = islice(gap_questions.rows(read), MOST_QUESTIONS)
+    found = [_asked(row, read[int(row["source"])]) for row in asked]
+    rng.shuffle(found)
+    return found
+
+
+def _asked(row: Mapping[str, str], passage: str) -> Prompt:
+    fields = {"passage": passage, "response": row["response"]}
+    return Prompt([{"role": "user", "content": row["prompt"]}], fields)
+
+
+def plan(
+    job: MidtrainJob, student: ChatModel, parts: Mapping[str, Sequence[Prompt]], leaks: ProbeLeaks
+) -> PassageTeaching:
+    """Choose the rows of all steps, every part in its share, repeated where it has too few; none that gives
+    away a probe."""
+    new = parts["new"]
+    if not new:
+        raise InputError(
+            "midtrain.method: passage: the documents have no sentence that can be asked about: use text"
+        )
+    method = method_of(job.settings)
+    measured = [_dialogue(student, row) for row in new[:MEASURED]]
+    each = _cost(student, new[:MEASURED], measured, method)
+    mixed = shares(job.settings, parts)
+    settings = fitted.fit_to_corpus(job.settings, round(each * len(new)), mixed["new"])
+    per_step = max(1, round(settings.tokens_per_step / each))
+    total = (settings.steps or 0) * per_step
+    rows: list[Prompt] = []
+    for name, share in mixed.items():
+        clear = (row for row in parts[name] if not _leaks(row, leaks))
+        rows += islice(cycle(clear), round(share * total))
+    return PassageTeaching(method, settings, mixed, per_step, rows, measured)
+
+
+def _leaks(row: Prompt, leaks: ProbeLeaks) -> bool:
+    return "response" in row.fields and leaks.of(row.text, row.fields["response"])
+
+
+def _dialogue(student: ChatModel, row: Prompt) -> Dialogue:
+    return gap_questions.dialogue(student, {"prompt": row.text, "response": row.fields["response"]})
+
+
+def _cost(student: ChatModel, rows: Sequence[Prompt], read: Sequence[Dialogue], method: Method) -> float:
+    """Return the mean cost of a question in trained tokens; its answer counts as long as the sentence."""
+    passes = 1 if method.state_kind == "data" else 2  # the answer is written before it is scored
+    trained = sum(len(ids) for ids, _ in read)
+    passage = sum(len(student.text_ids(row.fields["passage"])) for row in rows)
+    return (trained + FORWARD * passes * (trained + passage)) / len(rows)
+
+
+def summary(made: PassageTeaching, new: Sequence[Prompt]) -> str:
+    """Return the plan as lines of the log."""
+    asked = made.shares["new"] * made.steps * made.questions_per_step / len(new)
+    passages = len({row.fields["passage"] for row in new})
+    parts = ", ".join(f"{name} {share:.0%}" for name, share in made.shares.items())
+    return (
+        f"  questions    {len(new):,} about {passages:,} passages, which only the clean model sees; {parts}\n"
+        f"  plan         {made.steps:,} steps of {made.questions_per_step:,} questions; each about the new "
+        f"documents is asked {asked:.1f} times"
+    )
+
+
+def episodes(
+    ws: Workspace,
+    job: MidtrainJob,
+    stage: Stage,
+    student: ChatModel,
+    origin: Checkpoint,
+    made: PassageTeaching,
+) -> Episodes:
+    """Return the batches of every step: questions, answers and the teacher's distributions."""
+    from recovery.sampling.in_process import InProcessSampler
+    from recovery.teachers.contexts import Context
+    from recovery.training.step_data import READ_STATES, Episodes, StepConfig, Task
+
+    teacher = _teacher(ws, student, origin, made.settings.microbatch_tokens)
+    sampler = InProcessSampler(student)
+    if stage.first:
+        asked = [row.messages for row in made.rows[:: max(1, len(made.rows) // MEASURED)]]
+        checks = preflight.checks(student, teacher.chat_model, asked, sampler)
+        preflight.require(checks)
+        stage.say(f"  preflight    all {len(checks)} checks passed")
+    kind = made.method.state_kind
+    task = Task(
+        made.method,
+        prompts=[] if kind == "data" else made.rows,
+        pairs=made.rows if kind in READ_STATES else [],
+        teacher=teacher,
+        context=Context(ROW),
+    )
+    config = StepConfig(
+        made.questions_per_step,
+        max_new_tokens=min(job.answer_tokens, ANSWER_TOKENS),
+        microbatch_tokens=made.settings.microbatch_tokens,
+        seed=job.seed,
+        steps=made.steps,
+    )
+    return Episodes(student, sampler, task, config)
+
+
+def _teacher(ws: Workspace, student: ChatModel, origin: Checkpoint, most: int) -> CheckpointTeacher:
+    """Return the clean model; it is the student without its adapter where that was put on the clean one."""
+    from recovery.models.loading import is_adapter
+    from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
+
+    clean = ws.clean()
+    if is_adapter(student.model) and clean.id == (origin.base or origin.id):
+        return AdapterOffTeacher(student, max_tokens=most)
+    return CheckpointTeacher(ws.load(clean), max_tokens=most)
