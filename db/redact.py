@@ -24,7 +24,7 @@ SECRET_NAME = re.compile(
 )
 # Names that are not secret: token counts, vocabulary tokens, row keys.
 PLAIN_NAME = re.compile(
-    r"(^|_)tokens?_(per|sampled|scored|trained)|_tokens$|(bos|eos|pad|unk|stop|end|mask|special)_token$"
+    r"(^|_)tokens?_(per|sampled|scored|trained|are)|_tokens$|(bos|eos|pad|unk|stop|end|mask|special)_token$"
     r"|(primary|foreign|item|run|sort)_key$",
     re.IGNORECASE,
 )

@@ -157,7 +157,7 @@ def _judged(
 ) -> Candidate:
     """Return the verdict on the probe split."""
     asked = EvalJob(checkpoint=checkpoint, suites=job.suites, settings=settings, label=name)
-    ids = evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{name}")["score_ids"]
+    ids = evaluate(ws, asked, parent=stage.id, key=f"eval:{name}")["score_ids"]
     suites = {
         suite: {**standards[suite], "recovered": _on_probe(recorded_items(ws, ids[suite]), job.seed)}
         if suite in ids

@@ -103,7 +103,7 @@ def runs(
     limit: int = 50,
 ) -> list[Row]:
     """Return runs, newest first; `before` is the id of the previous page's last run."""
-    query = _page(Run, (Run.ordinal,), before).where(Run.project == database.project).limit(limit)
+    query = _page(Run, Run.ordinal, before).where(Run.project == database.project).limit(limit)
     for column, value in ((Run.kind, kind), (Run.status, status), (Run.parent_id, parent)):
         query = query if value is None else query.where(column == value)
     return _run_rows(database, query if parents is None else query.where(Run.parent_id.in_(parents)))
@@ -112,7 +112,7 @@ def runs(
 def unfinished_runs(database: Database) -> list[Row]:
     """Return the runs that `recover resume` may continue: without a parent and not done, newest first."""
     mine = Run.project == database.project, Run.parent_id.is_(None), Run.status != "done"
-    query = _page(Run, (Run.ordinal,), None).where(*mine)
+    query = _page(Run, Run.ordinal, None).where(*mine)
     return _run_rows(database, query)
 
 
@@ -144,13 +144,9 @@ def checkpoint(database: Database, reference: str) -> Row:
 
 
 def checkpoints(database: Database, *, before: str | None = None, limit: int = 50) -> list[Row]:
-    """Return checkpoints, newest first by the run that made them, whatever the clock said then.
-
-    `before` is the id of the previous page's last checkpoint."""
+    """Return checkpoints, newest first; `before` is the id of the previous page's last checkpoint."""
     mine = sa.select(CheckpointPlace.checkpoint_id).where(CheckpointPlace.project == database.project)
-    made_by = sa.select(Run.ordinal).where(Run.id == Checkpoint.run_id).scalar_subquery()
-    order = sa.func.coalesce(made_by, 0), Checkpoint.created_at
-    query = _page(Checkpoint, order, before).where(Checkpoint.id.in_(mine))
+    query = _page(Checkpoint, Checkpoint.created_at, before).where(Checkpoint.id.in_(mine))
     return _rows(database, query.limit(limit))
 
 
@@ -327,15 +323,14 @@ def _run_rows(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Ro
     return rows
 
 
-def _page(model: type[Base], order: tuple[Any, ...], before: str | None) -> sa.Select[Any]:
-    """Select rows newest first by these columns and the id, below the row with the id `before`."""
+def _page(model: type[Base], moment: Any, before: str | None) -> sa.Select[Any]:
+    """Select rows newest first, below the row with the id `before`."""
     table = model.__table__
-    newest = (*order, table.c.id)
-    query = sa.select(table).order_by(*(column.desc() for column in newest))
+    query = sa.select(table).order_by(moment.desc(), table.c.id.desc())
     if before is None:
         return query
-    there = [sa.select(column).where(table.c.id == before).scalar_subquery() for column in order]
-    return query.where(sa.tuple_(*newest) < sa.tuple_(*there, before))
+    there = sa.select(moment).where(table.c.id == before).scalar_subquery()
+    return query.where(sa.tuple_(moment, table.c.id) < sa.tuple_(there, before))
 
 
 def _only(rows: list[Row], otherwise: str) -> Row:

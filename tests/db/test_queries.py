@@ -221,22 +221,6 @@ def test_names_of_checkpoints(tracker: Tracker) -> None:
             queries.resolve(tracker.db, unreadable)
 
 
-def test_checkpoints_are_listed_by_their_runs_not_by_the_clock(
-    tracker: Tracker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tracker.record_checkpoint("clean", path="/c", kind="full", sha256="00")
-    for year, name in ((2030, "first"), (2001, "second"), (2002, "third")):
-        monkeypatch.setattr("db.writes.tracker.now", lambda year=year: f"{year}-01-01T00:00:00.000Z")
-        run = tracker.start_run("distill")
-        for part in ("a", "b"):
-            tracker.record_checkpoint(f"{name} {part}", path="/c", kind="full", sha256="00", run_id=run.id)
-    expected = [f"{name} {part}" for name in ("third", "second", "first") for part in ("b", "a")]
-    seen: list[str] = []
-    while page := queries.checkpoints(tracker.db, before=seen[-1] if seen else None, limit=2):
-        seen += [row["id"] for row in page]
-    assert seen == [*expected, "clean"]
-
-
 def test_lineage_goes_back_to_the_clean_model(tracker: Tracker) -> None:
     parent = None
     for name in ("clean", "one", "two", "three"):

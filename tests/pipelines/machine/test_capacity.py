@@ -375,7 +375,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert [row["stage"] for row in found["stages"]] == ["midtrain", "distill", "evaluate"]
     assert not (tmp_path / "none").exists()
     text = call("plan", "--model", "microworld", "--gpus", "24GB").output
-    assert "time: not known" in text and "0.00 billion weights on 1 x 24 GB" in text
+    assert "time: unknown for this GPU" in text and "0.00 billion weights on 1 x 24 GB" in text
 
 
 def test_a_config_that_is_none(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ NAMES = [
     "deliberate",
     "opsd",
     "pid",
+    "passage",
 ]
 
 
@@ -68,6 +69,7 @@ def test_the_table_has_every_row() -> None:
         ("sdft-reverse", "student", "reverse_kl", "self-ema", "demonstrations", "none"),
         ("opsd", "student", "jsd", "self", "answer", "per-entry clip"),
         ("pid", "student", "reverse_kl", "self", "hints", "per-entry clip"),
+        ("passage", "teacher", "forward_kl", "base", "passage", "none"),
     ],
 )
 def test_rows_are_what_the_sources_say(
