@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pipelines.config.settings import AUTO, DistillConfig, EvalConfig, LoraConfig, MidtrainConfig
 
-UPDATES = 100  # aimed at, and the least unless a document would be seen more than MOST_PASSES times
+UPDATES = 200  # aimed at, and the least unless a document would be seen more than MOST_PASSES times
 PASSES, MOST_PASSES = 3.0, 32.0
 SMALLEST_STEP, LARGEST_STEP = 512, 262_144  # tokens of an update
 SHORTEST_ROW, LONGEST_ROW = 8, 4096
@@ -76,7 +76,7 @@ def fit_to_corpus(settings: MidtrainConfig, tokens: int, share: float) -> Midtra
     step = settings.tokens_per_step
     if step == AUTO:
         updates = settings.steps or UPDATES
-        step = round(min(max(passes * one_pass / updates, SMALLEST_STEP), LARGEST_STEP))
+        step = int(min(max(passes * one_pass / updates, SMALLEST_STEP), LARGEST_STEP))
         step = max(1, min(step, int(one_pass * min(passes, 1.0))))
     if settings.epochs is None:
         passes = min(max(UPDATES * step / one_pass, PASSES), MOST_PASSES)
