@@ -164,7 +164,6 @@ LISTED = (
         "test_a_clock_set_back_does_not_change_the_order_of_runs",
         "test_a_clock_set_back_hides_neither_a_dead_run_nor_a_change",
         "test_nothing_ends_before_its_start_when_the_clock_is_set_back",
-        "test_checkpoints_are_listed_by_their_runs_not_by_the_clock",
         "test_a_clock_set_back_does_not_fold_the_time_axis",
     ),
 )
