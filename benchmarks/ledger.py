@@ -76,6 +76,13 @@ def markdown(rows: Iterable[Mapping[str, Any]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(_cell(row[name]) for name in columns) + " |" for row in rows])
 
 
+def sections(lines: Sequence[Line], parts: Iterable[str]) -> str:
+    """Join the parts of a page, with a warning if some lines are of a run with --small."""
+    small = any(line.get("small") for line in lines)
+    warning = ["**A run with `--small`: two steps each, the numbers mean nothing.**"] if small else []
+    return "\n\n".join([*warning, *parts])
+
+
 def _cell(value: Any) -> str:
     if value is None:
         return ""

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ledger import Ledger, Line, markdown, put, read
+from benchmarks.ledger import Ledger, Line, markdown, put, read, sections
 from benchmarks.outcomes.arguments import ways_parser
 from evals import intervals, statistics
 from evals.knowledge import ANSWERED, NEW, OLD
@@ -175,8 +175,9 @@ def line(items: dict[str, list[Item]]) -> Line:
 # Table ---------------------------------------------------------------------------------------------------
 
 
-def stored(out: Path) -> list[Line]:
-    return [row for path in sorted(out.glob(f"*/{LINES}")) for row in read(path)]
+def stored(out: Path, name: str = LINES) -> list[Line]:
+    """Return the lines of every seed's ledger of that name."""
+    return [row for path in sorted(out.glob(f"*/{name}")) for row in read(path)]
 
 
 def page(lines: list[Line]) -> str:
@@ -188,11 +189,10 @@ def page(lines: list[Line]) -> str:
         "asks about the new people, `stable` about facts of known people that did not change. `pulled back`: "
         "answers to changed facts that were new after midtraining and are old after recovery."
     )
-    small = "**A run with `--small`: two steps each, the numbers mean nothing.**\n\n"
     parts = [note, markdown(table(lines))]
     if differences := against_whole(lines):
         parts += ["`preset` against `whole` after recovery, paired by question:", markdown(differences)]
-    return (small if any(row["small"] for row in lines) else "") + "\n\n".join(parts)
+    return sections(lines, parts)
 
 
 def table(lines: list[Line]) -> list[Line]:

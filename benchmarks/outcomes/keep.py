@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ledger import Ledger, Line, markdown, put, read
+from benchmarks.ledger import Ledger, Line, markdown, put, read, sections
 from benchmarks.outcomes.arguments import ways_parser
 from db.reads import queries
 from pipelines.config import settings
@@ -273,8 +273,7 @@ def page(rows: list[Line]) -> str:
         "the new documents' probes after recovery, averaged over the cycles; `prompts touching` is the sum "
         "over them, what is lowest or worst that of all cycles; the rest is after the last one."
     )
-    small = "\n\n**A run with `--small`: two steps each, the numbers mean nothing.**"
-    return f"{note}{small if any(row.get('small') for row in rows) else ''}\n\n{markdown(table(rows))}"
+    return f"{note}\n\n{sections(rows, [markdown(table(rows))])}"
 
 
 def main() -> None:

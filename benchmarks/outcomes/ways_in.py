@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ledger import Ledger, Line, markdown, put, read
+from benchmarks.ledger import Ledger, Line, markdown, put, sections
 from benchmarks.outcomes.arguments import ways_parser
 from benchmarks.outcomes.changed import (
     COLUMNS,
@@ -36,6 +36,7 @@ from benchmarks.outcomes.changed import (
     difference,
     line,
     shares,
+    stored,
 )
 from evals.knowledge import NEW, OLD
 from evals.verdict import AXES
@@ -135,10 +136,6 @@ def run(out: Path, seed: int, ways: Sequence[str], small: bool = False) -> list[
 # Table ---------------------------------------------------------------------------------------------------
 
 
-def stored(out: Path) -> list[Line]:
-    return [row for path in sorted(out.glob(f"*/{LINES}")) for row in read(path)]
-
-
 def page(lines: list[Line]) -> str:
     """Return the text for the documentation."""
     seeds = ", ".join(map(str, sorted({row["seed"] for row in lines})))
@@ -147,11 +144,10 @@ def page(lines: list[Line]) -> str:
         "about the new people, `new` and `old` are answers to changed facts, `stable` asks about known "
         "people's facts that did not change."
     )
-    small = "**A run with `--small`: two steps each, the numbers mean nothing.**\n\n"
     parts = [note, markdown(table(lines)), *findings(lines)]
     if differences := against_text(lines):
         parts += ["After recovery, against `text` after recovery, paired by question:", markdown(differences)]
-    return (small if any(row["small"] for row in lines) else "") + "\n\n".join(parts)
+    return sections(lines, parts)
 
 
 def table(lines: list[Line]) -> list[Line]:
@@ -210,7 +206,7 @@ def main() -> None:
     chosen = ways_parser("ways_in", __doc__, list(WAYS)).parse_args()
     for seed in [] if chosen.write_docs else chosen.seeds:
         print(markdown(table(run(chosen.out, seed, chosen.ways, chosen.small))), flush=True)
-    lines = stored(chosen.out)
+    lines = stored(chosen.out, LINES)
     print(page(lines) if lines else "nothing yet")
     if chosen.write_docs:
         if not lines:

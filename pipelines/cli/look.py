@@ -24,14 +24,7 @@ LISTS = {
 
 @click.command("ls")
 @click.argument("what", default="cycles", type=click.Choice(list(LISTS)))
-@click.option(
-    "--limit",
-    default=50,
-    show_default=True,
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="list only the newest N",
-)
+@common.limit(50, "list only the newest N")
 @shared
 @click.pass_obj
 def ls_command(session: Session, what: str, limit: int) -> None:

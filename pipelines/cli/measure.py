@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, shared, table
 
@@ -104,14 +105,7 @@ def compare_command(session: Session, a: str, b: str, suite: str | None) -> None
 @click.option("--suite", metavar="NAME", help="list only this suite")
 @click.option("--gained", "direction", flag_value="gained", help="list only items that pass now")
 @click.option("--lost", "direction", flag_value="lost", help="list only items that fail now")
-@click.option(
-    "--limit",
-    default=20,
-    show_default=True,
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="list at most N items",
-)
+@common.limit(20, "list at most N items")
 @shared
 @click.pass_obj
 def flips_command(session: Session, /, references: tuple[str, ...], **options: Any) -> None:

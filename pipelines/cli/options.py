@@ -132,6 +132,14 @@ augment = click.option(
     metavar="DIR",
     help="folder written by `recover augment`, to train on as well",
 )
+
+
+def limit(most: int, text: str) -> Callable[[F], F]:
+    """Return the option --limit of a command that lists."""
+    kind = click.IntRange(min=1)
+    return click.option("--limit", default=most, show_default=True, type=kind, metavar="N", help=text)
+
+
 student = click.option(
     "--student", default="current", show_default=True, metavar="CHECKPOINT", help="checkpoint to train"
 )

@@ -29,7 +29,7 @@ def initialise(
     ws: Workspace, *, model: str | None = None, revision: str | None = None, preset: str | None = None
 ) -> dict[str, Any]:
     """Write recover.yaml, unless it exists, and register the clean checkpoint as `base` and `current`."""
-    path = ws.home / config.CONFIG_NAME
+    path = _settings(ws)
     new = not path.exists()
     converted = _converted(ws, model)
     if converted:
@@ -186,12 +186,10 @@ def _gains_by_bfloat16(model: Path) -> bool:
 
 def _pin_bfloat16(ws: Workspace) -> None:
     """Write bfloat16 into recover.yaml, so that the home computes alike on another machine."""
-    path = ws.home / config.CONFIG_NAME
-    written = _with_dtype(path.read_text(encoding="utf-8"), "bfloat16")
-    if config.parse(written, str(path)).model.dtype != "bfloat16":
+    written = _with_dtype(_settings(ws).read_text(encoding="utf-8"), "bfloat16")
+    if config.parse(written, str(_settings(ws))).model.dtype != "bfloat16":
         return  # settings in another layout stay as they are
-    _write(path, written)
-    del ws.config  # force a reload
+    _rewrite(ws, written)
     ws.progress.say("this processor multiplies bfloat16 faster than float32: dtype bfloat16 in recover.yaml")
 
 
@@ -202,15 +200,24 @@ def _with_dtype(settings: str, dtype: str) -> str:
 
 def _pin_date(ws: Workspace) -> None:
     """Pin the chat template's date in recover.yaml, so that scores do not depend on the clock."""
-    path, day = ws.home / config.CONFIG_NAME, datetime.date.today().isoformat()
-    settings = path.read_text(encoding="utf-8")
-    written = _with_template_arg(settings, f'today: "{day}"')
+    path = _settings(ws)
+    day = datetime.date.today().isoformat()
+    written = _with_template_arg(path.read_text(encoding="utf-8"), f'today: "{day}"')
     if config.parse(written, str(path)).model.template_args.get("today") != day:
         raise InputError(
             f'{path}: the chat template writes the date: add today: "{day}" to model.template_args'
         )
-    _write(path, written)
-    del ws.config  # force a reload
+    _rewrite(ws, written)
+
+
+def _settings(ws: Workspace) -> Path:
+    return ws.home / config.CONFIG_NAME
+
+
+def _rewrite(ws: Workspace, settings: str) -> None:
+    """Replace recover.yaml, and have it read anew."""
+    _write(_settings(ws), settings)
+    del ws.config
 
 
 def _with_template_arg(settings: str, entry: str) -> str:

@@ -160,7 +160,7 @@ LISTED = (
     ),
     by_tests(
         "clocks",
-        "a clock set back changes no order and hides nothing",
+        "a clock set back changes no order of runs, ends none before its start and hides nothing",
         "test_a_clock_set_back_does_not_change_the_order_of_runs",
         "test_a_clock_set_back_hides_neither_a_dead_run_nor_a_change",
         "test_nothing_ends_before_its_start_when_the_clock_is_set_back",

@@ -145,6 +145,6 @@ def test_what_is_stored_is_not_measured_again(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(ways_in, "Models", Fake)
     found = ways_in.run(tmp_path, 1, ["text"])
     assert asked == [("clean", "clean"), ("text", "midtrained"), ("text", "recovered")]
-    assert ways_in.run(tmp_path, 1, ["text"]) == found == ways_in.stored(tmp_path)
+    assert ways_in.run(tmp_path, 1, ["text"]) == found == changed.stored(tmp_path, ways_in.LINES)
     assert len(asked) == 3
     assert len(ways_in.run(tmp_path, 1, ["text", "frozen"])) == 5 and len(asked) == 5
