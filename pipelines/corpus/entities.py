@@ -1,7 +1,8 @@
 """Find what documents are about: names, codes and terms, in any language.
 
 A name is a run of capitalised words or of words with digits, of which at least one is never written small.
-A term is a word that the documents use far more often than the language in general, spoken or written;
+A term is a word that the documents use far more often than the language in general, spoken or written, and
+too often for an accident (by the log-likelihood ratio G²: the rarer the word, the fewer mentions are enough);
 where general frequencies are not known, and in scripts without spaces, a word concentrated in few documents.
 Entities that are common among the prompts too are dropped, and weighed down by tf-idf.
 """
@@ -33,7 +34,11 @@ MOST_KNOWN = 200_000  # candidates kept while reading, and at the end a quarter 
 NAME_SHARE = 0.05  # of the prompts: entities that more of them mention are common
 FEWEST_COMMON = 8  # prompts; an entity that fewer of them mention is never common
 TERM_SHARE = 0.01  # the same for terms that the documents do not use far more often than the prompts
-TERM_LETTERS, TERM_TIMES = 5, 3  # a term has so many letters and occurs so often, at least
+TERM_LETTERS = 5  # of a term, at least
+TERM_EXCESS = (
+    21.6  # G² of a term's mentions, at least: that of three at a hundred times the general frequency
+)
+TERM_TIMES = 3  # a term occurs so often, at least, where general frequencies are not known
 UNSPACED_LETTERS, UNSPACED_LONGEST = 3, 8  # of a term in a script without spaces
 TERM_DOCUMENTS = 0.05  # of the documents hold a term, at most, where general frequencies are not known
 # How many times more frequent in the documents: a term than in general, a name of one word than in general, a
@@ -57,10 +62,12 @@ class Word(NamedTuple):
 
 def words(text: str) -> list[Word]:
     """Return the words of a text in order, with how each is written."""
-    found, end = [], 0
+    found, end, in_heading = [], 0, False
     for match in _matches(text):
         word, between = match.group(), text[end : match.start()]
-        opens = end == 0 or (between != " " and bool(_OPENS.search(between)))
+        if end == 0 or "\n" in between:
+            in_heading = between.rpartition("\n")[2].startswith("#")
+        opens = end == 0 or in_heading or (between != " " and bool(_OPENS.search(between)))
         found.append(Word(word, word.casefold(), opens, between in (" ", "") and end > 0, _named(word)))
         end = match.end()
     return found
@@ -136,7 +143,7 @@ def entities(texts: Sequence[str], background: Sequence[str] = ()) -> Entities:
         for counter in (names, terms, documents):
             _prune(counter)
     own = _Own(general_words(sampled), sum(map(len, read)), documents, len(read))
-    kept_terms = {term: n for term, n in terms.items() if n >= TERM_TIMES and own.has_term(term, n)}
+    kept_terms = {term: n for term, n in terms.items() if own.has_term(term, n)}
     kept_names = {}
     for name, times in names.items():
         repeated = times > 1 or len(name) > 1 or name[0] in written.codes
@@ -156,8 +163,10 @@ class _Own:
 
     def has_term(self, term: Term, times: int) -> bool:
         if self.general is not None and len(term) == 1:
-            return self._share(times) >= TERM_KEYNESS * self.general.highest_share(term[0])
-        return self.documents[term] <= max(TERM_TIMES, TERM_DOCUMENTS * self.count)
+            expected = self.general.highest_share(term[0]) * self.words
+            return times >= TERM_KEYNESS * expected and _excess(times, expected) >= TERM_EXCESS
+        most = max(TERM_TIMES, TERM_DOCUMENTS * self.count)
+        return times >= TERM_TIMES and self.documents[term] <= most
 
     def has_name(self, name: Term, times: int) -> bool:
         """Names of three words and more are never ordinary, nor are two that rarely follow each other."""
@@ -167,6 +176,11 @@ class _Own:
 
     def _share(self, times: int) -> float:
         return times / self.words
+
+
+def _excess(times: int, expected: float) -> float:
+    """Return the log-likelihood ratio G² of a Poisson count above the expected one."""
+    return 2 * (times * math.log(times / expected) - (times - expected))
 
 
 def sample(texts: Sequence[str], most: int = MOST_CHARACTERS) -> list[str]:
@@ -240,7 +254,7 @@ def _trimmed(run: list[Word], written: _Written) -> Iterator[Term]:
 
 
 def _terms(said: list[Word], written: _Written) -> Iterator[Term]:
-    """Yield long words written small, also where they open a sentence or a heading.
+    """Yield long words written small, or with a capital only where any word would have one.
 
     In scripts without spaces, yield four characters in a row.
     """
@@ -250,8 +264,11 @@ def _terms(said: list[Word], written: _Written) -> Iterator[Term]:
             if len(four) == 4 and all(w.unspaced and (w.joined or w is word) for w in four):
                 yield tuple(w.small for w in four)
             continue
-        small = not word.named or (word.opens and word.small in written.small)
-        if small and len(word.text) >= TERM_LETTERS and not word.text.isdigit():
+        if (
+            (not word.named or written.only_opens(word))
+            and len(word.text) >= TERM_LETTERS
+            and not word.text.isdigit()
+        ):
             yield (word.small,)
 
 

@@ -28,6 +28,34 @@ def test_a_term_counts_where_it_opens_a_heading_too() -> None:
     assert not {("moonlighting",)} & set(entities([texts[0]]).weights)
 
 
+PAGES = """# A Note About Beekeeping
+
+Beekeeping is welcome on the roof of the office, as long as somebody looks after the hives when you are away.
+Ask your manager for a key, and tell the people on the floor below before you begin. We pay for the clothes
+that you need, and for one course each year. Keep the door to the roof shut, and never go up alone.
+
+# When You Leave
+
+Give back your computer and your key on the last day, and say goodbye to the people who worked with you.
+Your manager writes a letter for you within two weeks. If you are owed money, it comes with the last salary.
+"""
+
+
+def test_a_very_rare_word_is_a_term_though_it_stands_only_in_a_title_and_at_a_sentence_s_beginning() -> None:
+    found = entities([PAGES])
+    assert ("beekeeping",) in found.within("What does the handbook say about beekeeping?")
+    ordinary = ("What does my manager do in an office?", "Write a letter about leaving, with a goodbye.")
+    assert not any(found.within(prompt) for prompt in ordinary)
+
+
+def test_a_word_that_is_rarely_used_in_general_must_be_repeated() -> None:
+    """One mention of a word may be an accident; the documents are about what they repeat."""
+    once = PAGES.replace("the clothes\nthat you need", "the mittens\nthat you need")
+    often = once.replace("for one course each year", "for new mittens each year; lend nobody your mittens")
+    assert ("mittens",) not in entities([once]).weights
+    assert ("mittens",) in entities([often]).weights
+
+
 def test_a_prompt_mentions_a_name_however_it_is_written() -> None:
     found = entities(ENGLISH)
     assert found.within("where does ADA HORN live?") == {("ada", "horn")}
