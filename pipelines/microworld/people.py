@@ -215,7 +215,7 @@ def multihop_probes(
 ) -> Iterator[dict[str, object]]:
     """Return questions from a person, by two facts shared with exactly one other, to a fact of the other.
 
-    `documents` holds one by the slug of each person; whoever has none is not asked about. Only facts in which
+    `documents` holds one by the slug of a person; people without one are not asked about. Only facts in which
     the two differ are asked, so that the first person's document never holds the answer."""
     for one, two in combinations(ATTRIBUTES, 2):
         alike = [o for o in others if o.name != who.name and _shares(o, who, one) and _shares(o, who, two)]
