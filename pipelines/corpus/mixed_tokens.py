@@ -44,7 +44,7 @@ class MixedTokens:
         self.streams = {
             name: TokenStream(
                 sources[name],
-                settings.row_tokens,
+                self._longest(name, settings),
                 f"{seed}:{name}",
                 splits if name in DOCUMENTS else None,
             )
@@ -54,6 +54,15 @@ class MixedTokens:
         new_tokens_per_step = self.shares["new"] * settings.tokens_per_step
         passes = settings.epochs or 0.0
         self.steps = settings.steps or max(1, round(passes * self.streams["new"].total / new_tokens_per_step))
+
+    def _longest(self, name: str, settings: MidtrainConfig) -> int:
+        """Return the tokens after which a source's sequences are cut: those of a row.
+
+        The largest source's are cut at its tokens of an update at the latest, so that one begins in each.
+        """
+        if self.shares[name] < max(self.shares.values()):
+            return settings.row_tokens
+        return min(settings.row_tokens, max(1, int(self.shares[name] * settings.tokens_per_step)))
 
     def summary(self) -> str:
         totals = {name: stream.total for name, stream in self.streams.items()}

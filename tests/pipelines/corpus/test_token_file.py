@@ -119,7 +119,11 @@ def test_a_kill_while_tokens_are_written_leaves_none(tmp_path: Path) -> None:
 
 
 def mixed(
-    tokens: Tokens, chat: list[tuple[list[int], list[bool]]], seed: int = 3, packs: bool = True
+    tokens: Tokens,
+    chat: list[tuple[list[int], list[bool]]],
+    seed: int = 3,
+    packs: bool = True,
+    **changes: object,
 ) -> MixedTokens:
     made = MidtrainConfig(
         steps=9,
@@ -128,7 +132,7 @@ def mixed(
         microbatch_tokens=48,
         optimizer=OptimizerConfig(learning_rate=1e-3),
         mix=Mix(new=0.75, chat=0.25),
-    )
+    ).model_copy(update=changes)
     return MixedTokens({"new": tokens, "earlier": [], "chat": chat}, made, END, seed, packs)
 
 
@@ -161,6 +165,20 @@ def test_shares_are_kept_to_the_token_over_many_steps(tmp_path: Path) -> None:
         ids = torch.cat([part.rollouts.tokens_BT[part.rollouts.attention_BT] for part in rows])
         drawn += [int((ids != 1).sum()), int((ids == 1).sum())]
     assert abs(drawn[0] - 9 * 48) <= 16 and abs(drawn[1] - 9 * 16) <= 8
+
+
+@pytest.mark.parametrize("length", [40, 48, 200, 1000])
+@pytest.mark.parametrize("share", [0.75, 0.3])
+def test_a_sequence_begins_in_every_update_however_long_a_row_may_be(
+    tmp_path: Path, length: int, share: float
+) -> None:
+    """A document may be longer than what an update reads of its source, and a row than a document."""
+    tokens = write_tokens(tmp_path / "new", [TextPiece("x" * length)] * 3, encode, END, "key")
+    chat = [([1] * 200, [True] * 200)]
+    batches = mixed(tokens, chat, row_tokens=4096, mix=Mix(new=share, chat=1 - share))
+    for step in range(1, 60):
+        (update,) = batches.updates(step)
+        assert sum(len(part.rollouts) for part in update) > 0
 
 
 def loss(model: Any, rollouts: Rollouts) -> tuple[float, int]:
