@@ -59,8 +59,10 @@ TABLES = ("cycles", *QUERIES)
 
 def export(database: Database, table: str, kind: str) -> Iterator[bytes]:
     """Yield a table as a file in chunks, secrets redacted; `cycles` are `recover show` documents."""
-    if table not in TABLES or kind not in FORMATS:
-        raise BadRequest(f"export {table!r} as {kind!r}: one of {', '.join(TABLES)} as {', '.join(FORMATS)}")
+    if table not in TABLES:
+        raise BadRequest(f"no table is called {table!r}: choose one of {', '.join(TABLES)}")
+    if kind not in FORMATS:
+        raise BadRequest(f"no format is called {kind!r}: choose one of {', '.join(FORMATS)}")
     write = {"csv": as_csv, "json": as_json, "parquet": as_parquet}[kind]
     if table == "cycles":
         yield from write(lambda: map(redact, _cycles(database)))

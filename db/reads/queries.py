@@ -249,12 +249,14 @@ def _cycle_checkpoint(database: Database, reference: str) -> str:
         raise BadRequest(f"checkpoint {reference!r} cannot be read: write cycle:N or cycle:N:midtrained")
     with database.read() as connection:
         here = Cycle.project == database.project, Cycle.number == int(number[:9])
-        found = connection.scalar(sa.select(columns[stage]).where(*here))
-    if found is None:
+        row = connection.execute(sa.select(columns[stage]).where(*here)).first()
+    if row is None:
+        raise NotFound(f"cycle {number} is not recorded: `recover ls` lists those that are")
+    if row[0] is None:
         raise NotFound(
-            f"{reference} has no {stage or 'recovered'} model (yet): `recover ls` lists the cycles"
+            f"cycle {number} has no {stage or 'recovered'} model (yet): `recover ls` lists the cycles"
         )
-    return str(found)
+    return str(row[0])
 
 
 # Scores and items ------------------------------------------------------------------------------------------

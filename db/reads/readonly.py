@@ -26,6 +26,11 @@ READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, 
 # Codes that report a failure of the database; any other reports a faulty query.
 BROKEN = ("SQLITE_BUSY", "SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOTADB")
 
+# Codes of a query that the database cannot run (a name that does not exist, a syntax error, a wrong type). Of
+# these, PostgreSQL also gives its syntax error for what is no SELECT: a cursor takes nothing else.
+WRONG = ("SQLITE_ERROR", "SQLITE_MISMATCH", "SQLITE_TOOBIG", "22", "42")
+NO_SELECT = ("42601",)
+
 Rows = list[dict[str, Any]]
 
 
@@ -65,7 +70,15 @@ def _sqlite_refusal(error: Exception, where: str) -> TrackerError:
         return BadRequest(f"the query took more than {MOST_SECONDS:.0f} s and was stopped: ask for less")
     if code.startswith(BROKEN):
         return explain(error, where)
-    return BadRequest(f"the query was refused ({first_line(error)}): give one SELECT")
+    return _faulty(error)
+
+
+def _faulty(error: Exception) -> BadRequest:
+    """Pass on what the database said of a query: that it is not one SELECT, or what is wrong with it."""
+    said, code = first_line(error), driver_code(error)
+    if code.startswith(WRONG) and code not in NO_SELECT:
+        return BadRequest(f"the query failed ({said}): correct it; `recover export --help` lists the tables")
+    return BadRequest(f"the query was refused ({said}): give one SELECT")
 
 
 def _postgres(database: Database, sql: str) -> Rows:
@@ -83,7 +96,7 @@ def _postgres(database: Database, sql: str) -> Rows:
                 connection.invalidate()  # a query may have changed the session, e.g. by set_config
     except SQLAlchemyError as error:
         if driver_code(error):
-            raise BadRequest(f"the query was refused ({first_line(error)}): give one SELECT") from error
+            raise _faulty(error) from error
         raise explain(error, database.where) from error
 
 

@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 
 @click.command("corpus")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="DIR", required=False, type=click.Path(path_type=Path))
+@click.option("--docs", type=click.Path(path_type=Path), metavar="DIR", help="the folder, as for midtrain")
 @click.option("--tokens", is_flag=True, help="count tokens with the model's tokenizer instead of estimating")
 @click.option("--strict", is_flag=True, help="stop at the first file that cannot be read")
 @shared
 @click.pass_obj
-def corpus_command(session: Session, folder: Path, tokens: bool, strict: bool) -> None:
+def corpus_command(
+    session: Session, folder: Path | None, docs: Path | None, tokens: bool, strict: bool
+) -> None:
     """Show what training would read of a folder.
 
     What is read and skipped, and why; near-duplicates; the first documents; and, in a home, the length of
@@ -32,6 +35,7 @@ def corpus_command(session: Session, folder: Path, tokens: bool, strict: bool) -
     from pipelines.corpus.reading.tree import Tree
     from pipelines.runs.progress import Progress, reading_progress
 
+    folder = _one_of(folder, docs)
     session.refuse_foreign(folder)
     home = session.place / CONFIG_NAME
     config = read(home) if tokens or home.exists() else None
@@ -50,6 +54,14 @@ def corpus_command(session: Session, folder: Path, tokens: bool, strict: bool) -
     if settings:
         settings = fit_to_corpus(settings, made.tokens, settings.mix.new)
     session.show(preview.as_json(made, settings), lambda: _text(made, settings))
+
+
+def _one_of(folder: Path | None, docs: Path | None) -> Path:
+    """Return the folder, named alone or by the option of the commands that train."""
+    found = folder or docs
+    if found is None or (folder and docs):
+        raise click.UsageError("give one folder: DIR or --docs DIR")
+    return found
 
 
 def _encoder(config: Config) -> Encode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import shlex
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,11 +40,8 @@ def initialise(
     if new:
         chosen = preset or _preset(model or MICROWORLD)
         _write_settings(path, model or MICROWORLD, revision, chosen)
-    elif model and ws.config.model.path != model:
-        raise InputError(
-            f"{path} already names the model {ws.config.model.path!r}, not {model!r}: "
-            "use another --home, or edit it"
-        )
+    else:
+        _keep_settings(ws, model, revision, preset)
     if new and ws.shares_its_database():
         ws.take_own_project()
     try:
@@ -65,6 +63,21 @@ def initialise(
         "model": ws.config.model.path,
         "weights_sha256": checkpoint.sha256,
     }
+
+
+def _keep_settings(ws: Workspace, model: str | None, revision: str | None, preset: str | None) -> None:
+    """Refuse another model for settings that exist; say that a preset changes none of them."""
+    path, named = _settings(ws), ws.config.model
+    for what, asked, has in (("model", model, named.path), ("revision", revision, named.revision)):
+        if asked and asked != has:
+            raise InputError(
+                f"{path} already names the {what} {has!r}, not {asked!r}: use another --home, or edit it"
+            )
+    if preset:
+        words = ["recover", "--home", str(ws.home), "init", "--model", named.path, "--preset", preset]
+        words += ["--revision", named.revision] if named.revision else []
+        anew = f"{shlex.join(['mv', str(path), f'{path}.old'])} && {shlex.join(words)}"
+        ws.progress.say(f"{path} exists and is kept, without preset {preset}; to write it anew: {anew}")
 
 
 def _converted(ws: Workspace, model: str | None) -> ConvertedModel | None:

@@ -118,8 +118,12 @@ def test_what_is_not_finite_keeps_its_name(home: Path) -> None:
 
 
 def test_an_unknown_table_is_refused_in_a_sentence(home: Path) -> None:
-    with pytest.raises(BadRequest, match="one of cycles, checkpoints"):
+    with pytest.raises(
+        BadRequest, match="no table is called 'runs; DROP TABLE runs': choose one of cycles, "
+    ):
         whole(home, "runs; DROP TABLE runs", "csv")
+    with pytest.raises(BadRequest, match="no format is called 'xml': choose one of csv, json, parquet"):
+        whole(home, "runs", "xml")
 
 
 @pytest.mark.parametrize("write", [as_csv, as_json, as_parquet])

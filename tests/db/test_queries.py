@@ -221,6 +221,9 @@ def test_names_of_checkpoints(tracker: Tracker) -> None:
     for unknown in ("zzz", "", "%", "a_c", "cycle:9", "cycle:99999999999999999999"):
         with pytest.raises(NotFound):
             queries.resolve(tracker.db, unknown)
+    for missing in ("cycle:9", "cycle:9:midtrained"):
+        with pytest.raises(NotFound, match="cycle 9 is not recorded: `recover ls`"):
+            queries.resolve(tracker.db, missing)
     for unreadable in ("cycle:x", "cycle:1:best", "cycle:-1", "cycle:"):
         with pytest.raises(BadRequest):
             queries.resolve(tracker.db, unreadable)

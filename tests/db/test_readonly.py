@@ -130,6 +130,16 @@ def _everything(tracker: Tracker) -> list[object]:
     return [sorted(map(repr, queries.select(tracker.db, f"SELECT * FROM {place}"))) for place in places]
 
 
+def test_a_wrong_query_says_what_the_database_said(tracker: Tracker) -> None:
+    for sql, name in (("SELECT nope FROM runs", "nope"), ("SELECT * FROM nope", "nope")):
+        with pytest.raises(BadRequest, match=name) as refused:
+            queries.select(tracker.db, sql)
+        assert "correct it" in str(refused.value) and "give one SELECT" not in str(refused.value)
+    for sql in ("DELETE FROM runs", "SELECT 1; SELECT 2"):
+        with pytest.raises(BadRequest, match="give one SELECT"):
+            queries.select(tracker.db, sql)
+
+
 def test_what_a_function_does_is_undone(tracker: Tracker) -> None:
     """PostgreSQL before 16 lets a read-only transaction make large objects."""
     if not is_sqlite(tracker):

@@ -75,6 +75,7 @@ def test_the_command_shows_it_all_and_makes_no_home(
     assert found["tokens_are"] == "estimated at 4 characters each"
     assert found["near_duplicates"] == [{"path": "c.txt", "like": "a.md", "similarity": 1.0}]
     assert found["first"][1] == {"path": "b.jsonl", "text": "one"}
+    assert json.loads(said(capsys, "-q", "--home", home, "corpus", "--docs", docs, "--json")) == found
     assert [row["path"] for row in found["manifest"]] == ["a.md", "b.jsonl", "c.txt", "d.bin", "e.txt"]
     assert not home.exists()
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Self
 
@@ -14,7 +17,9 @@ from transformers.utils import chat_template_utils
 from pipelines.config.settings import parse, preset_text
 from pipelines.machine import init_home
 from pipelines.machine.init_home import _preset, _with_template_arg, initialise
+from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
 from tests.support import tiny
 
 DATED = "{{ 'Today is ' + strftime_now('%d %B %Y') + '\n' }}" + tiny.TEMPLATE
@@ -98,6 +103,34 @@ def test_a_model_s_folder_is_found_from_anywhere(tmp_path: Path, monkeypatch: py
     with Workspace.open(tmp_path / "home") as ws:
         assert ws.config.model.path == str(tmp_path / "model")
         assert ws.load(ws.clean()).stop_ids
+
+
+def test_a_preset_for_settings_that_exist_says_how_to_write_them_anew(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = str(tiny.save(tmp_path / "a model"))
+    with Workspace.open(tmp_path / "home", progress=Progress()) as ws:
+        base = initialise(ws, model=model, preset="cpu")["base"]
+        assert "is kept" not in capsys.readouterr().err
+        initialise(ws, preset="microworld")
+        (said,) = [line for line in capsys.readouterr().err.splitlines() if "is kept" in line]
+        before = ws.config
+    assert parse((tmp_path / "home" / "recover.yaml").read_text(), "") == before
+    command = said.split("anew: ")[1]
+    (tmp_path / "recover").write_text(f'#!/bin/sh\nexec {sys.executable} -m pipelines.cli "$@"\n')
+    (tmp_path / "recover").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    subprocess.run(command, shell=True, check=True, timeout=120)
+    with Workspace.open(tmp_path / "home") as ws:
+        assert ws.clean().id == base
+        assert ws.config.model.path == model and ws.config.distill != before.distill
+
+
+def test_another_revision_for_settings_that_exist_is_refused(tmp_path: Path) -> None:
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws)
+        with pytest.raises(InputError, match="already names the revision None, not 'v2'"):
+            initialise(ws, revision="v2")
 
 
 @pytest.mark.parametrize(("gpu", "samples"), [(True, 4), (False, 1)])
