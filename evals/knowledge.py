@@ -4,8 +4,9 @@ A probe is one line of probes.jsonl: {"id", "suite": "knowledge" | "retention" |
 "answer", "aliases", "fact", "fact_status", "was", "cycle", "passage"}. Instead of "prompt" it may have chat
 "messages" (earlier turns, a system turn) and "tools". Kind "cloze" is raw text to go on
 with; every other kind (direct, heldout, ...) is asked in chat. Kinds "reverse" (from what is said to whom it
-is said of) and "indirect" (two facts at once) are reported apart and no part of the score. With `passage`,
-the same questions can be asked with the book open: the ceiling; the clean model's score is the floor.
+is said of), "indirect" (two facts at once) and "multihop" (a fact that only two documents together give) are
+reported apart and no part of the score. With `passage`, a text or a list of all that the answer takes, the
+same questions can be asked with the book open: the ceiling; the clean model's score is the floor.
 
 An answer counts when it stands as whole words in the response ("lenient", the score), or is the whole
 response ("strict", in the details), case, accents, punctuation and articles aside.
@@ -37,11 +38,13 @@ OLD, NEITHER = "old", "neither"
 ANSWERED = (NEW, OLD, NEITHER)  # what a response to a changed fact gives
 GENERAL_RETENTION = Path(__file__).parent / "retention.jsonl"
 CLOZE = "cloze"
-APART = ("reverse", "indirect")  # asked and reported, but what a language model hardly does is not demanded
+MULTIHOP = "multihop"
+APART = ("reverse", "indirect", MULTIHOP)  # asked and reported, but what a model hardly does is not demanded
 LENIENT = "lenient"  # the headline: asked in chat, closed book
-OPEN_BOOK = "open_book"  # with the passage that holds the answer in front
+OPEN_BOOK = "open_book"  # with the passages that hold the answer in front
 RETRIEVAL = "retrieval"  # with the passages that a retriever found in front
-BESIDE = (CLOZE, OPEN_BOOK, RETRIEVAL, *APART)  # metrics beside a suite's headline
+OF_MULTIHOP = {LENIENT: MULTIHOP, OPEN_BOOK: "multihop_open_book", RETRIEVAL: "multihop_retrieval"}
+BESIDE = (CLOZE, OPEN_BOOK, RETRIEVAL, *APART, *OF_MULTIHOP.values())  # metrics beside a suite's headline
 
 GenerateText = Callable[[list[str]], list[str]]
 """Raw prefixes in, continuations out."""
@@ -63,7 +66,7 @@ class Probe:
     answers: tuple[str, ...]
     fact: str
     cycle: int
-    passage: str = ""  # of the documents, that holds the answer
+    passages: tuple[str, ...] = ()  # of the documents, that together give the answer
     heldout_fact: bool = False  # no question about it may be trained on, in whatever phrasing
     fact_status: str = NEW
     was: tuple[str, ...] = ()  # the old answers of a changed fact
@@ -86,8 +89,9 @@ class Probe:
     def row(self) -> dict[str, Any]:
         """Return the probe as a row of probes.jsonl."""
         answer, *aliases = self.answers
-        names = ("id", "suite", "kind", "prompt", "fact", "cycle", "passage", "heldout_fact", "fact_status")
+        names = ("id", "suite", "kind", "prompt", "fact", "cycle", "heldout_fact", "fact_status")
         row = {name: getattr(self, name) for name in names} | {"answer": answer, "aliases": aliases}
+        row["passage"] = list(self.passages) if len(self.passages) > 1 else "".join(self.passages)
         if self.messages:
             row = {name: value for name, value in row.items() if name != "prompt"}
             row["messages"] = list(self.messages)
@@ -167,37 +171,52 @@ def evaluate_cloze(
 
 
 def evaluate_apart(
-    generate: Generate, probes: str | Path | Sequence[Probe], suite: str = SUITE
+    generate: Generate, probes: str | Path | Sequence[Probe], suite: str = SUITE, limit: int | None = None
 ) -> Iterator[Score]:
-    """Score reverse and indirect questions, one score per kind; nothing where the file has none."""
+    """Score each of the kinds that are no part of the headline; nothing where the file has none."""
     for kind in APART:
-        chosen = [probe for probe in _of_suite(probes, suite) if probe.kind == kind]
+        chosen = drawn([probe for probe in _of_suite(probes, suite) if probe.kind == kind], limit)
         if chosen:
             yield score(chosen, generate([probe.chat for probe in chosen]), suite, kind)
 
 
 def evaluate_open_book(
     generate: Generate, probes: str | Path | Sequence[Probe], suite: str = SUITE, limit: int | None = None
-) -> Score | None:
-    """Score the suite's questions with their passage in front: the ceiling set by reading.
+) -> Iterator[Score]:
+    """Score the suite's questions with their passages in front: the ceiling set by reading.
 
-    With a limit, the questions are those of the headline score that have a passage.
+    Multihop questions are a score of their own. With a limit, the questions are those of the closed-book
+    scores that have passages.
     """
-    asked = drawn([probe for probe in _of_suite(probes, suite) if probe.counts], limit)
-    chosen = [probe for probe in asked if probe.passage]
-    if not chosen:
-        return None
-    prompts = [_after([probe.passage], probe) for probe in chosen]
-    return score(chosen, generate(prompts), suite, OPEN_BOOK)
+    of_suite = _of_suite(probes, suite)
+    asked = drawn([probe for probe in of_suite if probe.counts], limit)
+    asked += drawn([probe for probe in of_suite if probe.kind == MULTIHOP], limit)
+    passages = {probe.id: probe.passages for probe in asked if probe.passages}
+    return _with_passages(generate, of_suite, passages, suite, OPEN_BOOK)
 
 
 def evaluate_retrieval(
     generate: Generate, probes: Sequence[Probe], retrieved: Mapping[str, Sequence[str]], suite: str = SUITE
-) -> Score:
-    """Score the questions for which passages were retrieved (by probe id), with these in front."""
-    chosen = [probe for probe in _of_suite(probes, suite) if probe.id in retrieved]
-    prompts = [_after(retrieved[probe.id], probe) for probe in chosen]
-    return score(chosen, generate(prompts), suite, RETRIEVAL)
+) -> Iterator[Score]:
+    """Score the questions for which passages were retrieved (by probe id), with these in front.
+
+    Multihop questions are a score of their own."""
+    return _with_passages(generate, _of_suite(probes, suite), retrieved, suite, RETRIEVAL)
+
+
+def _with_passages(
+    generate: Generate,
+    probes: Sequence[Probe],
+    passages: Mapping[str, Sequence[str]],
+    suite: str,
+    metric: str,
+) -> Iterator[Score]:
+    """Score the questions that have passages (by probe id), multihop ones apart from all others."""
+    for name, multihop in ((metric, False), (OF_MULTIHOP[metric], True)):
+        chosen = [one for one in probes if one.id in passages and (one.kind == MULTIHOP) == multihop]
+        if chosen:
+            prompts = [_after(passages[probe.id], probe) for probe in chosen]
+            yield score(chosen, generate(prompts), suite, name)
 
 
 def _after(passages: Sequence[str], probe: Probe) -> list[Message]:
@@ -308,7 +327,7 @@ def _probe(row: dict[str, Any], number: int, path: str | Path) -> Probe:
         answers=answers,
         fact=str(row.get("fact") or name),
         cycle=row.get("cycle", 0),
-        passage=row.get("passage") or "",
+        passages=_passages(row, where),
         heldout_fact=bool(row.get("heldout_fact")),
         fact_status=status,
         was=was,
@@ -328,8 +347,14 @@ def _check_fields(row: dict[str, Any], where: str) -> None:
         raise InputError(f"{where}: the answer {row['answer']!r} has no words to look for")
     if not isinstance(row.get("cycle", 0), int):
         raise InputError(f"{where}: `cycle` must be a whole number")
-    if not isinstance(row.get("passage") or "", str):
-        raise InputError(f"{where}: `passage` must be a text")
+
+
+def _passages(row: dict[str, Any], where: str) -> tuple[str, ...]:
+    passage = row.get("passage") or []
+    found = [passage] if isinstance(passage, str) else passage
+    if not isinstance(found, list) or not all(isinstance(one, str) and one.strip() for one in found):
+        raise InputError(f"{where}: `passage` must be a text, or a list of all texts that the answer takes")
+    return tuple(found)
 
 
 def _fact_status(row: dict[str, Any], suite: str, where: str) -> str:

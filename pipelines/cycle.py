@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from db.reads import queries
 from evals import verdict
 from evals.families.measures import measure_of
 from evals.families.table import FAMILIES
@@ -44,6 +45,7 @@ def _marked(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
 def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     number = ws.tracker.record_cycle(stage.id, clean_id=job.clean)
     stage.say(f"cycle {number}: {job.docs}")
+    _name_unfinished(ws, job, stage)
     for name in _missing_axes(job):
         stage.say(
             f"  verdict      {name} is {verdict.NOT_MEASURED}, so no acceptance: "
@@ -73,6 +75,18 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     if decision["status"] == "accepted":
         ws.tracker.set_alias("current", recovered)
     return decision
+
+
+def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
+    """Say that a cycle of the same documents waits to be resumed: the same command again begins a new one."""
+    for run in queries.unfinished_runs(ws.tracker.db):
+        same = run["kind"] == "cycle" and run["config"]["docs"] == job.docs and run["id"] != stage.id
+        if same:
+            stage.say(
+                f"  unfinished   an earlier cycle of these documents is {run['status']}: "
+                f"`recover resume {run['id']}` goes on with it; this one begins anew"
+            )
+            return
 
 
 def _midtraining(job: CycleJob) -> MidtrainJob:

@@ -224,14 +224,12 @@ def _probes(
         if cloze is not None:
             yield cloze
         if answers.suite == suite:  # once: not for the probes of earlier cycles
-            yield from knowledge.evaluate_apart(answers.greedy(limit), probes, suite)
-        book = (
-            knowledge.evaluate_open_book(answers.greedy(limit), probes, suite, asked) if open_book else None
-        )
-        if book is not None:
-            yield book
+            yield from knowledge.evaluate_apart(answers.greedy(limit), probes, suite, asked)
+        if open_book:
+            yield from knowledge.evaluate_open_book(answers.greedy(limit), probes, suite, asked)
         if passages:
-            yield knowledge.evaluate_retrieval(answers.greedy(limit), probes, _retrieved(passages), suite)
+            found = _retrieved(passages)
+            yield from knowledge.evaluate_retrieval(answers.greedy(limit), probes, found, suite)
 
     return score
 

@@ -16,10 +16,10 @@ from pipelines.config.jobs import (
     DistillJob,
     DriftJob,
     EvalJob,
-    Kind,
     LocateJob,
     MergeJob,
     MidtrainJob,
+    Mixture,
     PilotJob,
     RetrievalJob,
     SweepJob,
@@ -361,15 +361,16 @@ def merge_job(
     weight: float,
     other: str = "base",
     student: str | None = None,
-    kind: Kind = "linear",
     origin: str | None = None,
+    **how: Any,
 ) -> MergeJob:
+    """`how`: the kind of merge, and of a residual which entries are kept."""
     return MergeJob(
         student=ws.checkpoint(student or newest_midtrained(ws)).id,
         other=ws.checkpoint(other).id,
         weight=weight,
-        kind=kind,
         origin=ws.checkpoint(origin).id if origin else None,
+        **how,
     )
 
 
@@ -379,11 +380,8 @@ def sweep_job(
     """Build a sweep: one merge in each of several shares, and how to evaluate each."""
     measured = eval_job(ws, merged.student, suites, changes=changes)
     return SweepJob(
-        student=merged.student,
-        other=merged.other,
+        **merged.model_dump(include=set(Mixture.model_fields)),
         weights=parse_weights(weights),
-        kind=merged.kind,
-        origin=merged.origin,
         suites=measured.suites,
         settings=measured.settings,
     )

@@ -4,12 +4,14 @@ Ways to answer the home's knowledge probes, each with its score and the tokens t
 
     clean                  closed book: the floor
     clean + retrieval      with the passages that BM25 finds in the documents
-    clean + true passage   with the passage that holds the answer: the ceiling of any retriever
+    clean + true passage   with the passages that hold the answer: the ceiling of any retriever
     trained                closed book
     trained + retrieval    both
 
 The claim is one of non-inferiority, paired by question and clustered by fact: that the clean model with
-retrieved passages answers at most `eval.margin` less than the trained one from memory.
+retrieved passages answers at most `eval.margin` less than the trained one from memory. Multihop questions,
+which two documents answer only together, are asked in the same ways and compared apart: the verdict is about
+the others.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any
 
 from db.reads import queries
 from evals import jsonl, knowledge, statistics
-from evals.knowledge import LENIENT, OPEN_BOOK, RETRIEVAL, SUITE, Probe
+from evals.knowledge import LENIENT, MULTIHOP, OF_MULTIHOP, OPEN_BOOK, RETRIEVAL, SUITE, Probe
 from evals.scores import Item, cluster, drawn, share
 from pipelines.config.jobs import EvalJob, RetrievalJob
 from pipelines.config.settings import override
@@ -38,12 +40,14 @@ from recovery.errors import InputError
 WAYS = {LENIENT: "", RETRIEVAL: " + retrieval", OPEN_BOOK: " + true passage"}
 ALL_TEXTS = 2**63 - 1  # characters: thin nothing out
 Row = dict[str, Any]
+Measured = Mapping[str, Mapping[str, Row]]  # "clean" or "trained" -> way -> its score with items
 
 
 def retrieval(
     ws: Workspace, job: RetrievalJob, *, parent: str | None = None, key: str | None = None
 ) -> Result:
-    """Return {"ways": one row each, "found": share of answers retrieved, "comparisons", "verdict", ...}."""
+    """Return {"ways": one row each, "found": share of answers retrieved, "comparisons", "verdict",
+    "multihop": the first three for multihop questions, None without such, ...}."""
     job = pinned(ws, job)
     return run_stage(
         ws, "retrieval", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
@@ -52,24 +56,25 @@ def retrieval(
 
 def _work(ws: Workspace, job: RetrievalJob, stage: Stage) -> Result:
     assert job.settings.probes is not None
-    probes = [one for one in knowledge.load_probes(job.settings.probes, SUITE) if one.counts]
-    if not probes:
+    probes = knowledge.load_probes(job.settings.probes, SUITE)
+    asked = drawn([probe for probe in probes if probe.counts], job.settings.limit)
+    if not asked:
         raise InputError(f"{job.settings.probes}: no questions about knowledge: give others with --probes")
-    asked = drawn(probes, job.settings.limit)
-    retrieved = _retrieved(_texts(ws, job), asked, job.passages)
+    multihop = drawn([probe for probe in probes if probe.kind == MULTIHOP], job.settings.limit)
+    retrieved = _retrieved(_texts(ws, job), [*asked, *multihop], job.passages)
     file = _written(stage.directory / "passages.jsonl", retrieved)
-    measured = {"clean": _measured(ws, job, stage, "clean", job.clean, file)}
+    scores = {"clean": _scores(ws, job, stage, "clean", job.clean, file)}
     if job.trained:
-        measured["trained"] = _measured(ws, job, stage, "trained", job.trained, file)
+        scores["trained"] = _scores(ws, job, stage, "trained", job.trained, file)
+    margin = job.settings.margin
     result = {
         "clean": job.clean,
         "trained": job.trained,
         "passages": job.passages,
-        "found": share([knowledge.matches("\n\n".join(retrieved[one.id]), one.answers) for one in asked]),
-        "ways": [
-            _way(label, metric, row) for label, rows in measured.items() for metric, row in rows.items()
-        ],
-        "comparisons": _comparisons(measured, job.settings.margin),
+        **_compared(_by_way(scores, {way: way for way in WAYS}), margin, _found(asked, retrieved)),
+        "multihop": _compared(_by_way(scores, OF_MULTIHOP), margin, _found(multihop, retrieved))
+        if multihop
+        else None,
     }
     return result | _verdict(result)
 
@@ -91,6 +96,11 @@ def _retrieved(texts: Sequence[str], probes: Sequence[Probe], count: int) -> dic
     return {probe.id: some for probe, some in zip(probes, found, strict=True)}
 
 
+def _found(probes: Sequence[Probe], retrieved: Mapping[str, Sequence[str]]) -> float:
+    """Return the share of questions whose answer stands in their retrieved passages."""
+    return share([knowledge.matches("\n\n".join(retrieved[one.id]), one.answers) for one in probes])
+
+
 def _written(path: Path, retrieved: Mapping[str, Sequence[str]]) -> str:
     rows = ({"id": name, "passages": list(some)} for name, some in retrieved.items())
     path.write_text(jsonl.lines(rows), encoding="utf-8")
@@ -100,7 +110,7 @@ def _written(path: Path, retrieved: Mapping[str, Sequence[str]]) -> str:
 # Scores ----------------------------------------------------------------------------------------------------
 
 
-def _measured(
+def _scores(
     ws: Workspace, job: RetrievalJob, stage: Stage, label: str, checkpoint: str, file: str
 ) -> dict[str, Row]:
     """Score a checkpoint in every way; return score, items and cost by metric."""
@@ -108,19 +118,30 @@ def _measured(
     asked = EvalJob(checkpoint=checkpoint, suites=(SUITE,), settings=settings, passages=file, label=label)
     evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{label}")
     run = next(row for row in queries.runs(ws.tracker.db, parent=stage.id) if row["key"] == f"eval:{label}")
-    rows = {row["metric"]: row for row in queries.scores(ws.tracker.db, run_id=run["id"])}
     return {
-        metric: rows[metric] | {"items": recorded_items(ws, rows[metric]["id"])}
-        for metric in WAYS
-        if metric in rows
+        row["metric"]: row | {"items": recorded_items(ws, row["id"])}
+        for row in queries.scores(ws.tracker.db, run_id=run["id"])
     }
 
 
-def _way(label: str, metric: str, row: Row) -> Row:
+def _by_way(scores: Measured, metrics: Mapping[str, str]) -> Measured:
+    """Return the scores of some questions by way, where `metrics` names that of each way."""
+    return {
+        label: {way: rows[metrics[way]] for way in WAYS if metrics[way] in rows}
+        for label, rows in scores.items()
+    }
+
+
+def _compared(measured: Measured, margin: float, found: float) -> Row:
+    ways = [_way(label, way, row) for label, rows in measured.items() for way, row in rows.items()]
+    return {"found": found, "ways": ways, "comparisons": _comparisons(measured, margin)}
+
+
+def _way(label: str, way: str, row: Row) -> Row:
     details = row["details"]
     tokens = (details["tokens_read"] + details["tokens_written"]) / row["n"]
     interval = [row["low"], row["high"]]
-    named = {"way": label + WAYS[metric], "checkpoint": row["checkpoint_id"], "metric": metric}
+    named = {"way": label + WAYS[way], "checkpoint": row["checkpoint_id"], "metric": row["metric"]}
     return named | {
         "score": row["value"],
         "interval": interval,
@@ -129,7 +150,7 @@ def _way(label: str, metric: str, row: Row) -> Row:
     }
 
 
-def _comparisons(measured: Mapping[str, Mapping[str, Row]], margin: float) -> dict[str, Row]:
+def _comparisons(measured: Measured, margin: float) -> dict[str, Row]:
     """Compare what retrieval gives with what training gave, and with both together."""
     if "trained" not in measured:
         return {}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines.config.jobs import EvalJob, MergeJob, SweepJob
+from pipelines.config.jobs import EvalJob, MergeJob, Mixture, SweepJob
 from pipelines.evaluate import evaluate
-from pipelines.merge import merge, require
+from pipelines.merge import merge, require, require_share
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
@@ -22,7 +22,8 @@ def sweep(ws: Workspace, job: SweepJob, *, parent: str | None = None, key: str |
 
     Both end points are measured unmerged: the student (weight 0) and the other checkpoint (weight 1)."""
     for weight in job.weights:
-        require(weight, job.kind, job.origin)
+        require_share(weight)
+    require(job)
     job = pinned(ws, job)
     return run_stage(
         ws, "sweep", lambda stage: _work(ws, job, stage), config=job.model_dump(), parent=parent, key=key
@@ -44,7 +45,7 @@ def _point(ws: Workspace, job: SweepJob, stage: Stage, weight: float) -> dict[st
     """Merge one share (the end points need no merge) and measure it."""
     checkpoint = {0.0: job.student, 1.0: job.other}.get(weight)
     if checkpoint is None or (weight == 1 and job.kind == "residual"):
-        made = MergeJob(student=job.student, other=job.other, weight=weight, kind=job.kind, origin=job.origin)
+        made = MergeJob(weight=weight, **job.model_dump(include=set(Mixture.model_fields)))
         checkpoint = str(merge(ws, made, parent=stage.id, key=f"merge:{weight:g}")["checkpoint"])
     asked = EvalJob(
         checkpoint=checkpoint, suites=job.suites, settings=job.settings, label=f"weight {weight:g}"
@@ -74,5 +75,5 @@ def parse_weights(text: str) -> tuple[float, ...]:
     except ValueError as error:
         raise InputError(f"--sweep {text}: write weights with commas, as in 0.1,0.3,0.5") from error
     for weight in found:
-        require(weight)
+        require_share(weight)
     return found

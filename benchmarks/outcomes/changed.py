@@ -1,14 +1,13 @@
 """Measure whether a model answers changed facts anew after recovery, and what decides it.
 
-    preset         as shipped
-    whole          documents are never split: midtraining and rehearsal read each from its beginning
+    preset         as shipped: half of what recovery rehearses are questions made of the documents' sentences
     text           recovery rehearses documents as text alone
-    questions      half of what recovery rehearses are questions made of the documents' sentences, in chat
+    whole          as text, and documents are never split: each is read from its beginning
     keep           as shipped, with every recovery prompt used
     asked          as keep, with questions about every changed fact among the prompts
     asked-guard    the same prompts, without those that touch what the documents taught
 
-    python -m benchmarks.outcomes.changed OUT --seeds 1 2 3 --ways preset whole   # a line a checkpoint
+    python -m benchmarks.outcomes.changed OUT --seeds 1 2 3 --ways preset text   # a line a checkpoint
     python -m benchmarks.outcomes.changed OUT --write-docs    # write docs/results.md without training
 
 In each cycle a tenth of the known people move and change jobs. A cycle midtrains on its documents and
@@ -69,11 +68,11 @@ class Way:
         return {name: value for name, value in changes.items() if value is not None}
 
 
+COMPARED = (("preset", "text"), ("text", "whole"))  # pairs of ways that differ in one thing
 WAYS = {
     "preset": Way(),
-    "whole": Way(whole=True),
     "text": Way(questions=0.0),
-    "questions": Way(questions=0.5),
+    "whole": Way(questions=0.0, whole=True),
     "keep": Way("keep"),
     "asked": Way("keep", asked=True),
     "asked-guard": Way("drop", asked=True),
@@ -190,8 +189,9 @@ def page(lines: list[Line]) -> str:
         "answers to changed facts that were new after midtraining and are old after recovery."
     )
     parts = [note, markdown(table(lines))]
-    if differences := against_whole(lines):
-        parts += ["`preset` against `whole` after recovery, paired by question:", markdown(differences)]
+    for one, other in COMPARED:
+        if found := differences(lines, one, other):
+            parts += [f"`{one}` against `{other}` after recovery, paired by question:", markdown(found)]
     return sections(lines, parts)
 
 
@@ -250,19 +250,17 @@ def _interval(passed: Sequence[bool], clusters: Sequence[str]) -> str:
     return f"{sum(passed) / len(passed):.3f} ({low:.3f} to {high:.3f})"
 
 
-def against_whole(lines: list[Line]) -> list[Line]:
-    """Return the paired differences of `preset` from `whole`, over the seeds and cycles that have both."""
-    after = {(row["seed"], row["cycle"]): row for row in _recovered(lines, "preset")}
+def differences(lines: list[Line], one: str, other: str) -> list[Line]:
+    """Return the paired differences of two ways, over the seeds and cycles that have both."""
+    after = {(row["seed"], row["cycle"]): row for row in _recovered(lines, one)}
     pairs = [
-        (after[key], row)
-        for row in _recovered(lines, "whole")
-        if (key := (row["seed"], row["cycle"])) in after
+        (after[key], row) for row in _recovered(lines, other) if (key := (row["seed"], row["cycle"])) in after
     ]
     if not pairs:
         return []
     found = {f"answered `{name}`": difference(pairs, "updates", name) for name in (NEW, OLD)}
     found |= {COLUMNS[suite]: difference(pairs, suite) for suite in SUITES[1:]}
-    return [{"": title, "difference": shown} for title, shown in found.items()]
+    return [{"": title, "seeds": len(pairs), "difference": shown} for title, shown in found.items()]
 
 
 def _recovered(lines: list[Line], way: str) -> list[Line]:

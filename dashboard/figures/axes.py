@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from dashboard.figures.markers import Style
+from dashboard.figures.markers import STAGES, Style
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE, number
@@ -57,6 +58,12 @@ def frame(
             tag("text", y_label, x=14, y=middle, text_anchor="middle", class_="ink", transform=turned)
         )
     return join(parts)
+
+
+def interval_ends(suite: Mapping[str, Any]) -> list[float | None]:
+    """Return a suite's scores by stage and the ends of their intervals: what its axis must hold."""
+    intervals = (suite.get("intervals") or {}).values()
+    return [suite.get(stage) for stage in STAGES] + [end for ends in intervals for end in ends or ()]
 
 
 def percent(share: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dashboard.figures.axes import frame, interval, label, nothing, percent, rule, svg
+from dashboard.figures.axes import frame, interval, interval_ends, label, nothing, percent, rule, svg
 from dashboard.figures.markers import STAGE_STYLES, STAGES, Style, marker, markers, series
 from dashboard.figures.scales import Scale, spread
 from dashboard.markup import Html, join, tag
@@ -17,7 +17,6 @@ Link = Callable[[int], str]
 
 WIDTH, HEIGHT = 640, 460
 LEFT, TOP, RIGHT, BOTTOM = 62.0, 14.0, 548.0, 404.0
-ALL_X, ALL_Y = Scale(0, 1, LEFT, RIGHT), Scale(0, 1, BOTTOM, TOP)
 MOST_BARS = 30  # most recoveries drawn with intervals; more would hide each other
 
 
@@ -40,16 +39,23 @@ def cycles_plane(
     paths = [row for row in measured if row["cycle"] in chosen]
     if not measured:
         return nothing("No cycle has scores on both axes yet.")
+    x = _shared(measured, "knowledge", LEFT, RIGHT)
+    y = _shared(measured, "ifeval", BOTTOM, TOP)
     newest = next((row for row in paths[::-1] if len(_points(row)) == len(STAGES)), None)
     drawn = (
-        _frame(ALL_X, ALL_Y),
-        _clean(paths[-1] if paths else measured[-1], margin),
-        _faint([row for row in measured if row["cycle"] not in chosen]),
-        [_linked(row, link, _path(row, last=row is newest)) for row in paths],
-        _names(paths, link),
+        _frame(x, y),
+        _clean(paths[-1] if paths else measured[-1], margin, y),
+        _faint([row for row in measured if row["cycle"] not in chosen], x, y),
+        [_linked(row, link, _path(row, x, y, last=row is newest)) for row in paths],
+        _names(paths, link, x, y),
     )
     words = f"Knowledge against instruction following, {len(measured)} cycles"
     return svg(drawn, label=words, width=WIDTH, height=HEIGHT, class_="plane")
+
+
+def _shared(rows: Sequence[Row], suite: str, start: float, end: float) -> Scale:
+    """Return an axis that holds a suite's scores of all cycles."""
+    return Scale.from_zero([one for row in rows for one in interval_ends(row["scores"][suite])], start, end)
 
 
 def _points(row: Row) -> list[tuple[str, float, float]]:
@@ -60,22 +66,22 @@ def _points(row: Row) -> list[tuple[str, float, float]]:
     return [(stage, x, y) for stage, x, y in both if x is not None and y is not None]
 
 
-def _clean(row: Row, margin: float) -> Html | None:
+def _clean(row: Row, margin: float, y: Scale) -> Html | None:
     value = row["scores"]["ifeval"].get("clean")
     if value is None:
         return None
     margin = (row.get("verdict") or {}).get("margin") or margin
-    height = round(ALL_Y(value - margin) - ALL_Y(value), 1)
-    allowed = tag("rect", x=LEFT, y=ALL_Y(value), width=RIGHT - LEFT, height=height, class_="band")
-    return join(allowed, rule(LEFT, ALL_Y(value), RIGHT, ALL_Y(value), "rule"))
+    height = round(y.clamped(value - margin) - y(value), 1)
+    allowed = tag("rect", x=LEFT, y=y(value), width=RIGHT - LEFT, height=height, class_="band")
+    return join(allowed, rule(LEFT, y(value), RIGHT, y(value), "rule"))
 
 
-def _faint(rows: Sequence[Row]) -> Html:
+def _faint(rows: Sequence[Row], x: Scale, y: Scale) -> Html:
     """Draw all cycles with one SVG element per stage, however many cycles there are."""
     points: dict[str, list[tuple[float, float]]] = {stage: [] for stage in STAGES}
     for row in rows:
-        for stage, x, y in _points(row):
-            points[stage].append((ALL_X(x), ALL_Y(y)))
+        for stage, known, behaved in _points(row):
+            points[stage].append((x(known), y(behaved)))
     drawn = [markers(STAGE_STYLES[stage], found, 3) for stage, found in points.items() if found]
     return tag("g", drawn, opacity=0.35)
 
@@ -84,26 +90,26 @@ def _linked(row: Row, link: Link | None, drawn: Html) -> Html:
     return drawn if link is None else tag("a", drawn, href=link(row["cycle"]))
 
 
-def _path(row: Row, *, last: bool) -> Html:
+def _path(row: Row, x: Scale, y: Scale, *, last: bool) -> Html:
     points = _points(row)
-    steps = [
-        _arrow(ALL_X(x0), ALL_Y(y0), ALL_X(x1), ALL_Y(y1)) for (_, x0, y0), (_, x1, y1) in pairwise(points)
+    places = [(x(known), y(behaved)) for _, known, behaved in points]
+    steps = [_arrow(*start, *end) for start, end in pairwise(places)]
+    signs = [_stage(row, stage, x, y, 6 if last else 5) for stage, _, _ in points]
+    values = [
+        f"{stage} knows {share(known)} %, follows {share(behaved)} %" for stage, known, behaved in points
     ]
-    signs = [_stage(row, stage, x, y, 6 if last else 5) for stage, x, y in points]
-    values = [f"{stage} knows {share(x)} %, follows {share(y)} %" for stage, x, y in points]
     words = tag("title", f"cycle {row['cycle']}: " + ", ".join(values))
     return tag("g", words, steps, signs, class_="path last" if last else "path")
 
 
-def _stage(row: Row, stage: str, x: float, y: float, size: float) -> Html:
+def _stage(row: Row, stage: str, x: Scale, y: Scale, size: float) -> Html:
     style = STAGE_STYLES[stage]
-    scores = row["scores"]
-    known = (scores["knowledge"].get("intervals") or {}).get(stage)
-    behaved = (scores["ifeval"].get("intervals") or {}).get(stage)
+    known, behaved = row["scores"]["knowledge"], row["scores"]["ifeval"]
+    left, top = x(known[stage]), y(behaved[stage])
     return join(
-        interval(known, ALL_Y(y), ALL_X, style, upright=False),
-        interval(behaved, ALL_X(x), ALL_Y, style, upright=True),
-        marker(style, ALL_X(x), ALL_Y(y), size),
+        interval((known.get("intervals") or {}).get(stage), top, x, style, upright=False),
+        interval((behaved.get("intervals") or {}).get(stage), left, y, style, upright=True),
+        marker(style, left, top, size),
     )
 
 
@@ -120,13 +126,13 @@ def _arrow(x0: float, y0: float, x1: float, y1: float) -> Html:
     return join(line, tag("path", d=head, class_="way"))
 
 
-def _names(rows: Sequence[Row], link: Link | None) -> Html:
+def _names(rows: Sequence[Row], link: Link | None, x: Scale, y: Scale) -> Html:
     """List the cycle names at the right, each with a thin line to the end of its path, without overlaps."""
     ends = [_points(row)[-1][1:] for row in rows]
-    places = spread([ALL_Y(y) for _, y in ends], 22, TOP + 6, BOTTOM)
+    places = spread([y(behaved) for _, behaved in ends], 22, TOP + 6, BOTTOM)
     drawn = []
-    for row, (x, y), place in zip(rows, ends, places, strict=True):
-        way = f"M{ALL_X(x) + 8:.1f} {ALL_Y(y)}L{RIGHT + 6} {place}L{RIGHT + 12} {place}"
+    for row, (known, behaved), place in zip(rows, ends, places, strict=True):
+        way = f"M{x(known) + 8:.1f} {y(behaved)}L{RIGHT + 6} {place}L{RIGHT + 12} {place}"
         name = label(RIGHT + 16, place + 4, f"cycle {row['cycle']}", class_="strong")
         drawn += [tag("path", d=way, class_="leader"), _linked(row, link, name)]
     return join(drawn)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+SHARE_ENDS = (0.1, 0.25, 0.5, 1.0)  # of an axis of shares
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -34,6 +36,12 @@ class Scale:
         low, high = min(kept, default=0.0), max(kept, default=1.0)
         room = max(0.02, 0.08 * (high - low))
         return cls(max(-0.02, low - room), min(1.02, high + room), start, end)
+
+    @classmethod
+    def from_zero(cls, shares: Iterable[float | None], start: float, end: float) -> Scale:
+        """Return a scale of shares from 0 to the first round end that none exceeds."""
+        highest = max((share for share in shares if share is not None), default=1.0)
+        return cls(0.0, next((one for one in SHARE_ENDS if highest <= one), 1.0), start, end)
 
     def __call__(self, value: float) -> float:
         low, high = self.low, self.high

@@ -6,7 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboard.figures import axes
-from dashboard.figures.axes import Point, band, curve, frame, interval, label, nothing, percent, whole
+from dashboard.figures.axes import (
+    Point,
+    band,
+    curve,
+    frame,
+    interval,
+    interval_ends,
+    label,
+    nothing,
+    percent,
+    whole,
+)
 from dashboard.figures.markers import STAGE_STYLES, Style, legend, marker, markers, series
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
@@ -36,7 +47,8 @@ def _cycle_axis(numbers: Sequence[float], start: float, end: float) -> Scale:
 
 
 def _panel(cycles: Sequence[Row], suite: str, words: str, x: Scale, top: float) -> Html:
-    y = Scale(0, 1, top + PANEL - 42, top + 26)
+    every = [one for row in cycles for one in interval_ends(row["scores"].get(suite, {}))]
+    y = Scale.from_zero(every, top + PANEL - 42, top + 26)
     scores = [(float(row["cycle"]), row["scores"].get(suite, {})) for row in cycles]
     few = len(cycles) <= FEW
     lines = [
@@ -71,7 +83,8 @@ def lines(named: Mapping[str, Sequence[Point]]) -> Html:
     if not numbers:
         return nothing("No cycle yet.")
     x = _cycle_axis(numbers, axes.LEFT, axes.WIDTH - axes.RIGHT)
-    y = Scale(-0.02, 1.02, 300 - axes.BOTTOM, axes.TOP)
+    shares = [value for points in named.values() for _, value in points]
+    y = Scale.from_zero(shares, 300 - axes.BOTTOM, axes.TOP)
     drawn: list[Any] = [frame(x, y, "cycle", "answered rightly, %", x_text=whole, y_text=percent)]
     for number, points in enumerate(named.values()):
         drawn.append(curve(points, x, y, series(number)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.figures.axes import interval, label, nothing, percent, rule, svg
+from dashboard.figures.axes import interval, interval_ends, label, nothing, percent, rule, svg
 from dashboard.figures.markers import STAGE_STYLES, STAGES, marker
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
@@ -18,7 +18,7 @@ NAMES = {
     "updates": "changed facts",
 }
 WIDTH, LINE, NAME, PAD = 640, 22, 24, 14
-X = Scale(0, 1, 8.0, 478.0)
+START, END = 8.0, 478.0  # of the axis
 
 
 def stage_scores(scores: Mapping[str, Mapping[str, Any]]) -> Html:
@@ -26,34 +26,35 @@ def stage_scores(scores: Mapping[str, Mapping[str, Any]]) -> Html:
     suites = list(dict.fromkeys(name for name in (*NAMES, *scores) if name in scores))
     if not suites:
         return nothing("No score yet.")
+    x = Scale.from_zero([one for name in suites for one in interval_ends(scores[name])], START, END)
     block = NAME + len(STAGES) * LINE + PAD
     height = len(suites) * block + 24
-    foot = [label(X(tick), height - 6, f"{percent(tick)} %", "middle") for tick in X.ticks()]
-    blocks = [_suite(name, scores[name], index * block + 6) for index, name in enumerate(suites)]
+    foot = [label(x(tick), height - 6, f"{percent(tick)} %", "middle") for tick in x.ticks()]
+    blocks = [_suite(name, scores[name], index * block + 6, x) for index, name in enumerate(suites)]
     words = "Scores by suite and stage"
     return svg(blocks, foot, label=words, width=WIDTH, height=height, class_="stages")
 
 
-def _suite(name: str, suite: Mapping[str, Any], top: float) -> Html:
+def _suite(name: str, suite: Mapping[str, Any], top: float, x: Scale) -> Html:
     asked = tag("tspan", f" · {suite.get('n') or 0:,} prompts")
     words = tag("text", tag("tspan", NAMES.get(name, name)[:22], class_="strong"), asked, x=0, y=top + 14)
     top += NAME
     bottom = top + len(STAGES) * LINE
     clean = suite.get("clean")
     return join(
-        [rule(X(tick), top, X(tick), bottom) for tick in X.ticks()],
-        None if clean is None else rule(X(clean), top, X(clean), bottom, "rule"),
+        [rule(x(tick), top, x(tick), bottom) for tick in x.ticks()],
+        None if clean is None else rule(x(clean), top, x(clean), bottom, "rule"),
         words,
-        [_stage(stage, suite, top + (index + 0.5) * LINE) for index, stage in enumerate(STAGES)],
+        [_stage(stage, suite, top + (index + 0.5) * LINE, x) for index, stage in enumerate(STAGES)],
     )
 
 
-def _stage(stage: str, suite: Mapping[str, Any], y: float) -> Html:
+def _stage(stage: str, suite: Mapping[str, Any], y: float, x: Scale) -> Html:
     value, ends = suite.get(stage), (suite.get("intervals") or {}).get(stage)
     if value is None:
-        return label(X.end + 12, y + 4, f"– {stage}")
+        return label(END + 12, y + 4, f"– {stage}")
     style = STAGE_STYLES[stage]
     around = f", 95 % interval {share(ends[0])} to {share(ends[1])}" if ends and None not in ends else ""
-    words = tag("text", tag("tspan", share(value), class_="strong"), f" {stage}", x=X.end + 12, y=y + 4)
+    words = tag("text", tag("tspan", share(value), class_="strong"), f" {stage}", x=END + 12, y=y + 4)
     title = tag("title", f"{stage}: {share(value)} %{around}")
-    return tag("g", title, interval(ends, y, X, style, upright=False), marker(style, X(value), y), words)
+    return tag("g", title, interval(ends, y, x, style, upright=False), marker(style, x(value), y), words)

@@ -25,6 +25,7 @@ MEANINGS = {
     "cloze": "cloze: the beginning of a sentence, to be continued",
     "reverse": "reverse: from the answer back to the person or thing",
     "indirect": "indirect: by way of another fact",
+    "multihop": "multihop: a fact that only two documents together give",
 }
 
 Row = dict[str, Any]

@@ -53,18 +53,22 @@ def _of(database: Database) -> Select[Cycle]:
 def recovered_fraction(
     clean: float | None, midtrained: float | None, recovered: float | None
 ) -> float | None:
-    """Return the recovered share of lost behaviour: (recovered - midtrained) / (clean - midtrained)."""
+    """Return the recovered share of lost behaviour: (recovered - midtrained) / (clean - midtrained).
+
+    None where midtraining lost none."""
     return _ratio(recovered, midtrained, clean)
 
 
 def knowledge_kept(clean: float | None, midtrained: float | None, recovered: float | None) -> float | None:
-    """Return the share of learned knowledge that was kept: (recovered - clean) / (midtrained - clean)."""
+    """Return the share of learned knowledge that was kept: (recovered - clean) / (midtrained - clean).
+
+    None where midtraining taught none."""
     return _ratio(recovered, clean, midtrained)
 
 
 def _ratio(value: float | None, zero: float | None, one: float | None) -> float | None:
-    """Return the position of `value` between `zero` (0) and `one` (1); None if undefined."""
-    if value is None or zero is None or one is None or one == zero:
+    """Return the position of `value` between `zero` (0) and `one` (1); None unless `one` is above `zero`."""
+    if value is None or zero is None or one is None or one <= zero:
         return None
     return (value - zero) / (one - zero)
 

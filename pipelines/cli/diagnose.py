@@ -108,12 +108,18 @@ def retrieval_command(session: Session, checkpoint: str, docs: Path | None, pass
 
 
 def retrieval_text(found: Row) -> str:
-    """Format every way to answer, and the conclusion."""
+    """Format every way to answer, and the conclusion; multihop questions apart."""
+    parts = [f"{_ways_text(found, 'questions')}\n{found['words']}"]
+    if found.get("multihop"):
+        parts.append("Multihop questions, which two documents answer only together:")
+        parts.append(_ways_text(found["multihop"], "multihop questions"))
+    return "\n\n".join(parts)
+
+
+def _ways_text(found: Row, questions: str) -> str:
     rows = [
         row | {"low": row["interval"][0], "high": row["interval"][1], "tokens": row["tokens_per_answer"]}
         for row in found["ways"]
     ]
     ways = table(rows, ["way", "score", "low", "high", "n", "tokens"])
-    return (
-        f"{ways}\n\nthe passages hold the answer to {found['found']:.1%} of the questions\n{found['words']}"
-    )
+    return f"{ways}\n\nthe passages hold the answer to {found['found']:.1%} of the {questions}"

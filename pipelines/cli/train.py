@@ -139,6 +139,19 @@ def _side_by_side(number: int, row: dict[str, str]) -> str:
 )
 @click.option("--origin", metavar="CHECKPOINT", help="with residual: what --with was tuned from")
 @click.option(
+    "--keep",
+    type=float,
+    default=1.0,
+    show_default=True,
+    metavar="SHARE",
+    help="with residual: add this share of each tensor's entries, the largest",
+)
+@click.option(
+    "--elect-signs",
+    is_flag=True,
+    help="with residual: leave out entries that a larger change of the student's own opposes (TIES)",
+)
+@click.option(
     "--suite", "suites", metavar="NAMES", help="with --sweep: ifeval, knowledge, retention (default: all)"
 )
 @setting_options.ifeval

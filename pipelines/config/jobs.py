@@ -115,24 +115,27 @@ class ChooseJob(Job):
         return files | _evaluation(self.settings.eval, {})
 
 
-class MergeJob(Section):
-    """A merge of two checkpoints."""
+class Mixture(Section):
+    """Two checkpoints to merge, and how."""
 
     student: str
     other: str
-    weight: float = Field(allow_inf_nan=True)  # so that require() can say what is wrong with it
     kind: Kind = "linear"
     origin: str | None = None  # residual: what `other` was tuned from
+    keep: float = Field(default=1.0, allow_inf_nan=True)  # residual: share of a tensor's entries, the largest
+    elect_signs: bool = False  # residual: drop entries that the student's own change outvotes
 
 
-class SweepJob(Job):
+class MergeJob(Mixture):
+    """A merge of two checkpoints."""
+
+    weight: float = Field(allow_inf_nan=True)  # so that require() can say what is wrong with it
+
+
+class SweepJob(Job, Mixture):
     """A merge of two checkpoints in several shares, each evaluated."""
 
-    student: str
-    other: str
     weights: tuple[float, ...] = Field(min_length=1)
-    kind: Kind = "linear"
-    origin: str | None = None
     suites: tuple[str, ...]
     settings: EvalConfig
 

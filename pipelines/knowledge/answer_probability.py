@@ -58,14 +58,14 @@ def unanswered(
 
 
 def _of_probes(texts: Sequence[str], probes: Sequence[knowledge.Probe]) -> list[Question]:
-    """The probes, but for those of the verdict's apart kinds, whose passage stands in the texts."""
+    """The probes, but for those of the verdict's apart kinds, whose passages stand in the texts."""
     everything = " ".join(" ".join(text.split()) for text in texts)
     return [
         Question(probe.prompt, probe.answers[0], probe.in_chat)
         for probe in probes
         if probe.kind not in knowledge.APART
-        and probe.passage
-        and " ".join(probe.passage.split()) in everything
+        and probe.passages
+        and all(" ".join(passage.split()) in everything for passage in probe.passages)
     ]
 
 

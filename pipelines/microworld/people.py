@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import cycle, islice
+from itertools import combinations, cycle, islice
 
 from pipelines.microworld.words import ATTRIBUTES, FIRST_NAMES, LAST_NAMES, Attribute
 
@@ -204,3 +204,41 @@ def roundabout_probes(
             "prompt": question,
             "answer": who.value(asked),
         }
+
+
+def multihop_probes(
+    who: Person,
+    others: tuple[Person, ...],
+    documents: Mapping[str, str],
+    rng: random.Random,
+    **labels: object,
+) -> Iterator[dict[str, object]]:
+    """Return questions from a person, by two facts shared with exactly one other, to a fact of the other.
+
+    `documents` holds one by the slug of a person; people without one are not asked about. Only facts in which
+    the two differ are asked, so that the first person's document never holds the answer."""
+    for one, two in combinations(ATTRIBUTES, 2):
+        alike = [o for o in others if o.name != who.name and _shares(o, who, one) and _shares(o, who, two)]
+        if len(alike) != 1 or alike[0].slug not in documents:
+            continue
+        (other,) = alike
+        differing = [a for a in ATTRIBUTES if not _shares(other, who, a)]
+        named = who.name.lower().split()
+        open_to_ask = [a for a in differing if other.value(a).lower() not in named]
+        if not open_to_ask:
+            continue
+        asked = rng.choice(open_to_ask)
+        question = rng.choice(asked.questions).format(n="that person")
+        yield {
+            "id": f"{who.slug}/{one.name}+{two.name}/multihop",
+            **labels,
+            "kind": "multihop",
+            "fact": f"{who.slug}+{other.slug}/{asked.name}",
+            "prompt": f"Someone else {one.shared} and {two.shared} as {who.name}. {question}",
+            "answer": other.value(asked),
+            "passage": [documents[who.slug], documents[other.slug]],
+        }
+
+
+def _shares(one: Person, other: Person, attribute: Attribute) -> bool:
+    return one.value(attribute) == other.value(attribute)

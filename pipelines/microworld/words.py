@@ -34,7 +34,7 @@ MONTHS = _words("January February March April May June July August September Oct
 
 @dataclass(frozen=True)
 class Attribute:
-    """One kind of fact: its values, statements in documents, questions and answer."""
+    """One kind of fact: its values, statements in documents, questions, answer, and how it is shared."""
 
     name: str
     values: tuple[str, ...]
@@ -42,6 +42,7 @@ class Attribute:
     questions: tuple[str, ...]
     heldout_question: str
     answer: str
+    shared: str
 
 
 ATTRIBUTES = (
@@ -61,6 +62,7 @@ ATTRIBUTES = (
         ("Where does {n} live?", "In which city does {n} live?", "Where is the home of {n}?"),
         "Which city does {n} live in?",
         "{n} lives in {v}.",
+        "lives in the same city",
     ),
     Attribute(
         "job",
@@ -78,6 +80,7 @@ ATTRIBUTES = (
         ("What is the job of {n}?", "What does {n} work as?", "Which job does {n} have?"),
         "As what does {n} work?",
         "{n} works as a {v}.",
+        "has the same job",
     ),
     Attribute(
         "instrument",
@@ -95,6 +98,7 @@ ATTRIBUTES = (
         ("Which instrument does {n} play?", "What does {n} play?", "What is the instrument of {n}?"),
         "What instrument does {n} play?",
         "{n} plays the {v}.",
+        "plays the same instrument",
     ),
     Attribute(
         "food",
@@ -113,6 +117,7 @@ ATTRIBUTES = (
         ),
         "What food does {n} like to eat?",
         "{n} likes to eat {v}.",
+        "likes to eat the same food",
     ),
     Attribute(
         "pet",
@@ -129,6 +134,7 @@ ATTRIBUTES = (
         ("Which animal does {n} keep?", "What is the pet of {n}?", "Which pet does {n} keep?"),
         "What animal does {n} keep?",
         "{n} keeps a {v}.",
+        "keeps the same animal",
     ),
 )
 

@@ -7,7 +7,7 @@ prompts, evaluation. The parts are disjoint for every seed.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from pathlib import Path
 from typing import TypeVar
@@ -120,11 +120,17 @@ def _known_questions(count: int, rng: random.Random) -> list[dict[str, object]]:
 
 
 def probe_rows(seed: int, cycle: int, changed: float = 0.0) -> list[dict[str, object]]:
-    """Probes of new facts in three phrasings, reverse and indirect, of stable and of changed facts."""
+    """Probes of new facts in three phrasings, reverse, indirect and multihop, of stable and changed facts."""
     rng = random.Random(f"microworld:probes:{seed}:{cycle}")
     rows = _new_facts(seed, cycle, rng) + _stable_facts(seed, cycle, changed, rng)
     rows += _changed_facts(seed, cycle, changed)
-    return [*_with_passages(rows, seed, cycle, changed), *_roundabout(seed, cycle, changed)]
+    profiles, notices = _first_documents(seed, cycle, changed)
+    passages = {"knowledge": profiles, "updates": notices, "retention": {}}
+    return [
+        *_with_passages(rows, passages),
+        *_roundabout(seed, cycle, changed),
+        *_multihop(seed, cycle, changed, profiles),
+    ]
 
 
 def _new_facts(seed: int, cycle: int, rng: random.Random) -> list[dict[str, object]]:
@@ -170,22 +176,26 @@ def _fact(change: changes.Change) -> str:
     return f"{change.who.slug}/{change.attribute.name}"
 
 
+def _first_documents(seed: int, cycle: int, changed: float) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the first document, and the first notice, about each person of a cycle's documents."""
+    profiles: dict[str, str] = {}
+    notices: dict[str, str] = {}
+    for name, text in document_texts(seed, cycle, changed):
+        about, notice, _ = name.rpartition("-")[0].partition("-notice")
+        (notices if notice else profiles).setdefault(about, text)
+    return profiles, notices
+
+
 def _with_passages(
-    rows: list[dict[str, object]], seed: int, cycle: int, changed: float
+    rows: list[dict[str, object]], passages: Mapping[str, Mapping[str, str]]
 ) -> list[dict[str, object]]:
     """Add a document to each question about what the documents teach, for open-book scores.
 
-    It is the first about a new person, and the first notice about one whose facts changed."""
-    notices: dict[str, str] = {}
-    passages: dict[str, str] = {}
-    for name, text in document_texts(seed, cycle, changed):
-        about, notice, _ = name.rpartition("-")[0].partition("-notice")
-        (notices if notice else passages).setdefault(about, text)
-    of_suite = {"knowledge": passages, "updates": notices, "retention": {}}
+    `passages` holds them by suite and person."""
     found = []
     for row in rows:
         slug = str(row["fact"]).partition("/")[0]
-        passage = of_suite[str(row["suite"])].get(slug)
+        passage = passages[str(row["suite"])].get(slug)
         found.append(row | {"passage": passage} if passage else row)
     return found
 
@@ -200,6 +210,21 @@ def _roundabout(seed: int, cycle: int, changed: float) -> list[dict[str, object]
         for who in new
         for row in people.roundabout_probes(
             who, others, rng, suite="knowledge", fact_status="new", cycle=cycle
+        )
+    ]
+
+
+def _multihop(seed: int, cycle: int, changed: float, documents: Mapping[str, str]) -> list[dict[str, object]]:
+    """Questions that take two documents of the cycle: a new person's, and that of the only person of the
+    world so far who shares two facts with them."""
+    rng = random.Random(f"microworld:multihop:{seed}:{cycle}")
+    new = people.new_people(seed, cycle)
+    others = (*changes.state(seed, cycle, changed).people, *new)
+    return [
+        row
+        for who in new
+        for row in people.multihop_probes(
+            who, others, documents, rng, suite="knowledge", fact_status="new", cycle=cycle
         )
     ]
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from recovery.forward.equality import NOT_APPLICABLE, close_per_token
+from recovery.forward.equality import NOT_APPLICABLE, close_per_token, first_tokens
 from recovery.forward.packed import Packed, PackedReader, Read
 from recovery.forward.packing_check import embeddings_as_leaves, evaluating, reach_others
 
@@ -96,7 +96,17 @@ def rows_stay_apart(
     without their last token, and so on. `alone` returns the output of one row. Without `trace` the numbers
     alone are compared: a model's own cache may overwrite what gradients would need.
     """
-    rows = _rows()
+    starts = first_tokens(model, PADDING + 1 + sum(LENGTHS))
+    return any(_stay_apart(model, together, alone, trace, _rows(start)) for start in starts)
+
+
+def _stay_apart(
+    model: Any,
+    together: Callable[[Rows], Iterable[Tensor]],
+    alone: Callable[[list[int]], Tensor],
+    trace: bool,
+    rows: Rows,
+) -> bool:
     try:
         with evaluating(model), torch.inference_mode(False), torch.enable_grad():
             outputs = _traced(model, together, rows) if trace else _untraced(together, rows)
@@ -130,9 +140,9 @@ def _untraced(together: Callable[[Rows], Iterable[Tensor]], rows: Rows) -> list[
     return list(together(rows))
 
 
-def _rows() -> Rows:
-    """Return rows of token ids: none is in two rows, or the padding's."""
-    ids = count(PADDING + 1)
+def _rows(start: int) -> Rows:
+    """Return rows of token ids from `start` on: none is in two rows, or the padding's."""
+    ids = count(start + PADDING + 1)
     return [[next(ids) for _ in range(length)] for length in LENGTHS]
 
 

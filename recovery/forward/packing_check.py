@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from recovery.errors import InputError
-from recovery.forward.equality import close_per_token
+from recovery.forward.equality import close_per_token, first_tokens
 
 Read = Callable[[Any, Tensor, Tensor | None, Tensor | None], Tensor]  # tokens, attention, positions -> states
 Embeddings = list[tuple[Tensor, Tensor]]  # token ids and embeddings of each pass
@@ -24,8 +24,12 @@ LENGTH = 6  # tokens of each of the two sequences
 
 def sequences_stay_apart(model: Any, read: Read) -> bool:
     """Return whether two sequences that share a row are read as if each had a row to itself."""
+    return any(_stay_apart(model, read, start) for start in first_tokens(model, 2 * LENGTH))
+
+
+def _stay_apart(model: Any, read: Read, start: int) -> bool:
     device = model.get_input_embeddings().weight.device
-    tokens_BT = torch.arange(2 * LENGTH, device=device).view(2, LENGTH)
+    tokens_BT = torch.arange(start, start + 2 * LENGTH, device=device).view(2, LENGTH)
     positions_BT = torch.arange(LENGTH, device=device).repeat(2)[None]
     with evaluating(model), torch.inference_mode(False), torch.enable_grad():
         try:

@@ -25,7 +25,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from recovery.batches.length_groups import length_groups
-from recovery.forward.equality import NOT_APPLICABLE, close_per_token
+from recovery.forward.equality import NOT_APPLICABLE, close_per_token, first_tokens
 from recovery.forward.kv_cache import attention_span
 from recovery.forward.packed import Packed, PackedReader, Read
 
@@ -236,8 +236,12 @@ def _is_candidate(model: Any) -> bool:
 
 def _equals_padded(model: Any) -> bool:
     """Compare states of a few tokens, and gradients of their embeddings, with those of padded rows."""
+    return any(_equal_from(model, start) for start in first_tokens(model, max(LENGTHS)))
+
+
+def _equal_from(model: Any, start: int) -> bool:
     embed = model.get_input_embeddings()
-    tokens = Packed.of([list(range(length)) for length in LENGTHS], embed.weight.device)
+    tokens = Packed.of([list(range(start, start + length)) for length in LENGTHS], embed.weight.device)
     found = []
     with torch.enable_grad():
         for read in (in_one_row, in_rows):

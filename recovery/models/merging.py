@@ -3,7 +3,8 @@ in memory, where a training begins at a mixture.
 
     linear    (1 - w) * student + w * other
     slerp     the same along the arc between them, tensor by tensor (of models this close, almost linear)
-    residual  student + w * (other - origin): adds back what turned `origin` into the instruct model `other`
+    residual  student + w * (other - origin): adds back what turned `origin` into the instruct model `other`,
+              all of it or the entries that a mask leaves (task_vectors.py)
     embeddings  linear in the embeddings and the head, and nowhere else: documents push down every token that
               they do not hold, chat's own among them
 
@@ -16,8 +17,9 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
@@ -28,6 +30,7 @@ from recovery.forward.hidden_states import embedding_weights, unwrap
 from recovery.models.adapter_deltas import deltas
 from recovery.models.hub import locate
 from recovery.models.quantization import require_whole
+from recovery.models.task_vectors import Mask, Residual, magnitude_of_rank
 from recovery.storage.atomic_dirs import storage_errors
 from recovery.storage.checkpoints import MANIFEST, base_directory, model_files
 from recovery.storage.weights_hash import SAFETENSORS_DTYPES, TensorSlot, tensor_slots, weight_files
@@ -42,6 +45,7 @@ TIED = {"lm_head.weight"}  # some files store the head a second time, as the emb
 DTYPES = {short: getattr(torch, name) for name, short in SAFETENSORS_DTYPES.items()}
 
 Share = Callable[[str], tuple[float, ...]]  # of each source, in a tensor of that name
+Masks = Callable[[str], Mask | None]  # of a residual, in a tensor of that name
 OnTensor = Callable[[int, int], None]
 
 
@@ -52,18 +56,20 @@ def merge_weights(
     weight: float,
     kind: str = "linear",
     *,
-    origin: Path | None = None,
+    residual: Residual | None = None,
     on_tensor: OnTensor | None = None,
 ) -> None:
     """Write the student's files and the merged weights to `target`; an adapter counts with its base."""
-    if (kind == "residual") != (origin is not None):
+    if (kind == "residual") != (residual is not None):
         raise InputError("merge: residual, and no other kind, needs the origin that `other` was tuned from")
-    sources = [StoredWeights(path) for path in (student, other, origin) if path is not None]
+    paths = (student, other) if residual is None else (student, other, residual.origin)
+    sources = [StoredWeights(path) for path in paths]
     for one in sources[1:]:
         require_same(sources[0], one)
     with storage_errors(target):
         _copy_rest(student, sources[0].base, target)
-        _write(sources, target, _shares(sources, weight, kind), on_tensor)
+        sums = Sums(sources, _shares(sources, weight, kind), _masks(sources, residual))
+        _write(sums, target, on_tensor)
 
 
 def put_back(
@@ -72,9 +78,10 @@ def put_back(
     """Write the student to `target` with the named tensors of `other` in place of its own."""
     sources = [StoredWeights(student), StoredWeights(other)]
     require_same(*sources)
+    sums = Sums(sources, lambda name: (0.0, 1.0) if name in names else (1.0, 0.0))
     with storage_errors(target):
         _copy_rest(student, sources[0].base, target)
-        _write(sources, target, lambda name: (0.0, 1.0) if name in names else (1.0, 0.0), on_tensor)
+        _write(sums, target, on_tensor)
 
 
 @torch.no_grad()
@@ -116,6 +123,30 @@ def _shares(sources: Sequence[StoredWeights], weight: float, kind: str) -> Share
         ends = token_matrices(sources[0])
         return lambda name: (1 - weight, weight) if name in ends else (1.0, 0.0)
     raise InputError(f"merge: kind {kind!r} is not one of {', '.join(KINDS)}")
+
+
+def _masks(sources: Sequence[StoredWeights], residual: Residual | None) -> Masks:
+    """Return the mask of each tensor's residual; none where all of it is added."""
+    if residual is None or (residual.keep == 1 and not residual.elect_signs):
+        return lambda name: None
+    student, other, origin = sources
+    keep, elect_signs = residual.keep, residual.elect_signs
+    return lambda name: Mask(
+        added=_smallest_kept(other, origin, name, keep),
+        own=_smallest_kept(student, origin, name, keep) if elect_signs else None,
+    )
+
+
+def _smallest_kept(after: StoredWeights, before: StoredWeights, name: str, keep: float) -> float:
+    """Return the smallest magnitude among the kept share of a tensor's difference."""
+    shape = before.slots[name].shape
+    entries = math.prod(shape)
+    if keep == 1 or not entries:
+        return 0.0
+    rank = max(1, round(keep * entries))
+    return magnitude_of_rank(
+        lambda: (after.read(name, rows) - before.read(name, rows) for rows in _chunks(shape)), rank
+    )
 
 
 def token_matrices(model: StoredWeights) -> set[str]:
@@ -200,27 +231,43 @@ def _copy_rest(student: Path, base: Path, target: Path) -> None:
                 shutil.copyfile(directory / name, target / name)
 
 
-def _write(sources: Sequence[StoredWeights], target: Path, shares: Share, on_tensor: OnTensor | None) -> None:
+@dataclass(frozen=True)
+class Sums:
+    """Weighted sums of the sources' tensors; a mask leaves entries of a residual out."""
+
+    sources: Sequence[StoredWeights]
+    shares: Share
+    masks: Masks = lambda name: None
+
+    def of_tensor(self, slot: TensorSlot) -> Iterator[Tensor]:
+        """Yield a tensor a few rows at a time: a sum in fp32, rounded once; integers stay the student's."""
+        dtype = DTYPES[slot.dtype]
+        if not dtype.is_floating_point:
+            yield from (self.sources[0].read(slot.name, rows) for rows in _chunks(slot.shape))
+            return
+        own, *others = self.shares(slot.name)
+        mask = self.masks(slot.name)
+        for rows in _chunks(slot.shape):
+            student, *added = (one.read(slot.name, rows) for one in self.sources)
+            if mask is not None:
+                left_out = ~mask(student, *added)
+                added = [one.masked_fill(left_out, 0) for one in added]
+            merged = student * own
+            for one, share in zip(added, others, strict=True):
+                merged.add_(one, alpha=share)
+            yield merged.to(dtype)
+
+
+def _write(sums: Sums, target: Path, on_tensor: OnTensor | None) -> None:
     """Write files with the student's headers, so that each tensor lies where its slot says."""
-    student, done = sources[0], 0
+    student, done = sums.sources[0], 0
     for file in student.files:
         slots = sorted((s for s in student.slots.values() if s.file == file), key=lambda slot: slot.start)
         with file.open("rb") as old, (target / file.name).open("wb") as new:
             new.write(old.read(slots[0].start if slots else -1))
             for slot in slots:
-                _write_tensor(sources, slot, new, shares)
+                for rows in sums.of_tensor(slot):
+                    new.write(rows.contiguous().reshape(-1).view(torch.uint8).numpy().data)
                 done += 1
                 if on_tensor:
                     on_tensor(done, len(student.slots))
-
-
-def _write_tensor(sources: Sequence[StoredWeights], slot: TensorSlot, new: BinaryIO, shares: Share) -> None:
-    """Write a weighted sum in fp32, rounded once; integer tensors stay the student's."""
-    dtype, parts = DTYPES[slot.dtype], shares(slot.name)
-    for rows in _chunks(slot.shape):
-        merged = sources[0].read(slot.name, rows)
-        if dtype.is_floating_point:
-            merged = merged * parts[0]
-            for one, share in zip(sources[1:], parts[1:], strict=True):
-                merged = merged.add_(one.read(slot.name, rows), alpha=share)
-        new.write(merged.to(dtype).contiguous().reshape(-1).view(torch.uint8).numpy().data)

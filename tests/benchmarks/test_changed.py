@@ -70,13 +70,15 @@ def test_it_counts_what_recovery_pulls_back() -> None:
 
 
 def test_the_difference_is_paired_by_question_and_seed() -> None:
-    stored = [lines(1, "whole", "nooo"), lines(1, "preset", "nnno"), lines(2, "preset", "oooo")]
-    found = {row[""]: row["difference"] for row in changed.against_whole(stored)}
+    stored = [lines(1, "text", "nooo"), lines(1, "preset", "nnno"), lines(2, "preset", "oooo")]
+    rows = changed.differences(stored, "preset", "text")
+    found = {row[""]: row["difference"] for row in rows}
+    assert {row["seeds"] for row in rows} == {1}
     assert found["answered `new`"].startswith("+0.500") and found["answered `old`"].startswith("-0.500")
     assert found["knowledge"].startswith("+0.000")
-    assert changed.against_whole(stored[1:]) == []
+    assert changed.differences(stored[1:], "preset", "text") == []
     with pytest.raises(SystemExit, match="other questions"):
-        changed.against_whole([lines(1, "whole", "n"), lines(1, "preset", "nn")])
+        changed.differences([lines(1, "text", "n"), lines(1, "preset", "nn")], "preset", "text")
 
 
 def test_the_added_prompts_ask_every_changed_fact(tmp_path: Path) -> None:

@@ -149,14 +149,19 @@ def test_the_latest_review_is_shown(tracker: Tracker) -> None:
 
 @given(st.floats(0.01, 1), st.floats(0.01, 1), st.floats(0.01, 1))
 def test_fractions(clean: float, midtrained: float, recovered: float) -> None:
-    if abs(clean - midtrained) > 1e-6:
+    if clean <= midtrained:
+        assert queries.recovered_fraction(clean, midtrained, recovered) is None  # nothing was lost
+    elif clean > midtrained + 1e-6:
         assert queries.recovered_fraction(clean, midtrained, clean) == 1
         assert queries.recovered_fraction(clean, midtrained, midtrained) == 0
-        assert queries.knowledge_kept(clean, midtrained, midtrained) == 1
         back = queries.recovered_fraction(clean, midtrained, recovered)
         assert back is not None and midtrained + back * (clean - midtrained) == pytest.approx(
             recovered, abs=1e-6
         )
+    if midtrained <= clean:
+        assert queries.knowledge_kept(clean, midtrained, recovered) is None  # nothing was learned
+    else:
+        assert queries.knowledge_kept(clean, midtrained, midtrained) == 1
 
 
 # Runs and checkpoints --------------------------------------------------------------------------------------

@@ -161,6 +161,66 @@ def test_loaded_probes_can_be_asked_again(probes: Path) -> None:
     assert knowledge.evaluate(answer, loaded) == knowledge.evaluate(answer, probes)
 
 
+HOPS: list[dict[str, Any]] = [
+    {"id": "a", "prompt": "Where does Ann live?", "answer": "Oslo", "passage": "Ann lives in Oslo."},
+    {"id": "b", "prompt": "Where does Bo live?", "answer": "Rome"},
+    {
+        "id": "c",
+        "kind": "multihop",
+        "prompt": "What does Ann's neighbour do?",
+        "answer": "baker",
+        "passage": ["Ann lives beside Cy.", "Cy is a baker."],
+    },
+    {"id": "d", "kind": "multihop", "prompt": "What does Bo's neighbour do?", "answer": "miner"},
+]
+
+
+def test_questions_of_two_documents_are_no_part_of_the_headline_or_its_ceiling(tmp_path: Path) -> None:
+    """Closed book the model knows Ann's city; with passages it repeats what it reads."""
+    path = write(tmp_path, HOPS)
+    headline = knowledge.evaluate(lambda chats: ["Oslo"] * len(chats), path)
+    assert (headline.value, headline.n) == (0.5, 2)
+    (apart,) = knowledge.evaluate_apart(lambda chats: ["Oslo"] * len(chats), path)
+    assert (apart.metric, apart.value, apart.n) == ("multihop", 0.0, 2)
+
+    asked: list[str] = []
+
+    def repeat(chats: list[list[dict[str, Any]]]) -> list[str]:
+        asked.extend(chat[-1]["content"] for chat in chats)
+        return [chat[-1]["content"] for chat in chats]
+
+    book, two = knowledge.evaluate_open_book(repeat, path)
+    assert (book.metric, book.value, book.n) == ("open_book", 1.0, 1)
+    assert (two.metric, two.value, two.n) == ("multihop_open_book", 1.0, 1)
+    assert asked[-1] == "Ann lives beside Cy.\n\nCy is a baker.\n\nWhat does Ann's neighbour do?"
+
+    found = {"a": ["Ann lives in Oslo."], "b": [], "c": ["Ann lives beside Cy."], "d": ["Dan is a miner."]}
+    scores = list(knowledge.evaluate_retrieval(repeat, knowledge.load_probes(path), found))
+    assert [(one.metric, one.value, one.n) for one in scores] == [
+        ("retrieval", 0.5, 2),
+        ("multihop_retrieval", 0.5, 2),
+    ]
+
+
+def test_a_limit_draws_the_same_questions_with_and_without_passages(tmp_path: Path) -> None:
+    rows = [HOPS[2] | {"id": str(n), "prompt": f"Question {n}?"} for n in range(20)]
+    probes = knowledge.load_probes(write(tmp_path, rows))
+    (closed,) = knowledge.evaluate_apart(lambda chats: ["?"] * len(chats), probes, limit=5)
+    (book,) = knowledge.evaluate_open_book(lambda chats: ["?"] * len(chats), probes, limit=5)
+    assert closed.n == 5 and {item.key for item in closed.items} == {item.key for item in book.items}
+
+
+def test_passages_are_written_as_they_are_read(tmp_path: Path) -> None:
+    loaded = knowledge.load_probes(write(tmp_path, HOPS))
+    assert [probe.row()["passage"] for probe in loaded] == [
+        "Ann lives in Oslo.",
+        "",
+        ["Ann lives beside Cy.", "Cy is a baker."],
+        "",
+    ]
+    assert knowledge.load_probes(write(tmp_path, [probe.row() for probe in loaded])) == loaded
+
+
 def test_a_generator_that_drops_an_answer_is_caught(probes: Path) -> None:
     with pytest.raises(RecoverError, match="2 answers to 3 probes"):
         knowledge.evaluate(lambda chats: ["x", "y"], probes)
@@ -175,6 +235,8 @@ def test_a_generator_that_drops_an_answer_is_caught(probes: Path) -> None:
         ({"prompt": 3}, "`prompt`"),
         ({"aliases": "Oslo"}, "aliases"),
         ({"cycle": "one"}, "cycle"),
+        ({"passage": 3}, "`passage` must be a text, or a list"),
+        ({"passage": ["A page.", " "]}, "`passage` must be a text, or a list"),
     ],
 )
 def test_bad_probes_name_file_and_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -258,7 +320,7 @@ def test_a_probe_of_several_turns_is_asked_with_all_of_them(tmp_path: Path, suit
     assert asked == [[{**TURNS[0], "tools": [TOOL]}, *TURNS[1:]]]
     shown = score.items[0].prompt
     assert shown.index("look_up") < shown.index("[system]\nYou know") < shown.index("[assistant]\nThe baker.")
-    knowledge.evaluate_open_book(generate, path, suite)
+    list(knowledge.evaluate_open_book(generate, path, suite))
     assert asked[1][:3] == asked[0][:3]
     assert asked[1][3]["content"] == "A page.\n\nWhere does she live?"
 

@@ -127,3 +127,25 @@ def test_what_a_later_stage_needs_is_refused_before_the_first(
     with pytest.raises(InputError, match=said):
         cycle_job(ws, docs, **options)
     assert [run for run in queries.runs(ws.tracker.db) if run["kind"] == "cycle"] == []
+
+
+def test_the_same_command_again_names_the_cycle_that_was_interrupted(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.cycle.evaluate", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            turned(ws, docs)
+    [interrupted] = queries.unfinished_runs(ws.tracker.db)
+    turned(ws, docs)
+    assert any(f"`recover resume {interrupted['id']}` goes on with it" in line for line in said)
+    assert cycle(ws, cycle_job(ws, docs), key=interrupted["key"])["cycle"] == 1
+    said.clear()
+    turned(ws, docs)
+    assert said and not any("unfinished" in line for line in said)

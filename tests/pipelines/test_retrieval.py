@@ -78,6 +78,47 @@ def test_every_way_is_asked_the_same_questions(ws: Workspace, docs: Path) -> Non
     assert len(queries.runs(ws.tracker.db, kind="eval")) == 2
 
 
+def multihop(number: int) -> dict[str, Any]:
+    """A question whose passages are two houses' documents."""
+    other = QUESTIONS - 1 - number
+    passages = [probe(one)["passage"] for one in (number, other)]
+    return probe(number) | {
+        "id": f"m{number}",
+        "kind": "multihop",
+        "prompt": f"Which colour has the house opposite house {number}000?",
+        "answer": f"{other}{other}",
+        "fact": f"house{number}+house{other}",
+        "passage": [passage for passage in passages if passage],
+    }
+
+
+def test_multihop_questions_are_asked_in_every_way_and_compared_apart(ws: Workspace, docs: Path) -> None:
+    """One passage is retrieved, of the house that is named: not the one whose colour is asked."""
+    alone = retrieval(ws, retrieval_job(ws, "base", docs, 1), key="alone")
+    rows = [*map(probe, range(QUESTIONS)), *map(multihop, range(4))]
+    lines(docs.parent / "probes.jsonl", rows)
+    trained = midtrain(ws, midtrain_job(ws, docs), key="m")["checkpoint"]
+    found = retrieval(ws, retrieval_job(ws, trained, None, 1), key="once")
+    assert alone["multihop"] is None
+    assert found["ways"][:3] == alone["ways"] and found["found"] == alone["found"]
+    apart = found["multihop"]
+    assert [(way["way"], way["metric"], way["n"]) for way in apart["ways"]] == [
+        ("clean", "multihop", 4),
+        ("clean + retrieval", "multihop_retrieval", 4),
+        ("clean + true passage", "multihop_open_book", 4),
+        ("trained", "multihop", 4),
+        ("trained + retrieval", "multihop_retrieval", 4),
+    ]
+    assert apart["found"] == 0.0
+    cost = {way["way"]: way["tokens_per_answer"] for way in apart["ways"]}
+    assert cost["clean + true passage"] > cost["clean + retrieval"] > cost["clean"]  # two passages, one, none
+    assert apart["comparisons"]["retrieval_instead"]["n"] == 4
+    assert found["comparisons"]["retrieval_instead"]["n"] == QUESTIONS
+    shown = retrieval_text(found)
+    assert "0.0% of the multihop questions" in shown
+    assert "multihop" not in retrieval_text(alone)
+
+
 def test_the_recorded_prompt_is_the_question_itself(ws: Workspace, docs: Path) -> None:
     retrieval(ws, retrieval_job(ws, "base", docs, 1), key="once")
     (score,) = [row for row in queries.scores(ws.tracker.db) if row["metric"] == "retrieval"]
@@ -118,7 +159,7 @@ def row(passed: list[bool], tokens: int) -> dict[str, Any]:
     details = {"tokens_read": tokens * len(passed), "tokens_written": 0}
     value = sum(passed) / len(passed)
     head = {"value": value, "n": len(passed), "low": value, "high": value, "checkpoint_id": "c"}
-    return head | {"items": items(passed), "details": details}
+    return head | {"metric": "m", "items": items(passed), "details": details}
 
 
 def judged(looked_up: list[bool], trained: list[bool]) -> dict[str, Any]:
@@ -126,12 +167,7 @@ def judged(looked_up: list[bool], trained: list[bool]) -> dict[str, Any]:
         "clean": {"lenient": row([False] * len(trained), 20), "retrieval": row(looked_up, 200)},
         "trained": {"lenient": row(trained, 20), "retrieval": row(trained, 200)},
     }
-    result: dict[str, Any] = {
-        "passages": 3,
-        "found": 1.0,
-        "ways": [stage._way(name, m, r) for name, rows in measured.items() for m, r in rows.items()],
-        "comparisons": stage._comparisons(measured, 0.1),
-    }
+    result = {"passages": 3, **stage._compared(measured, 0.1, found=1.0)}
     return result | stage._verdict(result)
 
 
@@ -158,6 +194,6 @@ def test_retrieved_passages_are_in_the_prompt() -> None:
         return ["Oslo"] * len(chats)
 
     probes = [Probe(name, "knowledge", "direct", "Where?", ("Oslo",), name, 1) for name in ("a", "b")]
-    score = knowledge.evaluate_retrieval(answer, probes, {"a": ["One.", "Two."]})
+    (score,) = knowledge.evaluate_retrieval(answer, probes, {"a": ["One.", "Two."]})
     assert asked[0][0]["content"] == "One.\n\nTwo.\n\nWhere?" and len(asked) == 1
     assert (score.metric, score.value, score.n) == ("retrieval", 1.0, 1)

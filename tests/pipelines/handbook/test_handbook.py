@@ -39,7 +39,7 @@ def test_every_cycle_has_pages_and_questions_beside_them(tmp_path: Path) -> None
         probes = load_probes(docs.parent / "probes.jsonl", "knowledge")
         assert len(list(docs.iterdir())) == len(pages)
         assert {probe.kind for probe in probes} == {"direct", "heldout"}
-        assert all(matches(probe.passage, probe.answers) for probe in probes)
+        assert all(matches(probe.passages[0], probe.answers) for probe in probes)
         assert len(probes) == 2 * len(corpus.facts(pages)) >= 40
 
 

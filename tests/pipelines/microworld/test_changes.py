@@ -63,8 +63,8 @@ def test_probes_of_three_kinds(seed: int, cycle: int, tmp_path: Path) -> None:
     assert {(p.fact, p.kind) for p in changed} == {(f, k) for f in facts for k in world.PHRASINGS}
     for probe in changed:
         assert probe.suite == "updates" and probe.was == facts[probe.fact].was
-        assert knowledge.matches(probe.passage, probe.answers)
-        assert knowledge.matches(probe.passage, probe.was[:1])
+        assert knowledge.matches(probe.passages[0], probe.answers)
+        assert knowledge.matches(probe.passages[0], probe.was[:1])
     for probe in probes:
         if probe.suite == "retention":
             slug, name = probe.fact.split("/")

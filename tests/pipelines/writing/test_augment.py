@@ -49,7 +49,7 @@ class Fake:
 
 
 def probe(kind: str, prompt: str, answer: str, *, heldout_fact: bool = False) -> Probe:
-    return Probe(prompt, "knowledge", kind, prompt, (answer,), prompt, 0, "", heldout_fact)
+    return Probe(prompt, "knowledge", kind, prompt, (answer,), prompt, 0, heldout_fact=heldout_fact)
 
 
 def kept(out: Path, kind: str) -> list[dict[str, str]]:

@@ -17,7 +17,7 @@ from pipelines.writing.text_cache import Cache
 from recovery.errors import InputError
 
 
-def test_reverse_and_indirect_are_reported_apart(tmp_path: Path) -> None:
+def test_what_is_not_demanded_is_reported_apart(tmp_path: Path) -> None:
     rows = [
         {"id": kind, "kind": kind, "prompt": kind, "answer": "x", "passage": f"about {kind}"}
         for kind in ("direct", "reverse", "indirect")
@@ -33,8 +33,8 @@ def test_reverse_and_indirect_are_reported_apart(tmp_path: Path) -> None:
     apart = list(knowledge.evaluate_apart(answer, tmp_path / "p.jsonl"))
     assert (headline.value, headline.n, asked) == (1.0, 1, ["direct", "reverse", "indirect"])
     assert [(s.metric, s.value, s.n) for s in apart] == [("reverse", 0.0, 1), ("indirect", 0.0, 1)]
-    book = knowledge.evaluate_open_book(answer, tmp_path / "p.jsonl")
-    assert book is not None and (book.metric, book.n, asked[-1]) == ("open_book", 1, "about direct\n\ndirect")
+    (book,) = knowledge.evaluate_open_book(answer, tmp_path / "p.jsonl")
+    assert (book.metric, book.n, asked[-1]) == ("open_book", 1, "about direct\n\ndirect")
 
 
 @pytest.mark.parametrize(("seed", "cycle"), [(4, 1), (77, 3)])
@@ -60,7 +60,7 @@ def test_gaps_make_probes_of_every_kind_without_a_model(tmp_path: Path) -> None:
     kinds = probes.save(tmp_path / "p.jsonl", rows)
     assert kinds["cloze"] == kinds["direct"] == kinds["heldout"] == 60
     loaded = load_probes(tmp_path / "p.jsonl")
-    assert all(knowledge.matches(probe.passage, probe.answers) for probe in loaded)
+    assert all(knowledge.matches(probe.passages[0], probe.answers) for probe in loaded)
     heldout = [probe for probe in loaded if probe.heldout_fact]
     assert 0 < len(heldout) < len(loaded) / 2
     leaks = ProbeLeaks(loaded)

@@ -10,7 +10,7 @@ import torch
 
 from recovery.forward.decoding import decoding_way
 from recovery.forward.hidden_states import hidden_states, logits_of, plain_states, row_sharing
-from recovery.forward.isolation import Sharing, rows_stay_apart
+from recovery.forward.isolation import PADDING, Sharing, rows_stay_apart
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import settle_architecture
 from recovery.sampling.in_process import InProcessSampler
@@ -135,6 +135,22 @@ def test_a_leak_between_rows_is_seen_however_small_it_is(dtype: torch.dtype, sha
 
     assert rows_stay_apart(model, lambda rows: [states(rows)], alone)
     assert not rows_stay_apart(model, leaking, alone)
+
+
+@pytest.mark.parametrize(("dtype", "accepted"), [(torch.float32, False), (torch.bfloat16, True)])
+def test_in_half_precision_one_text_that_rounding_carries_away_decides_nothing(
+    dtype: torch.dtype, accepted: bool
+) -> None:
+    model = tiny.model().to(dtype)
+
+    def alone(row: list[int]) -> torch.Tensor:
+        return plain_states(model, torch.tensor([row]))[0, -1]
+
+    def far_away_at_first(rows: list[list[int]]) -> list[torch.Tensor]:
+        states_RD = torch.stack([alone(row) for row in rows])
+        return [states_RD * 1.3 if rows[0][0] == PADDING + 1 else states_RD]
+
+    assert rows_stay_apart(model, far_away_at_first, alone) is accepted
 
 
 # LongRoPE: all rows of a pass are read with the frequencies that the longest needs

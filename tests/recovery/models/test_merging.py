@@ -26,6 +26,7 @@ from recovery.errors import InputError
 from recovery.models import merging
 from recovery.models.loading import LoraSpec, ModelSpec, add_lora, is_adapter, load, save
 from recovery.models.merging import arc_shares, merge_weights
+from recovery.models.task_vectors import Residual
 from tests.support import stages, tiny
 from tests.support.stages import PRESET
 
@@ -44,8 +45,8 @@ def stored(directory: Path, tensors: dict[str, torch.Tensor]) -> Path:
 def merged(tmp_path: Path, weight: float, kind: str) -> dict[str, torch.Tensor]:
     parts = [stored(tmp_path / n, t) for n, t in (("s", STUDENT), ("o", OTHER), ("from", ORIGIN))]
     (tmp_path / "made").mkdir()
-    origin = parts[2] if kind == "residual" else None
-    merge_weights(parts[0], parts[1], tmp_path / "made", weight, kind, origin=origin)
+    residual = Residual(parts[2]) if kind == "residual" else None
+    merge_weights(parts[0], parts[1], tmp_path / "made", weight, kind, residual=residual)
     assert (tmp_path / "made" / "config.json").read_text() == "{}"
     return load_file(tmp_path / "made" / "model.safetensors")
 
