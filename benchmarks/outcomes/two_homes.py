@@ -1,0 +1,75 @@
+"""Compare one stage of the first cycles of two homes, whose settings differ: paired by question.
+
+    python -m benchmarks.outcomes.two_homes HOME OTHER                    # the clean model: of two dtypes, say
+    python -m benchmarks.outcomes.two_homes HOME OTHER --stage recovered
+
+Both must have been asked the same questions. Nothing is asked again, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from benchmarks.ledger import Line, markdown
+from db.reads import queries
+from db.reads.cycles import STAGES
+from evals import statistics
+from evals.scores import Item, cluster, share
+from pipelines.evaluate import recorded_items
+from pipelines.runs.progress import Progress
+from pipelines.runs.workspace import Workspace
+
+CYCLE = 1
+Answers = dict[str, list[Item]]  # by suite and metric
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("home", type=Path)
+    parser.add_argument("other", type=Path)
+    parser.add_argument("--stage", choices=STAGES, default="clean")
+    chosen = parser.parse_args()
+    found = [answers(home, chosen.stage) for home in (chosen.home, chosen.other)]
+    sys.stdout.write(markdown(table(*found)) + "\n")
+
+
+def answers(home: Path, stage: str) -> Answers:
+    """Return what the stage's model was asked, with what it passed."""
+    with Workspace.open(home, progress=Progress(quiet=True)) as ws:
+        rows = queries.stage_scores(ws.tracker.db, CYCLE)
+        return {
+            f"{row['suite']} {row['metric']}": recorded_items(ws, row["id"])
+            for row in rows
+            if row["stage"] == stage
+        }
+
+
+def table(ones: Answers, others: Answers) -> list[Line]:
+    """Return a row for each score that both homes have: both shares, and the second minus the first."""
+    return [_row(name, ones[name], others[name]) for name in ones if name in others]
+
+
+def _row(name: str, ones: list[Item], others: list[Item]) -> Line:
+    if [item.key for item in ones] != [item.key for item in others]:
+        raise SystemExit(f"{name}: the two homes were asked other questions")
+    first = [item.passed for item in ones]
+    second = [item.passed for item in others]
+    clusters = [cluster(item.key, item.detail) for item in ones]
+    found = statistics.compare(second, first, clusters=clusters)
+    low, high = found.interval
+    return {
+        "score": name,
+        "n": len(ones),
+        "first": f"{share(first):.3f}",
+        "second": f"{share(second):.3f}",
+        "difference": f"{found.difference:+.3f} ({low:+.3f} to {high:+.3f})",
+        "answered otherwise": sum(one != other for one, other in zip(first, second, strict=True)),
+    }
+
+
+if __name__ == "__main__":
+    main()
