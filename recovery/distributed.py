@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from recovery.errors import InputError
-from recovery.forward.decoding import decoding_way
+from recovery.forward.decoder_choice import decoding_way
 from recovery.forward.hidden_states import hidden_states, logits_of, unwrap
 from recovery.launch_env import RENDEZVOUS, launch_rank, launched
 from recovery.objective.objective import Loss

@@ -1,6 +1,6 @@
 """Compare one stage of the first cycles of two homes, whose settings differ: paired by question.
 
-    python -m benchmarks.outcomes.two_homes HOME OTHER                    # the clean model: of two dtypes, say
+    python -m benchmarks.outcomes.two_homes HOME OTHER                    # the clean model
     python -m benchmarks.outcomes.two_homes HOME OTHER --stage recovered
 
 Both must have been asked the same questions. Nothing is asked again, and nothing is written.

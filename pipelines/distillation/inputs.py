@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.distillation.engine_places import INPROCESS
+from pipelines.distillation.frozen_teachers import FrozenTeachers
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.runs.workspace import is_file
 from recovery.errors import InputError
@@ -135,7 +136,7 @@ def _check_instructions(source: str, rows: list[Prompt]) -> None:
 
 
 class Teachers:
-    """The teachers of a distillation. Load each checkpoint once, or not at all if it is an adapter's base."""
+    """The teachers of a distillation."""
 
     def __init__(
         self,
@@ -146,9 +147,17 @@ class Teachers:
         student: ChatModel,
         engines: Engines,
     ) -> None:
-        self.ws, self.job, self.method, self.parent, self.student = ws, job, method, parent, student
+        self.ws, self.job, self.method, self.student = ws, job, method, student
         self.engines = engines
-        self.models: dict[str, ChatModel] = {}
+        settings = job.settings
+        self.in_process = FrozenTeachers(
+            ws, student, parent, settings.microbatch_tokens, settings.offload_teacher
+        )
+
+    @property
+    def models(self) -> dict[str, ChatModel]:
+        """The models that were loaded to teach, by checkpoint id."""
+        return self.in_process.models
 
     def teacher(self, items: list[Prompt]) -> Teacher | None:
         """Return the teacher that scores the student's tokens; `items` are the rows in step order."""
@@ -191,29 +200,12 @@ class Teachers:
         return self.frozen(self.job.teacher, "dense") if self.method.anchor_beta else None
 
     def frozen(self, ref: str, kind: str) -> CheckpointTeacher:
-        """Return a frozen teacher; an adapter's base is the student with its adapter switched off."""
-        from recovery.models.offload import rest_on_host
-        from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
-
-        checkpoint, limit = self.ws.checkpoint(ref), self.job.settings.microbatch_tokens
-        if checkpoint.id == self._below:
-            return AdapterOffTeacher(self.student, kind, self.method.k, limit)
-        if checkpoint.id not in self.models:
-            self.models[checkpoint.id] = self.ws.load(checkpoint)
-            if self.job.settings.offload_teacher:
-                rest_on_host(self.models[checkpoint.id])
-        return CheckpointTeacher(self.models[checkpoint.id], kind, self.method.k, limit)
+        """Return a frozen teacher in this process."""
+        return self.in_process.teacher(self.ws.checkpoint(ref), kind, self.method.k)
 
     @property
     def _kind(self) -> str:
         return "dense" if self.method.scores == "none" else self.method.scores
-
-    @cached_property
-    def _below(self) -> str | None:
-        """Return the base checkpoint of an adapter student."""
-        from recovery.models.loading import is_adapter
-
-        return (self.parent.base or self.parent.id) if is_adapter(self.student.model) else None
 
 
 def _text(path: Path) -> str:

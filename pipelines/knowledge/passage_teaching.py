@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
 from pipelines.corpus.passages import passages
+from pipelines.distillation.frozen_teachers import FrozenTeachers
 from pipelines.distillation.prompts import Prompt
 from pipelines.writing import gap_questions
 from recovery.errors import InputError
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from recovery.methods.method import Method
     from recovery.models.chat_model import ChatModel
     from recovery.storage.checkpoints import Checkpoint
-    from recovery.teachers.teachers import CheckpointTeacher
     from recovery.training.step_data import Episodes
 
 ROW = "passage"
@@ -187,7 +187,8 @@ def episodes(
     from recovery.teachers.contexts import Context
     from recovery.training.step_data import READ_STATES, Episodes, StepConfig, Task
 
-    teacher = _teacher(ws, student, origin, made.settings.microbatch_tokens)
+    frozen = FrozenTeachers(ws, student, origin, made.settings.microbatch_tokens)
+    teacher = frozen.teacher(ws.clean())
     sampler = InProcessSampler(student)
     if stage.first:
         asked = [row.messages for row in made.rows[:: max(1, len(made.rows) // MEASURED)]]
@@ -210,14 +211,3 @@ def episodes(
         steps=made.steps,
     )
     return Episodes(student, sampler, task, config)
-
-
-def _teacher(ws: Workspace, student: ChatModel, origin: Checkpoint, most: int) -> CheckpointTeacher:
-    """Return the clean model; it is the student without its adapter where that was put on the clean one."""
-    from recovery.models.loading import is_adapter
-    from recovery.teachers.teachers import AdapterOffTeacher, CheckpointTeacher
-
-    clean = ws.clean()
-    if is_adapter(student.model) and clean.id == (origin.base or origin.id):
-        return AdapterOffTeacher(student, max_tokens=most)
-    return CheckpointTeacher(ws.load(clean), max_tokens=most)

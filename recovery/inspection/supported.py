@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from recovery.errors import InputError, RecoverError
-from recovery.forward.decoding import decoding_way
+from recovery.forward.decoder_choice import decoding_way
 from recovery.forward.hidden_states import row_sharing, unwrap
 from recovery.models.adapters import adapter_rank
 from recovery.models.hub import locate

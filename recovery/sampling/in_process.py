@@ -15,7 +15,7 @@ import torch
 from recovery.batches.rollouts import Rollouts
 from recovery.distributed import gathered
 from recovery.errors import InputError
-from recovery.forward.decoding import decoder_of, decoding
+from recovery.forward.decoder_choice import decoder_of, decoding
 from recovery.sampling.budget import Budget, check_prompts, context_length, in_batches
 from recovery.sampling.decode_batch import DecodeBatch
 from recovery.sampling.protocol import OnProgress, SamplingParams

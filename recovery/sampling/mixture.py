@@ -16,7 +16,7 @@ from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
 from recovery.forward.decoder import Decoder
-from recovery.forward.decoding import decoder_of, decoding
+from recovery.forward.decoder_choice import decoder_of, decoding
 from recovery.sampling.budget import Budget, check_prompts, context_length, in_batches
 from recovery.sampling.decode_batch import DecodeBatch
 from recovery.sampling.in_process import uniform_numbers

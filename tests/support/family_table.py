@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from recovery.errors import RecoverError
-from recovery.forward.decoding import decoding_way
+from recovery.forward.decoder_choice import decoding_way
 from recovery.forward.hidden_states import can_pack, hidden_states, logits_of, unwrap
 from recovery.inspection.supported import load_supported
 from recovery.models import loading

@@ -13,6 +13,7 @@ from db.reads import queries
 from evals.knowledge import Probe
 from pipelines.config import settings as config
 from pipelines.config.jobs import MidtrainJob
+from pipelines.distillation.frozen_teachers import FrozenTeachers
 from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge import passage_teaching
 from pipelines.knowledge.passage_teaching import check, method_of, plan, questions, shares
@@ -287,13 +288,13 @@ def test_under_an_adapter_the_teacher_is_the_model_below_it(
     home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     teachers = []
-    made = passage_teaching._teacher
+    made = FrozenTeachers.teacher
 
     def seen(*given: Any) -> CheckpointTeacher:
         teachers.append(made(*given))
         return teachers[-1]
 
-    monkeypatch.setattr(passage_teaching, "_teacher", seen)
+    monkeypatch.setattr(FrozenTeachers, "teacher", seen)
     first = midtrain(home, job(tmp_path, lora={"rank": 2}), key="adapter")["checkpoint"]
     assert home.checkpoint(first).base == home.clean().id
     midtrain(home, job(tmp_path, student=first, lora={"rank": 2}), key="again")

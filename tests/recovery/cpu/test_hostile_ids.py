@@ -20,7 +20,7 @@ from recovery.cpu.llama_forward import Reader
 from recovery.cpu.library import library
 from recovery.cpu.token_kernels import compare, draw
 from recovery.forward.decoder import Responses
-from recovery.forward.decoding import decoding
+from recovery.forward.decoder_choice import decoding
 from recovery.forward.packed import Packed
 from recovery.methods.table import get
 from recovery.objective.objective import Objective

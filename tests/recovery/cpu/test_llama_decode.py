@@ -9,7 +9,7 @@ import torch
 
 from recovery.cpu import library, llama_decode, llama_layers
 from recovery.cpu.llama_decode import CHECKED, LlamaDecoder
-from recovery.forward.decoding import decoding
+from recovery.forward.decoder_choice import decoding
 from recovery.models.loading import LoraSpec, adapter_off, add_lora, unwrap
 from tests.support import tiny
 from tests.support.llama_family import TAKEN, built, chat_of, sampled

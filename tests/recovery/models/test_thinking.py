@@ -89,7 +89,7 @@ def test_a_prompt_ends_inside_a_block_that_it_opens_last() -> None:
     assert not ends_inside("a") and not ends_inside("<think>\n\n</think>\n\n")
 
 
-def test_decoding_keeps_marks_that_are_special_tokens() -> None:
+def test_decoder_choice_keeps_marks_that_are_special_tokens() -> None:
     specials = ("<|im_start|>", "<|im_end|>", "[THINK]", "[/THINK]")
     tokenizer = tiny.tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": list(specials)})

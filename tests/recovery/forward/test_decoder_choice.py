@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from recovery.forward.decoding import decoding_way
+from recovery.forward.decoder_choice import decoding_way
 from recovery.forward.hidden_states import hidden_states, logits_of, plain_states, row_sharing
 from recovery.forward.isolation import PADDING, Sharing, rows_stay_apart
 from recovery.models.chat_model import ChatModel
