@@ -184,7 +184,7 @@ def _episodes(
     ahead = None
     if settings.ahead:
         ahead = Lookahead(sampler, settings.steps, settings.save_every)  # type: ignore[arg-type]
-    return Episodes(
+    episodes = Episodes(
         student,
         SplitSampler.of(engine_places.in_step(sampler), student.pad_id),
         Task(
@@ -202,6 +202,20 @@ def _episodes(
         on_scored=_tracer(stage, student, method, settings.steps),
         ahead=ahead,
     )
+    episodes.on_tokens = _first_answers(stage, settings.steps)
+    return episodes
+
+
+def _first_answers(stage: Stage, steps: int) -> Callable[[int, int], None]:
+    """Show the answers of the first step while they are written: the line of a step comes at its end."""
+    begun: set[int] = set()
+
+    def show(step: int, tokens: int) -> None:
+        begun.add(step)
+        if step == min(begun):
+            stage.step(step - 1, steps, note=f"{tokens:,} tokens of answers")
+
+    return show
 
 
 def _method(settings: DistillConfig) -> Method:

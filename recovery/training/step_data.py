@@ -9,6 +9,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -126,6 +127,7 @@ class Episodes:
         self.items = task.items
         self.rehearsal = rehearsal
         self.on_scored = on_scored
+        self.on_tokens: Callable[[int, int], None] | None = None  # told a step, and its tokens written so far
         self.ahead = ahead
         self.weights = _weights(task.weights, len(self.items))
         self.prompt_rows = range(len(task.prompts))
@@ -183,6 +185,7 @@ class Episodes:
                 self.method.temperature,
                 seed,
                 stop_loops=self.config.stop_loops,
+                on_tokens=self.on_tokens and partial(self.on_tokens, step),
             ),
             rng=random.Random(seed),
             rewards=self.rewards,

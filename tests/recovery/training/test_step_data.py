@@ -64,6 +64,14 @@ def trained(
     return made, {name: p.detach().clone() for name, p in student.model.named_parameters()}, seen
 
 
+def test_the_tokens_of_a_step_are_told_while_its_answers_are_written() -> None:
+    made, told = episodes(METHODS["opd"], tiny.chat_model(seed=1)), []
+    made.on_tokens = lambda step, tokens: told.append((step, tokens))
+    list(made.updates(3))
+    assert {step for step, _ in told} == {3}
+    assert max(tokens for _, tokens in told) == made.tokens_sampled > 0
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_row_of_the_table_trains(name: str) -> None:
     made, weights, seen = trained(METHODS[name])
