@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from db.reads import curves, queries
 from evals import jsonl, knowledge, statistics
@@ -37,6 +37,10 @@ from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.storage import atomic_dirs
+
+if TYPE_CHECKING:
+    from pipelines.corpus.token_file import Tokens
+    from recovery.models.chat_model import ChatModel
 
 LEAST_TOKENS = 4096  # of the sampled documents, where there are so many
 PROMPTS = 64  # asked of both checkpoints where no earlier cycle says what a nat costs
@@ -143,33 +147,52 @@ def _new_plan(ws: Workspace, job: PilotJob, stage: Stage) -> Plan:
     )
     chat_model = ws.load(ws.checkpoint(job.student))
     tokens = tokenised(stage.directory, chat_model)
-    share = min(1.0, max(job.share, LEAST_TOKENS / tokens.total))
-    texts, taken = document_sample.sample(tokens, share, chat_model.text)
-    probes = knowledge.load_probes(job.settings.eval.probes) if job.settings.eval.probes else ()
-    asked = [probe for probe in probes if probe.suite != "retention"]
-    name, questions = answer_probability.unanswered(chat_model, texts, asked, job.seed)
-    if len(questions) < answer_probability.FEWEST:
-        raise InputError(
-            f"{job.docs}: the sample gives {len(questions)} questions that the student does not answer yet; "
-            f"{answer_probability.FEWEST} are needed: give --probes with passages, or a larger --share"
-        )
+    sampled = _sampled(job, tokens, chat_model)
     sample = stage.directory / SAMPLE
     sample.mkdir(exist_ok=True)
-    (sample / "documents.jsonl").write_text(jsonl.lines({"text": text} for text in texts), encoding="utf-8")
-    answer_probability.write(stage.directory / QUESTIONS, questions)
+    rows = jsonl.lines({"text": text} for text in sampled.texts)
+    (sample / "documents.jsonl").write_text(rows, encoding="utf-8")
+    answer_probability.write(stage.directory / QUESTIONS, sampled.questions)
     new = _share_of_new(ws, job)
     machine = fitted_once(stage, job.student, settings, fitted.fit_midtraining)
     planned = fitted.fit_to_corpus(machine, tokens.total, new)
     return Plan(
         planned=planned,
-        narrow=narrowed(planned, taken / tokens.total),
+        narrow=narrowed(planned, sampled.tokens / tokens.total),
         tokens=tokens.total,
-        sampled_tokens=taken,
-        sampled_texts=len(texts),
+        sampled_tokens=sampled.tokens,
+        sampled_texts=len(sampled.texts),
         share=new,
-        asked=name,
-        questions=len(questions),
+        asked=sampled.asked,
+        questions=len(sampled.questions),
     )
+
+
+class Sampled(NamedTuple):
+    """A share of the documents, and questions about it that the student does not answer yet."""
+
+    texts: list[str]
+    tokens: int
+    asked: str
+    questions: list[answer_probability.Question]
+
+
+def _sampled(job: PilotJob, tokens: Tokens, chat_model: ChatModel) -> Sampled:
+    """Sample the job's share, or as much more as gives enough questions."""
+    probes = knowledge.load_probes(job.settings.eval.probes) if job.settings.eval.probes else ()
+    asked = [probe for probe in probes if probe.suite != "retention"]
+    share = min(1.0, max(job.share, LEAST_TOKENS / tokens.total))
+    while True:
+        texts, taken = document_sample.sample(tokens, share, chat_model.text)
+        name, questions = answer_probability.unanswered(chat_model, texts, asked, job.seed)
+        if len(questions) >= answer_probability.FEWEST:
+            return Sampled(texts, taken, name, questions)
+        if share == 1:
+            raise InputError(
+                f"{job.docs}: all documents give {len(questions)} questions that the student does not answer "
+                f"yet; {answer_probability.FEWEST} are needed: give --probes with passages"
+            )
+        share = min(1.0, 2 * share)
 
 
 def _share_of_new(ws: Workspace, job: PilotJob) -> float:

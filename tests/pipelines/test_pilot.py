@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from db.reads import queries
@@ -14,12 +16,15 @@ from pipelines.cli.pilot import pilot_text
 from pipelines.config.jobs import PilotJob
 from pipelines.config.narrow_midtraining import effective_passes, narrowed
 from pipelines.config.settings import MidtrainConfig, OptimizerConfig
+from pipelines.corpus.token_file import Tokens
 from pipelines.job_from_options import newest_midtrained, parse_rates, pilot_job
+from pipelines.knowledge import answer_probability
 from pipelines.midtrain import midtrain
-from pipelines.pilot import pilot
+from pipelines.pilot import _sampled, pilot
 from pipelines.resume import resume
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
+from recovery.models.chat_model import ChatModel
 from tests.support import tiny
 from tests.support.small_cycles import ASKED, lines, settle
 
@@ -86,9 +91,25 @@ def test_too_few_questions_are_refused_before_training(ws: Workspace) -> None:
     world = ws.home.parent / "world"
     rows = [json.loads(line) for line in (world / "probes.jsonl").read_text().splitlines()]
     few = lines(world / "few.jsonl", rows[:3])
-    with pytest.raises(InputError, match="give --probes with passages, or a larger --share"):
+    with pytest.raises(InputError, match=r"all documents give . questions.* give --probes with passages"):
         pilot(ws, job_of(ws, changes={"eval.probes": str(few)}), key="few")
     assert queries.runs(ws.tracker.db, kind="midtrain") == []
+
+
+def test_a_share_that_gives_too_few_questions_is_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = Tokens(np.arange(1000, dtype=np.uint32), np.arange(10, 1001, 10, dtype=np.int64))
+    question = answer_probability.Question("Where?", "Oslo", in_chat=True)
+
+    def unanswered(*given: Any) -> tuple[str, list[answer_probability.Question]]:
+        return "gaps", [question] * (len(given[1]) // 2)  # one of two documents gives one
+
+    monkeypatch.setattr(answer_probability, "unanswered", unanswered)
+    monkeypatch.setattr("pipelines.pilot.LEAST_TOKENS", 1)
+    settings = SimpleNamespace(eval=SimpleNamespace(probes=None))
+    job = SimpleNamespace(share=0.1, settings=settings, docs="docs", seed=0)
+    student = SimpleNamespace(text=lambda ids: "a text")
+    sampled = _sampled(cast(PilotJob, job), tokens, cast(ChatModel, student))
+    assert 380 <= sampled.tokens <= 420 and len(sampled.questions) >= answer_probability.FEWEST
 
 
 def test_rates_are_sorted() -> None:
