@@ -8,7 +8,10 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from evals.statistics import PairedComparison
 
 Line = dict[str, Any]
 
@@ -81,6 +84,12 @@ def sections(lines: Sequence[Line], parts: Iterable[str]) -> str:
     small = any(line.get("small") for line in lines)
     warning = ["**A run with `--small`: two steps each, the numbers mean nothing.**"] if small else []
     return "\n\n".join([*warning, *parts])
+
+
+def paired(found: PairedComparison) -> str:
+    """Format a paired difference with its interval."""
+    low, high = found.interval
+    return f"{found.difference:+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 def _cell(value: Any) -> str:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.ledger import Ledger, Line, markdown, put, read, sections
+from benchmarks.ledger import Ledger, Line, markdown, paired, put, read, sections
 from benchmarks.outcomes.arguments import ways_parser
 from evals import intervals, statistics
 from evals.knowledge import ANSWERED, NEW, OLD
@@ -269,9 +269,7 @@ def _recovered(lines: list[Line], way: str) -> list[Line]:
 
 def difference(pairs: list[tuple[Line, Line]], suite: str, answer: str = "") -> str:
     """Return a suite's paired difference, or that of one answer to changed facts, with its interval."""
-    found = compared(pairs, suite, answer)
-    low, high = found.interval
-    return f"{found.difference:+.3f} ({low:+.3f} to {high:+.3f})"
+    return paired(compared(pairs, suite, answer))
 
 
 def compared(pairs: list[tuple[Line, Line]], suite: str, answer: str = "") -> statistics.PairedComparison:

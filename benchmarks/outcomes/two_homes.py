@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.ledger import Line, markdown
+from benchmarks.ledger import Line, markdown, paired
 from db.reads import queries
 from db.reads.cycles import STAGES
 from evals import statistics
@@ -60,13 +60,12 @@ def _row(name: str, ones: list[Item], others: list[Item]) -> Line:
     second = [item.passed for item in others]
     clusters = [cluster(item.key, item.detail) for item in ones]
     found = statistics.compare(second, first, clusters=clusters)
-    low, high = found.interval
     return {
         "score": name,
         "n": len(ones),
         "first": f"{share(first):.3f}",
         "second": f"{share(second):.3f}",
-        "difference": f"{found.difference:+.3f} ({low:+.3f} to {high:+.3f})",
+        "difference": paired(found),
         "answered otherwise": sum(one != other for one, other in zip(first, second, strict=True)),
     }
 

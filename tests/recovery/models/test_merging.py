@@ -29,6 +29,7 @@ from recovery.models.merging import arc_shares, merge_weights
 from recovery.models.task_vectors import Residual
 from tests.support import stages, tiny
 from tests.support.stages import PRESET
+from tests.support.weight_reads import watched_reads
 
 STUDENT = {"a": torch.tensor([[3.0, 0.0], [0.0, 0.0]]), "b": torch.tensor([1.0]), "n": torch.tensor([7])}
 OTHER = {"a": torch.tensor([[0.0, 3.0], [0.0, 0.0]]), "b": torch.tensor([3.0]), "n": torch.tensor([9])}
@@ -96,15 +97,7 @@ def test_memory_is_a_few_chunks_however_large_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "CHUNK", 1000)
-    sizes: list[int] = []
-    read = merging.StoredWeights.read
-
-    def watched(self: merging.StoredWeights, name: str, rows: slice) -> torch.Tensor:
-        found = read(self, name, rows)
-        sizes.append(found.numel())
-        return found
-
-    monkeypatch.setattr(merging.StoredWeights, "read", watched)
+    sizes = watched_reads(monkeypatch)
     one, other = tiny.save(tmp_path / "one"), tiny.save(tmp_path / "other", seed=1)
     (tmp_path / "made").mkdir()
     merge_weights(one, other, tmp_path / "made", 0.3, "slerp")

@@ -23,6 +23,7 @@ from recovery.models import merging
 from recovery.models.merging import merge_weights
 from recovery.models.task_vectors import Mask, Residual, magnitude_of_rank
 from tests.support import tiny
+from tests.support.weight_reads import watched_reads
 
 Weights = dict[str, torch.Tensor]
 NUMBERS = st.floats(-1e6, 1e6, width=32, allow_subnormal=False)
@@ -129,15 +130,7 @@ def test_a_mask_is_the_same_however_few_rows_are_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     student, other, origin = (tiny.save(tmp_path / str(seed), seed=seed) for seed in range(3))
-    sizes: list[int] = []
-    read = merging.StoredWeights.read
-
-    def watched(self: merging.StoredWeights, name: str, rows: slice) -> torch.Tensor:
-        found = read(self, name, rows)
-        sizes.append(found.numel())
-        return found
-
-    monkeypatch.setattr(merging.StoredWeights, "read", watched)
+    sizes = watched_reads(monkeypatch)
     made: dict[int, Weights] = {}
     for chunk in (2**24, 1000):
         monkeypatch.setattr(merging, "CHUNK", chunk)
