@@ -9,10 +9,11 @@
 
     python -m benchmarks.outcomes.ways_back HOME                      # every way; repeat it to resume
     python -m benchmarks.outcomes.ways_back HOME --ways none opd merge
+    python -m benchmarks.outcomes.ways_back HOME --families json refusals multi-turn
     python -m benchmarks.outcomes.ways_back HOME --write-docs         # also into docs/real.md
 
 HOME is that of `recover cycle` with the method opd. All ways are asked what its cycle asked, and what is
-recorded there is not asked again.
+recorded there is not asked again; with --families also questions of other families of behaviour.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ CLEAN, NONE, OPD = "clean", "none", "opd"
 RECORDED = {CLEAN: "clean", NONE: "midtrained", OPD: "recovered"}  # way -> stage of the cycle
 MERGES: dict[str, tuple[Kind, float]] = {"merge": ("linear", 0.5), "embeddings": ("embeddings", 1.0)}
 TRAININGS: dict[str, dict[str, Any]] = {"longer": {}, "seqkd": {"method": "seqkd"}}
+FAMILIES = ("json", "tools", "refusals", "multi-turn")  # whose answers pass or not
 WAYS = (NONE, OPD, *TRAININGS, *MERGES)
 Answers = dict[str, list[Item]]  # by suite
 
@@ -55,18 +57,25 @@ class Finished:
     number: int
     job: CycleJob
     checkpoints: dict[str, str]  # by stage
+    families: tuple[str, ...] = ()  # asked besides the cycle's suites
 
     @classmethod
-    def of(cls, ws: Workspace, number: int) -> Finished:
+    def of(cls, ws: Workspace, number: int, families: Sequence[str] = ()) -> Finished:
         cycle = queries.cycle(ws.tracker.db, number)
         if cycle["status"] not in ("accepted", "rejected"):
             raise SystemExit(f"cycle {number} of {ws.home} is {cycle['status']}: finish it first")
         job = CycleJob.model_validate(queries.run(ws.tracker.db, cycle["run"])["config"])
-        return cls(ws, number, job, cycle["checkpoints"])
+        return cls(ws, number, job, cycle["checkpoints"], tuple(families))
 
     def answers(self, way: str) -> Answers:
         """Return what a way's model answered; train and ask it where that is not recorded."""
-        return self._recorded(RECORDED[way]) if way in RECORDED else self._asked(self._made(way))
+        if way in RECORDED:
+            checkpoint = self.checkpoints[RECORDED[way]]
+            found = self._recorded(RECORDED[way])
+        else:
+            checkpoint = self._made(way)
+            found = self._asked(checkpoint, self.job.suites)
+        return found | (self._asked(checkpoint, self.families) if self.families else {})
 
     def _recorded(self, stage: str) -> Answers:
         found: Answers = {}
@@ -75,10 +84,11 @@ class Finished:
                 found[row["suite"]] = recorded_items(self.ws, row["id"])
         return found
 
-    def _asked(self, checkpoint: str) -> Answers:
+    def _asked(self, checkpoint: str, suites: tuple[str, ...]) -> Answers:
         settings = override(self.job.settings.eval, {"open_book": False})
-        asked = EvalJob(checkpoint=checkpoint, suites=self.job.suites, settings=settings)
-        done = evaluate(self.ws, inherited(asked, self.job), key=f"ways_back:eval:{checkpoint}")
+        asked = EvalJob(checkpoint=checkpoint, suites=suites, settings=settings)
+        key = f"ways_back:{','.join(suites)}:{checkpoint}"
+        done = evaluate(self.ws, inherited(asked, self.job), key=key)
         return {suite: recorded_items(self.ws, score) for suite, score in done["score_ids"].items()}
 
     def _made(self, way: str) -> str:
@@ -135,7 +145,7 @@ def _clusters(items: Sequence[Item]) -> list[str]:
 def main() -> None:
     asked = _arguments()
     with Workspace.open(asked.home, progress=Progress()) as ws:
-        finished = Finished.of(ws, asked.cycle)
+        finished = Finished.of(ws, asked.cycle, asked.families)
         answers = {way: finished.answers(way) for way in (CLEAN, *asked.ways)}
     parts = [markdown(table(answers))]
     if OPD in answers:
@@ -153,6 +163,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("home", type=Path)
     parser.add_argument("--cycle", type=int, default=1)
     parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    parser.add_argument("--families", nargs="+", default=[], choices=FAMILIES)
     parser.add_argument("--write-docs", action="store_true", help="write the tables into docs/real.md")
     return parser.parse_args()
 

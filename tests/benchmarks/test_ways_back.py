@@ -63,7 +63,8 @@ def test_a_finished_cycle_is_asked_again_only_for_what_it_did_not_try(tmp_path: 
         [longer] = queries.runs(ws.tracker.db, kind="distill", limit=1)
         assert longer["config"]["settings"]["steps"] == 2 * finished.job.settings.distill.steps
         finished.answers("merge")
-        assert len(queries.runs(ws.tracker.db, limit=100)) == cycle_runs + 4
+        assert set(Finished.of(ws, number, ["refusals"]).answers("opd")) == {*answers["opd"], "refusals"}
+        assert len(queries.runs(ws.tracker.db, limit=100)) == cycle_runs + 5
 
 
 def test_an_unfinished_cycle_is_refused(tmp_path: Path) -> None:
