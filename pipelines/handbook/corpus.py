@@ -76,7 +76,7 @@ def facts(pages: Sequence[str] | None = None) -> list[Fact]:
 def write(directory: Path, pages: Sequence[str], root: Path = ROOT, gaps: int = 0) -> Path:
     """Copy the pages to `directory`/docs and write probes.jsonl beside it; return the folder of documents.
 
-    With `gaps`, questions about so many gaps in the pages are the score, and those by hand are reported apart."""
+    With `gaps`, so many gaps in the pages are the score, and the questions by hand are reported apart."""
     missing = [page for page in pages if not (root / page).is_file()]
     if missing:
         raise InputError(
