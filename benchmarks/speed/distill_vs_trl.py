@@ -73,7 +73,7 @@ class Sizes:
 
 SHIPPED = Sizes(steps=8, batch=64, new_tokens=96, held_out=128)
 WIDE = Sizes(steps=8, batch=64, new_tokens=24, held_out=128)
-REAL = Sizes(steps=3, batch=16, new_tokens=64, held_out=16, rate=REAL_RATE)
+REAL = Sizes(steps=2, batch=16, new_tokens=64, held_out=16, rate=REAL_RATE)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def measure(report: Report, asked: argparse.Namespace, of: Material) -> None:
 def changed(sizes: Sizes, asked: argparse.Namespace) -> Sizes:
     """Return the sizes with what the options set; small ones for --quick."""
     if asked.quick:
-        sizes = replace(sizes, steps=3, batch=min(4, sizes.batch), held_out=4, new_tokens=8)
+        sizes = replace(sizes, steps=2, batch=min(4, sizes.batch), held_out=4, new_tokens=8)
     given = {name: getattr(asked, name) for name in ("steps", "batch", "new_tokens")}
     return replace(sizes, **{name: value for name, value in given.items() if value})
 

@@ -45,10 +45,11 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
 
 
 def measure(report: Report, asked: argparse.Namespace, of: Material) -> None:
-    steps, rounds, tokens = (4, 3, 2048) if not of.is_shipped else (12, 3, 2048)
+    steps, tokens = (12, 2048) if of.is_shipped else (4, 1024)
     if asked.quick:
-        steps, rounds, tokens = 4, 1, 128
-    rounds, machine = asked.rounds or rounds, Machine.measure()
+        steps, tokens = 4, 128
+    rounds = asked.rounds or (1 if asked.quick else 3)
+    machine = Machine.measure()
     sides = list(SIDES) if of.is_shipped else ["recover", PEER]
     found: dict[str, list[Seen]] = {side: [] for side in sides}
     turns = {side: partial(turn, side, of, (steps, tokens), found[side]) for side in sides}

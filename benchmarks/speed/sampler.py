@@ -7,12 +7,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from multiprocessing.connection import Client, Listener
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from recovery.sampling.protocol import SamplingParams
 Answers = list[list[int]]
 Writer = Callable[[Answers, SamplingParams], Answers]  # prompts in, answers with their stop tokens out
 OURS, GENERATE, VLLM = "recover", "generate", "vLLM"
-WARM_UP_TOKENS = 4
+WARM_UP_TOKENS, ROUNDS, REAL_ROUNDS = 4, 5, 3
 GOAL = 2.0  # times the tokens a second of `generate`, on a real model
 
 
@@ -63,7 +63,7 @@ def fill(report: Report, asked: argparse.Namespace) -> None:
 
 def measure(report: Report, asked: argparse.Namespace, of: Material) -> None:
     planned = cases(of, quick=asked.quick)
-    rounds = asked.rounds or (2 if asked.quick else 3 if not of.is_shipped else 5)
+    rounds = asked.rounds or (2 if asked.quick else ROUNDS if of.is_shipped else REAL_ROUNDS)
     machines, rows = [], []
     for dtype in dict.fromkeys(case.dtype for case in planned):
         machine, chat = Machine.measure(getattr(torch, dtype)), of.load(dtype)
@@ -102,29 +102,33 @@ def peers(chat: ChatModel, dtype: Dtype, *, vllm: bool) -> Iterator[dict[str, Wr
 @contextmanager
 def beside(name: str, chat: ChatModel, dtype: Dtype, python: Path) -> Iterator[Writer]:
     """Start a peer in a process of its own: importing vLLM changes numerics, and so do our CPU settings."""
-    with tempfile.TemporaryDirectory() as folder, Listener(f"{folder}/socket") as listener:
-        words = [name, f"{folder}/socket", str(chat.directory), dtype, json.dumps(chat.stop_ids)]
-        command = [str(python), "-m", "benchmarks.speed.sampler", "--child", *words]
-        process = subprocess.Popen(command, stdout=sys.stderr, env={**os.environ, **PLAIN})
+    connection, end = Pipe()
+    words = [name, str(end.fileno()), str(chat.directory), dtype, json.dumps(chat.stop_ids)]
+    command = [str(python), "-m", "benchmarks.speed.sampler", "--child", *words]
+    environment = {**os.environ, **PLAIN}
+    process = subprocess.Popen(command, stdout=sys.stderr, env=environment, pass_fds=[end.fileno()])
+    end.close()  # the child's alone, so that its end is seen here
+
+    def write(prompts: Answers, params: SamplingParams) -> Answers:
+        asked = [prompts, params.max_new_tokens, params.temperature, params.seed]
         try:
-            with listener.accept() as connection:
+            connection.send_bytes(json.dumps(asked).encode())
+            found: Answers = json.loads(connection.recv_bytes())
+        except (EOFError, ConnectionError) as error:
+            raise SystemExit(f"{name}: its process has ended: its own error is above") from error
+        return found
 
-                def write(prompts: Answers, params: SamplingParams) -> Answers:
-                    asked = [prompts, params.max_new_tokens, params.temperature, params.seed]
-                    connection.send_bytes(json.dumps(asked).encode())
-                    found: Answers = json.loads(connection.recv_bytes())
-                    return found
-
-                yield write
-        finally:
-            process.kill()
-            process.wait()
+    try:
+        yield write
+    finally:
+        process.kill()
+        process.wait()
 
 
-def child(name: str, socket: str, directory: str, dtype: Dtype, stop_ids: str) -> None:
+def child(name: str, end: str, directory: str, dtype: Dtype, stop_ids: str) -> None:
     """Send back a peer's answers to each request."""
     write = CHILDREN[name](Path(directory), dtype, json.loads(stop_ids))
-    with Client(socket) as connection:
+    with Connection(int(end)) as connection:
         while True:
             prompts, new_tokens, temperature, seed = json.loads(connection.recv_bytes())
             answers = write(prompts, SamplingParams(new_tokens, temperature, seed))

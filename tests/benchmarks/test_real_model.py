@@ -43,6 +43,12 @@ def test_generate_gives_the_sampler_s_greedy_answers(model: Material) -> None:
     )
 
 
+def test_a_peer_whose_process_fails_ends_the_benchmark(model: Material) -> None:
+    with sampler.beside("no such peer", model.load(), "float32", Path(sys.executable)) as write:
+        with pytest.raises(SystemExit, match="no such peer: its process has ended"):
+            write([[1]], SamplingParams(1))
+
+
 def test_answers_end_with_their_stop_token(model: Material) -> None:
     chat = model.load(attention="sdpa")
     prompts = [chat.prompt_ids(prompt.messages) for prompt in model.prompts(8)]
