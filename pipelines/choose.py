@@ -19,7 +19,8 @@ from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
 from pipelines.config.settings import EvalConfig, override
 from pipelines.distill import distill
 from pipelines.distillation.leaks import ifeval_path
-from pipelines.evaluate import evaluate, recorded_items, require_same_questions
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.merge import merge
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage

@@ -31,7 +31,7 @@ from pipelines.distill import check_inputs
 from pipelines.distillation import engine_places
 from pipelines.distillation.inputs import check_read
 from pipelines.distillation.leaks import ifeval_path
-from pipelines.evaluate import SUITES, answerable_suites
+from pipelines.evaluation.suites import SUITES, answerable_suites
 from pipelines.midtrain import with_augmented
 from pipelines.runs.recorded import earlier_probes, is_cycle
 from pipelines.runs.workspace import Workspace, companions

@@ -24,7 +24,8 @@ from pipelines.config.settings import MidtrainConfig, Section, override
 from pipelines.corpus import document_sample, documents
 from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, tokenised
 from pipelines.corpus.mixed_tokens import shares
-from pipelines.evaluate import evaluate, recorded_items
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.knowledge import answer_probability, forecast, proposal, rate_curves
 from pipelines.knowledge.cycle_command import cycle_command
 from pipelines.knowledge.proposal import BehaviourLaw, Candidate, Forecasts, Length

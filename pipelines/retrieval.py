@@ -31,7 +31,8 @@ from pipelines.corpus import documents
 from pipelines.corpus.kept_texts import learned
 from pipelines.corpus.passages import passages
 from pipelines.corpus.retriever import Retriever
-from pipelines.evaluate import evaluate, recorded_items
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace

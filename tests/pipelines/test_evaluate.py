@@ -11,7 +11,8 @@ import pytest
 from db.reads import queries
 from evals import knowledge
 from pipelines.config.settings import EvalConfig, override
-from pipelines.evaluate import answerable_suites, evaluate
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.suites import answerable_suites
 from pipelines.job_from_options import eval_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
