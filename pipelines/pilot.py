@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from db.reads import curves, queries
-from evals import jsonl, knowledge, statistics
+from evals import jsonl, statistics
+from evals.probes import load_probes
 from pipelines.config import fitted
 from pipelines.config.jobs import EvalJob, MidtrainJob, PilotJob
 from pipelines.config.narrow_midtraining import effective_passes, narrowed
@@ -180,7 +181,7 @@ class Sampled(NamedTuple):
 
 def _sampled(job: PilotJob, tokens: Tokens, chat_model: ChatModel) -> Sampled:
     """Sample the job's share, or as much more as gives enough questions."""
-    probes = knowledge.load_probes(job.settings.eval.probes) if job.settings.eval.probes else ()
+    probes = load_probes(job.settings.eval.probes) if job.settings.eval.probes else ()
     asked = [probe for probe in probes if probe.suite != "retention"]
     share = min(1.0, max(job.share, LEAST_TOKENS / tokens.total))
     while True:

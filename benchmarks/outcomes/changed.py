@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.ledger import Ledger, Line, markdown, paired, put, read, sections
 from benchmarks.outcomes.arguments import ways_parser
 from evals import intervals, statistics
-from evals.knowledge import ANSWERED, NEW, OLD
+from evals.probes import ANSWERED, NEW, OLD
 from evals.scores import Item, cluster
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate

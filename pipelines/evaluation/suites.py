@@ -10,6 +10,7 @@ from evals import ifbench, ifeval, jsonl, knowledge, sentences, task_names, task
 from evals.families import measures
 from evals.families import suite as families
 from evals.families.table import FAMILIES
+from evals.probes import KNOWLEDGE, PROBE_SUITES, Probe, load_probes, suite_probes, without_superseded
 from pipelines.config.jobs import EvalJob
 from pipelines.config.settings import EvalConfig
 from pipelines.distillation.leaks import MICROWORLD, ifeval_path
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from evals.scores import Score
     from pipelines.evaluation.model_answers import ModelAnswers
 
-SUITES = task_names.OURS
 Scorer = Callable[["ModelAnswers"], "Iterator[Score | families.Unmeasured]"]
 
 
@@ -41,7 +41,7 @@ def suites_of(job: EvalJob) -> list[Suite]:
     earlier = _earlier_probes(job)
     most = max(1, job.settings.earlier_questions // max(1, len(earlier)))
     return named + [
-        _probes(f"{knowledge.SUITE}:{cycle}", ProbeQuestions(probes, most=most))
+        _probes(f"{KNOWLEDGE}:{cycle}", ProbeQuestions(probes, most=most))
         for cycle, probes in earlier.items()
     ]
 
@@ -49,22 +49,22 @@ def suites_of(job: EvalJob) -> list[Suite]:
 def answerable_suites(settings: EvalConfig, model: str) -> tuple[str, ...]:
     """Return the suites that have questions; the shipped model's vocabulary lacks general ones."""
     found = ["ifeval"] if settings.ifeval else []
-    for suite in knowledge.SUITES:
-        probes = knowledge.load_probes(settings.probes, suite) if settings.probes else ()
+    for suite in PROBE_SUITES:
+        probes = load_probes(settings.probes, suite) if settings.probes else ()
         own = any(probe.counts for probe in probes)
         if own or (suite == "retention" and model != MICROWORLD):
             found.append(suite)
     return (*found, *settings.behaviours)
 
 
-def _earlier_probes(job: EvalJob) -> dict[int, list[knowledge.Probe]]:
+def _earlier_probes(job: EvalJob) -> dict[int, list[Probe]]:
     """Return each earlier cycle's probes, without those that a later cycle's changed facts contradict."""
-    files = {cycle: knowledge.load_probes(path) for cycle, path in job.earlier.items()}
-    later = list(knowledge.load_probes(job.settings.probes)) if job.settings.probes else []
+    files = {cycle: load_probes(path) for cycle, path in job.earlier.items()}
+    later = list(load_probes(job.settings.probes)) if job.settings.probes else []
     found = {}
     for cycle in sorted(files, reverse=True):
-        asked = [probe for probe in files[cycle] if probe.suite == knowledge.SUITE]
-        found[cycle] = knowledge.without_superseded(asked, later)
+        asked = [probe for probe in files[cycle] if probe.suite == KNOWLEDGE]
+        found[cycle] = without_superseded(asked, later)
         later += files[cycle]
     return dict(sorted(found.items()))
 
@@ -77,12 +77,10 @@ def _suite(job: EvalJob, name: str) -> Suite:
         return _family(settings, name)
     if name == task_names.IFBENCH:
         return _ifbench(settings)
-    if name not in SUITES:
+    if name not in task_names.OURS:
         return _task(settings, name)
     retrieved = _retrieved(job.passages) if job.passages else {}
-    return _probes(
-        name, ProbeQuestions(knowledge.questions(settings.probes, name), settings.open_book, retrieved)
-    )
+    return _probes(name, ProbeQuestions(suite_probes(settings.probes, name), settings.open_book, retrieved))
 
 
 def _ifeval(settings: EvalConfig) -> Suite:
@@ -141,7 +139,7 @@ def _task(settings: EvalConfig, name: str) -> Suite:
 class ProbeQuestions:
     """The probes of a suite, and the ways in which they are asked."""
 
-    probes: Sequence[knowledge.Probe]
+    probes: Sequence[Probe]
     open_book: bool = False
     retrieved: Mapping[str, Sequence[str]] | None = None  # passages by the probe's id
     most: int | None = None  # bounds the questions, as `eval.limit` does

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evals import jsonl
-from evals.knowledge import matches, normalise
+from evals.answer_matching import matches, normalise
 from pipelines.corpus.passages import passages as cut
 from recovery.errors import InputError
 

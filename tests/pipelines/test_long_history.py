@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from db.reads import queries
-from evals import knowledge
+from evals.probes import KNOWLEDGE
 from evals.scores import Score
 from pipelines.config.jobs import EvalJob
 from pipelines.corpus import documents, kept_texts
@@ -151,5 +151,5 @@ def test_earlier_cycles_are_asked_about_together_as_much(ws: Workspace, historie
     scores = [score for suite in suites_of(job) for score in suite.score(answers)]  # type: ignore[arg-type]
     measured = [score for score in scores if isinstance(score, Score)]
     assert len(scores) == len(measured) == cycles
-    assert {score.suite for score in measured} == {knowledge.SUITE}
+    assert {score.suite for score in measured} == {KNOWLEDGE}
     assert len(asked) == 60 and {score.n for score in measured} == {60 // cycles}
