@@ -143,7 +143,7 @@ def _evaluate(
     checkpoint: str,
     earlier: dict[int, str] | None = None,
 ) -> Result:
-    """Evaluate a checkpoint on every suite, or take what an earlier cycle recorded of it."""
+    """Evaluate a checkpoint on every suite, or take what is recorded of it."""
     settings = job.settings.eval
     if label != "clean":  # the open-book ceiling is a property of the clean model
         settings = settings.model_copy(update={"open_book": False})

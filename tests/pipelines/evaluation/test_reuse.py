@@ -14,6 +14,8 @@ from dashboard import report
 from db.reads import queries
 from evals import knowledge
 from evals.scores import Score
+from pipelines.cli.cycles import cycle_command
+from pipelines.cli.options import Session
 from pipelines.config.jobs import EvalJob
 from pipelines.config.settings import EvalConfig
 from pipelines.cycle import cycle
@@ -246,6 +248,13 @@ def test_what_a_server_elsewhere_runs_is_not_known(ws: Workspace, tmp_path: Path
     assert [conditions.conditions(ws, served, suite) for suite in suites.suites_of(served)] == [None, None]
 
 
+@pytest.mark.parametrize(("typed", "changes"), [([], {}), (["--ask-anew"], {"eval.reuse": False})])
+def test_the_command_can_ask_anew(tmp_path: Path, typed: list[str], changes: dict[str, Any]) -> None:
+    session = Session()
+    cycle_command.make_context("cycle", ["--docs", str(tmp_path), *typed], obj=session)
+    assert session.changes == changes
+
+
 def test_a_cycle_reads_the_same_from_what_another_cycle_recorded(
     tmp_path: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,4 +286,5 @@ def test_a_cycle_reads_the_same_from_what_another_cycle_recorded(
         assert set(by_stage[0]) == {"clean", "midtrained", "recovered"}
         sides = [queries.side_by_side(ws.tracker.db, ids) for ids in by_stage]
         assert sides[0] == sides[1] != []
-        assert all("Line 3." in text or "ifeval" in text for text in texts)
+        tables = [text.split("Scores, %")[1].split("</table>")[0] for text in texts]
+        assert tables[0] == tables[1] == tables[2] and "retention" in tables[1]
