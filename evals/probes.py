@@ -34,7 +34,13 @@ ANSWERED = (NEW, OLD, NEITHER)  # what a response to a changed fact gives
 GENERAL_RETENTION = Path(__file__).parent / "retention.jsonl"
 CLOZE = "cloze"
 MULTIHOP = "multihop"
-APART = ("reverse", "indirect", MULTIHOP)  # asked and reported, but what a model hardly does is not demanded
+REWORDED = "reworded"
+APART = (
+    "reverse",
+    REWORDED,
+    "indirect",
+    MULTIHOP,
+)  # asked and reported, but what a model hardly does is not demanded
 
 
 @dataclass(frozen=True)
