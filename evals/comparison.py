@@ -11,7 +11,8 @@ from typing import Any
 from evals import statistics
 from evals.families.measures import SHARE, measure_of
 from evals.families.table import FAMILIES
-from evals.knowledge import BESIDE, OLD, UPDATES
+from evals.knowledge import BESIDE
+from evals.probes import OLD, UPDATES
 from evals.scores import Item
 from evals.verdict import EVERY_AXIS
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from evals.families import claims
 from evals.families.table import FAMILIES, MARGIN
-from evals.knowledge import NEW, OLD, UPDATES
+from evals.probes import NEW, OLD, UPDATES
 from evals.scores import Item, Score, cluster
 from evals.statistics import (
     WANTED_POWER,

@@ -13,13 +13,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from evals import ifeval, jsonl, knowledge, verdict
+from evals import ifeval, jsonl, verdict
+from evals.probes import PROBE_SUITES, suite_probes
 from evals.scores import Item, cluster
 from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
 from pipelines.config.settings import EvalConfig, override
 from pipelines.distill import distill
 from pipelines.distillation.leaks import ifeval_path
-from pipelines.evaluate import evaluate, recorded_items, require_same_questions
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.merge import merge
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
@@ -197,9 +199,7 @@ def write_probe_split(settings: EvalConfig, folder: Path, seed: int) -> EvalConf
     """Write the probe split's prompts and probes to files; return the settings that evaluate on them."""
     rows = [row for row in ifeval.rows(ifeval_path(settings)) if _first_half(str(row["key"]), seed)]
     files = {"ifeval": _written(folder / "probe-ifeval.jsonl", rows)}
-    everything = [
-        probe for suite in knowledge.SUITES for probe in knowledge.questions(settings.probes, suite)
-    ]
+    everything = [probe for suite in PROBE_SUITES for probe in suite_probes(settings.probes, suite)]
     probes = [probe for probe in everything if _first_half(probe.fact, seed)]
     files["probes"] = _written(folder / "probe-probes.jsonl", [probe.row() for probe in probes])
     found: EvalConfig = override(settings, files)

@@ -11,7 +11,8 @@ from pipelines import choose as choosing
 from pipelines.choose import choose
 from pipelines.config.jobs import ChooseJob, CycleJob, DistillJob, EvalJob, MidtrainJob
 from pipelines.distill import distill
-from pipelines.evaluate import evaluate, recorded_items, require_same_questions
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.midtrain import midtrain
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
@@ -142,7 +143,7 @@ def _evaluate(
     checkpoint: str,
     earlier: dict[int, str] | None = None,
 ) -> Result:
-    """Evaluate a checkpoint on every suite."""
+    """Evaluate a checkpoint on every suite, or take what is recorded of it."""
     settings = job.settings.eval
     if label != "clean":  # the open-book ceiling is a property of the clean model
         settings = settings.model_copy(update={"open_book": False})
@@ -152,6 +153,7 @@ def _evaluate(
         settings=settings,
         earlier=earlier or {},
         label=label,
+        reuse=settings.reuse,
     )
     return evaluate(ws, inherited(evaluation, job), parent=stage.id, key=f"eval:{label}")
 

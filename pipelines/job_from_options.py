@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
 from evals.families.table import FAMILIES
-from evals.task_names import require_families
+from evals.task_names import OURS, require_families
 from evals.verdict import EVERY_AXIS
 from pipelines.choose import CHOICES
 from pipelines.config.jobs import (
@@ -31,7 +31,7 @@ from pipelines.distill import check_inputs
 from pipelines.distillation import engine_places
 from pipelines.distillation.inputs import check_read
 from pipelines.distillation.leaks import ifeval_path
-from pipelines.evaluate import SUITES, answerable_suites
+from pipelines.evaluation.suites import answerable_suites
 from pipelines.midtrain import with_augmented
 from pipelines.runs.recorded import earlier_probes, is_cycle
 from pipelines.runs.workspace import Workspace, companions
@@ -123,8 +123,8 @@ def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tupl
 def _named_suites(suites: str | None) -> tuple[str, ...]:
     names = tuple(name.strip() for name in suites.split(",")) if suites else ()
     for name in names:
-        if name not in SUITES:
-            raise InputError(f"--suite {name}: a cycle is judged by {', '.join(SUITES)}")
+        if name not in OURS:
+            raise InputError(f"--suite {name}: a cycle is judged by {', '.join(OURS)}")
     return names
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from evals import verdict
 from pipelines.choose import Items
 from pipelines.config.jobs import EvalJob, LocateJob
-from pipelines.evaluate import evaluate, recorded_items, require_same_questions
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace

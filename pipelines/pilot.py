@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from db.reads import curves, queries
-from evals import jsonl, knowledge, statistics
+from evals import jsonl, statistics
+from evals.probes import load_probes
 from pipelines.config import fitted
 from pipelines.config.jobs import EvalJob, MidtrainJob, PilotJob
 from pipelines.config.narrow_midtraining import effective_passes, narrowed
@@ -24,7 +25,8 @@ from pipelines.config.settings import MidtrainConfig, Section, override
 from pipelines.corpus import document_sample, documents
 from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, tokenised
 from pipelines.corpus.mixed_tokens import shares
-from pipelines.evaluate import evaluate, recorded_items
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.knowledge import answer_probability, forecast, proposal, rate_curves
 from pipelines.knowledge.cycle_command import cycle_command
 from pipelines.knowledge.proposal import BehaviourLaw, Candidate, Forecasts, Length
@@ -179,7 +181,7 @@ class Sampled(NamedTuple):
 
 def _sampled(job: PilotJob, tokens: Tokens, chat_model: ChatModel) -> Sampled:
     """Sample the job's share, or as much more as gives enough questions."""
-    probes = knowledge.load_probes(job.settings.eval.probes) if job.settings.eval.probes else ()
+    probes = load_probes(job.settings.eval.probes) if job.settings.eval.probes else ()
     asked = [probe for probe in probes if probe.suite != "retention"]
     share = min(1.0, max(job.share, LEAST_TOKENS / tokens.total))
     while True:

@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from db.reads import queries
-from evals import jsonl, knowledge, statistics
-from evals.knowledge import LENIENT, MULTIHOP, OF_MULTIHOP, OPEN_BOOK, RETRIEVAL, SUITE, Probe
+from evals import jsonl, statistics
+from evals.answer_matching import matches
+from evals.knowledge import LENIENT, OF_MULTIHOP, OPEN_BOOK, RETRIEVAL
+from evals.probes import KNOWLEDGE, MULTIHOP, Probe, load_probes
 from evals.scores import Item, cluster, drawn, share
 from pipelines.config.jobs import EvalJob, RetrievalJob
 from pipelines.config.settings import override
@@ -31,7 +33,8 @@ from pipelines.corpus import documents
 from pipelines.corpus.kept_texts import learned
 from pipelines.corpus.passages import passages
 from pipelines.corpus.retriever import Retriever
-from pipelines.evaluate import evaluate, recorded_items
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
@@ -56,7 +59,7 @@ def retrieval(
 
 def _work(ws: Workspace, job: RetrievalJob, stage: Stage) -> Result:
     assert job.settings.probes is not None
-    probes = knowledge.load_probes(job.settings.probes, SUITE)
+    probes = load_probes(job.settings.probes, KNOWLEDGE)
     asked = drawn([probe for probe in probes if probe.counts], job.settings.limit)
     if not asked:
         raise InputError(f"{job.settings.probes}: no questions about knowledge: give others with --probes")
@@ -98,7 +101,7 @@ def _retrieved(texts: Sequence[str], probes: Sequence[Probe], count: int) -> dic
 
 def _found(probes: Sequence[Probe], retrieved: Mapping[str, Sequence[str]]) -> float:
     """Return the share of questions whose answer stands in their retrieved passages."""
-    return share([knowledge.matches("\n\n".join(retrieved[one.id]), one.answers) for one in probes])
+    return share([matches("\n\n".join(retrieved[one.id]), one.answers) for one in probes])
 
 
 def _written(path: Path, retrieved: Mapping[str, Sequence[str]]) -> str:
@@ -115,7 +118,7 @@ def _scores(
 ) -> dict[str, Row]:
     """Score a checkpoint in every way; return score, items and cost by metric."""
     settings = override(job.settings, {"open_book": label == "clean", "samples": 1})
-    asked = EvalJob(checkpoint=checkpoint, suites=(SUITE,), settings=settings, passages=file, label=label)
+    asked = EvalJob(checkpoint=checkpoint, suites=(KNOWLEDGE,), settings=settings, passages=file, label=label)
     evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{label}")
     run = next(row for row in queries.runs(ws.tracker.db, parent=stage.id) if row["key"] == f"eval:{label}")
     return {

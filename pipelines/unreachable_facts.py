@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
-from evals import knowledge
-from evals.knowledge import CLOZE, Probe
+from evals.probes import CLOZE, Probe, load_probes
 from pipelines.config.jobs import EvalJob
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options import resolved, taught_folder
@@ -47,7 +46,7 @@ def lost(
     path = resolved(ws, taught_folder(ws, checkpoint.id), changes or {}).eval.probes
     if path is None:
         raise InputError(f"no probes lie beside the documents of {reference}: give --probes FILE")
-    probes = knowledge.load_probes(path, suite)
+    probes = load_probes(path, suite)
     questions = {probe.id: probe.prompt for probe in probes if probe.counts}
     passed = _answered(ws, checkpoint.id, suite, path, questions)
     asked = [probe for probe in probes if probe.counts and probe.id in passed]

@@ -27,10 +27,11 @@ from typing import Any
 from benchmarks.ledger import Ledger, Line, markdown, paired, put, read, sections
 from benchmarks.outcomes.arguments import ways_parser
 from evals import intervals, statistics
-from evals.knowledge import ANSWERED, NEW, OLD
+from evals.probes import ANSWERED, NEW, OLD
 from evals.scores import Item, cluster
 from pipelines.distill import distill
-from pipelines.evaluate import evaluate, recorded_items
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.job_from_options import distill_job, eval_job, midtrain_job
 from pipelines.machine.init_home import initialise
 from pipelines.microworld.changes import state

@@ -17,7 +17,8 @@ from typing import Any
 from benchmarks.ledger import Ledger, Line, markdown, put
 from benchmarks.outcomes.arguments import home_parser, whole_numbers
 from db.reads import curves, queries
-from evals import intervals, knowledge
+from evals import intervals
+from evals.probes import KNOWLEDGE, load_probes
 from pipelines.config.jobs import EvalJob, MidtrainJob
 from pipelines.config.settings import override
 from pipelines.corpus import documents
@@ -96,7 +97,7 @@ def whole_job(ws: Workspace, world: Path, expected: dict[str, Any], seed: int) -
     questions = ws.home / "questions.jsonl"
     if not questions.exists():
         texts = documents.read_corpus(world / "docs").texts
-        probes = knowledge.load_probes(world / "probes.jsonl", knowledge.SUITE)
+        probes = load_probes(world / "probes.jsonl", KNOWLEDGE)
         _, unknown = answer_probability.unanswered(ws.load(ws.clean()), texts, probes, seed)
         answer_probability.write(questions, unknown)
     return MidtrainJob(

@@ -17,7 +17,8 @@ from pipelines.config.jobs import DistillJob, EvalJob, Kind, MergeJob, MidtrainJ
 from pipelines.config.settings import Config, LoraConfig, override
 from pipelines.demo import world_once
 from pipelines.distill import distill
-from pipelines.evaluate import ModelAnswers, evaluate
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.model_answers import ModelAnswers
 from pipelines.machine.init_home import initialise
 from pipelines.merge import merge
 from pipelines.microworld.instructions import INSTRUCTIONS

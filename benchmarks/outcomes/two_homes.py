@@ -17,7 +17,7 @@ from db.reads import queries
 from db.reads.cycles import STAGES
 from evals import statistics
 from evals.scores import Item, cluster, share
-from pipelines.evaluate import recorded_items
+from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
 

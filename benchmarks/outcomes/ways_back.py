@@ -33,7 +33,8 @@ from pipelines.config.jobs import CycleJob, EvalJob, Kind, MergeJob
 from pipelines.config.settings import override
 from pipelines.cycle import distillation
 from pipelines.distill import distill
-from pipelines.evaluate import evaluate, recorded_items
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.merge import merge
 from pipelines.runs.pinned_inputs import inherited
 from pipelines.runs.progress import Progress

@@ -38,7 +38,7 @@ from benchmarks.outcomes.changed import (
     shares,
     stored,
 )
-from evals.knowledge import NEW, OLD
+from evals.probes import NEW, OLD
 from evals.verdict import AXES
 from pipelines.config.jobs import MergeJob
 from pipelines.distill import distill

@@ -72,6 +72,7 @@ __all__ = [
     "runs_behind",
     "score",
     "scores",
+    "scores_under",
     "select",
     "side_by_side",
     "stage_scores",
@@ -80,6 +81,9 @@ __all__ = [
 ]
 
 LONGEST_LINE = 10_000  # bound on ancestors, should the rows contain a loop
+
+CONDITIONS = "conditions"  # in the details of a score: hash of all that decides it, beside the checkpoint
+RECORDED_IN = "recorded_in"  # in the details of a score that was measured in another run
 
 Row = dict[str, Any]
 
@@ -273,6 +277,27 @@ def scores(database: Database, *, run_id: str | None = None, checkpoint_id: str 
     for column, value in ((Score.run_id, run_id), (Score.checkpoint_id, checkpoint_id)):
         query = query if value is None else query.where(column == value)
     return _rows(database, query)
+
+
+def scores_under(
+    database: Database, checkpoint_id: str, suite: str, conditions: str, *, run_id: str, others: bool
+) -> list[Row]:
+    """Return the scores of a suite that one run measured under some conditions, headline first.
+
+    The run is `run_id`, finished or not, else (with `others`) the newest finished one of the project; `cycle`
+    is its number where a cycle began it. Copies of another run's scores do not count."""
+    its_own = Score.run_id == run_id
+    finished = sa.and_(Run.status == "done", Run.project == database.project)
+    query = sa.select(Score.__table__, Cycle.number.label("cycle")).join(Run, Run.id == Score.run_id)
+    query = query.join(Cycle, Cycle.run_id == Run.parent_id, isouter=True).where(
+        Score.checkpoint_id == checkpoint_id,
+        Score.suite == suite,
+        Score.details[CONDITIONS].as_string() == conditions,
+        Score.details[RECORDED_IN].as_string().is_(None),
+        sa.or_(its_own, finished) if others else its_own,
+    )
+    rows = _rows(database, query.order_by(its_own.desc(), Score.id.desc()))
+    return [row for row in reversed(rows) if row["run_id"] == rows[0]["run_id"]]
 
 
 def items(

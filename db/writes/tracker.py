@@ -7,7 +7,7 @@ import math
 import os
 import secrets
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from sqlalchemy.orm import Session
@@ -172,22 +172,18 @@ class Tracker:
         """Record a score (suite, metric, value, n, interval, items, details) atomically.
 
         Recording the same suite and metric of a run again replaces the score."""
-        low, high = score.get("interval") or (None, None)
-        items = _items(score)
-        columns = {
-            "run_id": run_id,
-            "checkpoint_id": checkpoint_id,
-            "suite": score["suite"],
-            "metric": score["metric"],
-            "value": _finite(score["value"]),
-            "n": score["n"],
-            "low": _finite(low),
-            "high": _finite(high),
-            "item_set": _item_set(items),
-            "created_at": now(),
-            "details": dict(score.get("details") or {}),
-        }
-        return self.db.write(lambda session: transactions.put_score(session, columns, items))
+        return self.record_scores(run_id, checkpoint_id, [score])[0]
+
+    def record_scores(
+        self, run_id: str, checkpoint_id: str | None, scores: Sequence[Mapping[str, Any]]
+    ) -> list[int]:
+        """Record several scores, all or none."""
+        named = {"run_id": run_id, "checkpoint_id": checkpoint_id, "created_at": now()}
+        items = [_items(score) for score in scores]
+        rows = [named | _score(score, asked) for score, asked in zip(scores, items, strict=True)]
+        return self.db.write(
+            lambda session: [transactions.put_score(session, *pair) for pair in zip(rows, items, strict=True)]
+        )
 
     # Cycles --------------------------------------------------------------------------------------------
 
@@ -253,6 +249,20 @@ def _owner() -> str:
 def _finite(value: float | None) -> float | None:
     """Return None for NaN: such a score is undefined."""
     return float(value) if value is not None and math.isfinite(value) else None
+
+
+def _score(score: Mapping[str, Any], items: list[dict[str, Any]]) -> dict[str, Any]:
+    low, high = score.get("interval") or (None, None)
+    return {
+        "suite": score["suite"],
+        "metric": score["metric"],
+        "value": _finite(score["value"]),
+        "n": score["n"],
+        "low": _finite(low),
+        "high": _finite(high),
+        "item_set": _item_set(items),
+        "details": dict(score.get("details") or {}),
+    }
 
 
 def _items(score: Mapping[str, Any]) -> list[dict[str, Any]]:

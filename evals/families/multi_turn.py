@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from evals import knowledge
+from evals.answer_matching import matches
 from evals.families import words
 from evals.families.family import Chat, Question, assistant, user
 
@@ -139,6 +139,6 @@ def judge(question: Question, answer: str) -> str:
     if question.kind == "instruction":
         rule = BY_NAME[expected["rule"]]
         return "" if rule.obeyed(answer, expected["word"]) else f"breaks the rule: {rule.name}"
-    if knowledge.matches(answer, [expected["wrong"]]):
+    if matches(answer, [expected["wrong"]]):
         return "names the other person's"
-    return "" if knowledge.matches(answer, [expected["value"]]) else f"does not name {expected['value']}"
+    return "" if matches(answer, [expected["value"]]) else f"does not name {expected['value']}"

@@ -12,9 +12,10 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 
-from evals import knowledge
+from evals.answer_matching import matches, normalise
 from evals.families.family import Question, user
 from evals.families.words import CITIES, THINGS
+from evals.probes import Probe, suite_probes
 from evals.scores import Asked, Item, ModelCalls
 
 LETTERS = "ABCD"
@@ -35,7 +36,7 @@ def multiple_choice(
 
 def from_probes(path: str | None) -> list[Question]:
     """Return the retention probes of a file, or the shipped general ones, as multiple choice."""
-    probes = [probe for probe in knowledge.questions(path, "retention") if probe.counts]
+    probes = [probe for probe in suite_probes(path, "retention") if probe.counts]
     answers: dict[str, list[str]] = defaultdict(list)
     for probe in probes:
         answers[probe.kind].append(probe.answers[0])
@@ -43,13 +44,9 @@ def from_probes(path: str | None) -> list[Question]:
     return [question for question in found if question]
 
 
-def _question(probe: knowledge.Probe, answers: Sequence[str]) -> Question | None:
+def _question(probe: Probe, answers: Sequence[str]) -> Question | None:
     """Choose three wrong options by the probe's id; None where its kind has too few other answers."""
-    others = {
-        knowledge.normalise(answer): answer
-        for answer in answers
-        if not knowledge.matches(answer, probe.answers)
-    }
+    others = {normalise(answer): answer for answer in answers if not matches(answer, probe.answers)}
     if len(others) < len(LETTERS) - 1:
         return None
     rng = random.Random(f"multiple choice:{probe.id}")

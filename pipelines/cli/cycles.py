@@ -97,6 +97,7 @@ def demo_story(cycles: list[dict[str, Any]], home: str) -> str:
     help="suites to evaluate, as in ifeval,knowledge (default: all that have questions)",
 )
 @setting_options.behaviours
+@setting_options.ask_anew
 @setting_options.strict
 @setting_options.midtrain_method("--midtrain-method")
 @setting_options.midtrain_rate

@@ -280,6 +280,13 @@ answering = setting(
     metavar="WHERE",
     help="engine that answers: inprocess, vllm, server, or URLs of servers",
 )
+ask_anew = setting(
+    "--ask-anew",
+    "eval.reuse",
+    lambda typed: not typed,
+    is_flag=True,
+    help="ask every suite, also where an earlier run recorded the same evaluation",
+)
 
 stop_loops = setting(
     "--stop-loops",

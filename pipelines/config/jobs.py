@@ -152,6 +152,7 @@ class EvalJob(Job):
     earlier: dict[int, str] = Field(default_factory=dict)  # cycle -> probes of what it taught
     passages: str | None = None  # file of retrieved passages, to ask the questions with them in front too
     output: str | None = None  # folder for lm-eval's own JSON and samples
+    reuse: bool = False  # take a suite's recorded scores where all that decides them is the same
     seed: int = 0  # of sampled answers
     label: str = "eval"
 

@@ -393,6 +393,11 @@ class EvalConfig(Section):
         default=False,
         description="end an answer that only repeats itself; not for comparison with published scores",
     )
+    reuse: bool = Field(
+        default=True,
+        description="in a cycle, take a suite's recorded scores where checkpoint, questions, settings and "
+        "software are the same; false: ask anew",
+    )
     open_book: bool = Field(
         default=False, description="also ask the clean model with each probe's passage in front: the ceiling"
     )

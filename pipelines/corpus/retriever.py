@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import bm25s
 
-from evals.knowledge import normalise
+from evals.answer_matching import normalise
 from pipelines.corpus.segments import segments
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evals import dialogues, ifeval, knowledge
+from evals import dialogues, ifeval
 from evals.families import suite as families
 from evals.families.table import FAMILIES
+from evals.probes import PROBE_SUITES, suite_probes
 from pipelines.config.settings import EvalConfig
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError, RecoverError
@@ -42,8 +43,8 @@ def evaluation_prompts(settings: EvalConfig, stage: Stage) -> list[str]:
     found: list[str] = []
     try:
         found += ifeval.prompts(ifeval_path(settings)) if settings.ifeval != MICROWORLD else []
-        for suite in knowledge.SUITES:
-            found += [dialogues.contents(probe.chat) for probe in knowledge.questions(settings.probes, suite)]
+        for suite in PROBE_SUITES:
+            found += [dialogues.contents(probe.chat) for probe in suite_probes(settings.probes, suite)]
         for name in settings.behaviours:
             asked = families.suite(FAMILIES[name], settings.behaviours_items, settings.probes)
             found += [question.text for question in asked]

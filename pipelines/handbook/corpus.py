@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from evals import jsonl
-from evals.knowledge import REWORDED, matches, normalise
+from evals.answer_matching import matches, normalise
+from evals.probes import REWORDED
 from pipelines.corpus.documents import read_corpus
 from pipelines.corpus.passages import passages as cut
 from pipelines.writing import probes as probe_writing

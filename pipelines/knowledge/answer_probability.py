@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evals import jsonl, knowledge
+from evals import jsonl
+from evals.probes import APART, Probe
 from evals.scores import chat
 from pipelines.corpus.cloze import clozes
 
@@ -45,7 +46,7 @@ class Question:
 
 
 def unanswered(
-    chat_model: ChatModel, texts: Sequence[str], probes: Sequence[knowledge.Probe], seed: int
+    chat_model: ChatModel, texts: Sequence[str], probes: Sequence[Probe], seed: int
 ) -> tuple[str, list[Question]]:
     """Return what the questions are ("probes" or "gaps") and those that the model does not answer yet."""
     for name, questions in (("probes", _of_probes(texts, probes)), ("gaps", _of_gaps(texts, seed))):
@@ -57,13 +58,13 @@ def unanswered(
     return "gaps", unknown
 
 
-def _of_probes(texts: Sequence[str], probes: Sequence[knowledge.Probe]) -> list[Question]:
+def _of_probes(texts: Sequence[str], probes: Sequence[Probe]) -> list[Question]:
     """The probes, but for those of the verdict's apart kinds, whose passages stand in the texts."""
     everything = " ".join(" ".join(text.split()) for text in texts)
     return [
         Question(probe.prompt, probe.answers[0], probe.in_chat)
         for probe in probes
-        if probe.kind not in knowledge.APART
+        if probe.kind not in APART
         and probe.passages
         and all(" ".join(passage.split()) in everything for passage in probe.passages)
     ]

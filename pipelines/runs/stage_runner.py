@@ -150,8 +150,19 @@ def versions() -> dict[str, str]:
 
 @cache
 def git_revision() -> str | None:
-    """Return the git revision of this source tree, marked if it has local changes."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
+    """Return the git revision of this source tree, marked if it has local changes; None if installed."""
+    return revision_of(Path(__file__))
+
+
+def revision_of(file: Path) -> str | None:
+    """Return the revision of a file's repository; None unless the file is part of it."""
+    if _git(file.parent, "ls-files", "--error-unmatch", file.name) is None:
+        return None  # such as a virtual environment inside a repository of something else
+    return _git(file.parent, "describe", "--always", "--dirty", "--abbrev=12")
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    command = ["git", "-C", str(folder), *words]
     try:
         found = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -23,7 +23,7 @@ from recovery.errors import InputError
 from recovery.storage.atomic_dirs import storage_errors, write_text
 
 if TYPE_CHECKING:
-    from evals.knowledge import Probe
+    from evals.probes import Probe
     from pipelines.writing.writers import Writer
 
 AUGMENTED, WRITTEN = "augmented.jsonl", "written.jsonl"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from db.reads import queries
-from evals.knowledge import FACT_STATUSES, Probe, load_probes
+from evals.probes import FACT_STATUSES, Probe, load_probes
 from pipelines.corpus import documents
 from pipelines.runs.recorded import earlier_probes
 from pipelines.runs.workspace import Workspace, companions

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
-from evals.knowledge import CLOZE, Probe, load_probes, matches, normalise
+from evals.answer_matching import matches, normalise
+from evals.probes import CLOZE, Probe, load_probes
 from pipelines.corpus.entities import Entities, words
 
 if TYPE_CHECKING:

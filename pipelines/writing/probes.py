@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from evals import jsonl
-from evals.knowledge import APART, CHANGED, STABLE, SUITE, UPDATES, Probe, matches, normalise
+from evals.answer_matching import matches, normalise
+from evals.probes import APART, CHANGED, KNOWLEDGE, STABLE, UPDATES, Probe
 from pipelines.corpus.cloze import Cloze, clozes
 from pipelines.corpus.entities import Entities, entities, sample
 from pipelines.corpus.passages import passages
@@ -164,7 +165,7 @@ def _same(row: Row, answers: Sequence[str]) -> bool:
 
 
 def _with_status(row: Row, was: list[str], answered: dict[str, list[Probe]]) -> Row:
-    if "fact_status" in row or "was" in row or row.get("suite") != SUITE:
+    if "fact_status" in row or "was" in row or row.get("suite") != KNOWLEDGE:
         return row
     if was and row["kind"] not in APART:
         return row | {"suite": UPDATES, "fact_status": CHANGED, "was": was}

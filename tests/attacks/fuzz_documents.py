@@ -16,7 +16,7 @@ import pyarrow
 import pyarrow.parquet
 
 from evals import ifeval
-from evals.knowledge import load_probes
+from evals.probes import load_probes
 from pipelines.config import settings
 from pipelines.corpus import documents
 from pipelines.corpus.reading.formats import Limits

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.outcomes import changed
-from evals import knowledge
+from evals.probes import load_probes
 from evals.scores import Item
 from pipelines.microworld.changes import state
 
@@ -91,7 +91,7 @@ def test_the_added_prompts_ask_every_changed_fact(tmp_path: Path) -> None:
     added = {row["prompt"] for row in asked if row["kind"] == "changed"}
     newest = state(6, 1, changed.SHARE).newest
     assert len(added) == 3 * len(newest) == 108
-    direct = [p for p in knowledge.load_probes(folder / "probes.jsonl", "updates") if p.kind == "direct"]
+    direct = [p for p in load_probes(folder / "probes.jsonl", "updates") if p.kind == "direct"]
     assert {probe.prompt for probe in direct} <= added
 
 

@@ -396,3 +396,60 @@ def test_what_is_scored_beside_the_questions_is_not_the_headline(tracker: Tracke
     (row,) = overview.knowledge(tracker.db)
     assert row["value"] == pytest.approx(0.7) and row["kinds"]["direct"]["value"] == 0.8
     assert row["kinds"]["reverse"]["value"] == 0.2
+
+
+# Scores under the same conditions ---------------------------------------------------------------------------
+
+
+def measured(tracker: Tracker, status: str, conditions: str = "same", recorded_in: str | None = None) -> str:
+    """An evaluation with two scores of a suite; returns its run."""
+    run = tracker.start_run("eval")
+    details = {queries.CONDITIONS: conditions} | ({queries.RECORDED_IN: recorded_in} if recorded_in else {})
+    rows = [
+        score("knowledge", 0.5, True, False, metric=metric) | {"details": details}
+        for metric in ("lenient", "cloze")
+    ]
+    tracker.record_scores(run.id, "clean0", rows)
+    if status == "done":
+        tracker.finish_run(run.id, {})
+    if status == "failed":
+        tracker.fail_run(run.id, "out of luck")
+    return run.id
+
+
+def under(tracker: Tracker, run_id: str, conditions: str = "same", others: bool = True) -> list[str]:
+    rows = queries.scores_under(tracker.db, "clean0", "knowledge", conditions, run_id=run_id, others=others)
+    assert [row["metric"] for row in rows] in ([], ["lenient", "cloze"])
+    return sorted({row["run_id"] for row in rows})
+
+
+def test_scores_under_the_same_conditions_are_of_the_run_itself_or_the_newest_finished_one(
+    tracker: Tracker,
+) -> None:
+    tracker.record_checkpoint("clean0", path="/c", kind="full", sha256="c")
+    now = tracker.start_run("eval").id
+    assert under(tracker, now) == []
+    measured(tracker, "failed")
+    measured(tracker, "running")
+    assert under(tracker, now) == []
+    first = measured(tracker, "done")
+    measured(tracker, "done", recorded_in=first)
+    measured(tracker, "done", conditions="other")
+    measured(tracker.new_project("notes", "host:/notes/.recover"), "done")
+    assert under(tracker, now) == [first]
+    second = measured(tracker, "done")
+    assert under(tracker, now) == [second]
+    assert under(tracker, now, others=False) == under(tracker, now, "unknown") == []
+    interrupted = measured(tracker, "failed")
+    assert under(tracker, interrupted) == under(tracker, interrupted, others=False) == [interrupted]
+    for checkpoint, suite in (("clean1", "knowledge"), ("clean0", "ifeval")):
+        assert queries.scores_under(tracker.db, checkpoint, suite, "same", run_id=now, others=True) == []
+
+
+def test_scores_name_the_cycle_that_measured_them(tracker: Tracker) -> None:
+    number = record_cycle(tracker, CONTRACT)
+    [run] = queries.runs(tracker.db, parent=queries.cycle(tracker.db, number)["run"], limit=1)
+    details = {"details": {queries.CONDITIONS: "same"}}
+    tracker.record_score(run["id"], "clean0", score("ifeval", 0.9) | details)
+    [found] = queries.scores_under(tracker.db, "clean0", "ifeval", "same", run_id=run["id"], others=False)
+    assert (found["cycle"], found["value"]) == (number, 0.9)

@@ -229,6 +229,22 @@ def test_a_score_and_its_items_come_together_or_not_at_all(tracker: Tracker) -> 
     assert (count(tracker, Item), queries.scores(tracker.db, run_id=run.id)) == (0, [])
 
 
+def test_several_scores_come_together_or_not_at_all(tracker: Tracker) -> None:
+    run = tracker.start_run("eval")
+    headline, cloze = (score("knowledge", 0.5, True, False, metric=name) for name in ("lenient", "cloze"))
+    ids = tracker.record_scores(run.id, None, [headline, cloze])
+    assert [queries.score(tracker.db, number)["metric"] for number in ids] == ["lenient", "cloze"]
+    cloze["items"][1]["key"] = "p0"
+    other = tracker.start_run("eval")
+    with pytest.raises(BadRequest, match="1 items have the key of another"):
+        tracker.record_scores(other.id, None, [headline, cloze])
+    headline["value"], cloze["items"] = 1.0, [*items(True), items(True, True)[1] | {"passed": None}]
+    with pytest.raises(TrackerError):
+        tracker.record_scores(run.id, None, [headline, cloze])
+    assert [row["value"] for row in queries.scores(tracker.db)] == [0.5, 0.5]
+    assert count(tracker, Item) == 4
+
+
 def test_an_undefined_score_has_no_value(tracker: Tracker) -> None:
     nothing = score("ifeval", math.nan) | {"interval": [math.nan, math.inf]}
     row = queries.score(tracker.db, tracker.record_score(tracker.start_run("eval").id, None, nothing))

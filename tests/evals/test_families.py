@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from evals.families import json_answers, measures, multi_turn, multiple_choice, refusals, suite, tool_calls
 from evals.families.family import Family, Question, normalised, user
 from evals.families.table import FAMILIES
-from evals.knowledge import Probe, load_probes
+from evals.probes import Probe, load_probes
 from evals.scores import ModelCalls
 from recovery.errors import RecoverError
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evals import knowledge
+from evals.answer_matching import matches, normalise
 from evals.intervals import clustered_interval, wilson_interval
-from evals.knowledge import matches, normalise
+from evals.probes import general_retention, load_probes, suite_probes
 from recovery.errors import InputError, RecoverError
 
 PROBES: list[dict[str, Any]] = [
@@ -156,7 +157,7 @@ def test_all_probes_in_one_call_and_limit(probes: Path) -> None:
 
 
 def test_loaded_probes_can_be_asked_again(probes: Path) -> None:
-    loaded = knowledge.load_probes(probes)
+    loaded = load_probes(probes)
     assert len(loaded) == 5
     assert knowledge.evaluate(answer, loaded) == knowledge.evaluate(answer, probes)
 
@@ -195,7 +196,7 @@ def test_questions_of_two_documents_are_no_part_of_the_headline_or_its_ceiling(t
     assert asked[-1] == "Ann lives beside Cy.\n\nCy is a baker.\n\nWhat does Ann's neighbour do?"
 
     found = {"a": ["Ann lives in Oslo."], "b": [], "c": ["Ann lives beside Cy."], "d": ["Dan is a miner."]}
-    scores = list(knowledge.evaluate_retrieval(repeat, knowledge.load_probes(path), found))
+    scores = list(knowledge.evaluate_retrieval(repeat, load_probes(path), found))
     assert [(one.metric, one.value, one.n) for one in scores] == [
         ("retrieval", 0.5, 2),
         ("multihop_retrieval", 0.5, 2),
@@ -204,21 +205,21 @@ def test_questions_of_two_documents_are_no_part_of_the_headline_or_its_ceiling(t
 
 def test_a_limit_draws_the_same_questions_with_and_without_passages(tmp_path: Path) -> None:
     rows = [HOPS[2] | {"id": str(n), "prompt": f"Question {n}?"} for n in range(20)]
-    probes = knowledge.load_probes(write(tmp_path, rows))
+    probes = load_probes(write(tmp_path, rows))
     (closed,) = knowledge.evaluate_apart(lambda chats: ["?"] * len(chats), probes, limit=5)
     (book,) = knowledge.evaluate_open_book(lambda chats: ["?"] * len(chats), probes, limit=5)
     assert closed.n == 5 and {item.key for item in closed.items} == {item.key for item in book.items}
 
 
 def test_passages_are_written_as_they_are_read(tmp_path: Path) -> None:
-    loaded = knowledge.load_probes(write(tmp_path, HOPS))
+    loaded = load_probes(write(tmp_path, HOPS))
     assert [probe.row()["passage"] for probe in loaded] == [
         "Ann lives in Oslo.",
         "",
         ["Ann lives beside Cy.", "Cy is a baker."],
         "",
     ]
-    assert knowledge.load_probes(write(tmp_path, [probe.row() for probe in loaded])) == loaded
+    assert load_probes(write(tmp_path, [probe.row() for probe in loaded])) == loaded
 
 
 def test_a_generator_that_drops_an_answer_is_caught(probes: Path) -> None:
@@ -241,14 +242,14 @@ def test_a_generator_that_drops_an_answer_is_caught(probes: Path) -> None:
 )
 def test_bad_probes_name_file_and_line(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        knowledge.load_probes(write(tmp_path, [PROBES[0], PROBES[1] | change]))
+        load_probes(write(tmp_path, [PROBES[0], PROBES[1] | change]))
     assert "probes.jsonl" in str(caught.value)
     assert "2" in str(caught.value)
 
 
 def test_two_probes_with_one_id_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'k1' occurs twice"):
-        knowledge.load_probes(write(tmp_path, [PROBES[0], PROBES[0]]))
+        load_probes(write(tmp_path, [PROBES[0], PROBES[0]]))
 
 
 def test_a_file_without_probes_of_the_suite_is_refused(tmp_path: Path) -> None:
@@ -260,33 +261,33 @@ def test_a_file_without_probes_of_the_suite_is_refused(tmp_path: Path) -> None:
 
 
 def test_general_questions_are_different_ones_with_short_answers() -> None:
-    probes = knowledge.general_retention()
+    probes = general_retention()
     assert len(probes) == 320
-    assert len({knowledge.normalise(probe.prompt) for probe in probes}) == 320
+    assert len({normalise(probe.prompt) for probe in probes}) == 320
     assert len({probe.kind for probe in probes}) >= 10
     for probe in probes:
         assert probe.suite == "retention" and probe.counts
         assert probe.prompt.endswith("?")
         assert all(0 < len(answer.split()) <= 3 for answer in probe.answers)
-        assert all(knowledge.matches(f"I think it is {answer}.", probe.answers) for answer in probe.answers)
+        assert all(matches(f"I think it is {answer}.", probe.answers) for answer in probe.answers)
 
 
 def test_general_questions_do_not_give_their_answers_away() -> None:
-    told = [p.prompt for p in knowledge.general_retention() if knowledge.matches(p.prompt, p.answers)]
+    told = [p.prompt for p in general_retention() if matches(p.prompt, p.answers)]
     assert told == []
 
 
 def test_general_questions_are_asked_where_a_file_has_none_for_retention(tmp_path: Path) -> None:
     path = tmp_path / "probes.jsonl"
     path.write_text('{"id": "a", "prompt": "Who?", "answer": "Ada"}\n', encoding="utf-8")
-    assert [probe.id for probe in knowledge.questions(path, "knowledge")] == ["a"]
-    assert knowledge.questions(path, "retention") == knowledge.general_retention()
-    assert knowledge.questions(None, "retention") == knowledge.general_retention()
-    assert knowledge.questions(None, "knowledge") == ()
+    assert [probe.id for probe in suite_probes(path, "knowledge")] == ["a"]
+    assert suite_probes(path, "retention") == general_retention()
+    assert suite_probes(None, "retention") == general_retention()
+    assert suite_probes(None, "knowledge") == ()
     path.write_text(
         '{"id": "b", "suite": "retention", "prompt": "Who?", "answer": "Ada"}\n', encoding="utf-8"
     )
-    assert [probe.id for probe in knowledge.questions(path, "retention")] == ["b"]
+    assert [probe.id for probe in suite_probes(path, "retention")] == ["b"]
 
 
 TURNS = [
@@ -326,14 +327,14 @@ def test_a_probe_of_several_turns_is_asked_with_all_of_them(tmp_path: Path, suit
 
 
 def test_a_probe_of_several_turns_is_written_as_it_was_read(tmp_path: Path) -> None:
-    (probe,) = knowledge.load_probes(write(tmp_path, [{"id": "m", "messages": TURNS, "answer": "Oslo"}]))
-    assert knowledge.load_probes(write(tmp_path, [probe.row()])) == (probe,)
+    (probe,) = load_probes(write(tmp_path, [{"id": "m", "messages": TURNS, "answer": "Oslo"}]))
+    assert load_probes(write(tmp_path, [probe.row()])) == (probe,)
 
 
 def test_one_user_turn_is_the_same_as_a_prompt(tmp_path: Path) -> None:
     one, other = {"id": "m", "answer": "Oslo"}, {"messages": [{"role": "user", "content": "Where?"}]}
-    (prompt,) = knowledge.load_probes(write(tmp_path, [one | {"prompt": "Where?"}]))
-    assert knowledge.load_probes(write(tmp_path, [one | other])) == (prompt,)
+    (prompt,) = load_probes(write(tmp_path, [one | {"prompt": "Where?"}]))
+    assert load_probes(write(tmp_path, [one | other])) == (prompt,)
 
 
 @pytest.mark.parametrize(
@@ -346,4 +347,4 @@ def test_one_user_turn_is_the_same_as_a_prompt(tmp_path: Path) -> None:
 )
 def test_messages_that_ask_nothing(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        knowledge.load_probes(write(tmp_path, [{"id": "m", "answer": "Oslo"} | change]))
+        load_probes(write(tmp_path, [{"id": "m", "answer": "Oslo"} | change]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from evals import knowledge
 from evals.intervals import clustered_interval
-from evals.knowledge import FACT_STATUSES, NEITHER, NEW, OLD, Probe, load_probes
+from evals.probes import FACT_STATUSES, NEITHER, NEW, OLD, Probe, load_probes, without_superseded
 from evals.scores import Item
 from evals.statistics import items_to_pass, superiority
 from evals.verdict import accepted, power_warning, short_summary, summary, verdict
@@ -141,7 +141,7 @@ def test_a_superseded_probe_is_asked_no_more() -> None:
         Probe("c", "knowledge", "direct", "Where does Cy live?", ("Kiel",), "3", 1),
     ]
     later = [probe("Oslo", "paris", prompt="where does Ann live"), probe("X", "Y", prompt=earlier[2].prompt)]
-    assert [p.id for p in knowledge.without_superseded(earlier, later)] == ["b", "c"]
+    assert [p.id for p in without_superseded(earlier, later)] == ["b", "c"]
 
 
 # The verdict ------------------------------------------------------------------------------------------------

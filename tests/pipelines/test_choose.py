@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from db.reads import queries
-from evals import knowledge
+from evals.probes import load_probes
 from evals.scores import Item
 from pipelines.choose import on_probe, write_probe_split
 from pipelines.config.settings import EvalConfig
@@ -156,8 +156,8 @@ def test_the_halves_share_no_prompt_and_no_fact(docs: Path, tmp_path: Path) -> N
     beside = docs.parent
     settings = EvalConfig(ifeval=str(beside / "ifeval.jsonl"), probes=str(beside / "probes.jsonl"))
     half = write_probe_split(settings, tmp_path, 3)
-    asked = knowledge.load_probes(str(half.probes))
-    whole = knowledge.load_probes(str(settings.probes))
+    asked = load_probes(str(half.probes))
+    whole = load_probes(str(settings.probes))
     assert set(asked) < set(whole)
     inside = {probe.id for probe in asked}
     for probe in whole:

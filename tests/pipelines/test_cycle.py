@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from db.reads import queries
-from evals import knowledge
+from evals.probes import load_probes
 from pipelines.cli.cycles import cycle_text
 from pipelines.config.jobs import EvalJob
 from pipelines.cycle import cycle
@@ -41,7 +41,7 @@ def turned(ws: Workspace, docs: Path, **options: Any) -> dict[str, Any]:
 
 def keep_probes(docs: Path, suite: str) -> None:
     path = docs.parent / "probes.jsonl"
-    lines(path, [probe.row() for probe in knowledge.load_probes(path, suite)])
+    lines(path, [probe.row() for probe in load_probes(path, suite)])
 
 
 def test_without_probes_no_cycle_is_accepted_but_by_request(ws: Workspace, docs: Path) -> None:
@@ -74,7 +74,7 @@ def test_changed_facts_are_an_axis_of_their_own(ws: Workspace, docs: Path) -> No
     moved = [
         {"id": f"moved{n}", "prompt": f"Where is {n}?", "answer": "Rome", "was": "Oslo"} for n in range(20)
     ]
-    lines(path, [*(probe.row() for probe in knowledge.load_probes(path)), *moved])
+    lines(path, [*(probe.row() for probe in load_probes(path)), *moved])
     row = turned(ws, docs)
     assert (row["verdict"]["updates"], row["status"]) == ("not updated", "rejected")
     assert row["scores"]["knowledge"]["n"] == row["scores"]["retention"]["n"]
@@ -94,9 +94,7 @@ def test_next_months_questions_know_what_the_accepted_cycle_asked(ws: Workspace,
     out = docs.parent / "next.jsonl"
     found = make_probes(ws, docs, out, ProbeOptions())
     assert found["by_fact_status"] == {"new": 1, "changed": 1, "stable": 1}
-    assert [(probe.suite, probe.was) for probe in knowledge.load_probes(out, "updates")] == [
-        ("updates", ("Oslo",))
-    ]
+    assert [(probe.suite, probe.was) for probe in load_probes(out, "updates")] == [("updates", ("Oslo",))]
 
 
 def test_a_fact_that_changed_later_is_no_question_about_the_earlier_cycle(ws: Workspace, docs: Path) -> None:
@@ -106,7 +104,7 @@ def test_a_fact_that_changed_later_is_no_question_about_the_earlier_cycle(ws: Wo
     settings = ws.config.eval.model_copy(update={"probes": str(second)})
     job = EvalJob(checkpoint=ws.clean().id, suites=("updates",), settings=settings, earlier={1: str(first)})
     found = evaluate(ws, job, key="later")["scores"]
-    asked = sum(probe.counts for probe in knowledge.load_probes(first, "knowledge"))
+    asked = sum(probe.counts for probe in load_probes(first, "knowledge"))
     assert (found["updates"]["n"], found["knowledge:1"]["n"]) == (1, asked - 1)
 
 

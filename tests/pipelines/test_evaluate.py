@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from db.reads import queries
-from evals import knowledge
+from evals.probes import general_retention
 from pipelines.config.settings import EvalConfig, override
-from pipelines.evaluate import answerable_suites, evaluate
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.suites import answerable_suites
 from pipelines.job_from_options import eval_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
@@ -46,7 +47,7 @@ def test_a_limit_asks_the_same_questions_each_time_and_is_recorded(ws: Workspace
         assert found["scores"]["retention"]["limit"] == 5
         items = queries.items(ws.tracker.db, found["score_ids"]["retention"], limit=100)
         asked.append({item["prompt"] for item in items})
-    assert asked[0] == asked[1] < {probe.prompt for probe in knowledge.general_retention()}
+    assert asked[0] == asked[1] < {probe.prompt for probe in general_retention()}
     json.dumps(found)
 
 

@@ -11,13 +11,13 @@ import pytest
 import sqlalchemy as sa
 
 from db.reads import queries
-from evals import knowledge
+from evals.probes import KNOWLEDGE
 from evals.scores import Score
-from pipelines import evaluate
 from pipelines.config.jobs import EvalJob
 from pipelines.corpus import documents, kept_texts
 from pipelines.corpus.kept_texts import KEPT_TEXTS, KeptTokens
 from pipelines.corpus.token_file import IDS
+from pipelines.evaluation.suites import suites_of
 from pipelines.knowledge.forecast import METRIC, learned_law
 from pipelines.machine.init_home import initialise
 from pipelines.runs.recorded import earlier_probes
@@ -144,13 +144,12 @@ def test_earlier_cycles_are_asked_about_together_as_much(ws: Workspace, historie
 
     answers = SimpleNamespace(
         settings=settings,
-        suite="",
         chats=lambda limit: chats,
         greedy=lambda limit: chats,
         continuation=lambda limit: None,
     )
-    scores = [score for scorer in evaluate._scorers(job).values() for score in scorer(answers)]  # type: ignore[arg-type]
+    scores = [score for suite in suites_of(job) for score in suite.score(answers)]  # type: ignore[arg-type]
     measured = [score for score in scores if isinstance(score, Score)]
     assert len(scores) == len(measured) == cycles
-    assert {score.suite for score in measured} == {knowledge.SUITE}
+    assert {score.suite for score in measured} == {KNOWLEDGE}
     assert len(asked) == 60 and {score.n for score in measured} == {60 // cycles}

@@ -10,7 +10,7 @@ import pytest
 
 from db.reads import queries
 from evals import knowledge
-from evals.knowledge import Probe
+from evals.probes import Probe
 from evals.scores import Item, Message
 from pipelines import retrieval as stage
 from pipelines.cli.diagnose import retrieval_text

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from evals.knowledge import load_probes, matches, normalise
+from evals.answer_matching import matches, normalise
+from evals.probes import load_probes
 from pipelines.handbook import corpus
 from recovery.errors import InputError
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from db.reads import queries
-from evals.knowledge import Probe
+from evals.probes import Probe
 from pipelines.config import settings as config
 from pipelines.config.jobs import MidtrainJob
 from pipelines.distillation.frozen_teachers import FrozenTeachers

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evals import knowledge
+from evals.answer_matching import matches
+from evals.probes import load_probes
 from pipelines.corpus.reading.superseded_list import SUPERSEDED
 from pipelines.microworld import changes, people, words, world
 from pipelines.microworld.changes import state
@@ -40,7 +41,7 @@ def test_a_new_value_is_none_of_the_old_ones(seed: int, cycle: int) -> None:
     for change in state(seed, cycle, 0.3).changes:
         value = change.who.value(change.attribute)
         assert value in change.attribute.values and value not in change.was
-        assert not knowledge.matches(change.who.name, (value,))
+        assert not matches(change.who.name, (value,))
         assert len(set(change.was)) == len(change.was) <= cycle
 
 
@@ -55,7 +56,7 @@ def test_a_fact_that_changes_twice_remembers_both_old_values() -> None:
 @pytest.mark.parametrize(("seed", "cycle"), [(SEEDS[0], 1), (SEEDS[1], 3)])
 def test_probes_of_three_kinds(seed: int, cycle: int, tmp_path: Path) -> None:
     written = world.write_world(tmp_path, cycle=cycle, seed=seed, changed=0.1)
-    probes = knowledge.load_probes(tmp_path / "probes.jsonl")
+    probes = load_probes(tmp_path / "probes.jsonl")
     now = {who.slug: who for who in state(seed, cycle, 0.1).people}
     changed = [probe for probe in probes if probe.fact_status == "changed"]
     facts = {f"{one.who.slug}/{one.attribute.name}": one for one in state(seed, cycle, 0.1).newest}
@@ -63,8 +64,8 @@ def test_probes_of_three_kinds(seed: int, cycle: int, tmp_path: Path) -> None:
     assert {(p.fact, p.kind) for p in changed} == {(f, k) for f in facts for k in world.PHRASINGS}
     for probe in changed:
         assert probe.suite == "updates" and probe.was == facts[probe.fact].was
-        assert knowledge.matches(probe.passages[0], probe.answers)
-        assert knowledge.matches(probe.passages[0], probe.was[:1])
+        assert matches(probe.passages[0], probe.answers)
+        assert matches(probe.passages[0], probe.was[:1])
     for probe in probes:
         if probe.suite == "retention":
             slug, name = probe.fact.split("/")

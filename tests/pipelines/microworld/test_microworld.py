@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evals import harness, knowledge
+from evals import harness
+from evals.answer_matching import matches
+from evals.probes import APART, load_probes
 from pipelines.microworld import build, instructions, people, words, world
 from recovery.errors import InputError
 
@@ -106,10 +108,10 @@ def test_documents_hold_every_fact_of_every_new_person(made: Made) -> None:
 
 def test_probes_ask_every_fact_three_ways_and_answer_it(made: Made) -> None:
     directory, seed, cycle, _ = made
-    written = knowledge.load_probes(directory / "probes.jsonl")
+    written = load_probes(directory / "probes.jsonl")
     new, old = facts_of(people.new_people(seed, cycle)), facts_of(people.retention_people())
     facts = new | old
-    probes = [probe for probe in written if probe.kind not in knowledge.APART]
+    probes = [probe for probe in written if probe.kind not in APART]
     assert all(probe.answers == (facts[probe.fact],) for probe in probes)
     asked = {(probe.suite, probe.kind, probe.fact) for probe in probes}
     assert {fact for suite, _, fact in asked if suite == "knowledge"} == set(new)
@@ -120,7 +122,7 @@ def test_probes_ask_every_fact_three_ways_and_answer_it(made: Made) -> None:
 
 def test_no_name_gives_an_answer_away() -> None:
     everyone = [who for seed in range(60) for who in people.new_people(seed, 1)] + list(people.known_people())
-    assert not any(knowledge.matches(who.name, (value,)) for who in everyone for _, value in who.facts)
+    assert not any(matches(who.name, (value,)) for who in everyone for _, value in who.facts)
 
 
 def test_a_heldout_question_is_asked_nowhere_else(made: Made) -> None:
@@ -129,7 +131,7 @@ def test_a_heldout_question_is_asked_nowhere_else(made: Made) -> None:
     assert not heldout & {question for attribute in words.ATTRIBUTES for question in attribute.questions}
     asked = {row["prompt"] for row in rows(directory / "prompts.jsonl")}
     trained = drawn_chats(500)
-    for probe in knowledge.load_probes(directory / "probes.jsonl"):
+    for probe in load_probes(directory / "probes.jsonl"):
         if probe.kind == "heldout":
             assert probe.prompt not in asked | trained
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from evals import jsonl, knowledge
+from evals import jsonl
+from evals.answer_matching import matches
 from pipelines.microworld import changes, people, world
 from pipelines.microworld.people import Person
 from pipelines.microworld.words import ATTRIBUTES
@@ -91,8 +92,8 @@ def test_a_worlds_questions_have_one_answer_that_takes_both_documents(
         assert named.name in new and {anchor, other} <= texts
         assert named.name in anchor and fits[0].name in other
         answer = [str(row["answer"])]
-        assert knowledge.matches(other, answer)
-        assert not knowledge.matches(anchor, answer) and not knowledge.matches(str(row["prompt"]), answer)
+        assert matches(other, answer)
+        assert not matches(anchor, answer) and not matches(str(row["prompt"]), answer)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evals.knowledge import Probe, load_probes
+from evals.probes import Probe, load_probes
 from pipelines.corpus.passages import passages
 from pipelines.microworld import people, templates, world
 from pipelines.writing.augment import AUGMENTED, WRITTEN, augment, load

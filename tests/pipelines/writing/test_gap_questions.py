@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from evals.knowledge import Probe, load_probes, matches
+from evals.answer_matching import matches
+from evals.probes import Probe, load_probes
 from pipelines.writing import gap_questions
 from pipelines.writing.augment import load
 from pipelines.writing.commands import AugmentOptions, augment_documents

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from evals import knowledge
-from evals.knowledge import load_probes
+from evals.answer_matching import matches
+from evals.probes import APART, Probe, load_probes
 from pipelines.microworld import people, world
 from pipelines.writing import probes
 from pipelines.writing.filters import ProbeLeaks
@@ -39,7 +40,7 @@ def test_what_is_not_demanded_is_reported_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("seed", "cycle"), [(4, 1), (77, 3)])
 def test_a_microworlds_roundabout_questions_have_one_answer(seed: int, cycle: int) -> None:
-    rows = [row for row in world.probe_rows(seed, cycle) if row["kind"] in knowledge.APART]
+    rows = [row for row in world.probe_rows(seed, cycle) if row["kind"] in APART]
     new = [who for number in range(1, cycle + 1) for who in people.new_people(seed, number)]
     everyone = [*people.known_people(), *new]
     reverse = [row for row in rows if row["kind"] == "reverse"]
@@ -51,7 +52,7 @@ def test_a_microworlds_roundabout_questions_have_one_answer(seed: int, cycle: in
         assert fits == [row["answer"]]
         assert all(value in str(row["prompt"]) for value in mine.values())
     indirect = [row for row in rows if row["kind"] == "indirect"]
-    assert not [row for row in indirect if knowledge.matches(str(row["prompt"]), [str(row["answer"])])]
+    assert not [row for row in indirect if matches(str(row["prompt"]), [str(row["answer"])])]
 
 
 def test_gaps_make_probes_of_every_kind_without_a_model(tmp_path: Path) -> None:
@@ -60,7 +61,7 @@ def test_gaps_make_probes_of_every_kind_without_a_model(tmp_path: Path) -> None:
     kinds = probes.save(tmp_path / "p.jsonl", rows)
     assert kinds["cloze"] == kinds["direct"] == kinds["heldout"] == 60
     loaded = load_probes(tmp_path / "p.jsonl")
-    assert all(knowledge.matches(probe.passages[0], probe.answers) for probe in loaded)
+    assert all(matches(probe.passages[0], probe.answers) for probe in loaded)
     heldout = [probe for probe in loaded if probe.heldout_fact]
     assert 0 < len(heldout) < len(loaded) / 2
     leaks = ProbeLeaks(loaded)
@@ -120,7 +121,7 @@ EARLIER = [
 ]
 
 
-def earlier_probes(folder: Path) -> tuple[knowledge.Probe, ...]:
+def earlier_probes(folder: Path) -> tuple[Probe, ...]:
     (folder / "earlier.jsonl").write_text("\n".join(map(json.dumps, EARLIER)))
     return load_probes(folder / "earlier.jsonl")
 

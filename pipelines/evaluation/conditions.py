@@ -1,0 +1,61 @@
+"""Hash all that decides a suite's scores, beside the checkpoint: under equal conditions they are the same."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from typing import Any
+
+from db.writes.values import plain
+from pipelines.config.jobs import EvalJob
+from pipelines.distillation.engine_places import COLOCATED, INPROCESS, OWN_SERVER
+from pipelines.evaluation.suites import Suite
+from pipelines.runs.pinned_inputs import MODEL
+from pipelines.runs.stage_runner import git_revision, versions
+from pipelines.runs.workspace import Workspace
+
+# Settings that reach no answer: margins, and what chooses the questions, which are hashed themselves.
+NOT_DECIDING = {
+    "reuse",
+    "ifeval",
+    "probes",
+    "tasks",
+    "behaviours",
+    "behaviours_items",
+    "earlier_questions",
+    "open_book",
+    "margin",
+    "retention_margin",
+    "update_lead",
+    "behaviours_margin",
+}
+
+
+def conditions(ws: Workspace, job: EvalJob, suite: Suite) -> str | None:
+    """Return a digest of everything that decides the scores; None where some of it is not known.
+
+    Not known are the questions of lm-eval's tasks, and what a server elsewhere runs."""
+    settings = job.settings
+    if suite.questions is None or settings.sampler not in (INPROCESS, COLOCATED, OWN_SERVER):
+        return None
+    deciding = {
+        "questions": suite.questions,
+        "settings": settings.model_dump(exclude=NOT_DECIDING),
+        "seed": job.seed,
+        "model": job.inputs[MODEL],
+        "engine": None if settings.sampler == INPROCESS else ws.config.engine.model_dump(),
+        "device": _device(),
+        "versions": versions(),
+        "revision": git_revision(),
+    }
+    return hashlib.sha256(json.dumps(plain(deciding), sort_keys=True).encode()).hexdigest()
+
+
+def _device() -> list[Any]:
+    """Return what computes, and whether the engine for small models on a CPU is switched off."""
+    import torch
+
+    from recovery.forward.fast_path import SWITCH
+
+    return [torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu", os.environ.get(SWITCH)]

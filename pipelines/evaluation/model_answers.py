@@ -1,0 +1,164 @@
+"""Ask a checkpoint: the functions that suites call, over a loaded model and its sampler."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from evals.scores import Item, ModelCalls
+from pipelines.config.jobs import EvalJob
+from pipelines.runs.cost import Flops
+from pipelines.runs.progress import Pace
+from pipelines.runs.stage_runner import Stage
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from evals.scores import Asked, Generate, Message, Score
+    from recovery.models.chat_model import ChatModel
+    from recovery.sampling.protocol import Sampler
+
+
+class ModelAnswers:
+    """A model behind the functions that suites call: chats or texts in, answers out."""
+
+    def __init__(
+        self, chat_model: ChatModel, sampler: Sampler, job: EvalJob, stage: Stage, suite: str
+    ) -> None:
+        self.chat_model = chat_model
+        self.settings = job.settings
+        self.stage = stage
+        self.suite = suite
+        self.job, self.sampler = job, sampler
+        self.flops = Flops.of(chat_model.model)
+        self.thinking: dict[str, deque[str]] = defaultdict(deque)  # by answer, in the order of the prompts
+        self.unfinished = 0  # answers of the current score that ended inside their thinking
+        self.tokens_read = self.tokens_written = 0  # of the current score
+
+    def chats(self, max_new_tokens: int) -> Generate | list[Generate]:
+        """Greedy answers; or several sampled ones, a function each."""
+        if self.settings.samples == 1:
+            return self._chat(max_new_tokens, 0.0, 0)
+        seeds = range(self.job.seed, self.job.seed + self.settings.samples)
+        return [self._chat(max_new_tokens, self.settings.temperature, seed) for seed in seeds]
+
+    def greedy(self, max_new_tokens: int) -> Generate:
+        return self._chat(max_new_tokens, 0.0, 0)
+
+    def _chat(self, max_new_tokens: int, temperature: float, seed: int) -> Generate:
+        def generate(chats: list[list[Message]]) -> list[str]:
+            prompts = [self._prompt(chat) for chat in chats]
+            written = self._write(prompts, max_new_tokens, temperature, seed)
+            return [self._without_thinking(ids) for ids in written]
+
+        return generate
+
+    def _without_thinking(self, ids: list[int]) -> str:
+        thinking, answer = self.chat_model.encoder.answer(ids)
+        self.thinking[answer].append(thinking)
+        self.unfinished += bool(thinking) and not answer
+        return answer
+
+    def complete(self, score: Score) -> Score:
+        """Add to each item the thinking before its answer, and to the score how its answers were made."""
+        items = tuple(self._item_with_thinking(item) for item in score.items)
+        encoder = self.chat_model.encoder
+        mode = {
+            "thinking": encoder.opens_thinking or any("thinking" in item.detail for item in items),
+            "unfinished_thinking": self.unfinished,
+            "date": encoder.date,
+            "template_args": self.chat_model.template_args,
+        }
+        if self.unfinished:
+            self.stage.say(
+                f"  {self.suite:<12} {self.unfinished} of {score.n} answers ended inside their thinking and "
+                "count as empty: raise the limit of new tokens"
+            )
+        cost = {"tokens_read": self.tokens_read, "tokens_written": self.tokens_written}
+        self.thinking.clear()
+        self.unfinished = self.tokens_read = self.tokens_written = 0
+        return replace(score, items=items, details={**score.details, "mode": mode, **cost, **self._cuts()})
+
+    def _cuts(self) -> dict[str, Any]:
+        """Return the settings that ask or write less than a whole suite."""
+        cuts = {"limit": self.settings.limit, "stop_loops": self.settings.stop_loops}
+        return {name: value for name, value in cuts.items() if value}
+
+    def _item_with_thinking(self, item: Item) -> Item:
+        waiting = self.thinking.get(item.response)
+        thinking = waiting.popleft() if waiting else ""
+        return replace(item, detail={**item.detail, "thinking": thinking}) if thinking else item
+
+    def continuation(self, max_new_tokens: int) -> Callable[[list[str]], list[str]]:
+        def generate(texts: list[str]) -> list[str]:
+            written = self._write([self.chat_model.document_start(text) for text in texts], max_new_tokens)
+            return [self.chat_model.text(ids) for ids in written]
+
+        return generate
+
+    def calls(self) -> ModelCalls:
+        """Return the two calls that lm-eval's tasks make: generate, and log-likelihood of a continuation."""
+        return ModelCalls(self._go_on, self._likelihoods)
+
+    def unaskable(self, chat: list[dict[str, Any]]) -> str:
+        """Return why the chat template cannot ask this; nothing if it can."""
+        plain = [{key: value for key, value in turn.items() if key != "tools"} for turn in chat]
+        try:
+            asked, without_tools = self.chat_model.prompt_ids(chat), self.chat_model.prompt_ids(plain)
+        except InputError as error:
+            return str(error)
+        return "the chat template takes no tool schemas" if asked == without_tools and chat != plain else ""
+
+    def keep(self, results: dict[str, Any]) -> None:
+        """Write lm-eval's results in its own layout, if an output folder is set."""
+        if self.job.output:
+            from evals.task_runner import save
+
+            save(self.job.output, self.job.checkpoint, results)
+
+    def _go_on(self, asked: list[Asked], limit: int, temperature: float) -> list[str]:
+        limit = min(limit, self.settings.max_new_tokens)
+        written = self._write([self._prompt(one) for one in asked], limit, temperature, self.job.seed)
+        return [
+            self.chat_model.text(ids) if isinstance(one, str) else self._without_thinking(ids)
+            for one, ids in zip(asked, written, strict=True)
+        ]
+
+    def _likelihoods(self, asked: list[tuple[Asked, str]]) -> list[tuple[float, bool]]:
+        from recovery.teachers.likelihood import loglikelihoods, split_ids
+
+        pairs = [split_ids(self.chat_model, context, text) for context, text in asked]
+        read = sum(len(one) + len(other) for one, other in pairs)
+        flops = self.flops.forward(read, read / max(len(pairs), 1) / 2)
+        self.stage.spend(tokens_scored=read, flops=flops)
+        return loglikelihoods(
+            self.chat_model, pairs, on_progress=lambda d, t: self.stage.step(d, t, note=self.suite)
+        )
+
+    def _prompt(self, asked: Asked) -> list[int]:
+        if isinstance(asked, str):
+            return self.chat_model.document_start(asked)
+        return self.chat_model.prompt_ids(asked)
+
+    def _write(
+        self, prompts: list[list[int]], max_new_tokens: int, temperature: float = 0.0, seed: int = 0
+    ) -> list[list[int]]:
+        from recovery.sampling.protocol import SamplingParams
+
+        pace = Pace(len(prompts), max_new_tokens)
+        stop_loops = self.job.settings.stop_loops
+        params = SamplingParams(max_new_tokens, temperature, seed, stop_loops=stop_loops, on_tokens=pace.see)
+        responses = self.sampler.generate(
+            prompts,
+            params,
+            on_progress=lambda done, total: self.stage.step(
+                done, total, eta_seconds=pace.eta_seconds(done), note=pace.note(self.suite)
+            ),
+        )
+        read, written = sum(map(len, prompts)), sum(map(len, responses))
+        self.tokens_read += read
+        self.tokens_written += written
+        flops = self.flops.forward(read + written, (read + written / 2) / len(prompts))
+        self.stage.spend(tokens_sampled=written, flops=flops)
+        return responses

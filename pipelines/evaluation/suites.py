@@ -1,0 +1,177 @@
+"""The suites of an evaluation: what each one asks, and how it scores a model's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from evals import ifbench, ifeval, jsonl, knowledge, sentences, task_names, tasks
+from evals.families import measures
+from evals.families import suite as families
+from evals.families.table import FAMILIES
+from evals.probes import KNOWLEDGE, PROBE_SUITES, Probe, load_probes, suite_probes, without_superseded
+from pipelines.config.jobs import EvalJob
+from pipelines.config.settings import EvalConfig
+from pipelines.distillation.leaks import MICROWORLD, ifeval_path
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from evals.scores import Score
+    from pipelines.evaluation.model_answers import ModelAnswers
+
+Scorer = Callable[["ModelAnswers"], "Iterator[Score | families.Unmeasured]"]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite with its questions loaded.
+
+    `questions` is all that decides, beside the job's settings, what is asked and how answers are judged; None
+    if that is not known, as of lm-eval's tasks."""
+
+    name: str
+    questions: Any
+    score: Scorer  # the first score is the headline
+
+
+def suites_of(job: EvalJob) -> list[Suite]:
+    """Return the suites of a job: those that it names, and the probes of each earlier cycle."""
+    named = [_suite(job, name) for name in job.suites]
+    earlier = _earlier_probes(job)
+    most = max(1, job.settings.earlier_questions // max(1, len(earlier)))
+    return named + [
+        _probes(f"{KNOWLEDGE}:{cycle}", ProbeQuestions(probes, most=most))
+        for cycle, probes in earlier.items()
+    ]
+
+
+def answerable_suites(settings: EvalConfig, model: str) -> tuple[str, ...]:
+    """Return the suites that have questions; the shipped model's vocabulary lacks general ones."""
+    found = ["ifeval"] if settings.ifeval else []
+    for suite in PROBE_SUITES:
+        probes = load_probes(settings.probes, suite) if settings.probes else ()
+        own = any(probe.counts for probe in probes)
+        if own or (suite == "retention" and model != MICROWORLD):
+            found.append(suite)
+    return (*found, *settings.behaviours)
+
+
+def _earlier_probes(job: EvalJob) -> dict[int, list[Probe]]:
+    """Return each earlier cycle's probes, without those that a later cycle's changed facts contradict."""
+    files = {cycle: load_probes(path) for cycle, path in job.earlier.items()}
+    later = list(load_probes(job.settings.probes)) if job.settings.probes else []
+    found = {}
+    for cycle in sorted(files, reverse=True):
+        asked = [probe for probe in files[cycle] if probe.suite == KNOWLEDGE]
+        found[cycle] = without_superseded(asked, later)
+        later += files[cycle]
+    return dict(sorted(found.items()))
+
+
+def _suite(job: EvalJob, name: str) -> Suite:
+    settings = job.settings
+    if name == "ifeval":
+        return _ifeval(settings)
+    if name in FAMILIES:
+        return _family(settings, name)
+    if name == task_names.IFBENCH:
+        return _ifbench(settings)
+    if name not in task_names.OURS:
+        return _task(settings, name)
+    retrieved = _retrieved(job.passages) if job.passages else {}
+    return _probes(name, ProbeQuestions(suite_probes(settings.probes, name), settings.open_book, retrieved))
+
+
+def _ifeval(settings: EvalConfig) -> Suite:
+    path = ifeval_path(settings)
+
+    def score(answers: ModelAnswers) -> Iterator[Score]:
+        found, raw = ifeval.evaluate_fully(answers.chats(settings.max_new_tokens), path, settings.limit)
+        answers.keep(raw)
+        yield found
+
+    return Suite("ifeval", [ifeval.rows(path), sentences.name()], score)
+
+
+def _family(settings: EvalConfig, name: str) -> Suite:
+    family = FAMILIES[name]
+    questions = families.suite(family, settings.behaviours_items, settings.probes, settings.limit)
+    if not questions:
+        raise InputError(
+            f"suite {name}: the probes have too few questions of one kind to choose answers from"
+        )
+
+    def score(answers: ModelAnswers) -> Iterator[Score | families.Unmeasured]:
+        why = next(filter(None, (answers.unaskable(question.messages) for question in questions)), "")
+        if why:
+            yield families.Unmeasured(name, why)
+        else:
+            yield measures.evaluate(family, answers.calls(), questions, settings.max_new_tokens)
+
+    return Suite(name, questions, score)
+
+
+def _ifbench(settings: EvalConfig) -> Suite:
+    usable, _ = ifbench.checkable(ifbench.prompts())
+
+    def score(answers: ModelAnswers) -> Iterator[Score]:
+        yield ifbench.evaluate(answers.chats(settings.max_new_tokens), settings.limit)
+
+    return Suite(task_names.IFBENCH, [usable, sentences.settle()], score)
+
+
+def _task(settings: EvalConfig, name: str) -> Suite:
+    """Return the suite of an lm-eval task, with its data loaded."""
+    prepared = tasks.prepare(name, settings.tasks)
+
+    def score(answers: ModelAnswers) -> Iterator[Score]:
+        found, raw = tasks.evaluate(
+            prepared, answers.calls(), in_chat=settings.tasks_in_chat, limit=settings.limit
+        )
+        answers.keep(raw)
+        yield found
+
+    return Suite(name, None, score)
+
+
+@dataclass(frozen=True)
+class ProbeQuestions:
+    """The probes of a suite, and the ways in which they are asked."""
+
+    probes: Sequence[Probe]
+    open_book: bool = False
+    retrieved: Mapping[str, Sequence[str]] | None = None  # passages by the probe's id
+    most: int | None = None  # bounds the questions, as `eval.limit` does
+
+
+def _probes(name: str, asked: ProbeQuestions) -> Suite:
+    probes, suite = asked.probes, name.partition(":")[0]
+    if not any(probe.counts for probe in probes):
+        fields = "id, suite, kind, prompt, answer"
+        raise InputError(f"suite {suite} needs probes: give --probes FILE (lines of {fields})")
+
+    def score(answers: ModelAnswers) -> Iterator[Score]:
+        limit = answers.settings.probe_max_new_tokens
+        most = _least(answers.settings.limit, asked.most)
+        yield knowledge.evaluate(answers.chats(limit), probes, suite, most)
+        cloze = knowledge.evaluate_cloze(answers.continuation(limit), probes, suite, most)
+        if cloze is not None:
+            yield cloze
+        if name == suite:  # once: not for the probes of earlier cycles
+            yield from knowledge.evaluate_apart(answers.greedy(limit), probes, suite, most)
+        if asked.open_book:
+            yield from knowledge.evaluate_open_book(answers.greedy(limit), probes, suite, most)
+        if asked.retrieved:
+            yield from knowledge.evaluate_retrieval(answers.greedy(limit), probes, asked.retrieved, suite)
+
+    return Suite(name, asked, score)
+
+
+def _least(*limits: int | None) -> int | None:
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _retrieved(path: str) -> dict[str, list[str]]:
+    """Return the retrieved passages of each probe, by its id."""
+    return {row["id"]: row["passages"] for row in jsonl.read(path, {"id": str, "passages": list})}
