@@ -63,9 +63,14 @@ def response_metrics(
 
 
 def length_collapse(history: History, method: Method) -> Alarm | None:
-    """Return an alarm if responses ended at first and now reach the length limit."""
+    """Return an alarm if responses ended at first and now reach the length limit.
+
+    A student that approaches its teacher meanwhile learns to write at length again: midtraining on documents
+    leaves short answers, and the limit may be short for the teacher too."""
     first, last = _first(history, "truncated_share"), _last(history, "truncated_share")
     if first is None or last is None or last < 0.8 or last < first + 0.3:
+        return None
+    if _has_approached_teacher(history, within=0.75):
         return None
     cause = f"{last:.0%} of the responses run into the length limit, {first:.0%} did at the start"
     return Alarm("length collapse", cause, _remedy("check the stop tokens with `recover preflight`"))
@@ -106,12 +111,17 @@ def entropy_collapse(history: History, method: Method) -> Alarm | None:
     first, last = _first(history, "entropy"), _last(history, "entropy")
     if first is None or last is None or last > 0.1 * first:
         return None
-    gap_first = _first(history, "reverse_kl") or _first(history, "k1_reverse_kl")
-    gap_last = _last(history, "reverse_kl") or _last(history, "k1_reverse_kl")
-    if gap_first and gap_last is not None and gap_last < 0.5 * gap_first:
+    if _has_approached_teacher(history, within=0.5):
         return None  # the clean teacher has lower entropy than the damaged student: this is recovery
     cause = f"entropy fell from {first:.2g} to {last:.2g} nats a token"
     return Alarm("entropy collapse", cause, _remedy(*_rails(method), "raise prompts_per_step"))
+
+
+def _has_approached_teacher(history: History, within: float) -> bool:
+    """Return whether the reverse KL to the teacher has fallen to this share of what it was at first."""
+    first = _first(history, "reverse_kl") or _first(history, "k1_reverse_kl")
+    last = _last(history, "reverse_kl") or _last(history, "k1_reverse_kl")
+    return first is not None and last is not None and last < within * first
 
 
 def _rails(method: Method) -> list[str]:

@@ -55,7 +55,7 @@ def test_response_metrics_by_hand() -> None:
 
 
 COLLAPSES = {
-    "length collapse": course(truncated_share=[0.1] * 5 + [1.0] * 20),
+    "length collapse": course(truncated_share=[0.1] * 5 + [1.0] * 20, reverse_kl=[0.4] * 5 + [0.38] * 20),
     "repetition collapse": course(repeated_share=[0.0] * 5 + [0.4] * 20),
     "stop-token mismatch": course(student_stop_mass=[0.03] * 25, teacher_stop_mass=[1e-5] * 25),
     "entropy collapse": course(entropy=[1.5] * 5 + [0.01] * 20, reverse_kl=[0.5] * 5 + [3.0] * 20),
@@ -85,6 +85,11 @@ QUIET: dict[str, list[dict[str, float]]] = {
         reverse_kl=ramp(3.0, 0.02),
         student_stop_mass=ramp(0.001, 0.03),
         teacher_stop_mass=ramp(0.0005, 0.03),
+    ),
+    # SmolLM2 after midtraining, the first ten steps as recorded: its teacher's answers are long too.
+    "short answers that become the teacher's long ones": course(
+        truncated_share=[0.44, 0.50, 0.38, 0.75, 0.69, 0.81, 0.81, 0.88, 0.88, 0.94] + [0.9] * 10,
+        reverse_kl=[0.41, 0.42, 0.42, 0.32, 0.23, 0.21, 0.17, 0.17, 0.16, 0.15] + [0.1] * 10,
     ),
     "a limit that is short for everybody": course(truncated_share=[0.95] * 30),
     "a teacher that stops a little less": course(
