@@ -16,7 +16,8 @@ from typing import Any
 from evals import ifeval, jsonl, knowledge, verdict
 from evals.scores import Item, cluster
 from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
-from pipelines.config.settings import EvalConfig, override
+from pipelines.config.overrides import override
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.distill import distill
 from pipelines.distillation.leaks import ifeval_path
 from pipelines.evaluate import evaluate, recorded_items, require_same_questions

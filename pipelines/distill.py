@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob, Kind, MergeJob
-from pipelines.config.settings import DistillConfig
+from pipelines.config.sections.distill import DistillConfig
 from pipelines.corpus.kept_texts import EARLIER_TOKENS
 from pipelines.distillation import engine_places, inputs
 from pipelines.distillation.leaks import drop_leaks, evaluation_prompts

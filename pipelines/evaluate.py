@@ -16,7 +16,7 @@ from evals.families.table import FAMILIES
 from evals.scores import Item, ModelCalls
 from pipelines.config import fitted
 from pipelines.config.jobs import EvalJob
-from pipelines.config.settings import EvalConfig
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.distillation.engine_places import Engines, check_place
 from pipelines.distillation.leaks import HUB_IFEVAL, MICROWORLD, ifeval_path
 from pipelines.machine.fitting import fitted_once

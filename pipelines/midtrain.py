@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
-from pipelines.config.settings import MidtrainConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import documents, superseded
 from pipelines.corpus.documents import FileReport
 from pipelines.corpus.kept_texts import (

@@ -20,7 +20,9 @@ from evals import jsonl, knowledge, statistics
 from pipelines.config import fitted
 from pipelines.config.jobs import EvalJob, MidtrainJob, PilotJob
 from pipelines.config.narrow_midtraining import effective_passes, narrowed
-from pipelines.config.settings import MidtrainConfig, Section, override
+from pipelines.config.overrides import override
+from pipelines.config.sections.base import Section
+from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import document_sample, documents
 from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, tokenised
 from pipelines.corpus.mixed_tokens import shares

@@ -26,7 +26,7 @@ from evals import jsonl, knowledge, statistics
 from evals.knowledge import LENIENT, MULTIHOP, OF_MULTIHOP, OPEN_BOOK, RETRIEVAL, SUITE, Probe
 from evals.scores import Item, cluster, drawn, share
 from pipelines.config.jobs import EvalJob, RetrievalJob
-from pipelines.config.settings import override
+from pipelines.config.overrides import override
 from pipelines.corpus import documents
 from pipelines.corpus.kept_texts import learned
 from pipelines.corpus.passages import passages

@@ -19,7 +19,7 @@ from benchmarks.outcomes.arguments import home_parser, whole_numbers
 from db.reads import curves, queries
 from evals import intervals, knowledge
 from pipelines.config.jobs import EvalJob, MidtrainJob
-from pipelines.config.settings import override
+from pipelines.config.overrides import override
 from pipelines.corpus import documents
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options import pilot_job

@@ -357,7 +357,8 @@ def divergence(case: Case, student: ChatModel) -> float:
 
 def shipped(steps: int, batch: int) -> Case:
     """Distill the shipped model from itself after brief training on documents, as the demo does."""
-    from pipelines.config.settings import MidtrainConfig, parse, preset_text
+    from pipelines.config.sections.midtrain import MidtrainConfig
+    from pipelines.config.settings import parse, preset_text
     from pipelines.corpus.mixed_tokens import MixedTokens
 
     path = str(resources.files("pipelines") / "microworld" / "checkpoint")

@@ -18,7 +18,8 @@ import torch
 
 from benchmarks.common import OURS, PLAIN, Contender, Machine, Report, alternate, median, run
 from benchmarks.speed.work import Work
-from pipelines.config.settings import MidtrainConfig, parse, preset_text
+from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.config.settings import parse, preset_text
 from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.microworld import people
 from recovery.methods.table import get

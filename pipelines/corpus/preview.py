@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.settings import MidtrainConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import documents
 from pipelines.corpus.documents import FileReport
 from pipelines.corpus.reading.formats import Limits

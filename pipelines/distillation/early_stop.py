@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from db.reads import curves
 from evals import ifeval
 from evals.exact import exact_p
-from pipelines.config.settings import StopConfig
+from pipelines.config.sections.distill import StopConfig
 from pipelines.distillation.leaks import drop_leaks
 from pipelines.distillation.prompts import Prompt, read_prompts
 from recovery.errors import InputError

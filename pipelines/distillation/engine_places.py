@@ -19,7 +19,8 @@ from recovery.launch_env import launched
 from recovery.methods.rules import FROZEN, LABELS, TEACHER_WRITES
 
 if TYPE_CHECKING:
-    from pipelines.config.settings import DistillConfig, EngineConfig
+    from pipelines.config.sections.distill import DistillConfig
+    from pipelines.config.sections.engine import EngineConfig
     from pipelines.runs.workspace import Workspace
     from recovery.engines.protocol import Engine, EngineSettings
     from recovery.engines.vllm_server import Server

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from evals import dialogues, ifeval, knowledge
 from evals.families import suite as families
 from evals.families.table import FAMILIES
-from pipelines.config.settings import EvalConfig
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError, RecoverError
 

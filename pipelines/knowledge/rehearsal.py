@@ -30,7 +30,7 @@ from recovery.training.updater import Microbatch
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
-    from pipelines.config.settings import DistillConfig
+    from pipelines.config.sections.distill import DistillConfig
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
     from recovery.models.chat_model import ChatModel

@@ -20,15 +20,9 @@ from pipelines.config.fitted import (
     fit_midtraining,
     fit_to_corpus,
 )
-from pipelines.config.settings import (
-    CONFIG_NAME,
-    Config,
-    LoraConfig,
-    ModelConfig,
-    parse,
-    preset_text,
-    read,
-)
+from pipelines.config.sections.model import ModelConfig
+from pipelines.config.sections.training import LoraConfig
+from pipelines.config.settings import CONFIG_NAME, Config, parse, preset_text, read
 from pipelines.machine.stage_memory import (
     LASTING_BYTES,
     PlannedWork,

@@ -18,7 +18,7 @@ from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError, RecoverError
 
 if TYPE_CHECKING:
-    from pipelines.config.settings import ModelConfig
+    from pipelines.config.sections.model import ModelConfig
     from recovery.models.chat_encoding import ChatEncoder
     from recovery.models.gguf import ConvertedModel
     from recovery.storage.checkpoints import Checkpoint

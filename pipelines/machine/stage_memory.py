@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelines.config.settings import Config, LoraConfig
+from pipelines.config.sections.training import LoraConfig
+from pipelines.config.settings import Config
 
 if TYPE_CHECKING:
     from recovery.methods.method import Method

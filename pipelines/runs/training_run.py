@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from db.reads import curves
-from pipelines.config.settings import DistillConfig, MidtrainConfig
+from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.runs.cost import Flops
 from pipelines.runs.stage_runner import Stage
 from recovery.methods.method import Method

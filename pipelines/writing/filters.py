@@ -11,7 +11,7 @@ from evals.knowledge import CLOZE, Probe, load_probes, matches, normalise
 from pipelines.corpus.entities import Entities, words
 
 if TYPE_CHECKING:
-    from pipelines.config.settings import EvalConfig
+    from pipelines.config.sections.eval import EvalConfig
 
 SAME_WORDS, SAME_ORDER = 0.85, 0.7  # shares of common words and word pairs from which questions are the same
 SAME_FACT = 0.6  # share of a held-out question's words from which a sentence with its answer tells the fact

@@ -10,7 +10,8 @@ import pytest
 
 from db.reads import queries
 from evals import knowledge
-from pipelines.config.settings import EvalConfig, override
+from pipelines.config.overrides import override
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import answerable_suites, evaluate
 from pipelines.job_from_options import eval_job
 from pipelines.machine.init_home import initialise

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import Qwen3ForCausalLM
 
-from pipelines.config.settings import MidtrainConfig, Mix, OptimizerConfig
+from pipelines.config.sections.midtrain import MidtrainConfig, Mix
+from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.corpus.reading.plain import TextPiece
 from pipelines.corpus.token_file import IDS, Tokens, TokenStream, read_tokens, write_tokens
