@@ -26,7 +26,8 @@ from recovery.training.updater import Microbatch
 if TYPE_CHECKING:
     from recovery.batches.rollouts import Rollouts
     from recovery.models.chat_model import ChatModel
-    from recovery.objective.objective import ChunkLogprobs, Objective
+    from recovery.objective.logprobs import ChunkLogprobs
+    from recovery.objective.objective import Objective
 
 TOP = 5  # entries kept of each distribution
 MOST_TOKENS = 256  # per rollout

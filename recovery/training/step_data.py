@@ -18,8 +18,7 @@ from torch import Tensor
 from recovery import distributed
 from recovery.errors import InputError
 from recovery.methods.method import Method
-from recovery.objective.objective import NO_SIGNALS
-from recovery.objective.token_signals import TokenSignals
+from recovery.objective.token_signals import NO_SIGNALS, TokenSignals
 from recovery.sampling.prefix_writers import WRITERS, StepInputs
 from recovery.sampling.protocol import SamplingParams
 from recovery.sampling.split import SplitSampler

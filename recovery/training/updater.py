@@ -20,8 +20,8 @@ from torch import Tensor
 from recovery import distributed
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
-from recovery.objective.objective import NO_SIGNALS, Loss
-from recovery.objective.token_signals import TokenSignals
+from recovery.objective.objective import Loss
+from recovery.objective.token_signals import NO_SIGNALS, TokenSignals
 from recovery.storage.training_state import load_optimizer_tensors, optimizer_tensors
 
 if TYPE_CHECKING:
