@@ -27,8 +27,8 @@ from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.distributed import in_turn
 from recovery.errors import InputError
+from recovery.methods.choices import FROZEN
 from recovery.methods.method import Method
-from recovery.methods.rules import FROZEN
 from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
 from recovery.launch_env import launched
-from recovery.methods.rules import FROZEN, LABELS, TEACHER_WRITES
+from recovery.methods.choices import FROZEN, LABELS, TEACHER_WRITES
 
 if TYPE_CHECKING:
     from pipelines.config.sections.distill import DistillConfig

@@ -116,7 +116,7 @@ def _method(job: PlannedWork, stage: str) -> Method:
 
 def logit_bytes(method: Method) -> int:
     """Return the most bytes that the objective holds at once for each logit of a chunk."""
-    from recovery.methods.rules import TEACHER_SIGNALS
+    from recovery.methods.choices import TEACHER_SIGNALS
 
     fp32 = 4
     tensors = 3

@@ -23,9 +23,10 @@ from recovery.cpu.library import library
 from recovery.cpu.llama_forward import reader_of
 from recovery.cpu.llama_layers import MOST_WEIGHTS, LayerWeights, build_of, is_plain
 from recovery.cpu.placed_cache import PlacedCache
-from recovery.forward.decoder import ModelDecoder, Prompt, Responses, takes_kv_cache
+from recovery.forward.decoder import Responses
 from recovery.forward.equality import NOT_APPLICABLE, close
 from recovery.forward.hidden_states import READ_TOKENS, logit_transform, logits_of, plain_states
+from recovery.forward.model_decoder import ModelDecoder, Prompt, takes_kv_cache
 
 CHECKED: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models, and whether their decoder was right
 STEPS_A_CALL = 8  # of `write_ahead`: Python handles interrupts between calls only

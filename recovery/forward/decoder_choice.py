@@ -11,10 +11,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from recovery.forward.decoder import ATTENTION, Decoder, ModelDecoder
+from recovery.forward.decoder import Decoder
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import row_sharing, unwrap
 from recovery.forward.isolation import PADDING, Rows, Sharing, rows_stay_apart
+from recovery.forward.model_decoder import ATTENTION, ModelDecoder
 from recovery.forward.unpadded import GroupedDecoder, OwnCacheDecoder, RereadDecoder
 from recovery.forward.varlen import VARLEN
 

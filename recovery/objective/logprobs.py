@@ -14,8 +14,8 @@ from torch import Tensor
 
 from recovery.errors import InputError
 from recovery.forward.fast_path import TokenComparison, fast_path
+from recovery.methods.choices import LABELS, TEACHER_SIGNALS
 from recovery.methods.method import Method
-from recovery.methods.rules import LABELS, TEACHER_SIGNALS
 from recovery.objective import divergences
 from recovery.objective.token_signals import TokenSignals
 

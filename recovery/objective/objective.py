@@ -19,8 +19,8 @@ from torch import Tensor
 
 from recovery.errors import InputError
 from recovery.forward.hidden_states import kind
+from recovery.methods.choices import LABELS, SAMPLED_STATES
 from recovery.methods.method import Method
-from recovery.methods.rules import LABELS, SAMPLED_STATES
 from recovery.objective import divergences
 from recovery.objective.chunked_sum import chunked_sum
 from recovery.objective.importance import PrefixRatios

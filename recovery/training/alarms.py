@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recovery.errors import Unstable
+from recovery.methods.choices import EXACT, SAMPLED_STATES, TEACHER_SIGNALS
 from recovery.methods.method import Method
-from recovery.methods.rules import EXACT, SAMPLED_STATES, TEACHER_SIGNALS
 
 History = Sequence[Mapping[str, float]]
 
