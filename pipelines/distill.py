@@ -388,6 +388,7 @@ def preflight_report(
 
     checkpoint = ws.checkpoint(student)
     with engine_places.Engines(ws, ws.home / "engines") as started:
-        one, other = ws.load(checkpoint), ws.load(ws.checkpoint(teacher))
+        one = ws.load(checkpoint)
+        other = ws.load(ws.checkpoint(teacher))
         writer = started.sampler(sampler, one, checkpoint, follow=False)
         return preflight.checks(one, other, [prompt.messages for prompt in prompts], writer)

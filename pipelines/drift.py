@@ -68,9 +68,12 @@ def _distances(reader: ChatModel, one: Rollouts, other: Rollouts) -> dict[str, f
     """Distances between two sets of states: of their texts, and of one reader's hidden states."""
     from recovery.inspection.distribution_shift import visited
 
-    (hidden_a, prefixes_a), (hidden_b, prefixes_b) = visited(reader, one), visited(reader, other)
-    texts_a, texts_b = ([reader.text(ids) for ids in prefixes] for prefixes in (prefixes_a, prefixes_b))
-    answers_a, answers_b = ([reader.text(ids) for ids in rows.responses()] for rows in (one, other))
+    hidden_a, prefixes_a = visited(reader, one)
+    hidden_b, prefixes_b = visited(reader, other)
+    texts_a = [reader.text(ids) for ids in prefixes_a]
+    texts_b = [reader.text(ids) for ids in prefixes_b]
+    answers_a = [reader.text(ids) for ids in one.responses()]
+    answers_b = [reader.text(ids) for ids in other.responses()]
     lexical = measures.distances(measures.lexical_features(texts_a), measures.lexical_features(texts_b))
     hidden = measures.distances(hidden_a.double().numpy(), hidden_b.double().numpy())
     return {

@@ -225,7 +225,8 @@ def _answers(job: MidtrainJob, stage: Stage, student: ChatModel, steps: int) -> 
     """Return the check that follows the answers to the job's questions, as often as the forecast looks."""
     if job.asked is None or not job.settings.forecast_every:
         return []
-    asked, every = answer_probability.read(Path(job.asked)), job.settings.forecast_every
+    asked = answer_probability.read(Path(job.asked))
+    every = job.settings.forecast_every
     return [AnswerProbability(student, asked, every=every, steps=steps, report=stage.live.metrics)]
 
 
@@ -252,7 +253,8 @@ def _fitted_to_corpus(settings: MidtrainConfig, tokens: int, share: float, stage
 
 def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
     """Read the folder once; a resumed run trains on the texts that its first attempt kept."""
-    kept, reading = stage.directory / KEPT_TEXTS, job.settings.reading
+    kept = stage.directory / KEPT_TEXTS
+    reading = job.settings.reading
     if not kept.exists():
         folder = Path(job.docs)
         superseded.keep(folder, stage.directory)

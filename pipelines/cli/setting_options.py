@@ -23,7 +23,8 @@ class SettingOption(click.Option):
 
     def __init__(self, *args: Any, key: str, read: Read, **attributes: Any) -> None:
         super().__init__(*args, expose_value=False, callback=self._collect, **attributes)
-        self.key, self.read = key, read
+        self.key = key
+        self.read = read
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the option and its help, which ends with the key."""

@@ -87,7 +87,8 @@ class _Queue:
     """Files that are opened ahead of their turn; closes them at the end."""
 
     def __init__(self, entries: Iterator[tree.Entry], limits: Limits) -> None:
-        self._entries, self._limits = entries, limits
+        self._entries = entries
+        self._limits = limits
         self._jobs: deque[_Job] = deque()
 
     def __enter__(self) -> _Queue:
@@ -134,7 +135,8 @@ def read_folder(
 
     With `strict` the first file that is skipped is an error, hidden files excepted.
     """
-    limits, similar = limits or Limits(), SimilarFiles()
+    limits = limits or Limits()
+    similar = SimilarFiles()
     done = size = 0
     with (
         tree.Tree(directory) as walked,
@@ -146,7 +148,8 @@ def read_folder(
                 yield item
                 if strict and isinstance(item, FileReport):
                     _refuse_skipped(item, directory)
-            done, size = done + 1, size + job.entry.size
+            done = done + 1
+            size = size + job.entry.size
             if progress:
                 progress(done, size)
 
@@ -164,7 +167,8 @@ def _file(job: _Job, limits: Limits, similar: SimilarFiles) -> Iterator[TextPiec
     try:
         for piece in _pieces(job, limits):
             signature.add(piece.text)
-            characters, count = characters + len(piece.text), count + 1
+            characters = characters + len(piece.text)
+            count = count + 1
             documents += not piece.goes_on
             yield piece
         report = replace(report, characters=characters, pieces=count, documents=documents)
@@ -351,7 +355,8 @@ def summary(manifest: Iterable[FileReport]) -> str:
     """Return the manifest's counts as one line of the log."""
     rows = list(manifest)
     read = [row for row in rows if row.status == "read"]
-    characters, tokens = sum(row.characters for row in read), sum(row.tokens or 0 for row in read)
+    characters = sum(row.characters for row in read)
+    tokens = sum(row.tokens or 0 for row in read)
     twins = sum(row.near_duplicate_of is not None for row in rows)
     nearly = f", {twins} near-duplicates" if twins else ""
     return (

@@ -50,7 +50,9 @@ class MixedTokens:
             )
             for name in self.shares
         }
-        self.settings, self.pad_id, self.packs = settings, pad_id, packs
+        self.settings = settings
+        self.pad_id = pad_id
+        self.packs = packs
         new_tokens_per_step = self.shares["new"] * settings.tokens_per_step
         passes = settings.epochs or 0.0
         self.steps = settings.steps or max(1, round(passes * self.streams["new"].total / new_tokens_per_step))

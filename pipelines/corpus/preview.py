@@ -56,7 +56,8 @@ def preview(
         made.manifest.append(replace(item, tokens=tokens) if read else item)
         if read:
             made.first += [{"path": item.path, "text": text} for text in begun[: SHOWN - len(made.first)]]
-        begun, tokens = [], 0
+        begun = []
+        tokens = 0
     documents.refuse_nothing(folder, made.manifest)
     return made
 

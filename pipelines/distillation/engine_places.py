@@ -117,7 +117,9 @@ class Engines(ExitStack):
 
     def __init__(self, ws: Workspace, directory: Path, *, together: bool = False) -> None:
         super().__init__()
-        self.ws, self.directory, self.together = ws, directory, together
+        self.ws = ws
+        self.directory = directory
+        self.together = together
         self._colocated = ""
 
     def sampler(
@@ -267,7 +269,8 @@ def serve(
         if not key:
             raise InputError(f"--host {host}: set {KEY_VARIABLE} to a long random key, on both sides")
     checkpoint = ws.checkpoint(ref)
-    settings, dtype = engine_settings(ws.config.engine), ws.config.model.dtype
+    settings = engine_settings(ws.config.engine)
+    dtype = ws.config.model.dtype
     log = ws.home / "engines" / f"{checkpoint.id}.log"
     address = host, port
     server = make_server(checkpoint, settings, log, dtype=dtype, rank=rank, address=address, key=key)

@@ -147,7 +147,10 @@ class Teachers:
         student: ChatModel,
         engines: Engines,
     ) -> None:
-        self.ws, self.job, self.method, self.student = ws, job, method, student
+        self.ws = ws
+        self.job = job
+        self.method = method
+        self.student = student
         self.engines = engines
         settings = job.settings
         self.in_process = FrozenTeachers(

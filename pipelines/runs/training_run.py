@@ -118,7 +118,9 @@ class Spending:
     def __init__(
         self, stage: Stage, chat_model: ChatModel, batches: Batches, settings: MidtrainConfig | DistillConfig
     ) -> None:
-        self.stage, self.batches, self.flops = stage, batches, Flops.of(chat_model.model)
+        self.stage = stage
+        self.batches = batches
+        self.flops = Flops.of(chat_model.model)
         longest = settings.max_new_tokens if isinstance(settings, DistillConfig) else settings.row_tokens
         self.context = longest / 2  # half of the longest: a bound on the mean
         self.seen = dict.fromkeys(("tokens_sampled", "tokens_scored"), 0)

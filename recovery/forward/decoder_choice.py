@@ -82,7 +82,8 @@ def decoding_way(model: Any) -> Way:
 
 def _ways(model: Any) -> list[Way]:
     """Return all ways, the fastest first; the last is the model's own forward pass."""
-    own, sharing = model.config._attn_implementation, row_sharing(model)
+    own = model.config._attn_implementation
+    sharing = row_sharing(model)
     in_place = ATTENTION if own in ("sdpa", VARLEN) else own
     alone = replace(sharing, equal_lengths=True)
     return [

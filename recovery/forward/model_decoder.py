@@ -31,7 +31,9 @@ class ModelDecoder(Decoder):
     cache_type = KVCache
 
     def __init__(self, model: Any, pad_id: int, max_new_tokens: int) -> None:
-        self.model, self.pad_id, self.max_new_tokens = model, pad_id, max_new_tokens
+        self.model = model
+        self.pad_id = pad_id
+        self.max_new_tokens = max_new_tokens
         self.device = model.get_input_embeddings().weight.device
         self.accepts = set(inspect.signature(model.forward).parameters)
         self.in_place = takes_kv_cache(model)

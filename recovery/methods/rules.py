@@ -132,7 +132,9 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 def _check_value(method: Dials, dial: Field[Any]) -> None:
     """Check choices, type and limits of one dial; explain values that are known to be bad."""
-    name, value, limits = dial.name, getattr(method, dial.name), dial.metadata
+    name = dial.name
+    value = getattr(method, dial.name)
+    limits = dial.metadata
     if isinstance(value, str) and value in REFUSED.get(name, {}):
         refuse(method, f"{name}={value} is refused: {REFUSED[name][value]}")
     if limits.get("choices") and value not in limits["choices"]:
@@ -171,7 +173,8 @@ def _check_states(method: Dials) -> None:
 
 def _check_effect(method: Dials, dial: Field[Any]) -> None:
     """Refuse to set a dial that nothing reads under the other dials."""
-    value, (reader, reads) = getattr(method, dial.name), READ_BY[dial.name]
+    value = getattr(method, dial.name)
+    reader, reads = READ_BY[dial.name]
     if value != dial.default and not reads(method):
         setting = f"signal={method.signal}, states={method.states}, teacher={method.teacher}"
         refuse(method, f"{dial.name}={value} has no effect with {setting}: it belongs to {reader}")

@@ -164,7 +164,9 @@ class AlarmWatch:
         before: Callable[[int], History] = lambda step: (),
         record: Path | None = None,
     ) -> None:
-        self.method, self.before, self.record = method, before, record
+        self.method = method
+        self.before = before
+        self.record = record
         self.history: list[Mapping[str, float]] | None = None
         self.muted: list[str] = []
         if record is not None and record.exists():

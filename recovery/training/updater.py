@@ -269,7 +269,8 @@ class _Unprefixed(Mapping[str, Tensor]):
     """A lazy view of the tensors with a prefix, under names without it; each is read on access."""
 
     def __init__(self, prefix: str, tensors: Mapping[str, Tensor]) -> None:
-        self._prefix, self._tensors = f"{prefix}.", tensors
+        self._prefix = f"{prefix}."
+        self._tensors = tensors
         self._names = [n.removeprefix(self._prefix) for n in tensors if n.startswith(self._prefix)]
 
     def __getitem__(self, name: str) -> Tensor:

@@ -52,8 +52,8 @@ class ModelConfig(Section):
 
     def number_bytes(self, gpu: bool) -> int:
         """Return the bytes of a weight in memory."""
-        chosen = self.dtype if self.dtype != "auto" else "bfloat16" if gpu else "float32"
-        return 2 if chosen == "bfloat16" else 4
+        halved = gpu if self.dtype == "auto" else self.dtype == "bfloat16"
+        return 2 if halved else 4
 
     def checkpoints_gradients(self, gpu: bool) -> bool:
         """Return whether training recomputes activations; with `auto`, on a GPU, where memory is scarce."""
