@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from db.reads import queries
 from evals import drift as measures
 from pipelines.config.jobs import DriftJob
-from pipelines.corpus import documents
+from pipelines.corpus import text_file
 from pipelines.corpus.kept_texts import KEPT_TEXTS
 from pipelines.distillation.prompts import read_prompts
 from pipelines.runs.pinned_inputs import pinned
@@ -97,7 +97,7 @@ def _on_documents(ws: Workspace, job: DriftJob, a: ChatModel, b: ChatModel) -> d
     kept = ws.run_directory(runs[-1]["id"]) / KEPT_TEXTS if runs else None
     if kept is None or not kept.is_file():
         return None
-    texts = documents.load_texts(kept)
+    texts = text_file.load_texts(kept)
     chosen = random.Random(f"drift:{job.seed}").sample(texts, min(job.count, len(texts)))
     return _divergence(b, a, texts_as_rollouts(a, chosen))
 

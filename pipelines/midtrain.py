@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.sections.midtrain import MidtrainConfig
-from pipelines.corpus import documents, superseded
-from pipelines.corpus.documents import FileReport
+from pipelines.corpus import superseded, text_file
 from pipelines.corpus.kept_texts import (
     EARLIER_TOKENS,
     KEPT_TEXTS,
@@ -26,6 +25,7 @@ from pipelines.corpus.kept_texts import (
     read_evenly,
     tokenised,
 )
+from pipelines.corpus.manifest import FileReport, load_manifest, manifest_rows, summary
 from pipelines.corpus.mixed_tokens import MixedTokens, shares
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
@@ -259,8 +259,8 @@ def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
         folder = Path(job.docs)
         superseded.keep(folder, stage.directory)
         progress = reading_progress(stage.step, folder)
-        documents.keep(folder, kept, reading.limits, strict=reading.strict, progress=progress)
-    return documents.load_manifest(stage.directory)
+        text_file.keep(folder, kept, reading.limits, strict=reading.strict, progress=progress)
+    return load_manifest(stage.directory)
 
 
 def _new_tokens(
@@ -271,8 +271,8 @@ def _new_tokens(
     if manifest and stage.first:
         counts = tokens.per_group([report.documents for report in manifest])
         manifest = [replace(row, tokens=count) for row, count in zip(manifest, counts, strict=True)]
-        ws.tracker.record_documents(stage.id, documents.manifest_rows(manifest))
-        stage.say(documents.summary(manifest))
+        ws.tracker.record_documents(stage.id, manifest_rows(manifest))
+        stage.say(summary(manifest))
     return tokens
 
 

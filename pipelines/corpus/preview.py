@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import documents
-from pipelines.corpus.documents import FileReport
+from pipelines.corpus.manifest import FileReport
 from pipelines.corpus.reading.formats import Limits
 from pipelines.corpus.reading.plain import TextPiece
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.overrides import override
-from pipelines.corpus import documents, kept_texts, superseded
+from pipelines.corpus import kept_texts, superseded, text_file
 from pipelines.corpus.kept_texts import KeptTokens
 from pipelines.corpus.reading.superseded_list import SUPERSEDED, patterns
 from pipelines.corpus.token_file import Tokens
@@ -41,7 +41,7 @@ def run(place: Path, files: dict[str, str], replaced: str = "") -> Path:
     made.mkdir(parents=True)
     docs = folder(place, files, replaced)
     superseded.keep(docs, made)
-    documents.keep(docs, made / kept_texts.KEPT_TEXTS)
+    text_file.keep(docs, made / kept_texts.KEPT_TEXTS)
     return made
 
 

@@ -13,8 +13,9 @@ import torch
 from pipelines.config import settings as config
 from pipelines.config.jobs import DistillJob
 from pipelines.config.overrides import changed, override
-from pipelines.distill import distill, show_prompts
+from pipelines.distill import distill
 from pipelines.distillation import inputs
+from pipelines.distillation.dry_run import show_prompts
 from pipelines.distillation.engine_places import Engines
 from pipelines.distillation.prompts import read_prompts
 from pipelines.machine.init_home import initialise
