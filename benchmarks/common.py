@@ -12,6 +12,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,12 +23,14 @@ from typing import Any
 
 import torch
 
+from benchmarks.ledger import Clock
 from recovery.forward.fast_path import fast_path
 
 Row = dict[str, Any]
 # Name of a peer's process with its default settings, and of one with this project's settings.
 PLAIN = {"RECOVER_CPU": "off", "THP_MEM_ALLOC_ENABLE": "0"}
 OURS = "our CPU settings"
+SPREAD = "the middle half of them (of three or fewer: all)"  # what `spread` formats
 VLLM_PYTHON = Path(__file__).parent.parent / ".venv-vllm" / "bin" / "python"  # optional
 
 
@@ -78,6 +81,12 @@ class Report:
         targets = [{**asdict(target), "met": target.met} for target in self.targets]
         return json.dumps({**asdict(self), "targets": targets}, indent=1, default=float)
 
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        document = json.loads(text)
+        targets = [Target(**{k: v for k, v in row.items() if k != "met"}) for row in document.pop("targets")]
+        return cls(**document, targets=targets)
+
     def as_markdown(self) -> str:
         parts = [f"## {self.name}", self.question]
         for title, rows in self.tables.items():
@@ -104,20 +113,23 @@ def number(value: Any) -> str:
 
 
 def alternate(
-    arms: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int = 1
+    arms: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int = 1, title: str = ""
 ) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """Return each arm's times in seconds per round, and its last result.
+    """Return each arm's times in seconds per round, and its last result; print the progress.
 
     The order is reversed every round, so that neither machine drift nor position favours an arm."""
     seconds: dict[str, list[float]] = {name: [] for name in arms}
     results: dict[str, Any] = {}
     names = list(arms)
+    clock = Clock((warm_up + rounds) * len(names))
     for turn in range(warm_up + rounds):
         for name in names if turn % 2 == 0 else names[::-1]:
+            clock.say(f"{title}: {name}" if title else name)
             begun = time.perf_counter()
             results[name] = arms[name]()
             if turn >= warm_up:
                 seconds[name].append(time.perf_counter() - begun)
+            clock.done += 1
     return seconds, results
 
 
@@ -131,6 +143,23 @@ def spread(values: Sequence[float]) -> str:
         return f"{number(min(values))}-{number(max(values))}"
     low, _, high = statistics.quantiles(values, n=4)
     return f"{number(low)}-{number(high)}"
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as fast as a peer, round by round: what slows the machine for a while slows both."""
+
+    median: float
+    spread: str
+
+    @classmethod
+    def of(cls, ours: Sequence[float], theirs: Sequence[float]) -> Ratio:
+        """Divide the speeds of each round."""
+        found = [mine / peer for mine, peer in zip(ours, theirs, strict=True)]
+        return cls(median(found), spread(found))
+
+    def __str__(self) -> str:
+        return f"{number(self.median)} ({self.spread})"
 
 
 @dataclass(frozen=True)
@@ -218,3 +247,15 @@ def run(
     if asked.out:
         asked.out.write_text(report.as_json(), encoding="utf-8")
     sys.stdout.write(report.as_markdown() + f"\n\n({report.seconds:.0f} s)\n")
+
+
+def in_own_process(name: str, *words: str, python: str = sys.executable) -> Report | None:
+    """Run a speed benchmark in a fresh process, which inherits no loaded modules; None if it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "report.json"
+        command = [python, "-m", f"benchmarks.speed.{name}", "--out", str(out), *words]
+        print(f"== {name}", flush=True)
+        if subprocess.run(command).returncode or not out.is_file():
+            print(f"== {name} failed", flush=True)
+            return None
+        return Report.from_json(out.read_text(encoding="utf-8"))

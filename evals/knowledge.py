@@ -39,7 +39,13 @@ ANSWERED = (NEW, OLD, NEITHER)  # what a response to a changed fact gives
 GENERAL_RETENTION = Path(__file__).parent / "retention.jsonl"
 CLOZE = "cloze"
 MULTIHOP = "multihop"
-APART = ("reverse", "indirect", MULTIHOP)  # asked and reported, but what a model hardly does is not demanded
+REWORDED = "reworded"
+APART = (
+    "reverse",
+    REWORDED,
+    "indirect",
+    MULTIHOP,
+)  # asked and reported, but what a model hardly does is not demanded
 LENIENT = "lenient"  # the headline: asked in chat, closed book
 OPEN_BOOK = "open_book"  # with the passages that hold the answer in front
 RETRIEVAL = "retrieval"  # with the passages that a retriever found in front

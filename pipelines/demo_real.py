@@ -1,7 +1,7 @@
 """The story on a real model: SmolLM2 learns this repository's own handbook, cycle by cycle.
 
-Its cycles are those of `recover cycle` with the shipped settings; only sizes are chosen here, so that it ends
-within an hour on two quiet cores. `full` has the sizes of a measurement instead.
+Its cycles are those of `recover cycle` with the shipped settings; only how much is asked is chosen here, so
+that it ends within an hour on two quiet cores. `full` has the sizes of a measurement instead.
 """
 
 from __future__ import annotations
@@ -38,19 +38,8 @@ class Sizes:
     settings: Mapping[str, Any]
 
 
-SHORT = Sizes(
-    ifeval=64,
-    generated=64,
-    settings={
-        "midtrain.chat_prompts": 64,
-        "distill.steps": 10,
-        "distill.prompts_per_step": 16,
-        "distill.samples_per_prompt": 1,
-        "distill.max_new_tokens": 64,
-        "eval.max_new_tokens": 96,
-        "eval.probe_max_new_tokens": 16,
-    },
-)
+GAPS = 100  # facts of a cycle's pages that are asked as gaps, as `recover probes` makes them
+SHORT = Sizes(ifeval=128, generated=128, settings={"midtrain.chat_prompts": 64, "eval.max_new_tokens": 128})
 FULL = Sizes(
     ifeval=None,
     generated=1000,
@@ -102,7 +91,7 @@ class HandbookWorld:
         directory = stage.directory / "worlds" / f"cycle-{turn}"
         if not directory.exists():
             with atomic_dirs.new_directory(directory.parent) as scratch:
-                corpus.write(scratch, corpus.PAGES[turn - 1])
+                corpus.write(scratch, corpus.PAGES[turn - 1], gaps=GAPS)
                 rows = self._ifeval(stage, seed)
                 corpus.write_rows(scratch / "ifeval.jsonl", rows)
                 atomic_dirs.publish(scratch, directory)

@@ -55,6 +55,11 @@ class Arm:
 OPD = Arm("opd", "opd", "learning rate", (0.25, 0.5, 1.0, 2.0))
 NEAR = Arm("opd-near", "opd-near", "kl_budget", (0.003, 0.03, 0.3, 3.0))
 ARMS = (OPD, NEAR)
+PRECISE = (
+    *(arm.label for arm in ARMS),
+    "knowledge lost",
+    "recall",
+)  # columns of differences below a hundredth
 
 
 def main() -> None:
@@ -63,7 +68,8 @@ def main() -> None:
     for seed in asked.seeds:
         _run_seed(ledger, seed, asked)
     lines = [line for line in ledger.lines.values() if line["seed"] in asked.seeds and _current(line, asked)]
-    text = f"{_said(asked)}\n\n{markdown(levels(lines))}\n\n{markdown(points(lines))}"
+    tables = [markdown(map(_precise, rows)) for rows in (levels(lines), points(lines))]
+    text = "\n\n".join([_said(asked), *tables])
     print(text)
     picture(lines, asked.home / "pareto.png")
     if asked.write_docs:
@@ -86,6 +92,11 @@ def _said(asked: argparse.Namespace) -> str:
     return (
         f"Seeds {seeds}; {asked.limit} items of each suite; lengths {', '.join(map(str, asked.steps))} steps."
     )
+
+
+def _precise(row: dict[str, Any]) -> dict[str, Any]:
+    """Write what is lost with the digits that its differences need."""
+    return row | {name: f"{row[name]:.4f}" for name in PRECISE if isinstance(row.get(name), float)}
 
 
 def _current(line: Line, asked: argparse.Namespace) -> bool:

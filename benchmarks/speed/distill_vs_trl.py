@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import random
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from functools import cached_property, partial
-from importlib import resources
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,10 @@ import torch
 from benchmarks.common import (
     OURS,
     PLAIN,
+    SPREAD,
     Contender,
     Machine,
+    Ratio,
     Report,
     Row,
     alternate,
@@ -32,15 +32,16 @@ from benchmarks.common import (
     run,
     spread,
 )
+from benchmarks.speed import material
+from benchmarks.speed.material import Material, size, token_batches
 from benchmarks.speed.work import Work
-from pipelines.distillation.prompts import Prompt, read_prompts
-from pipelines.microworld import people
+from evals.dialogues import Messages
+from pipelines.distillation.prompts import Prompt
 from recovery.batches.rollouts import Rollouts
 from recovery.forward.fast_path import fast_path
 from recovery.methods.table import get
 from recovery.models import loading
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import ModelSpec
 from recovery.objective.objective import Objective
 from recovery.objective.token_signals import TokenSignals
 from recovery.sampling.in_process import InProcessSampler
@@ -51,10 +52,28 @@ from recovery.training.step_data import Episodes, StepConfig, Task, drawn
 from recovery.training.trainer import TokenLoss, train
 from recovery.training.updater import Microbatch
 
-RATE, SEED, HELD_OUT, MICROBATCH = 5e-4, 0, 128, 2048  # the preset's microbatch
-SHORT, WIDE = 96, 24  # longest answer in tokens
-TUNED = f"TRL, {OURS}"
+SEED, MICROBATCH = 0, 2048  # the preset's microbatch
+RATE, REAL_RATE = 5e-4, 1e-4
+NOISE, REAL_NOISE = 0.2, 0.02  # by which a start differs from its teacher, in standard deviations of a matrix
+PEER, TUNED = "TRL", f"TRL, {OURS}"
+GOAL, REAL_GOAL = 2.5, 1.5  # times the steps a second of TRL
 OPD = get("opd")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is sampled and trained."""
+
+    steps: int
+    batch: int  # prompts of a step
+    new_tokens: int
+    held_out: int  # prompts to measure the divergence on
+    rate: float = RATE
+
+
+SHIPPED = Sizes(steps=8, batch=64, new_tokens=96, held_out=128)
+WIDE = Sizes(steps=8, batch=64, new_tokens=24, held_out=128)
+REAL = Sizes(steps=2, batch=16, new_tokens=64, held_out=16, rate=REAL_RATE)
 
 
 @dataclass(frozen=True)
@@ -64,63 +83,84 @@ class Case:
     name: str
     start: ChatModel
     teacher: ChatModel
-    steps: int
-    batch: int
-    new_tokens: int
+    sizes: Sizes
+    dialogues: list[Messages]
+    goal: float = GOAL
 
-    @cached_property
+    @property
     def prompts(self) -> list[Prompt]:
-        return read_prompts("microworld", SEED)[HELD_OUT:]
+        return [Prompt(messages) for messages in self.dialogues[self.sizes.held_out :]]
 
-    @cached_property
+    @property
     def held_out(self) -> list[Prompt]:
-        return read_prompts("microworld", SEED)[:HELD_OUT]
+        return [Prompt(messages) for messages in self.dialogues[: self.sizes.held_out]]
 
     def save(self, folder: Path) -> None:
         """Save for other processes, so that the start is trained once."""
         for name, model in (("start", self.start), ("teacher", self.teacher)):
             loading.save(model, folder / name)
-        sizes = {"name": self.name, "steps": self.steps, "batch": self.batch, "new_tokens": self.new_tokens}
-        (folder / "case.json").write_text(json.dumps(sizes), encoding="utf-8")
+        rest = {"name": self.name, "sizes": asdict(self.sizes), "dialogues": self.dialogues}
+        (folder / "case.json").write_text(json.dumps(rest), encoding="utf-8")
 
     @classmethod
-    def load(cls, folder: Path) -> Case:
-        start, teacher = (loading.load(ModelSpec(str(folder / name))) for name in ("start", "teacher"))
-        sizes = json.loads((folder / "case.json").read_text(encoding="utf-8"))
-        return cls(start=start, teacher=teacher, **sizes)
+    def load(cls, folder: Path, attention: str) -> Case:
+        start, teacher = (Material(folder / name).load(attention=attention) for name in ("start", "teacher"))
+        rest = json.loads((folder / "case.json").read_text(encoding="utf-8"))
+        return cls(rest["name"], start, teacher, Sizes(**rest["sizes"]), rest["dialogues"])
 
     def order(self) -> list[int]:
         """Return the prompts of all steps in the order that both sides use."""
-        rows = range(len(self.prompts))
+        rows, sizes = range(len(self.prompts)), self.sizes
         return [
             row
-            for step in range(1, self.steps + 1)
-            for row in drawn(rows, self.batch, step, f"prompts:{SEED}")
+            for step in range(1, sizes.steps + 1)
+            for row in drawn(rows, sizes.batch, step, f"prompts:{SEED}")
         ]
 
 
 def fill(report: Report, asked: argparse.Namespace) -> None:
-    rounds, steps = (1, 3) if asked.quick else (asked.rounds, asked.steps)
+    with material.checkpoint(asked.model) as directory:
+        measure(report, asked, Material(directory))
+
+
+def measure(report: Report, asked: argparse.Namespace, of: Material) -> None:
+    rounds = asked.rounds or (1 if asked.quick else 3)
     peer = installed("trl")
-    for make in (shipped, wide):
-        case = make(steps, asked.batch)
+    sides = list(SIDES) if of.is_shipped else ["recover", PEER]
+    made = ((shipped, SHIPPED), (wide, WIDE)) if of.is_shipped else ((real, REAL),)
+    cases = [make(of, changed(full, asked)) for make, full in made]
+    for case in cases:
         with tempfile.TemporaryDirectory() as folder:
-            race(case, Path(folder), list(SIDES) if peer else ["recover"], rounds, report)
+            race(case, Path(folder), sides if peer else ["recover"], rounds, report)
     kernels = "one after the other by its compiled kernels"
-    how = kernels if fast_path().status()[0] else "of like length together, as there is no compiler here"
+    how = "without padding"
+    if of.is_shipped:
+        how = kernels if fast_path().status()[0] else "of like length together, as there is no compiler here"
+    tuned = f"`{TUNED}` has this project's huge pages, matrix products, norms and rotations. "
+    sizes = cases[0].sizes
+    longest = " or ".join(str(case.sizes.new_tokens) for case in cases)
     report.notes.append(
         f"TRL {peer}: `trl.DistillationTrainer`, beta 1, no gradient checkpointing, fp32. Same start, "
-        f"prompts in the same order, {asked.batch} a step and update, {RATE:g} constant, AdamW (0.9, "
-        f"0.95), clip 1, temperature 1; denormals are flushed for both. This project reads answers {how}, "
-        f"{MICROBATCH:,} tokens at a time; TRL pads a step's answers into one batch. "
-        f"`{TUNED}` has this project's huge pages, matrix products, norms and rotations. A round is a "
-        "whole training in a process of its own; its first step is left out. `KL after` is the exact reverse "
-        f"KL of the last round's student on its own answers to {HELD_OUT} other prompts. The limit is the "
-        "step's matrix products at the speed of a large one by the faster library, the median of all rounds: "
-        "small products are slower. It counts every token in every layer and the teacher's head as scoring; "
-        "this project leaves out what the last layer makes of tokens that predict nothing, and reads the "
-        "head in training."
+        f"prompts in the same order, {sizes.batch} a step and update, {sizes.rate:g} constant, AdamW (0.9, "
+        f"0.95), clip 1, temperature 1; denormals are flushed for both. Answers have at most "
+        f"{longest} tokens. This project reads them {how}, {MICROBATCH:,} tokens at a time; TRL "
+        f"pads a step's answers into one batch. {tuned if of.is_shipped else ''}A round is a whole "
+        "training in a process of its own; its first step is left out. `times TRL` is the median over the "
+        f"{rounds} rounds, in brackets {SPREAD}. `KL after` is the exact reverse KL of the last round's "
+        f"student on its own answers to {sizes.held_out} other prompts. The limit is the step's matrix "
+        "products at the speed of a large one by the faster library, the median of all rounds: small "
+        "products are slower. It counts "
+        "every token in every layer and the teacher's head as scoring; this project leaves out what the last "
+        "layer makes of tokens that predict nothing, and reads the head in training."
     )
+
+
+def changed(sizes: Sizes, asked: argparse.Namespace) -> Sizes:
+    """Return the sizes with what the options set; small ones for --quick."""
+    if asked.quick:
+        sizes = replace(sizes, steps=2, batch=min(4, sizes.batch), held_out=4, new_tokens=8)
+    given = {name: getattr(asked, name) for name in ("steps", "batch", "new_tokens")}
+    return replace(sizes, **{name: value for name, value in given.items() if value})
 
 
 @dataclass
@@ -128,12 +168,15 @@ class Seen:
     """Measurements of one side's steps, over all rounds."""
 
     seconds: list[float] = field(default_factory=list)
+    rounds: list[float] = field(default_factory=list)  # steps a second
     tokens: int = 0
     lengths: list[tuple[list[int], list[int]]] = field(default_factory=list)  # lengths of prompts and answers
     parts: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, other: Seen) -> None:
+        """Add a round."""
         self.seconds += other.seconds
+        self.rounds.append(1 / median(other.seconds))
         self.tokens += other.tokens
         self.lengths += other.lengths
         for part, seconds in other.parts.items():
@@ -157,11 +200,12 @@ def race(case: Case, folder: Path, names: list[str], rounds: int, report: Report
         {
             "": name,
             "steps/s": 1 / seconds[name],
+            "times TRL": str(times(seen, name)) if PEER in seen and name != PEER else "",
             "s a step": seconds[name],
             "middle half": spread(seen[name].seconds),
             "tokens/step": round(seen[name].tokens / len(seen[name].seconds)),
             "KL before": before,
-            "KL after": divergence(case, loading.load(ModelSpec(str(folder / name)))),
+            "KL after": divergence(case, Material(folder / name).load()),
         }
         for name in names
     ]
@@ -179,10 +223,15 @@ def race(case: Case, folder: Path, names: list[str], rounds: int, report: Report
         {"part": part, "s": parts[part], "limit s": limits[part], "times": parts[part] / limits[part]}
         for part in limits
     ]
-    ratio = seconds["TRL"] / seconds["recover"] if "TRL" in seconds else None
-    report.target(f"{case.name}: steps/s against TRL's", ratio, "at least", 2.5)
+    ratio = times(seen, "recover").median if PEER in seen else None
+    report.target(f"{case.name}: steps/s against TRL's", ratio, "at least", case.goal)
     against = seconds["recover"] / total
     report.target(f"{case.name}: step time against its arithmetic", against, "at most", 2.0)
+
+
+def times(seen: dict[str, Seen], side: str) -> Ratio:
+    """Return how many times as fast as TRL a side is."""
+    return Ratio.of(seen[side].rounds, seen[PEER].rounds)
 
 
 def arithmetic(case: Case, seen: Seen) -> dict[str, float]:
@@ -200,7 +249,7 @@ def turn(name: str, folder: Path, seen: Seen) -> None:
 
 def child(name: str, folder: Path) -> None:
     torch.set_flush_denormal(True)
-    arm = SIDES[name].work(Case.load(folder))
+    arm = SIDES[name].work(Case.load(folder, "auto" if name == "recover" else "sdpa"))
     loading.save(arm.run(), folder / name)
     (folder / "seen.json").write_text(json.dumps(asdict(arm.seen)), encoding="utf-8")
 
@@ -212,17 +261,17 @@ class Ours:
         self.case, self.seen = case, Seen(parts={"sampling": [], "scoring": [], "training": []})
 
     def run(self) -> ChatModel:
-        case = self.case
-        student = self.case.start
-        sizes = StepConfig(case.batch, 1, case.new_tokens, microbatch_tokens=MICROBATCH, seed=SEED)
+        case, sizes = self.case, self.case.sizes
+        student = case.start
+        step = StepConfig(sizes.batch, 1, sizes.new_tokens, microbatch_tokens=MICROBATCH, seed=SEED)
         episodes = Episodes(
             student,
             InProcessSampler(student),
             Task(OPD, case.prompts, teacher=CheckpointTeacher(case.teacher)),
-            sizes,
+            step,
         )
         watch = self._watch(episodes)
-        config = TrainConfig(case.steps, RATE, schedule="constant", seed=SEED)
+        config = TrainConfig(sizes.steps, sizes.rate, schedule="constant", seed=SEED)
         last = [time.perf_counter()]
 
         def on_metrics(step: int, values: dict[str, float]) -> None:
@@ -270,8 +319,8 @@ class Trl:
         from transformers import TrainerCallback
         from trl import DistillationConfig, DistillationTrainer
 
-        case = self.case
-        student = self.case.start
+        case, sizes = self.case, self.case.sizes
+        student = case.start
         arm = self
         last = [0.0]
 
@@ -290,10 +339,10 @@ class Trl:
             warnings.simplefilter("ignore")
             config = DistillationConfig(
                 output_dir=folder,
-                per_device_train_batch_size=case.batch,
+                per_device_train_batch_size=sizes.batch,
                 gradient_accumulation_steps=1,
-                max_steps=case.steps,
-                learning_rate=RATE,
+                max_steps=sizes.steps,
+                learning_rate=sizes.rate,
                 lr_scheduler_type="constant",
                 adam_beta2=0.95,
                 max_grad_norm=1.0,
@@ -301,7 +350,7 @@ class Trl:
                 beta=1.0,
                 temperature=1.0,
                 top_k=0,
-                max_completion_length=case.new_tokens,
+                max_completion_length=sizes.new_tokens,
                 gradient_checkpointing=False,
                 bf16=False,
                 use_cpu=not torch.cuda.is_available(),
@@ -336,7 +385,7 @@ class Trl:
 
 SIDES = {
     "recover": Contender(Ours),
-    "TRL": Contender(Trl, PLAIN),
+    PEER: Contender(Trl, PLAIN),
     TUNED: Contender(Trl),
 }
 
@@ -344,7 +393,7 @@ SIDES = {
 def divergence(case: Case, student: ChatModel) -> float:
     """Return exact KL(student || teacher) per token, on the student's answers to held-out prompts."""
     prompts = [student.prompt_ids(prompt.messages) for prompt in case.held_out]
-    rollouts = InProcessSampler(student).sample(prompts, SamplingParams(case.new_tokens, seed=1))
+    rollouts = InProcessSampler(student).sample(prompts, SamplingParams(case.sizes.new_tokens, seed=1))
     teacher = CheckpointTeacher(case.teacher)
     loss = TokenLoss(Objective(OPD, student.stop_ids))
     total = tokens = 0.0
@@ -355,52 +404,56 @@ def divergence(case: Case, student: ChatModel) -> float:
     return total / tokens
 
 
-def shipped(steps: int, batch: int) -> Case:
+def shipped(of: Material, sizes: Sizes) -> Case:
     """Distill the shipped model from itself after brief training on documents, as the demo does."""
-    from pipelines.config.sections.midtrain import MidtrainConfig
-    from pipelines.config.settings import parse, preset_text
-    from pipelines.corpus.mixed_tokens import MixedTokens
-
-    path = str(resources.files("pipelines") / "microworld" / "checkpoint")
-    teacher, start = (loading.load(ModelSpec(path)) for _ in range(2))
-    settings: MidtrainConfig = parse(preset_text("microworld"), "preset").midtrain
-    texts = [text for _, text in people.documents(people.new_people(SEED, 1), random.Random(SEED))]
-    documents = [
-        ([*start.text_ids(text), start.document_end], [True] * (len(start.text_ids(text)) + 1))
-        for text in texts
-    ]
-    batches = MixedTokens({"new": documents}, settings, start.pad_id, SEED)
+    teacher, start = of.load(), of.load()
+    batches = token_batches(of.documents(start), of.midtraining(MICROBATCH), start)
     train(start, batches, TokenLoss(Objective(get("sft"))), TrainConfig(40, 1e-3, warmup_steps=5, seed=SEED))
-    return Case(f"Shipped model ({_size(start)})", start, teacher, steps, batch, SHORT)
+    return Case(f"Shipped model ({size(start)})", start, teacher, sizes, dialogues(of, sizes))
 
 
-def wide(steps: int, batch: int) -> Case:
+def wide(of: Material, sizes: Sizes) -> Case:
     """Use a random model of the same shape with a vocabulary of 32,768, which rarely ends an answer."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    shipped = loading.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
-    config = Qwen3Config(**{**shipped.model.config.to_dict(), "vocab_size": 32768, "initializer_range": 0.1})
+    narrow = of.load()
+    config = Qwen3Config(**{**narrow.model.config.to_dict(), "vocab_size": 32768, "initializer_range": 0.1})
     torch.manual_seed(SEED)
     model = Qwen3ForCausalLM(config).eval()
-    model.generation_config = shipped.model.generation_config
-    teacher = ChatModel.of(model, shipped.tokenizer)
+    model.generation_config = narrow.model.generation_config
+    teacher = ChatModel.of(model, narrow.tokenizer)
     start = copy.copy(teacher)
     start.model = copy.deepcopy(model)
-    with torch.no_grad():
-        for weight in start.model.parameters():
-            weight += 0.2 * weight.std() * torch.randn_like(weight) if weight.ndim > 1 else 0.0
-    return Case(f"Vocabulary of 32,768 ({_size(start)})", start, teacher, steps, batch, WIDE)
+    disturb(start, NOISE)
+    return Case(f"Vocabulary of 32,768 ({size(start)})", start, teacher, sizes, dialogues(of, sizes))
 
 
-def _size(chat_model: ChatModel) -> str:
-    weights = sum(p.numel() for p in chat_model.model.parameters())
-    return f"{weights / 1e6:.1f} M parameters, V {chat_model.model.config.vocab_size:,}"
+def real(of: Material, sizes: Sizes) -> Case:
+    """Distill a model from itself after slight noise on its weights."""
+    teacher, start = of.load(), of.load()
+    torch.manual_seed(SEED)
+    disturb(start, REAL_NOISE)
+    return Case(of.describe(start), start, teacher, sizes, dialogues(of, sizes), REAL_GOAL)
+
+
+def dialogues(of: Material, sizes: Sizes) -> list[Messages]:
+    """Return the held-out prompts, then those of the steps."""
+    return [prompt.messages for prompt in of.prompts(sizes.held_out + sizes.steps * sizes.batch)]
+
+
+@torch.no_grad()
+def disturb(chat: ChatModel, noise: float) -> None:
+    """Add noise to each matrix, in units of its standard deviation."""
+    for weight in chat.model.parameters():
+        if weight.ndim > 1:
+            weight += noise * weight.std() * torch.randn_like(weight)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rounds", type=int, default=3, help="trainings of each side")
-    parser.add_argument("--steps", type=int, default=8, help="of a training")
-    parser.add_argument("--batch", type=int, default=64, help="prompts a step")
+    material.options(parser)
+    parser.add_argument("--steps", type=int, help="of a training")
+    parser.add_argument("--batch", type=int, help="prompts a step")
+    parser.add_argument("--new-tokens", type=int, help="of the longest answer")
 
 
 if __name__ == "__main__":

@@ -1,166 +1,242 @@
-"""Compare midtraining on packed rows with the HF Trainer on the same documents."""
+"""Compare midtraining on packed rows with the HF Trainer on the same sequences."""
 
 from __future__ import annotations
 
 import argparse
-import copy
 import json
-import random
 import sys
 import tempfile
 import time
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from benchmarks.common import OURS, PLAIN, Contender, Machine, Report, alternate, median, run
+from benchmarks.common import OURS, PLAIN, SPREAD, Contender, Machine, Ratio, Report, alternate, median, run
+from benchmarks.speed import material
+from benchmarks.speed.material import Material, token_batches
 from benchmarks.speed.work import Work
 from pipelines.config.sections.midtrain import MidtrainConfig
-from pipelines.config.settings import parse, preset_text
-from pipelines.corpus.mixed_tokens import MixedTokens
-from pipelines.microworld import people
 from recovery.methods.table import get
-from recovery.models import loading
 from recovery.models.chat_model import ChatModel
-from recovery.models.loading import ModelSpec
 from recovery.objective.objective import Objective
 from recovery.training.config import TrainConfig
 from recovery.training.trainer import TokenLoss, train
 
-RATE = 5e-4
+BETAS = (0.9, 0.95)
+PEER, TUNED = "HF Trainer", f"HF Trainer, {OURS}"
+EQUAL = 0.01  # largest difference between two loss curves that follow the same steps
+GOAL = 1.0  # times the tokens a second of the HF Trainer
+
+
+@dataclass
+class Seen:
+    """What one training measured: tokens a second of its steps but the first, and each step's loss."""
+
+    speeds: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
 
 
 def fill(report: Report, asked: argparse.Namespace) -> None:
-    steps, rounds = (4, 1) if asked.quick else (12, 3)
-    machine, speeds = Machine.measure(), {side: [] for side in SIDES}  # type: ignore[var-annotated]
-    alternate({side: partial(turn, side, steps, speeds[side]) for side in SIDES}, rounds, warm_up=0)
-    chat, documents, settings = work()
-    arithmetic = Work.of(chat.model)
-    length = round(sum(map(len, documents)) / len(documents))
-    limit = machine.flops * length / (arithmetic.forward([length], length) * 3)
-    found = {name: median(values) for name, values in speeds.items()}
+    with material.checkpoint(asked.model) as directory:
+        measure(report, asked, Material(directory))
+
+
+def measure(report: Report, asked: argparse.Namespace, of: Material) -> None:
+    steps, tokens = (12, 2048) if of.is_shipped else (4, 1024)
+    if asked.quick:
+        steps, tokens = 4, 128
+    rounds = asked.rounds or (1 if asked.quick else 3)
+    machine = Machine.measure()
+    sides = list(SIDES) if of.is_shipped else ["recover", PEER]
+    found: dict[str, list[Seen]] = {side: [] for side in sides}
+    turns = {side: partial(turn, side, of, (steps, tokens), found[side]) for side in sides}
+    alternate(turns, rounds, warm_up=0)
+    chat, documents, settings = work(of, tokens)
     report.tables["The machine in this run"] = [machine.row()]
-    report.tables["Tokens a second"] = [
-        {"": name, "tokens/s": speed, "times HF Trainer": speed / found["HF Trainer"]}
-        for name, speed in found.items()
-    ] + [{"": "arithmetic limit", "tokens/s": limit, "times HF Trainer": limit / found["HF Trainer"]}]
+    limit = machine.flops / flops_per_token(chat, documents, settings)
+    report.tables["Tokens a second"] = rows(found, limit)
+    gap = largest_gap(found["recover"][0].losses, found[PEER][0].losses)
+    report.target("largest difference between the losses of a step", gap, "at most", EQUAL)
+    if not of.is_shipped:
+        report.target(f"tokens/s against the {PEER}'s", times(found, "recover").median, "at least", GOAL)
+    length = round(sum(map(len, documents)) / len(documents))
+    tuned = f"`{TUNED}` has this project's huge pages, matrix products, norms and rotations. "
     report.notes.append(
-        f"The shipped model on the microworld's documents of {length} tokens on average, about "
-        f"{settings.tokens_per_step:,} tokens a step, fp32, AdamW, clip 1. This project packs documents "
-        f"into rows of {settings.row_tokens}, the Trainer pads a batch of them; only documents' own "
-        f"tokens count. `HF Trainer, {OURS}` has this project's huge pages, matrix products, norms and "
-        "rotations. A round is a training in a process of its own; the median over steps, without its first."
+        f"{of.describe(chat)} on {len(documents)} documents of {length:,} tokens on average, about "
+        f"{settings.tokens_per_step:,} tokens a step, fp32, {settings.optimizer.learning_rate:g} constant, "
+        f"AdamW {BETAS}, clip 1. Both train on the same sequences in every step: this project packs them "
+        f"into rows of {settings.row_tokens}, the Trainer pads a batch of them; only documents' own tokens "
+        "count. "
+        f"{tuned if of.is_shipped else ''}A round is a training in a process of its own; the median over "
+        f"steps, without its first. `times` is the median over the {rounds} rounds, in brackets {SPREAD}."
     )
 
 
-def turn(side: str, steps: int, found: list[float]) -> None:
+def rows(found: dict[str, list[Seen]], limit: float) -> list[dict[str, Any]]:
+    by_peer = limit / median([speed for seen in found[PEER] for speed in seen.speeds])
+    return [
+        {
+            "": name,
+            "tokens/s": median([speed for seen in rounds for speed in seen.speeds]),
+            f"times {PEER}": "1" if name == PEER else str(times(found, name)),
+            "first loss": rounds[0].losses[0],
+            "last loss": rounds[0].losses[-1],
+        }
+        for name, rounds in found.items()
+    ] + [{"": "arithmetic limit", "tokens/s": limit, f"times {PEER}": by_peer}]
+
+
+def times(found: dict[str, list[Seen]], side: str) -> Ratio:
+    """Return how many times as fast as the Trainer a side is."""
+    speeds = {name: [median(seen.speeds) for seen in found[name]] for name in (side, PEER)}
+    return Ratio.of(speeds[side], speeds[PEER])
+
+
+def largest_gap(ours: list[float], theirs: list[float]) -> float:
+    return max(abs(one - other) for one, other in zip(ours, theirs, strict=True))
+
+
+def flops_per_token(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig) -> float:
+    """Return the arithmetic of a training step per token, in sequences of the typical length."""
+    longest = settings.row_tokens
+    lengths = [len(ids) for ids in documents]
+    pieces = [min(n - start, longest) for n in lengths for start in range(0, n, longest)]
+    whole = round(median(pieces))
+    return 3 * Work.of(chat.model).forward([whole], whole) / whole
+
+
+def turn(side: str, of: Material, sizes: tuple[int, int], found: list[Seen]) -> None:
     """Run one training by one side, in a process with that side's environment."""
     with tempfile.NamedTemporaryFile("r", suffix=".json") as seen:
-        SIDES[side].apart("midtrain", side, str(steps), seen.name)
-        found += json.load(seen)
+        SIDES[side].apart("midtrain", side, str(of.directory), *map(str, sizes), seen.name)
+        found.append(Seen(**json.load(seen)))
 
 
-def child(side: str, steps: int, path: str) -> None:
+def child(side: str, directory: str, steps: str, tokens: str, path: str) -> None:
     torch.set_flush_denormal(True)
-    Path(path).write_text(json.dumps(SIDES[side].work(*work(), steps)), encoding="utf-8")
+    attention = "auto" if side == "recover" else "sdpa"
+    seen = SIDES[side].work(*work(Material(Path(directory)), int(tokens), attention), int(steps))
+    Path(path).write_text(json.dumps(asdict(seen)), encoding="utf-8")
 
 
-def work() -> tuple[ChatModel, list[list[int]], MidtrainConfig]:
-    """Return the model, the tokenized documents, and the demo's settings for them."""
-    chat = loading.load(ModelSpec(str(resources.files("pipelines") / "microworld" / "checkpoint")))
-    texts = [text for _, text in people.documents(people.new_people(0, 1), random.Random(0))]
-    documents = [[*chat.text_ids(text), chat.document_end] for text in texts]
-    return chat, documents, parse(preset_text("microworld"), "preset").midtrain
+def work(
+    of: Material, tokens: int, attention: str = "auto"
+) -> tuple[ChatModel, list[list[int]], MidtrainConfig]:
+    """Return the model, the tokenized documents, and the settings for them."""
+    chat = of.load(attention=attention)
+    return chat, of.documents(chat), of.midtraining(tokens)
 
 
-def _student(chat: ChatModel) -> ChatModel:
-    made = copy.copy(chat)
-    made.model = copy.deepcopy(chat.model)
-    return made
-
-
-def ours(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig, steps: int) -> list[float]:
-    """Return the tokens per second of every step but the first."""
-    student = _student(chat)
-    found = []
+def ours(student: ChatModel, documents: list[list[int]], settings: MidtrainConfig, steps: int) -> Seen:
+    """Train by the loop of `recover midtrain`."""
+    seen = Seen()
     last = [0.0]
-    batches = MixedTokens({"new": [(ids, [True] * len(ids)) for ids in documents]}, settings, chat.pad_id, 0)
 
     def on_metrics(step: int, values: dict[str, float]) -> None:
         now = time.perf_counter()
-        found.append(values["tokens"] / (now - last[0]))
+        seen.losses.append(values["loss"])
+        if step > 1:
+            seen.speeds.append(values["tokens"] / (now - last[0]))
         last[0] = now
 
-    last[0] = time.perf_counter()
-    loss = TokenLoss(Objective(get("sft")))
-    train(student, batches, loss, TrainConfig(steps, RATE, schedule="constant"), on_metrics=on_metrics)
-    return found[1:]
+    batches = token_batches(documents, settings, student)
+    config = TrainConfig(steps, settings.optimizer.learning_rate, schedule="constant", betas=BETAS)
+    train(student, batches, TokenLoss(Objective(get("sft"))), config, on_metrics=on_metrics)
+    return seen
 
 
-def theirs(chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig, steps: int) -> list[float]:
-    from transformers import DataCollatorForSeq2Seq, Trainer, TrainerCallback, TrainingArguments
-
-    mean = sum(map(len, documents)) / len(documents)
-    batch = max(1, round(settings.tokens_per_step / mean))
-    order = random.Random(0).choices(range(len(documents)), k=batch * steps)
-    rows = [
-        {"input_ids": documents[i], "labels": documents[i], "attention_mask": [1] * len(documents[i])}
-        for i in order
+def steps_of(
+    chat: ChatModel, documents: list[list[int]], settings: MidtrainConfig, steps: int
+) -> list[list[list[int]]]:
+    """Return the sequences of each step, as `ours` draws them."""
+    batches = token_batches(documents, settings, chat, packs=False)
+    return [
+        [
+            tokens_T[there_T].tolist()
+            for microbatches in batches.updates(step)
+            for one in microbatches
+            for tokens_T, there_T in zip(one.rollouts.tokens_BT, one.rollouts.attention_BT, strict=True)
+        ]
+        for step in range(1, steps + 1)
     ]
-    found, last = [], [0.0]
+
+
+def theirs(student: ChatModel, documents: list[list[int]], settings: MidtrainConfig, steps: int) -> Seen:
+    """Train by the HF Trainer; a batch holds a step's sequences."""
+    from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+
+    batches = [
+        padded(sequences, student.pad_id) for sequences in steps_of(student, documents, settings, steps)
+    ]
+    seen, last = Seen(), [0.0]
 
     class Clock(TrainerCallback):
-        def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
-            last[0] = time.perf_counter()
-
         def on_step_end(self, args: Any, state: Any, *rest: Any, **kwargs: Any) -> None:
             now = time.perf_counter()
-            first = (state.global_step - 1) * batch
-            found.append(
-                sum(len(row["input_ids"]) - 1 for row in rows[first : first + batch]) / (now - last[0])
-            )
+            if state.global_step > 1:
+                tokens = int((batches[state.global_step - 1]["labels"] >= 0).sum())
+                seen.speeds.append(tokens / (now - last[0]))
             last[0] = now
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            if "loss" in logs:
+                seen.losses.append(float(logs["loss"]))
 
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder,
-            per_device_train_batch_size=batch,
+            per_device_train_batch_size=1,  # a step's sequences are padded to one batch already
             max_steps=steps,
-            learning_rate=RATE,
+            learning_rate=settings.optimizer.learning_rate,
+            adam_beta2=BETAS[1],
             bf16=False,
             lr_scheduler_type="constant",
             max_grad_norm=1.0,
             report_to=[],
             save_strategy="no",
-            logging_strategy="no",
+            logging_steps=1,
             disable_tqdm=True,
             use_cpu=not torch.cuda.is_available(),
             dataloader_pin_memory=False,
             train_sampling_strategy="sequential",
         )
-        collator = DataCollatorForSeq2Seq(chat.tokenizer, padding=True)
-        Trainer(
-            model=_student(chat).model,
+        trainer = Trainer(
+            model=student.model,
             args=arguments,
-            train_dataset=rows,
-            data_collator=collator,
+            train_dataset=batches,
+            data_collator=lambda items: items[0],
             callbacks=[Clock()],
-        ).train()
-    return found[1:]
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+    return seen
 
 
-SIDES = {
-    "recover": Contender(ours),
-    "HF Trainer": Contender(theirs, PLAIN),
-    f"HF Trainer, {OURS}": Contender(theirs),
-}
+def padded(sequences: list[list[int]], pad_id: int) -> dict[str, torch.Tensor]:
+    """Return one batch; a sequence's first token is predicted from nothing, so that it has no label."""
+    width = max(map(len, sequences))
+    blanks = [width - len(ids) for ids in sequences]
+    pairs = list(zip(sequences, blanks, strict=True))
+    return {
+        "input_ids": torch.tensor([ids + [pad_id] * blank for ids, blank in pairs]),
+        "attention_mask": torch.tensor([[1] * len(ids) + [0] * blank for ids, blank in pairs]),
+        "labels": torch.tensor([[-100, *ids[1:]] + [-100] * blank for ids, blank in pairs]),
+    }
+
+
+SIDES = {"recover": Contender(ours), PEER: Contender(theirs, PLAIN), TUNED: Contender(theirs)}
 
 
 if __name__ == "__main__":
     if "--child" in sys.argv:
-        child(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+        child(*sys.argv[2:])
         sys.exit()
-    run("midtraining", "How many tokens a second does midtraining read, against the HF Trainer?", fill)
+    run(
+        "midtraining",
+        "How many tokens a second does midtraining read, against the HF Trainer?",
+        fill,
+        material.options,
+    )

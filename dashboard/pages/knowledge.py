@@ -24,6 +24,7 @@ MEANINGS = {
     "heldout": "held out: the same fact in a phrasing that no document has",
     "cloze": "cloze: the beginning of a sentence, to be continued",
     "reverse": "reverse: from the answer back to the person or thing",
+    "reworded": "reworded: asked in words that stand in no document",
     "indirect": "indirect: by way of another fact",
     "multihop": "multihop: a fact that only two documents together give",
 }

@@ -124,9 +124,12 @@ def candidates(
 
 
 def best(found: Sequence[Candidate], budget: float) -> Candidate | None:
-    """Return the candidate that learns most of those expected within the budget; None if none is."""
-    within = [one for one in found if one.loss.value <= budget]
-    return max(within, key=lambda one: (one.learned.value, -one.loss.value), default=None)
+    """Return the candidate that learns most of those shown to keep to the budget, by the end of the interval.
+
+    Where none is shown, those count that are expected to; None if none is."""
+    shown = [one for one in found if one.loss.high <= budget]
+    expected = [one for one in found if one.loss.value <= budget]
+    return max(shown or expected, key=lambda one: (one.learned.value, -one.loss.value), default=None)
 
 
 def gentlest(found: Sequence[Candidate]) -> Candidate:

@@ -19,4 +19,4 @@ def test_what_came_is_held_against_the_interval() -> None:
     assert (first["seed"], second["seed"]) == (1, 2)
     assert first["behaviour lost"] == "0.50 [0.40, 0.60]: 0.45" and first["rate"] == "0.00055"
     said = in_words(lines)
-    assert "behaviour lost 1 of 2 within the interval" in said and "kl 2 of 2 within the interval" in said
+    assert "behaviour lost 1 of 2 within the interval" in said and "KL 2 of 2 within the interval" in said

@@ -43,6 +43,16 @@ def test_every_cycle_has_pages_and_questions_beside_them(tmp_path: Path) -> None
         assert len(probes) == 2 * len(corpus.facts(pages)) >= 40
 
 
+def test_gap_questions_are_the_score_and_those_by_hand_apart(tmp_path: Path) -> None:
+    pages = corpus.PAGES[0]
+    docs = corpus.write(tmp_path, pages, gaps=5)
+    probes = load_probes(docs.parent / "probes.jsonl", "knowledge")
+    assert {probe.fact.split("-")[0] for probe in probes if probe.counts} == {"gap"}
+    by_hand = [probe for probe in probes if probe.kind == "reworded"]
+    assert len(by_hand) == 2 * len(corpus.facts(pages))
+    assert len({probe.fact for probe in probes if probe.counts}) == 5
+
+
 def test_without_a_checkout_the_pages_are_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="run it from a checkout"):
         corpus.write(tmp_path / "out", corpus.PAGES[0], root=tmp_path)

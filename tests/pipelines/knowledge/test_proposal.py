@@ -78,6 +78,16 @@ def test_the_best_learns_most_within_the_budget() -> None:
     assert gentlest(found).rate == pytest.approx(1e-4) and gentlest(found).length.steps == 100
 
 
+def test_what_is_shown_to_keep_to_the_budget_comes_before_what_is_expected_to() -> None:
+    """A nat costs 0.5, give or take half of it: 0.2 is shown up to a KL of 0.267, expected up to 0.4."""
+    law = BehaviourLaw(((1.0, Estimate(0.5, 0.25, 0.75)),), "hand")
+    length = Length(100, 1.0)
+    gentle, bold = (forecasts(law).at(rate, length) for rate in (0.25e-3, 0.35e-3))
+    assert best([gentle, bold], 0.2) == gentle
+    assert best([bold], 0.2) == bold
+    assert best([bold], 0.17) is None
+
+
 def test_the_choice_of_questions_widens_the_interval() -> None:
     """Without scatter the whole interval is that of the questions: 1.96 standard errors to each side."""
     found = forecasts(HALF, error=0.05).at(2e-4, Length(100, 1.0))

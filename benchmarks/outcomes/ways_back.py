@@ -1,0 +1,172 @@
+"""Compare ways back on a finished cycle's midtrained model, whatever the model and the documents are.
+
+    none         no recovery: the midtrained model
+    opd          the cycle's own recovery
+    longer       the same with twice as many steps
+    seqkd        as many steps of fine-tuning on the clean model's own answers
+    merge        half midtrained weights and half clean ones, without training
+    embeddings   the clean embeddings and output head put back, without training
+
+    python -m benchmarks.outcomes.ways_back HOME                      # every way; repeat it to resume
+    python -m benchmarks.outcomes.ways_back HOME --ways none opd merge
+    python -m benchmarks.outcomes.ways_back HOME --families json refusals multi-turn
+    python -m benchmarks.outcomes.ways_back HOME --write-docs         # also into docs/real.md
+
+HOME is that of `recover cycle` with the method opd. All ways are asked what its cycle asked, and what is
+recorded there is not asked again; with --families also questions of other families of behaviour.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ledger import Line, markdown, paired, put
+from db.reads import queries
+from evals import intervals, statistics
+from evals.scores import Item, cluster
+from pipelines.config.jobs import CycleJob, EvalJob, Kind, MergeJob
+from pipelines.config.overrides import override
+from pipelines.cycle import distillation
+from pipelines.distill import distill
+from pipelines.evaluate import evaluate, recorded_items
+from pipelines.merge import merge
+from pipelines.runs.pinned_inputs import inherited
+from pipelines.runs.progress import Progress
+from pipelines.runs.workspace import Workspace
+
+PAGE = Path(__file__).parents[2] / "docs" / "real.md"
+CLEAN, NONE, OPD = "clean", "none", "opd"
+RECORDED = {CLEAN: "clean", NONE: "midtrained", OPD: "recovered"}  # way -> stage of the cycle
+MERGES: dict[str, tuple[Kind, float]] = {"merge": ("linear", 0.5), "embeddings": ("embeddings", 1.0)}
+TRAININGS: dict[str, dict[str, Any]] = {"longer": {}, "seqkd": {"method": "seqkd"}}
+FAMILIES = ("json", "tools", "refusals", "multi-turn")  # whose answers pass or not
+WAYS = (NONE, OPD, *TRAININGS, *MERGES)
+Answers = dict[str, list[Item]]  # by suite
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished cycle, and what its home recorded about it."""
+
+    ws: Workspace
+    number: int
+    job: CycleJob
+    checkpoints: dict[str, str]  # by stage
+    families: tuple[str, ...] = ()  # asked besides the cycle's suites
+
+    @classmethod
+    def of(cls, ws: Workspace, number: int, families: Sequence[str] = ()) -> Finished:
+        cycle = queries.cycle(ws.tracker.db, number)
+        if cycle["status"] not in ("accepted", "rejected"):
+            raise SystemExit(f"cycle {number} of {ws.home} is {cycle['status']}: finish it first")
+        job = CycleJob.model_validate(queries.run(ws.tracker.db, cycle["run"])["config"])
+        return cls(ws, number, job, cycle["checkpoints"], tuple(families))
+
+    def answers(self, way: str) -> Answers:
+        """Return what a way's model answered; train and ask it where that is not recorded."""
+        if way in RECORDED:
+            checkpoint = self.checkpoints[RECORDED[way]]
+            found = self._recorded(RECORDED[way])
+        else:
+            checkpoint = self._made(way)
+            found = self._asked(checkpoint, self.job.suites)
+        return found | (self._asked(checkpoint, self.families) if self.families else {})
+
+    def _recorded(self, stage: str) -> Answers:
+        found: Answers = {}
+        for row in queries.stage_scores(self.ws.tracker.db, self.number):
+            if row["stage"] == stage and row["suite"] in self.job.suites and row["suite"] not in found:
+                found[row["suite"]] = recorded_items(self.ws, row["id"])
+        return found
+
+    def _asked(self, checkpoint: str, suites: tuple[str, ...]) -> Answers:
+        settings = override(self.job.settings.eval, {"open_book": False})
+        asked = EvalJob(checkpoint=checkpoint, suites=suites, settings=settings)
+        key = f"ways_back:{','.join(suites)}:{checkpoint}"
+        done = evaluate(self.ws, inherited(asked, self.job), key=key)
+        return {suite: recorded_items(self.ws, score) for suite, score in done["score_ids"].items()}
+
+    def _made(self, way: str) -> str:
+        key = f"ways_back:{self.number}:{way}"
+        midtrained = self.checkpoints["midtrained"]
+        if way in MERGES:
+            kind, weight = MERGES[way]
+            mixture = MergeJob(student=midtrained, other=self.job.clean, kind=kind, weight=weight)
+            return str(merge(self.ws, mixture, key=key)["checkpoint"])
+        job = distillation(self.job, midtrained)
+        steps = job.settings.steps * (2 if way == "longer" else 1)
+        settings = override(job.settings, {"steps": steps, **TRAININGS[way]})
+        job = inherited(job.model_copy(update={"settings": settings}), self.job)
+        return str(distill(self.ws, job, key=key)["checkpoint"])
+
+
+def table(answers: dict[str, Answers]) -> list[Line]:
+    """Return each way's score on each suite, with its interval."""
+    return [
+        {"way": f"`{way}`" if way != CLEAN else way}
+        | {f"{suite} (n = {len(items)})": _share(items) for suite, items in found.items()}
+        for way, found in answers.items()
+    ]
+
+
+def against(answers: dict[str, Answers], reference: str) -> list[Line]:
+    """Return what each other way has more than the reference has, paired by question."""
+    return [
+        {"way": f"`{way}`"}
+        | {suite: _difference(items, answers[reference][suite]) for suite, items in found.items()}
+        for way, found in answers.items()
+        if way not in (CLEAN, reference)
+    ]
+
+
+def _share(items: Sequence[Item]) -> str:
+    passed = [item.passed for item in items]
+    low, high = intervals.clustered_interval(passed, _clusters(items))
+    return f"{sum(passed) / len(passed):.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _difference(ours: Sequence[Item], theirs: Sequence[Item]) -> str:
+    if [item.key for item in ours] != [item.key for item in theirs]:
+        raise SystemExit("two ways were asked different questions")
+    first = [item.passed for item in ours]
+    second = [item.passed for item in theirs]
+    return paired(statistics.compare(first, second, clusters=_clusters(ours)))
+
+
+def _clusters(items: Sequence[Item]) -> list[str]:
+    return [cluster(item.key, item.detail) for item in items]
+
+
+def main() -> None:
+    asked = _arguments()
+    with Workspace.open(asked.home, progress=Progress()) as ws:
+        finished = Finished.of(ws, asked.cycle, asked.families)
+        answers = {way: finished.answers(way) for way in (CLEAN, *asked.ways)}
+    parts = [markdown(table(answers))]
+    if OPD in answers:
+        parts += ["Against `opd`, paired by question:", markdown(against(answers, OPD))]
+    text = "\n\n".join(parts)
+    sys.stdout.write(text + "\n")
+    if asked.write_docs:
+        put(PAGE, "ways back", text)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("home", type=Path)
+    parser.add_argument("--cycle", type=int, default=1)
+    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    parser.add_argument("--families", nargs="+", default=[], choices=FAMILIES)
+    parser.add_argument("--write-docs", action="store_true", help="write the tables into docs/real.md")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

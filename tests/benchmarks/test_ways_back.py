@@ -1,0 +1,75 @@
+"""Ways back are compared question by question, on what a cycle recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.outcomes.ways_back import Answers, Finished, against, table
+from db.reads import queries
+from evals.scores import Item
+from pipelines.cycle import cycle
+from pipelines.job_from_options import cycle_job
+from tests.support.small_cycles import make_docs, make_home, settle
+
+
+def items(passed: str) -> list[Item]:
+    return [Item(str(key), "", "", letter == "p", {}) for key, letter in enumerate(passed)]
+
+
+ANSWERS: dict[str, Answers] = {
+    "clean": {"ifeval": items("pppp")},
+    "opd": {"ifeval": items("ppff")},
+    "merge": {"ifeval": items("fppp")},
+}
+
+
+def test_every_way_has_a_row_with_its_share() -> None:
+    rows = table(ANSWERS)
+    assert [row["way"] for row in rows] == ["clean", "`opd`", "`merge`"]
+    assert [row["ifeval (n = 4)"][:5] for row in rows] == ["1.000", "0.500", "0.750"]
+
+
+def test_differences_are_what_a_way_has_more_than_the_reference() -> None:
+    [row] = against(ANSWERS, "opd")
+    assert row["way"] == "`merge`"
+    assert row["ifeval"].startswith("+0.250 (-")
+
+
+def test_answers_to_other_questions_are_refused() -> None:
+    others = {**ANSWERS, "merge": {"ifeval": items("fpp")}}
+    with pytest.raises(SystemExit, match="different questions"):
+        against(others, "opd")
+
+
+def test_a_finished_cycle_is_asked_again_only_for_what_it_did_not_try(tmp_path: Path) -> None:
+    docs = make_docs(tmp_path)
+    with make_home(tmp_path) as ws:
+        settle(ws, margin=0.4, learning_rate=1e-3)
+        number = cycle(ws, cycle_job(ws, docs))["cycle"]
+        finished = Finished.of(ws, number)
+        cycle_runs = len(queries.runs(ws.tracker.db, limit=100))
+        answers = {way: finished.answers(way) for way in ("clean", "none", "opd")}
+        assert len(queries.runs(ws.tracker.db, limit=100)) == cycle_runs
+        for way in ("merge", "longer"):
+            answers[way] = finished.answers(way)
+        kinds = [run["kind"] for run in queries.runs(ws.tracker.db, limit=100)][::-1][cycle_runs:]
+        assert kinds == ["merge", "eval", "distill", "eval"]
+        suites = {
+            way: {suite: len(asked) for suite, asked in found.items()} for way, found in answers.items()
+        }
+        assert all(found == suites["opd"] for found in suites.values())
+        [longer] = queries.runs(ws.tracker.db, kind="distill", limit=1)
+        assert longer["config"]["settings"]["steps"] == 2 * finished.job.settings.distill.steps
+        finished.answers("merge")
+        assert set(Finished.of(ws, number, ["refusals"]).answers("opd")) == {*answers["opd"], "refusals"}
+        assert len(queries.runs(ws.tracker.db, limit=100)) == cycle_runs + 5
+
+
+def test_an_unfinished_cycle_is_refused(tmp_path: Path) -> None:
+    with make_home(tmp_path) as ws:
+        run = ws.tracker.start_run("cycle", config={"docs": "d"})
+        number = ws.tracker.record_cycle(run.id, clean_id=ws.clean().id)
+        with pytest.raises(SystemExit, match="is running: finish it first"):
+            Finished.of(ws, number)
