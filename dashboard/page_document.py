@@ -21,7 +21,9 @@ class PageDocuments:
     """Middleware that answers a page's address with the rendered page in a document that starts Gradio."""
 
     def __init__(self, app: Any, context: PageContext, drawings: DrawingQueue) -> None:
-        self.app, self.context, self.drawings = app, context, drawings
+        self.app = app
+        self.context = context
+        self.drawings = drawings
         self.scripts, self.style_sheets = _gradios_assets()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

@@ -62,8 +62,10 @@ def sortable(name: str, words: str, address: Address, default: str, *, numeric: 
     now = address.text("sort", default)
     down = address.text("order", "down") == "down"
     link = address.link(sort=name, order="up" if now == name and down else None, page=None)
-    arrow = tag("span", " ↓" if down else " ↑", aria_hidden="true") if now == name else None
-    order = ("descending" if down else "ascending") if now == name else None
+    arrow = order = None
+    if now == name:
+        arrow = tag("span", " ↓" if down else " ↑", aria_hidden="true")
+        order = "descending" if down else "ascending"
     return tag(
         "th", tag("a", words, arrow, href=link), scope="col", aria_sort=order, class_="n" if numeric else None
     )

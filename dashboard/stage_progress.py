@@ -106,10 +106,8 @@ def trouble(runs: Sequence[Row]) -> Html | None:
 def _coarse(at: str) -> str:
     """Round to the minute, so that a page need not be redrawn every second."""
     words = ago(at)
-    return (
-        words
-        if "h" in words or "d" in words
-        else words.split(" min")[0] + " min ago"
-        if " min" in words
-        else "a minute ago"
-    )
+    if "h" in words or "d" in words:
+        return words
+    if " min" in words:
+        return words.split(" min")[0] + " min ago"
+    return "a minute ago"

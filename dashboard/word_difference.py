@@ -73,7 +73,10 @@ def compared(words: str, against: str) -> Blocks | None:
         return None
     first, second = sorted((words, against))
     both = _both(first, second)
-    return None if both is None else both[0 if words == first else 1]
+    if both is None:
+        return None
+    of_first, of_second = both
+    return of_first if words == first else of_second
 
 
 @lru_cache(REMEMBERED)

@@ -101,7 +101,8 @@ def as_json(source: Source) -> Iterator[bytes]:
 
 def as_csv(source: Source) -> Iterator[bytes]:
     """Quote every cell, and prefix an apostrophe to text that a spreadsheet would run as a formula."""
-    names, out = list(columns(source())), io.StringIO()
+    names = list(columns(source()))
+    out = io.StringIO()
     if not names:
         return
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
@@ -200,7 +201,8 @@ class _Sink:
         return self._size
 
     def taken(self) -> bytes:
-        parts, self._parts = self._parts, []
+        parts = self._parts
+        self._parts = []
         return b"".join(parts)
 
     def flush(self) -> None: ...

@@ -159,7 +159,8 @@ def _parameter(found: re.Match[str]) -> str:
 
 def _redact_assignments(text: str) -> str:
     """Hide the value in NAME=value, "name": "value" and --name=value."""
-    parts, end = [], 0
+    parts = []
+    end = 0
     for found in ASSIGNED.finditer(text):
         if found.start() < end or not names_a_secret(found[1]):
             continue

@@ -62,7 +62,8 @@ def paired_lower_bound(
 
     `split` = (difference, rejected) keeps the bound consistent with an earlier test at that difference."""
     seen = (gained - lost) / n
-    low, high = max(seen - 10 / sqrt(n), -1 + 1e-9), min(seen, 1 - 1e-9)
+    low = max(seen - 10 / sqrt(n), -1 + 1e-9)
+    high = min(seen, 1 - 1e-9)
     if split is not None and split[0] < high:
         low, high = (split[0], high) if split[1] else (min(low, split[0]), split[0])
 
@@ -99,7 +100,8 @@ def needed_pairs(
     """Return the smallest number of pairs that shows non-inferiority with power `target`."""
     low, high = 1, 2
     while power(high, discordance, margin, difference, alpha) < target:
-        low, high = high, high * 2
+        low = high
+        high = high * 2
         if high > MOST_PAIRS:
             raise InputError(f"no number of pairs shows {difference} within a margin of {margin}")
     while high - low > 1:
@@ -117,11 +119,13 @@ def _likely_range(n: int, low: float, high: float) -> Ints:
 
 def _fewest_gains(losses: Ints, n: int, difference: float, score: float) -> Ints:
     """Bisect the fewest gains that reach `score`, per loss count; n - losses + 1 if none do."""
-    low, high = np.zeros_like(losses), n - losses + 1
+    low = np.zeros_like(losses)
+    high = n - losses + 1
     while (low < high).any():
         middle = (low + high) // 2
         enough = (tango_score(middle, losses, n, difference) >= score) | (middle > n - losses)
-        low, high = np.where(enough, low, middle + 1), np.where(enough, middle, high)
+        low = np.where(enough, low, middle + 1)
+        high = np.where(enough, middle, high)
     return low
 
 

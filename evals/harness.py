@@ -149,7 +149,8 @@ class _GenerateLM(LM):
 
     def __init__(self, generate: Generate, turns: Mapping[str, list[Message]]) -> None:
         super().__init__()
-        self._generate, self._turns = generate, turns
+        self._generate = generate
+        self._turns = turns
 
     def apply_chat_template(self, chat_history: Any, add_generation_prompt: bool = True) -> str:
         turns = self._turns.get(chat_history[-1]["content"].strip())
@@ -214,7 +215,8 @@ def _read_prompts(path: str | Path) -> list[dict[str, Any]]:
         raise InputError(f"{path}: key {twice} occurs twice: give every prompt its own key")
     for number, row in enumerate(rows, 1):
         _check_types(row, f"{path}, prompt {number}")
-    names = sorted({name for row in rows for kwargs in row["kwargs"] for name in kwargs or {}} | {"unused"})
+    given = [kwargs or {} for row in rows for kwargs in row["kwargs"]]
+    names = sorted({"unused"}.union(*given))
     asked = [dialogues.read(row, f"{path}, prompt {number}").messages for number, row in enumerate(rows, 1)]
     return [
         {
@@ -223,7 +225,7 @@ def _read_prompts(path: str | Path) -> list[dict[str, Any]]:
             MESSAGES: "" if turns == chat(turns[0]["content"]) else json.dumps(turns),
             "instruction_id_list": row["instruction_id_list"],
             # Like the hub's set: every argument's name everywhere, null where unused.
-            "kwargs": [{name: (kwargs or {}).get(name) for name in names} for kwargs in row["kwargs"]],
+            "kwargs": [dict.fromkeys(names) | (kwargs or {}) for kwargs in row["kwargs"]],
         }
         for row, turns in zip(rows, asked, strict=True)
     ]
@@ -314,7 +316,8 @@ def quiet() -> Iterator[_Undetected]:
     try:
         yield undetected
     finally:
-        task_module.tqdm, langdetect.detect = bar, detect
+        task_module.tqdm = bar
+        langdetect.detect = detect
         logger.removeFilter(undetected)
         random.setstate(state)
 

@@ -294,7 +294,8 @@ def paired_bootstrap(
     """Return the percentile interval of mean(after - before), drawing whole clusters with replacement."""
     change = _changes(after, before)
     index_N = np.arange(change.size) if clusters is None else numbered(clusters, change.size)
-    sums_K, sizes_K = np.bincount(index_N, weights=change), np.bincount(index_N)
+    sums_K = np.bincount(index_N, weights=change)
+    sizes_K = np.bincount(index_N)
     kinds, counts = np.unique(np.stack([sums_K, sizes_K], axis=1), axis=0, return_counts=True)
     drawn = np.random.default_rng(seed).multinomial(counts.sum(), counts / counts.sum(), size=draws)
     means = (drawn @ kinds[:, 0]) / (drawn @ kinds[:, 1])

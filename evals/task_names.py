@@ -48,7 +48,11 @@ def require(names: Sequence[str], folder: str | Path | None = None) -> None:
     if IFBENCH in names:
         ifbench.require()
     asked = [name for name in names if name not in (*OURS, IFBENCH, *PRESETS)]
-    known = _shipped() | (_named_in(Path(folder)) if folder else set()) if asked else frozenset()
+    if not asked:
+        return
+    known = _shipped()
+    if folder:
+        known = known | _named_in(Path(folder))
     for name in asked:
         if name not in known:
             raise unknown(name, known)

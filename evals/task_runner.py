@@ -42,7 +42,8 @@ class PreparedTask:
     """A task or group whose data are loaded; `run` evaluates a model on it."""
 
     def __init__(self, name: str, tasks: dict[str, Any]) -> None:
-        self.name, self.loaded = name, tasks
+        self.name = name
+        self.loaded = tasks
 
     def prompts(self) -> list[str]:
         """Return the prompts, to be excluded from training."""
@@ -202,7 +203,8 @@ class _TaskLM(LM):
 
     def __init__(self, model: ModelCalls, in_chat: bool) -> None:
         super().__init__()
-        self.model, self.in_chat = model, in_chat
+        self.model = model
+        self.in_chat = in_chat
 
     def apply_chat_template(self, chat_history: Any, add_generation_prompt: bool = True) -> str:
         if not add_generation_prompt:

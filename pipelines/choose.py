@@ -17,7 +17,8 @@ from evals import ifeval, jsonl, verdict
 from evals.probes import PROBE_SUITES, suite_probes
 from evals.scores import Item, cluster
 from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
-from pipelines.config.settings import EvalConfig, override
+from pipelines.config.overrides import override
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.distill import distill
 from pipelines.distillation.leaks import ifeval_path
 from pipelines.evaluate import evaluate

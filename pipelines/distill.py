@@ -8,11 +8,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
 from pipelines.config.jobs import DistillJob, Kind, MergeJob
-from pipelines.config.settings import DistillConfig
+from pipelines.config.sections.distill import DistillConfig
 from pipelines.corpus.kept_texts import EARLIER_TOKENS
 from pipelines.distillation import engine_places, inputs
 from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
@@ -27,8 +27,8 @@ from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
 from recovery.distributed import in_turn
 from recovery.errors import InputError
+from recovery.methods.choices import FROZEN
 from recovery.methods.method import Method
-from recovery.methods.rules import FROZEN
 from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import Sampler
     from recovery.storage.checkpoints import Checkpoint
-    from recovery.teachers.contexts import Context, Messages
+    from recovery.teachers.contexts import Context
     from recovery.teachers.rewards import Reward
     from recovery.training.step_data import Episodes
     from recovery.training.trainer import TrainReport
@@ -350,44 +350,3 @@ def _in_words(made: Distillation) -> str:
     }
     amounts = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     return f"{method.name}: {method.signal}{source}{seen} on {method.states} states; {amounts}"
-
-
-# Without training ------------------------------------------------------------------------------------------
-
-
-def show_prompts(ws: Workspace, job: DistillJob, count: int) -> list[dict[str, str]]:
-    """Render the first rows as student and teacher would read them; load no model."""
-    from recovery.teachers import contexts
-
-    method = with_dials(job.settings.method, job.settings.dials)
-    data = inputs.read_data(job, method, ws.home)
-    context = inputs.read_context(job, method, data.pairs)
-    return contexts.show(data.rows[:count], context, _renderer(ws, job.student))
-
-
-def _renderer(ws: Workspace, student: str) -> Callable[[Messages], str]:
-    """Return a function that renders messages with the student's chat template."""
-    from transformers import AutoTokenizer
-
-    from recovery.models.chat_encoding import ChatEncoder
-
-    directory = ws.checkpoint(student).path
-    model = ws.config.model
-    tokenizer = AutoTokenizer.from_pretrained(
-        directory, local_files_only=True, trust_remote_code=model.trust_remote_code
-    )
-    encoder = ChatEncoder(tokenizer, model.template_args)
-    return lambda messages: str(tokenizer.decode(encoder.prompt_ids(messages)))
-
-
-def preflight_report(
-    ws: Workspace, student: str, teacher: str, prompts: list[Prompt], sampler: str = engine_places.INPROCESS
-) -> list[Any]:
-    """Run all checks of a student, its teacher and its sampler, for `recover preflight`."""
-    from recovery.training import preflight
-
-    checkpoint = ws.checkpoint(student)
-    with engine_places.Engines(ws, ws.home / "engines") as started:
-        one, other = ws.load(checkpoint), ws.load(ws.checkpoint(teacher))
-        writer = started.sampler(sampler, one, checkpoint, follow=False)
-        return preflight.checks(one, other, [prompt.messages for prompt in prompts], writer)

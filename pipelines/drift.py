@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from db.reads import queries
 from evals import drift as measures
 from pipelines.config.jobs import DriftJob
-from pipelines.corpus import documents
+from pipelines.corpus import text_file
 from pipelines.corpus.kept_texts import KEPT_TEXTS
 from pipelines.distillation.prompts import read_prompts
 from pipelines.runs.pinned_inputs import pinned
@@ -68,9 +68,12 @@ def _distances(reader: ChatModel, one: Rollouts, other: Rollouts) -> dict[str, f
     """Distances between two sets of states: of their texts, and of one reader's hidden states."""
     from recovery.inspection.distribution_shift import visited
 
-    (hidden_a, prefixes_a), (hidden_b, prefixes_b) = visited(reader, one), visited(reader, other)
-    texts_a, texts_b = ([reader.text(ids) for ids in prefixes] for prefixes in (prefixes_a, prefixes_b))
-    answers_a, answers_b = ([reader.text(ids) for ids in rows.responses()] for rows in (one, other))
+    hidden_a, prefixes_a = visited(reader, one)
+    hidden_b, prefixes_b = visited(reader, other)
+    texts_a = [reader.text(ids) for ids in prefixes_a]
+    texts_b = [reader.text(ids) for ids in prefixes_b]
+    answers_a = [reader.text(ids) for ids in one.responses()]
+    answers_b = [reader.text(ids) for ids in other.responses()]
     lexical = measures.distances(measures.lexical_features(texts_a), measures.lexical_features(texts_b))
     hidden = measures.distances(hidden_a.double().numpy(), hidden_b.double().numpy())
     return {
@@ -94,7 +97,7 @@ def _on_documents(ws: Workspace, job: DriftJob, a: ChatModel, b: ChatModel) -> d
     kept = ws.run_directory(runs[-1]["id"]) / KEPT_TEXTS if runs else None
     if kept is None or not kept.is_file():
         return None
-    texts = documents.load_texts(kept)
+    texts = text_file.load_texts(kept)
     chosen = random.Random(f"drift:{job.seed}").sample(texts, min(job.count, len(texts)))
     return _divergence(b, a, texts_as_rollouts(a, chosen))
 

@@ -40,11 +40,10 @@ def _between(ws: Workspace, a: str, b: str, suite: str | None, direction: str | 
         raise InputError(
             f"{first} and {second} were never scored on the same prompts: run `recover eval` on both"
         )
-    items = [
-        {"suite": name, **row}
-        for name in dict.fromkeys(row["suite"] for row in counts)
-        for row in queries.flips(db, first, second, name, direction=direction, limit=limit)
-    ]
+    items = []
+    for name in dict.fromkeys(row["suite"] for row in counts):
+        found = queries.flips(db, first, second, name, direction=direction, limit=limit)
+        items += [{"suite": name, **row} for row in found]
     return {"a": first, "b": second, "counts": counts, "flips": items[:limit]}
 
 

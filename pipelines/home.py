@@ -164,6 +164,6 @@ class Home:
 
 def _changes(settings: Settings) -> dict[str, Any]:
     """Resolve file names as the command line does: as seen from the current folder."""
-    from pipelines.config.settings import anchored_changes
+    from pipelines.config.anchored_paths import anchored_changes
 
     return anchored_changes(settings, Path.cwd())

@@ -24,7 +24,9 @@ from pipelines.config.jobs import (
     RetrievalJob,
     SweepJob,
 )
-from pipelines.config.settings import Config, LoraConfig, changed
+from pipelines.config.overrides import changed
+from pipelines.config.sections.training import LoraConfig
+from pipelines.config.settings import Config
 from pipelines.corpus import documents
 from pipelines.cycle import distillation
 from pipelines.distill import check_inputs

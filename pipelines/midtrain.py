@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 
 from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
-from pipelines.config.settings import MidtrainConfig
-from pipelines.corpus import documents, superseded
-from pipelines.corpus.documents import FileReport
+from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.corpus import superseded, text_file
 from pipelines.corpus.kept_texts import (
     EARLIER_TOKENS,
     KEPT_TEXTS,
@@ -26,6 +25,7 @@ from pipelines.corpus.kept_texts import (
     read_evenly,
     tokenised,
 )
+from pipelines.corpus.manifest import FileReport, load_manifest, manifest_rows, summary
 from pipelines.corpus.mixed_tokens import MixedTokens, shares
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
@@ -225,7 +225,8 @@ def _answers(job: MidtrainJob, stage: Stage, student: ChatModel, steps: int) -> 
     """Return the check that follows the answers to the job's questions, as often as the forecast looks."""
     if job.asked is None or not job.settings.forecast_every:
         return []
-    asked, every = answer_probability.read(Path(job.asked)), job.settings.forecast_every
+    asked = answer_probability.read(Path(job.asked))
+    every = job.settings.forecast_every
     return [AnswerProbability(student, asked, every=every, steps=steps, report=stage.live.metrics)]
 
 
@@ -252,13 +253,14 @@ def _fitted_to_corpus(settings: MidtrainConfig, tokens: int, share: float, stage
 
 def _documents(job: MidtrainJob, stage: Stage) -> list[FileReport]:
     """Read the folder once; a resumed run trains on the texts that its first attempt kept."""
-    kept, reading = stage.directory / KEPT_TEXTS, job.settings.reading
+    kept = stage.directory / KEPT_TEXTS
+    reading = job.settings.reading
     if not kept.exists():
         folder = Path(job.docs)
         superseded.keep(folder, stage.directory)
         progress = reading_progress(stage.step, folder)
-        documents.keep(folder, kept, reading.limits, strict=reading.strict, progress=progress)
-    return documents.load_manifest(stage.directory)
+        text_file.keep(folder, kept, reading.limits, strict=reading.strict, progress=progress)
+    return load_manifest(stage.directory)
 
 
 def _new_tokens(
@@ -269,8 +271,8 @@ def _new_tokens(
     if manifest and stage.first:
         counts = tokens.per_group([report.documents for report in manifest])
         manifest = [replace(row, tokens=count) for row, count in zip(manifest, counts, strict=True)]
-        ws.tracker.record_documents(stage.id, documents.manifest_rows(manifest))
-        stage.say(documents.summary(manifest))
+        ws.tracker.record_documents(stage.id, manifest_rows(manifest))
+        stage.say(summary(manifest))
     return tokens
 
 

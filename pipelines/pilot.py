@@ -21,8 +21,10 @@ from evals.probes import load_probes
 from pipelines.config import fitted
 from pipelines.config.jobs import EvalJob, MidtrainJob, PilotJob
 from pipelines.config.narrow_midtraining import effective_passes, narrowed
-from pipelines.config.settings import MidtrainConfig, Section, override
-from pipelines.corpus import document_sample, documents
+from pipelines.config.overrides import override
+from pipelines.config.sections.base import Section
+from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.corpus import document_sample, text_file
 from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, tokenised
 from pipelines.corpus.mixed_tokens import shares
 from pipelines.evaluate import evaluate
@@ -144,7 +146,7 @@ def _new_plan(ws: Workspace, job: PilotJob, stage: Stage) -> Plan:
     folder = Path(job.docs)
     progress = reading_progress(stage.step, folder)
     reading = settings.reading
-    documents.keep(
+    text_file.keep(
         folder, stage.directory / KEPT_TEXTS, reading.limits, strict=reading.strict, progress=progress
     )
     chat_model = ws.load(ws.checkpoint(job.student))

@@ -28,7 +28,7 @@ from evals.knowledge import LENIENT, OF_MULTIHOP, OPEN_BOOK, RETRIEVAL
 from evals.probes import KNOWLEDGE, MULTIHOP, Probe, load_probes
 from evals.scores import Item, cluster, drawn, share
 from pipelines.config.jobs import EvalJob, RetrievalJob
-from pipelines.config.settings import override
+from pipelines.config.overrides import override
 from pipelines.corpus import documents
 from pipelines.corpus.kept_texts import learned
 from pipelines.corpus.passages import passages

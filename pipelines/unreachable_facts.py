@@ -144,10 +144,11 @@ def _told(
 ) -> dict[str, Any]:
     kinds = dict.fromkeys(probe.kind for probe in asked)
     total = _row("all", asked, found)
-    rows = [
-        _row(kind, [p for p in asked if p.kind == kind], [v for v in found if v.probe.kind == kind])
-        for kind in kinds
-    ]
+    rows = []
+    for kind in kinds:
+        asked_of_kind = [probe for probe in asked if probe.kind == kind]
+        found_of_kind = [verdict for verdict in found if verdict.probe.kind == kind]
+        rows.append(_row(kind, asked_of_kind, found_of_kind))
     words = (
         f"{checkpoint} fails {total['failed']} of {total['asked']} {suite} questions: "
         f"{total['unreachable']} unreachable, {total['eroded']} lost or never learned "

@@ -46,7 +46,8 @@ def printable_json(document: str) -> str:
 
 
 def _numbered(found: re.Match[str]) -> str:
-    character, whole = found[0], found.string
+    character = found[0]
+    whole = found.string
     before = whole[max(found.start() - 1, 0) : found.start()]
     after = whole[found.end() : found.end() + 1]
     if character in JOINERS and _joins(before) and _joins(after):

@@ -16,7 +16,9 @@ from typing import Any
 from db.reads import curves, queries
 from evals import ifeval, jsonl
 from pipelines.config.jobs import DistillJob, EvalJob, MidtrainJob
-from pipelines.config.settings import DistillConfig, EvalConfig, override
+from pipelines.config.overrides import override
+from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate
 from pipelines.machine.init_home import initialise

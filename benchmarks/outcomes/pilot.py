@@ -20,7 +20,7 @@ from db.reads import curves, queries
 from evals import intervals
 from evals.probes import KNOWLEDGE, load_probes
 from pipelines.config.jobs import EvalJob, MidtrainJob
-from pipelines.config.settings import override
+from pipelines.config.overrides import override
 from pipelines.corpus import documents
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options import pilot_job

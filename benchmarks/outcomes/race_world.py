@@ -14,7 +14,9 @@ from db.reads import queries
 from evals import jsonl
 from evals.scores import chat
 from pipelines.config.jobs import DistillJob, EvalJob, Kind, MergeJob, MidtrainJob
-from pipelines.config.settings import Config, LoraConfig, override
+from pipelines.config.overrides import override
+from pipelines.config.sections.training import LoraConfig
+from pipelines.config.settings import Config
 from pipelines.demo import world_once
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate

@@ -30,7 +30,7 @@ from db.reads import queries
 from evals import intervals, statistics
 from evals.scores import Item, cluster
 from pipelines.config.jobs import CycleJob, EvalJob, Kind, MergeJob
-from pipelines.config.settings import override
+from pipelines.config.overrides import override
 from pipelines.cycle import distillation
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from pipelines.config.settings import MidtrainConfig, parse, preset_text
+from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.config.settings import parse, preset_text
 from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.handbook import corpus

@@ -18,7 +18,7 @@ from benchmarks.common import OURS, PLAIN, SPREAD, Contender, Machine, Ratio, Re
 from benchmarks.speed import material
 from benchmarks.speed.material import Material, token_batches
 from benchmarks.speed.work import Work
-from pipelines.config.settings import MidtrainConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
 from recovery.methods.table import get
 from recovery.models.chat_model import ChatModel
 from recovery.objective.objective import Objective

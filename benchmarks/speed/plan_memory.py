@@ -27,7 +27,8 @@ from torch.profiler import ProfilerActivity
 
 from benchmarks.common import Report, Row, markdown_table, run
 from benchmarks.ledger import put
-from pipelines.config.settings import Config, changed, parse, preset_text
+from pipelines.config.overrides import changed
+from pipelines.config.settings import Config, parse, preset_text
 from pipelines.machine import capacity, stage_memory
 from tests.support import families
 

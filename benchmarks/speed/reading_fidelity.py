@@ -34,7 +34,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import markdown, put
-from pipelines.corpus.documents import FileReport, read_folder
+from pipelines.corpus.documents import read_folder
+from pipelines.corpus.manifest import FileReport
 from pipelines.corpus.reading import encodings, pool, similar
 from pipelines.corpus.reading.formats import Limits, Unreadable
 from pipelines.corpus.reading.html import read_html

@@ -73,7 +73,9 @@ class RequestGuard:
         hosts: tuple[str, ...] = LOOPBACK,
         password: str | None = None,
     ) -> None:
-        self.app, self.pages, self.hosts = app, frozenset(pages), hosts
+        self.app = app
+        self.pages = frozenset(pages)
+        self.hosts = hosts
         self.login = None if password is None else Login(password)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -125,7 +127,8 @@ class RequestGuard:
         return None
 
     def _exists(self, scope: Scope) -> bool:
-        path, raw = scope["path"], scope.get("raw_path", b"")
+        path = scope["path"]
+        raw = scope.get("raw_path", b"")
         if ".." in path or b"%" in raw.split(b"?")[0]:
             return False
         if scope["method"] == "POST":
@@ -142,7 +145,8 @@ def _length(headers: MutableMapping[str, str]) -> int:
 
 async def _body(receive: Receive) -> bytes:
     """Return the request's body; the server has already bounded it by its declared length."""
-    parts, more = [], True
+    parts = []
+    more = True
     while more:
         message = await receive()
         parts.append(message.get("body", b""))
@@ -180,7 +184,8 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 def _same_site(method: str, headers: MutableMapping[str, str]) -> bool:
     """Check Origin and Sec-Fetch-Site; a POST must carry this site's Origin."""
-    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+    origin = headers.get("origin")
+    site = headers.get("sec-fetch-site", "none")
     if origin is not None and urlsplit_netloc(origin) != headers.get("host", "").lower():
         return False
     if method == "POST" and origin is None:

@@ -60,10 +60,12 @@ def frame(
     return join(parts)
 
 
-def interval_ends(suite: Mapping[str, Any]) -> list[float | None]:
-    """Return a suite's scores by stage and the ends of their intervals: what its axis must hold."""
-    intervals = (suite.get("intervals") or {}).values()
-    return [suite.get(stage) for stage in STAGES] + [end for ends in intervals for end in ends or ()]
+def scores_and_bounds(suite: Mapping[str, Any]) -> list[float | None]:
+    """Return a suite's scores by stage and the bounds of their intervals: what its axis must hold."""
+    found = [suite.get(stage) for stage in STAGES]
+    for bounds in (suite.get("intervals") or {}).values():
+        found += bounds or ()
+    return found
 
 
 def percent(share: float) -> str:

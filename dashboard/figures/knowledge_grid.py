@@ -22,7 +22,8 @@ def triangle(
 ) -> Html:
     """Draw the score of each model (row) on the documents of each cycle (column)."""
     size = CELL if len(cycles) <= NUMBERS else 24
-    width, height = max(LEFT + len(cycles) * size + 10, 900), TOP + len(cycles) * size + 6
+    width = max(LEFT + len(cycles) * size + 10, 900)
+    height = TOP + len(cycles) * size + 6
     drawn: list[Html] = [tag("text", "documents of cycle", x=LEFT, y=14, class_="ink")]
     every = max(1, -(-len(cycles) // 30))
     for place, number in enumerate(cycles):

@@ -35,7 +35,8 @@ def smoothed(values: Sequence[float | None], keep: float) -> list[float | None]:
         if value is None:
             found.append(None)
             continue
-        mean, weight = keep * mean + (1 - keep) * value, keep * weight + (1 - keep)
+        mean = keep * mean + (1 - keep) * value
+        weight = keep * weight + (1 - keep)
         found.append(mean / weight)
     return found
 
@@ -51,7 +52,8 @@ def figure(
 ) -> Html:
     """Draw all curves in one frame; `axis` is steps, tokens or time."""
     places = [place for curve in curves for place in curve.places]
-    ends = [row[end] for curve in curves for row in curve.rows for end in ("low", "high")]
+    rows = [row for curve in curves for row in curve.rows]
+    ends = [row["low"] for row in rows] + [row["high"] for row in rows]
     x = Scale.around(places, axes.LEFT, width - axes.RIGHT)
     values = [value for value in ends if value is not None]
     y = Scale.around(values, axes.HEIGHT - axes.BOTTOM, axes.TOP, log=log)

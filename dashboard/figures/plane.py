@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dashboard.figures.axes import frame, interval, interval_ends, label, nothing, percent, rule, svg
+from dashboard.figures.axes import frame, interval, label, nothing, percent, rule, scores_and_bounds, svg
 from dashboard.figures.markers import STAGE_STYLES, STAGES, Style, marker, markers, series
 from dashboard.figures.scales import Scale, spread
 from dashboard.markup import Html, join, tag
@@ -55,7 +55,8 @@ def cycles_plane(
 
 def _shared(rows: Sequence[Row], suite: str, start: float, end: float) -> Scale:
     """Return an axis that holds a suite's scores of all cycles."""
-    return Scale.from_zero([one for row in rows for one in interval_ends(row["scores"][suite])], start, end)
+    held = [one for row in rows for one in scores_and_bounds(row["scores"][suite])]
+    return Scale.from_zero(held, start, end)
 
 
 def _points(row: Row) -> list[tuple[str, float, float]]:

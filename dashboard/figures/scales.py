@@ -23,7 +23,8 @@ class Scale:
     def around(cls, values: Iterable[float], start: float, end: float, *, log: bool = False) -> Scale:
         """Return a scale that covers all values with a small margin; without values, 0 to 1."""
         kept = [value for value in values if math.isfinite(value) and (value > 0 or not log)]
-        low, high = min(kept, default=0.1 if log else 0.0), max(kept, default=1.0)
+        low = min(kept, default=0.1 if log else 0.0)
+        high = max(kept, default=1.0)
         if log:
             return cls(low / 1.1, high * 1.1 if high > low else low * 10, start, end, True)
         room = (high - low) * 0.05 or abs(high) * 0.1 or 1.0
@@ -46,7 +47,9 @@ class Scale:
     def __call__(self, value: float) -> float:
         low, high = self.low, self.high
         if self.log:
-            value, low, high = math.log10(max(value, 1e-300)), math.log10(low), math.log10(high)
+            value = math.log10(max(value, 1e-300))
+            low = math.log10(low)
+            high = math.log10(high)
         share = (value - low) / ((high - low) or 1.0)
         return round(self.start + share * (self.end - self.start), 1)
 

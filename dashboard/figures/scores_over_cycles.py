@@ -12,10 +12,10 @@ from dashboard.figures.axes import (
     curve,
     frame,
     interval,
-    interval_ends,
     label,
     nothing,
     percent,
+    scores_and_bounds,
     whole,
 )
 from dashboard.figures.markers import STAGE_STYLES, Style, legend, marker, markers, series
@@ -47,7 +47,7 @@ def _cycle_axis(numbers: Sequence[float], start: float, end: float) -> Scale:
 
 
 def _panel(cycles: Sequence[Row], suite: str, words: str, x: Scale, top: float) -> Html:
-    every = [one for row in cycles for one in interval_ends(row["scores"].get(suite, {}))]
+    every = [one for row in cycles for one in scores_and_bounds(row["scores"].get(suite, {}))]
     y = Scale.from_zero(every, top + PANEL - 42, top + 26)
     scores = [(float(row["cycle"]), row["scores"].get(suite, {})) for row in cycles]
     few = len(cycles) <= FEW

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.figures.axes import interval, interval_ends, label, nothing, percent, rule, svg
+from dashboard.figures.axes import interval, label, nothing, percent, rule, scores_and_bounds, svg
 from dashboard.figures.markers import STAGE_STYLES, STAGES, marker
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
@@ -26,7 +26,7 @@ def stage_scores(scores: Mapping[str, Mapping[str, Any]]) -> Html:
     suites = list(dict.fromkeys(name for name in (*NAMES, *scores) if name in scores))
     if not suites:
         return nothing("No score yet.")
-    x = Scale.from_zero([one for name in suites for one in interval_ends(scores[name])], START, END)
+    x = Scale.from_zero([one for name in suites for one in scores_and_bounds(scores[name])], START, END)
     block = NAME + len(STAGES) * LINE + PAD
     height = len(suites) * block + 24
     foot = [label(x(tick), height - 6, f"{percent(tick)} %", "middle") for tick in x.ticks()]

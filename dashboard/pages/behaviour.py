@@ -117,10 +117,8 @@ def _cell(
 
 def _ordered(scores: dict[tuple[int, str], Types], columns: list[tuple[int, str]], order: str) -> list[str]:
     names = sorted({name for column in columns for name in scores.get(column, {})})
-    last, first = (
-        scores.get(columns[-1], {}) if columns else {},
-        scores.get(columns[0], {}) if columns else {},
-    )
+    last = scores.get(columns[-1], {}) if columns else {}
+    first = scores.get(columns[0], {}) if columns else {}
 
     def loss(name: str) -> float:
         before, after = _value(first, name)[0], _value(last, name)[0]

@@ -32,10 +32,8 @@ def build(context: PageContext, address: Address) -> Html:
     cycles = context.cached(("compare", "cycles"), lambda: queries.cycles(context.db, limit=OFFERED))
     if not cycles and not queries.checkpoints(context.db, limit=1):
         return empty("No model has been scored yet", "recover demo")
-    a, b = (
-        address.text("a", "base"),
-        address.text("b", f"cycle:{cycles[-1]['cycle']}" if cycles else "current"),
-    )
+    a = address.text("a", "base")
+    b = address.text("b", f"cycle:{cycles[-1]['cycle']}" if cycles else "current")
     head = tag(
         "section",
         tag("div", tag("h1", "Compare"), class_="head"),

@@ -70,7 +70,9 @@ def _mixture(row: Row, suites: list[str], offered: list[str] | None) -> tuple[st
     name = ", ".join(row["parts"])
     if not row["scores"]:
         return name, [*(Cell(None, 0, words="these weights did not move") for _ in suites), "did not move"]
-    word = chip("accepted", "yes, offered" if row["parts"] == offered else "yes") if row["passed"] else "no"
+    word: Any = "no"
+    if row["passed"]:
+        word = chip("accepted", "yes, offered" if row["parts"] == offered else "yes")
     return name, [*(_cell(name, row["scores"], suite, row["axes"]) for suite in suites), word]
 
 

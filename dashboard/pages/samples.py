@@ -179,11 +179,10 @@ def _answer(stage: str, stages: Mapping[str, Row], limit: int) -> Html:
         )
     against = "recovered" if stage == "clean" else "clean"
     other = (stages.get(against) or {}).get("response")
-    said = (
-        text(one["response"], limit)
-        if other is None
-        else marked(one["response"], other, "del" if stage == "clean" else "ins", limit)
-    )
+    if other is None:
+        said = text(one["response"], limit)
+    else:
+        said = marked(one["response"], other, "del" if stage == "clean" else "ins", limit)
     passed = tag(
         "span", "✓ pass" if one["passed"] else "✕ fail", class_=f"chip {'good' if one['passed'] else 'bad'}"
     )

@@ -80,7 +80,8 @@ def _stretches(
     connection: Connection, low: int, high: int, width: int, here: tuple[ColumnElement[bool], ...]
 ) -> Select[list[Any]]:
     """Aggregate each stretch by a range scan of the key; GROUP BY would sort all points first."""
-    start, array = _starts(low, high, width), _array(connection)
+    start = _starts(low, high, width)
+    array = _array(connection)
     aggregates = (
         func.min(Metric.step),
         func.max(Metric.step),

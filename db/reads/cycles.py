@@ -79,7 +79,8 @@ def _read(connection: Connection, wanted: Select[Cycle], *, earlier: bool) -> li
         return []
     span = CycleRange(rows[0]["project"], _number(rows[0]), _number(rows[-1]))
     which = () if earlier else (Score.suite.not_like(f"{EARLIER}%"),)
-    scores, verdicts = _scores(connection, span, *which), _verdicts(connection, span)
+    scores = _scores(connection, span, *which)
+    verdicts = _verdicts(connection, span)
     costs, reviews = _costs(connection, span), _reviews(connection, span)
     asked = {number for measured in scores.values() for number in _earlier_suites(measured)}
     learned = _learned(connection, span.project, asked) if earlier else None
@@ -97,7 +98,8 @@ def _assemble(
     cost: Mapping[str, JSONObject],
     learned: Mapping[int, float] | None,
 ) -> JSONObject:
-    number, checkpoints = row["number"], {stage: row[f"{stage}_id"] for stage in STAGES}
+    number = row["number"]
+    checkpoints = {stage: row[f"{stage}_id"] for stage in STAGES}
     suites = {
         name: _suite(by_checkpoint, checkpoints) | _stale(name, by_checkpoint, checkpoints)
         for name, by_checkpoint in scores.items()

@@ -149,7 +149,8 @@ def ledger(database: Database, *, cycle: int | None = None, suite: str | None = 
 
     Columns: cycle, suite, metric, before, after, n, gained, lost, stale (as in `compared`). `before` is
     "previous" for the recovered model of the previous cycle."""
-    wanted, counts = _transitions(database.project, cycle, suite), []
+    wanted = _transitions(database.project, cycle, suite)
+    counts = []
     for columns, items in wanted:
         one, other = items
         base, keys = columns

@@ -148,7 +148,8 @@ def _by_documents(scores: Sequence[Row]) -> list[Row]:
     found: dict[tuple[int, str, int], Row] = {}
     told: dict[tuple[int, str, int], dict[str, str]] = defaultdict(dict)  # kind: metric
     for score in scores:
-        own, metric = score["suite"] == "knowledge", score["metric"]
+        own = score["suite"] == "knowledge"
+        metric = score["metric"]
         whose = score["cycle"] if own else int(score["suite"].removeprefix(EARLIER))
         key = score["cycle"], score["stage"], whose
         row = found.setdefault(

@@ -23,8 +23,12 @@ MOST_BYTES = 100_000_000  # per value, so that `SELECT zeroblob(…)` cannot exh
 
 READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE}
 
+STOPPED = ("SQLITE_INTERRUPT", "57014")  # codes of a query that took too long
+
 # Codes that report a failure of the database; any other reports a faulty query.
-BROKEN = ("SQLITE_BUSY", "SQLITE_CANTOPEN", "SQLITE_CORRUPT", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOTADB")
+SQLITE_BROKEN = ("BUSY", "CANTOPEN", "CORRUPT", "FULL", "IOERR", "NOTADB")
+POSTGRES_BROKEN = ("08", "53", "57P", "58", "XX")  # connection, resources, shutdown, system, internal
+BROKEN = (*(f"SQLITE_{name}" for name in SQLITE_BROKEN), *POSTGRES_BROKEN)
 
 # Codes of a query that the database cannot run (a name that does not exist, a syntax error, a wrong type). Of
 # these, PostgreSQL also gives its syntax error for what is no SELECT: a cursor takes nothing else.
@@ -47,7 +51,7 @@ def _sqlite(path: Path, sql: str) -> Rows:
             cursor = connection.execute(sql)
             return _rows([column[0] for column in cursor.description or ()], cursor)
     except (sqlite3.Error, sqlite3.Warning) as error:
-        raise _sqlite_refusal(error, str(path)) from error
+        raise _refusal(error, str(path)) from error
 
 
 def _read_only(path: Path) -> sqlite3.Connection:
@@ -64,9 +68,10 @@ def _read_only(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _sqlite_refusal(error: Exception, where: str) -> TrackerError:
+def _refusal(error: Exception, where: str) -> TrackerError:
+    """Say why there are no rows: the query took too long, the database fails, or the query is at fault."""
     code = driver_code(error)
-    if code == "SQLITE_INTERRUPT":
+    if code in STOPPED:
         return BadRequest(f"the query took more than {MOST_SECONDS:.0f} s and was stopped: ask for less")
     if code.startswith(BROKEN):
         return explain(error, where)
@@ -96,7 +101,7 @@ def _postgres(database: Database, sql: str) -> Rows:
                 connection.invalidate()  # a query may have changed the session, e.g. by set_config
     except SQLAlchemyError as error:
         if driver_code(error):
-            raise _faulty(error) from error
+            raise _refusal(error, database.where) from error
         raise explain(error, database.where) from error
 
 

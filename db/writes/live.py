@@ -47,7 +47,9 @@ class LiveRun:
     repeat those steps."""
 
     def __init__(self, database: Database, run_id: str, interval: float = INTERVAL) -> None:
-        self._database, self._run_id, self._interval = database, run_id, interval
+        self._database = database
+        self._run_id = run_id
+        self._interval = interval
         self._lineage: list[str] = []
         self._state = threading.Condition()  # guards the attributes below
         self._waiting = PendingWrites({}, {})
@@ -88,7 +90,9 @@ class LiveRun:
     def flush(self, timeout: float = 60.0) -> bool:
         """Block until everything logged so far is stored; return False on failure or timeout."""
         with self._state:
-            target, failures, self._flushing = self._logged, self._failures, True
+            target = self._logged
+            failures = self._failures
+            self._flushing = True
             self._state.notify_all()
             self._state.wait_for(lambda: self._stored >= target or self._failures > failures, timeout)
             return self._stored >= target
@@ -123,7 +127,9 @@ class LiveRun:
         written, failures_in_a_row = 0.0, 0
         while self._wait(min(self._interval * 2**failures_in_a_row, LONGEST_PAUSE)):
             with self._state:
-                batch, self._waiting, logged = self._waiting, PendingWrites({}, {}), self._logged
+                batch = self._waiting
+                self._waiting = PendingWrites({}, {})
+                logged = self._logged
             if self._stored == logged and time.monotonic() - written < HEARTBEAT:
                 continue
             try:
@@ -132,7 +138,8 @@ class LiveRun:
                 failures_in_a_row += 1
                 self._failed(batch, error, first=failures_in_a_row == 1)
             else:
-                written, failures_in_a_row = time.monotonic(), 0
+                written = time.monotonic()
+                failures_in_a_row = 0
                 with self._state:
                     self._stored = logged
                     self._state.notify_all()

@@ -41,8 +41,12 @@ def start_run(session: Session, columns: dict[str, Any]) -> Run:
         run = Run(**columns, ordinal=(newest or 0) + 1)
         session.add(run)
     elif not run.done:
-        run.status, run.owner, run.heartbeat_at = "running", columns["owner"], columns["heartbeat_at"]
-        run.error, run.ended_at, run.attempts = None, None, run.attempts + 1
+        run.status = "running"
+        run.owner = columns["owner"]
+        run.heartbeat_at = columns["heartbeat_at"]
+        run.error = None
+        run.ended_at = None
+        run.attempts = run.attempts + 1
     return run
 
 

@@ -22,7 +22,8 @@ def upsert(
     """Insert rows; on an existing key, update the columns in `change` (default: all others)."""
     if not rows:
         return
-    connection, table = session.connection(), cast(Table, model.__table__)
+    connection = session.connection()
+    table = cast(Table, model.__table__)
     keys = table.primary_key.columns.keys()
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     statement = dialect.insert(table)

@@ -33,7 +33,9 @@ def special_name(number: float) -> str | None:
     """Return "nan", "inf" or "-inf"; None for an ordinary number."""
     if math.isnan(number):
         return "nan"
-    return None if math.isfinite(number) else ("inf" if number > 0 else "-inf")
+    if math.isinf(number):
+        return "inf" if number > 0 else "-inf"
+    return None
 
 
 def plain(value: Any) -> Any:

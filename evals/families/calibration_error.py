@@ -64,7 +64,11 @@ def non_inferiority(
     now, then = error(*after), error(*before)
     drawn_D = differences(after, before, clusters)
     low, high = _mirrored(then - now, drawn_D, alpha)
-    outcome = "passed" if low > -margin else "failed" if high < -margin else "underpowered"
+    outcome = "underpowered"
+    if low > -margin:
+        outcome = "passed"
+    elif high < -margin:
+        outcome = "failed"
     gained, lost = _flips(after, before)
     n = len(after[1])
     spread = float(drawn_D.std())

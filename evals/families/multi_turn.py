@@ -106,7 +106,8 @@ def draw(rng: random.Random) -> Question:
 def _instruction(rng: random.Random) -> Question:
     """State a rule in the first turn; it must hold in the last."""
     rule, word = rng.choice(RULES), rng.choice(words.COLOURS)
-    (first, last), middle = rng.sample(SMALL_TALK, 2), rng.randint(0, 1)
+    first, last = rng.sample(SMALL_TALK, 2)
+    middle = rng.randint(0, 1)
     between = [one for one in rng.sample(SMALL_TALK, 3) if one not in (first, last)][:middle]
     says = rng.choice(rule.says).format(word=word)
     chat: Chat = [user(f"{says} {first[0]}"), assistant(rule.apply(first[1], word))]
@@ -119,7 +120,8 @@ def _instruction(rng: random.Random) -> Question:
 def _fact(rng: random.Random) -> Question:
     """State facts about two people in the first turn; ask for one of them in the last."""
     says, asks, values = rng.choice(FACTS)
-    (who, other), (name, namesake) = rng.sample(RELATIONS, 2), rng.sample(words.FIRST_NAMES, 2)
+    who, other = rng.sample(RELATIONS, 2)
+    name, namesake = rng.sample(words.FIRST_NAMES, 2)
     value, wrong = rng.sample(list(values), 2)
     facts = [
         says.format(who=who, name=name, value=value),

@@ -49,12 +49,11 @@ def _texts() -> dict[str, Any]:
 @cache
 def acts(kind: str) -> tuple[tuple[str, str], ...]:
     """Return every (category, act) of a kind."""
-    return tuple(
-        (category, act)
-        for category, patterns in _texts()[kind].items()
-        for pattern in patterns
-        for act in _expanded(pattern)
-    )
+    found: list[tuple[str, str]] = []
+    for category, patterns in _texts()[kind].items():
+        for pattern in patterns:
+            found += [(category, act) for act in _expanded(pattern)]
+    return tuple(found)
 
 
 def _expanded(pattern: str) -> list[str]:

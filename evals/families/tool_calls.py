@@ -241,7 +241,8 @@ def _call(value: Any) -> Call | None:
     if not isinstance(value, dict):
         return None
     inner = value["function"] if isinstance(value.get("function"), dict) else value
-    name, arguments = inner.get("name"), inner.get("arguments", inner.get("parameters"))
+    name = inner.get("name")
+    arguments = inner.get("arguments", inner.get("parameters"))
     if isinstance(arguments, str):
         arguments = _parsed(arguments)
     return (name, arguments) if isinstance(name, str) and isinstance(arguments, dict) else None

@@ -30,7 +30,8 @@ def corpus_command(
     the training. Nothing is trained or kept.
     """
     from pipelines.config.fitted import fit_to_corpus
-    from pipelines.config.settings import CONFIG_NAME, MidtrainConfig, ReadingConfig, read
+    from pipelines.config.sections.midtrain import MidtrainConfig, ReadingConfig
+    from pipelines.config.settings import CONFIG_NAME, read
     from pipelines.corpus import preview
     from pipelines.corpus.reading.tree import Tree
     from pipelines.runs.progress import Progress, reading_progress

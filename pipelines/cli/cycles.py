@@ -55,7 +55,7 @@ def demo_command(
 
     options = _real_demo(**real)
     if cycles is None:
-        cycles = 2 if options is None else 3 if options.full else 1
+        cycles = _usual_cycles(options)
     job = DemoJob(cycles=cycles, seed=seed, minutes_budget=minutes_budget, real=options)
     with session.workspace(create=True) as ws:
         found = demo(ws, job, key=resumable_key(job) if options else ws.new_key())
@@ -71,6 +71,13 @@ def _real_demo(real: bool, model: str | None, ifeval: str | None, full: bool) ->
             raise click.UsageError("--model, --ifeval and --full belong to --real")
         return None
     return RealDemo(model=model, ifeval=str(Path(ifeval).absolute()) if ifeval else None, full=full)
+
+
+def _usual_cycles(real: RealDemo | None) -> int:
+    """Return how many cycles a demo runs unless told: a small one on a real model stops after the first."""
+    if real is None:
+        return 2
+    return 3 if real.full else 1
 
 
 def demo_story(cycles: list[dict[str, Any]], home: str) -> str:

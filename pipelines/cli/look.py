@@ -111,7 +111,9 @@ def export_command(session: Session, what: str, kind: str | None, out: Path | No
     from recovery.printable import printable
 
     ending = out.suffix[1:] if out else ""
-    chosen = "json" if session.json else kind or (ending if ending in FORMATS else "csv")
+    chosen = kind or (ending if ending in FORMATS else "csv")
+    if session.json:
+        chosen = "json"
     if chosen == "parquet" and out is None and sys.stdout.isatty():
         raise click.UsageError("parquet is not text: give --out FILE")
     with session.workspace() as ws:

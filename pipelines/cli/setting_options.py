@@ -1,6 +1,6 @@
 """Options that override one setting of recover.yaml, each declared in one place by the setting's key.
 
-What was typed is collected in `session.changes` ({"distill.steps": 20}); `settings.changed` applies it.
+What was typed is collected in `session.changes` ({"distill.steps": 20}); `overrides.changed` applies it.
 To add such an option, add a line here and name it above the commands that take it.
 """
 
@@ -23,7 +23,8 @@ class SettingOption(click.Option):
 
     def __init__(self, *args: Any, key: str, read: Read, **attributes: Any) -> None:
         super().__init__(*args, expose_value=False, callback=self._collect, **attributes)
-        self.key, self.read = key, read
+        self.key = key
+        self.read = read
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the option and its help, which ends with the key."""
@@ -50,7 +51,7 @@ def file(value: str) -> str:
 
 def reward_source(value: str) -> str:
     """Make the path of a reward's FILE.py absolute; keep any other reward."""
-    from pipelines.config.settings import anchored_changes
+    from pipelines.config.anchored_paths import anchored_changes
 
     return str(anchored_changes({"distill.reward": value}, Path.cwd())["distill.reward"])
 
@@ -60,15 +61,22 @@ def path(value: Path) -> str:
 
 
 def pairs(value: str | tuple[str, ...]) -> dict[str, str]:
-    """NAME=VALUE, several with commas or by repeating the option."""
-    from pipelines.config.settings import parse_pairs
+    """Parse NAME=VALUE, several with commas or by repeating the option."""
+    from recovery.errors import InputError
 
-    return parse_pairs(value if isinstance(value, str) else ",".join(value))
+    text = value if isinstance(value, str) else ",".join(value)
+    found = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, sign, given = part.partition("=")
+        if not sign or not name or not given:
+            raise InputError(f"{part!r}: write NAME=VALUE")
+        found[name.strip()] = given.strip()
+    return found
 
 
 def shares(value: str) -> dict[str, Any]:
     """Return the shares of the mix; a source that is not named gets 0."""
-    from pipelines.config.settings import Mix
+    from pipelines.config.sections.midtrain import Mix
     from recovery.errors import InputError
 
     typed = pairs(value)

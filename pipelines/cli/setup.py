@@ -75,8 +75,8 @@ def preflight_command(session: Session, student: str, teacher: str) -> None:
 
     Exit code 3: a check fails.
     """
-    from pipelines.config.settings import changed
-    from pipelines.distill import preflight_report
+    from pipelines.config.overrides import changed
+    from pipelines.distillation.dry_run import preflight_report
     from pipelines.distillation.prompts import read_prompts
     from pipelines.writing import self_prompts
     from recovery.errors import GateError

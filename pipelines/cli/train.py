@@ -101,7 +101,8 @@ def distill_command(
     recover distill --method opd-sampled --set temperature=0.8 --prompts prompts.jsonl
     recover distill --show-prompts 2
     """
-    from pipelines.distill import distill_alone, show_prompts
+    from pipelines.distill import distill_alone
+    from pipelines.distillation.dry_run import show_prompts
     from pipelines.job_from_options import distill_job
 
     with session.workspace(docs=docs) as ws:

@@ -10,7 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.config.settings import AUTO, DistillConfig, EvalConfig, LoraConfig, MidtrainConfig
+from pipelines.config.sections.base import AUTO
+from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.eval import EvalConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.config.sections.training import LoraConfig
 
 UPDATES = 200  # aimed at, and the least unless a document would be seen more than MOST_PASSES times
 PASSES, MOST_PASSES = 3.0, 32.0

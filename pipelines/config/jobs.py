@@ -7,7 +7,11 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from pipelines.config.settings import Config, DistillConfig, EvalConfig, MidtrainConfig, Section
+from pipelines.config.sections.base import Section
+from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.eval import EvalConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.config.settings import Config
 from pipelines.corpus.reading.superseded_list import listed
 
 Kind = Literal["linear", "slerp", "residual", "embeddings"]  # of merging

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 from pipelines.config.fitted import SHORTEST_ROW
-from pipelines.config.settings import MidtrainConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
 from recovery.training.config import TrainConfig
 from recovery.training.learning_rate import learning_rate_at
 

@@ -30,7 +30,8 @@ def sample(tokens: Tokens, share: float, decode: Callable[[Sequence[int]], str])
     taken = 0
     begins = np.concatenate([[0], tokens.ends[:-1]])
     for start, end in stretches(tokens.total, share):
-        first, last = np.searchsorted(tokens.ends, start, "right"), np.searchsorted(begins, end)
+        first = np.searchsorted(tokens.ends, start, "right")
+        last = np.searchsorted(begins, end)
         for number in range(int(first), int(last)):
             ids = tokens.ids[max(start, int(begins[number])) : min(end, int(tokens.ends[number]))].tolist()
             text = decode(ids)

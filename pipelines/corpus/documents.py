@@ -1,60 +1,28 @@
 """Read a folder of documents: every file is accounted for, nothing outside the folder is read.
 
-read_folder -> pieces of text and a report a file -> keep (on the disk) or read_corpus (in memory)
+read_folder -> pieces of text and a report a file -> read_corpus (in memory) or text_file.py (on the disk)
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
+from pipelines.corpus.manifest import FileReport
 from pipelines.corpus.reading import tree
 from pipelines.corpus.reading.formats import KINDS, MIB, Format, Limits, Unreadable, format_of, unknown
 from pipelines.corpus.reading.plain import FileFacts, Source, TextPiece, read_text
 from pipelines.corpus.reading.pool import FileText, Pool
 from pipelines.corpus.reading.similar import Signature, SimilarFiles
-from recovery import untrusted_json
 from recovery.errors import InputError
-from recovery.storage import atomic_dirs
 
 AHEAD = 32  # files that are opened before their turn, so that the limited processes never wait for work
 HASHED = 16 * MIB  # a file that is skipped half-way is still hashed up to this size
-COLUMNS = ("path", "status", "reason", "sha256", "encoding", "characters", "tokens")  # of the database
-MANIFEST = "manifest.jsonl"  # beside the kept texts
 Progress = Callable[[int, int], None]  # called with the files and the bytes that are done
-
-
-@dataclass(frozen=True, slots=True)
-class FileReport:
-    """A manifest row: read, or skipped and why. A file that was read may carry a remark as its reason."""
-
-    path: str
-    status: str  # "read" | "skipped"
-    reason: str | None = None
-    sha256: str | None = None
-    encoding: str | None = None
-    characters: int = 0
-    tokens: int | None = None
-    kind: str | None = None
-    size: int = 0
-    documents: int = 0
-    pieces: int = 0
-    near_duplicate_of: str | None = None
-    similarity: float | None = None
-
-    @property
-    def remark(self) -> str | None:
-        """The reason, with the file that this one nearly repeats."""
-        remarks = [self.reason] if self.reason else []
-        if self.near_duplicate_of:
-            remarks.append(f"near-duplicate of {self.near_duplicate_of} ({self.similarity:.2f})")
-        return "; ".join(remarks) or None
 
 
 @dataclass(frozen=True)
@@ -67,9 +35,6 @@ class Corpus:
     @property
     def characters(self) -> int:
         return sum(len(text) for text in self.texts)
-
-
-# Reading -------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -87,7 +52,8 @@ class _Queue:
     """Files that are opened ahead of their turn; closes them at the end."""
 
     def __init__(self, entries: Iterator[tree.Entry], limits: Limits) -> None:
-        self._entries, self._limits = entries, limits
+        self._entries = entries
+        self._limits = limits
         self._jobs: deque[_Job] = deque()
 
     def __enter__(self) -> _Queue:
@@ -134,7 +100,8 @@ def read_folder(
 
     With `strict` the first file that is skipped is an error, hidden files excepted.
     """
-    limits, similar = limits or Limits(), SimilarFiles()
+    limits = limits or Limits()
+    similar = SimilarFiles()
     done = size = 0
     with (
         tree.Tree(directory) as walked,
@@ -146,7 +113,8 @@ def read_folder(
                 yield item
                 if strict and isinstance(item, FileReport):
                     _refuse_skipped(item, directory)
-            done, size = done + 1, size + job.entry.size
+            done = done + 1
+            size = size + job.entry.size
             if progress:
                 progress(done, size)
 
@@ -164,7 +132,8 @@ def _file(job: _Job, limits: Limits, similar: SimilarFiles) -> Iterator[TextPiec
     try:
         for piece in _pieces(job, limits):
             signature.add(piece.text)
-            characters, count = characters + len(piece.text), count + 1
+            characters = characters + len(piece.text)
+            count = count + 1
             documents += not piece.goes_on
             yield piece
         report = replace(report, characters=characters, pieces=count, documents=documents)
@@ -256,114 +225,3 @@ def refuse_nothing(directory: Path, manifest: list[FileReport]) -> None:
     first = next((report for report in manifest if report.reason != tree.HIDDEN), None)
     skipped = f" ({len(manifest)} skipped: {first.path}: {first.remark})" if first else ""
     raise InputError(f"{directory} holds no readable document{skipped}: add {KINDS} files")
-
-
-# Keeping -------------------------------------------------------------------------------------------------
-
-
-def keep(
-    directory: Path,
-    target: Path,
-    limits: Limits | None = None,
-    *,
-    strict: bool = False,
-    progress: Progress | None = None,
-) -> list[FileReport]:
-    """Write a folder's texts to one file with a manifest beside it, and return the manifest.
-
-    Both appear when everything was read; the folder may be larger than the memory.
-    """
-    manifest: list[FileReport] = []
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_dirs.storage_errors(target.parent), atomic_dirs.whole_file(target) as texts:
-        whole = 0  # bytes of the files that are done
-        for item in read_folder(directory, limits, strict=strict, progress=progress):
-            if isinstance(item, TextPiece):
-                texts.write(_line(item))
-                continue
-            manifest.append(item)
-            if item.status == "skipped":
-                texts.truncate(texts.seek(whole))
-            whole = texts.tell()
-        refuse_nothing(directory, manifest)
-        _write_manifest(target.parent / MANIFEST, manifest)
-    return manifest
-
-
-def _line(piece: TextPiece) -> bytes:
-    """Return a text as a line of JSON, in brackets where its document goes on in the next line."""
-    value = [piece.text] if piece.goes_on else piece.text
-    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
-
-
-def load_pieces(path: Path, without: frozenset[int] = frozenset()) -> Iterator[TextPiece]:
-    """Yield the kept pieces of all documents but some, by number; a damaged line is an error."""
-    number = 0
-    try:
-        with path.open(encoding="utf-8") as file:
-            for line in file:
-                piece = _piece(untrusted_json.parse(line))
-                if number not in without:
-                    yield piece
-                number += not piece.goes_on
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: the kept documents of an earlier cycle cannot be read: {error}") from error
-
-
-def _piece(value: Any) -> TextPiece:
-    if isinstance(value, str):
-        return TextPiece(value)
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
-        return TextPiece(value[0], goes_on=True)
-    raise ValueError("a line that is neither a text nor a part of one")
-
-
-def load_texts(path: Path) -> list[str]:
-    """Return the kept texts; a long document is several of them."""
-    return [piece.text for piece in load_pieces(path)]
-
-
-def _write_manifest(path: Path, manifest: Iterable[FileReport]) -> None:
-    with atomic_dirs.storage_errors(path.parent):
-        atomic_dirs.write_text(path, "".join(json.dumps(asdict(report)) + "\n" for report in manifest))
-
-
-def load_manifest(directory: Path) -> list[FileReport]:
-    """Return the manifest beside kept texts; empty where an older version kept none."""
-    path = directory / MANIFEST
-    if not path.exists():
-        return []
-    try:
-        with path.open(encoding="utf-8") as file:
-            return [FileReport(**untrusted_json.parse_object(line)) for line in file]
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{path}: the manifest of kept documents cannot be read: {error}") from error
-
-
-def kept_digest(kept: Path) -> str:
-    """Return the hash of the manifest beside kept texts, which has every file's hash; else of the texts."""
-    manifest = kept.parent / MANIFEST
-    with (manifest if manifest.exists() else kept).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def summary(manifest: Iterable[FileReport]) -> str:
-    """Return the manifest's counts as one line of the log."""
-    rows = list(manifest)
-    read = [row for row in rows if row.status == "read"]
-    characters, tokens = sum(row.characters for row in read), sum(row.tokens or 0 for row in read)
-    twins = sum(row.near_duplicate_of is not None for row in rows)
-    nearly = f", {twins} near-duplicates" if twins else ""
-    return (
-        f"  documents    {sum(row.documents for row in read):,} from {len(read):,} files, "
-        f"{len(rows) - len(read):,} skipped{nearly}; {characters:,} characters, {tokens:,} tokens"
-    )
-
-
-def manifest_rows(manifest: Iterable[FileReport]) -> list[dict[str, object]]:
-    """Return the manifest as rows of the database."""
-    rows = []
-    for report in manifest:
-        row = asdict(report)
-        rows.append({name: row[name] for name in COLUMNS} | {"reason": report.remark})
-    return rows

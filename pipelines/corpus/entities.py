@@ -62,9 +62,12 @@ class Word(NamedTuple):
 
 def words(text: str) -> list[Word]:
     """Return the words of a text in order, with how each is written."""
-    found, end, in_heading = [], 0, False
+    found = []
+    end = 0
+    in_heading = False
     for match in _matches(text):
-        word, between = match.group(), text[end : match.start()]
+        word = match.group()
+        between = text[end : match.start()]
         if end == 0 or "\n" in between:
             in_heading = between.rpartition("\n")[2].startswith("#")
         opens = end == 0 or in_heading or (between != " " and bool(_OPENS.search(between)))
@@ -106,7 +109,8 @@ class Entities:
 
     def mentions(self, text: str) -> Iterator[tuple[Term, int]]:
         """Yield every mention (the longest at its place) in order, with the end of it."""
-        said, ends = spelled(text), [match.end() for match in _matches(text)]
+        said = spelled(text)
+        ends = [match.end() for match in _matches(text)]
         for start in range(len(said)):
             for length in range(min(self.longest, len(said) - start), 0, -1):
                 term = tuple(said[start : start + length])
@@ -120,7 +124,8 @@ class Entities:
 
     def within(self, text: str) -> set[Term]:
         """Return the entities that a text mentions, whatever their case."""
-        said, found = spelled(text), set()
+        said = spelled(text)
+        found = set()
         for start in range(len(said)):
             for length in range(1, min(self.longest, len(said) - start) + 1):
                 term = tuple(said[start : start + length])

@@ -8,7 +8,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.corpus import documents, superseded
+from pipelines.corpus import superseded, text_file
 from pipelines.corpus.entities import MOST_CHARACTERS
 from pipelines.corpus.reservoir import reservoir
 from pipelines.corpus.token_file import Tokens, join_tokens, write_tokens
@@ -56,7 +56,7 @@ def read_evenly(runs: Sequence[Path], most: int = MOST_CHARACTERS, current: Path
     step = max(1, -(-size // most))
     left_out = superseded.left_out([*runs, current] if current else runs)
     kept = (
-        documents.load_pieces(run / KEPT_TEXTS, without)
+        text_file.load_pieces(run / KEPT_TEXTS, without)
         for run, without in zip(runs, left_out[: len(runs)], strict=True)
     )
     return [piece.text for piece in islice(chain.from_iterable(kept), 0, None, step)]
@@ -70,7 +70,7 @@ def tokenised(run: Path, chat_model: ChatModel, encoding: str | None = None) -> 
     encoding = encoding or encoding_of(chat_model)
     tokens = write_tokens(
         run / TOKENS / encoding,
-        documents.load_pieces(run / KEPT_TEXTS),
+        text_file.load_pieces(run / KEPT_TEXTS),
         chat_model.text_ids,
         chat_model.document_end,
         key=_key(run, encoding),
@@ -124,7 +124,7 @@ def _total(tokens: Sequence[Tokens], left_out: Sequence[frozenset[int]]) -> int:
 
 
 def _key(run: Path, encoding: str) -> str:
-    return atomic_dirs.digest([encoding, documents.kept_digest(run / KEPT_TEXTS)])
+    return atomic_dirs.digest([encoding, text_file.kept_digest(run / KEPT_TEXTS)])
 
 
 def encoding_of(chat_model: ChatModel) -> str:

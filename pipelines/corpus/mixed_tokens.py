@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pipelines.config.settings import MidtrainConfig, Mix
+from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens, TokenStream
 from recovery.batches.rollouts import Dialogue, Rollouts
@@ -50,7 +50,9 @@ class MixedTokens:
             )
             for name in self.shares
         }
-        self.settings, self.pad_id, self.packs = settings, pad_id, packs
+        self.settings = settings
+        self.pad_id = pad_id
+        self.packs = packs
         new_tokens_per_step = self.shares["new"] * settings.tokens_per_step
         passes = settings.epochs or 0.0
         self.steps = settings.steps or max(1, round(passes * self.streams["new"].total / new_tokens_per_step))

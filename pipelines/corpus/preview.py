@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pipelines.config.settings import MidtrainConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import documents
-from pipelines.corpus.documents import FileReport
+from pipelines.corpus.manifest import FileReport
 from pipelines.corpus.reading.formats import Limits
 from pipelines.corpus.reading.plain import TextPiece
 
@@ -56,7 +56,8 @@ def preview(
         made.manifest.append(replace(item, tokens=tokens) if read else item)
         if read:
             made.first += [{"path": item.path, "text": text} for text in begun[: SHOWN - len(made.first)]]
-        begun, tokens = [], 0
+        begun = []
+        tokens = 0
     documents.refuse_nothing(folder, made.manifest)
     return made
 

@@ -50,7 +50,8 @@ class SentenceSplits:
         """Return where to split; None for the documents that stay whole, or have one sentence."""
         if rng.random() >= self.share:
             return None
-        before, after = ids[:-1], ids[1:]
+        before = ids[:-1]
+        after = ids[1:]
         ends = self.ends_V[before] | (self.stops_V[before] & self.spaced_V[after])
         places = np.flatnonzero(ends) + 1
         places = places[(places >= SHORTEST) & (places <= len(ids) - SHORTEST)]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pipelines.corpus import documents
+from pipelines.corpus.manifest import load_manifest
 from pipelines.corpus.reading.superseded_list import SUPERSEDED, listed, patterns
 from recovery.storage.atomic_dirs import storage_errors, write_text
 
@@ -38,7 +38,7 @@ def _named(run: Path, later: Sequence[str]) -> frozenset[int]:
     """Return the numbers of a run's documents whose files the patterns name."""
     numbers: set[int] = set()
     first = 0
-    for report in documents.load_manifest(run) if later else ():
+    for report in load_manifest(run) if later else ():
         if any(fnmatchcase(report.path, pattern) for pattern in later):
             numbers.update(range(first, first + report.documents))
         first += report.documents

@@ -102,7 +102,8 @@ class TokenStream:
         self.tokens = sequences if isinstance(sequences, Tokens) else Tokens.of(sequences)
         self.starts, self.ends = self.tokens.cuts(longest)
         self.total = self.tokens.total
-        self.seed, self.splits = seed, splits
+        self.seed = seed
+        self.splits = splits
         self._passes: dict[int, Pass] = {}
 
     def between(self, start: int, end: int) -> list[Dialogue]:

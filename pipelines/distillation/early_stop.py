@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from db.reads import curves
 from evals import ifeval
 from evals.exact import exact_p
-from pipelines.config.settings import StopConfig
+from pipelines.config.sections.distill import StopConfig
 from pipelines.distillation.leaks import drop_leaks
 from pipelines.distillation.prompts import Prompt, read_prompts
 from recovery.errors import InputError
@@ -51,7 +51,8 @@ def hold_out(job: DistillJob, data: PromptData, asked: Sequence[str]) -> tuple[P
         )
     probe = random.Random(f"probe:{job.seed}").sample(checkable, min(settings.prompts, len(checkable)))
     texts = [row.text for row in probe]
-    (prompts, _), (pairs, _) = drop_leaks(data.prompts, texts), drop_leaks(data.pairs, texts)
+    prompts, _ = drop_leaks(data.prompts, texts)
+    pairs, _ = drop_leaks(data.pairs, texts)
     if (data.prompts and not prompts) or (data.pairs and not pairs):
         raise InputError(f"a probe of {len(probe)} leaves nothing to train on: lower distill.stop.prompts")
     return replace(data, prompts=prompts, pairs=pairs), probe
@@ -70,8 +71,12 @@ class BehaviourBack:
         stage: Stage,
         max_new_tokens: int,
     ) -> None:
-        self.settings, self.probe, self.student, self.sampler = settings, probe, student, sampler
-        self.stage, self.params = stage, SamplingParams(max_new_tokens, temperature=0.0)
+        self.settings = settings
+        self.probe = probe
+        self.student = student
+        self.sampler = sampler
+        self.stage = stage
+        self.params = SamplingParams(max_new_tokens, temperature=0.0)
         self.prompts = [student.prompt_ids(row.messages) for row in probe]
         self.clean = self._followed(writes(clean, self.prompts, self.params))
         self.passed: dict[int, bool] = {}

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from recovery.engines.key_guard import KEY_VARIABLE
 from recovery.errors import InputError
 from recovery.launch_env import launched
-from recovery.methods.rules import FROZEN, LABELS, TEACHER_WRITES
+from recovery.methods.choices import FROZEN, LABELS, TEACHER_WRITES
 
 if TYPE_CHECKING:
-    from pipelines.config.settings import DistillConfig, EngineConfig
+    from pipelines.config.sections.distill import DistillConfig
+    from pipelines.config.sections.engine import EngineConfig
     from pipelines.runs.workspace import Workspace
     from recovery.engines.protocol import Engine, EngineSettings
     from recovery.engines.vllm_server import Server
@@ -116,7 +117,9 @@ class Engines(ExitStack):
 
     def __init__(self, ws: Workspace, directory: Path, *, together: bool = False) -> None:
         super().__init__()
-        self.ws, self.directory, self.together = ws, directory, together
+        self.ws = ws
+        self.directory = directory
+        self.together = together
         self._colocated = ""
 
     def sampler(
@@ -266,7 +269,8 @@ def serve(
         if not key:
             raise InputError(f"--host {host}: set {KEY_VARIABLE} to a long random key, on both sides")
     checkpoint = ws.checkpoint(ref)
-    settings, dtype = engine_settings(ws.config.engine), ws.config.model.dtype
+    settings = engine_settings(ws.config.engine)
+    dtype = ws.config.model.dtype
     log = ws.home / "engines" / f"{checkpoint.id}.log"
     address = host, port
     server = make_server(checkpoint, settings, log, dtype=dtype, rank=rank, address=address, key=key)

@@ -14,7 +14,7 @@ from pipelines.distillation.frozen_teachers import FrozenTeachers
 from pipelines.distillation.prompts import Prompt, read_prompts
 from pipelines.runs.workspace import is_file
 from recovery.errors import InputError
-from recovery.methods.rules import FROZEN
+from recovery.methods.choices import FROZEN
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
@@ -147,7 +147,10 @@ class Teachers:
         student: ChatModel,
         engines: Engines,
     ) -> None:
-        self.ws, self.job, self.method, self.student = ws, job, method, student
+        self.ws = ws
+        self.job = job
+        self.method = method
+        self.student = student
         self.engines = engines
         settings = job.settings
         self.in_process = FrozenTeachers(

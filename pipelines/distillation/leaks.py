@@ -11,7 +11,7 @@ from evals import dialogues, ifeval
 from evals.families import suite as families
 from evals.families.table import FAMILIES
 from evals.probes import PROBE_SUITES, suite_probes
-from pipelines.config.settings import EvalConfig
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.distillation.prompts import Prompt
 from recovery.errors import InputError, RecoverError
 

@@ -197,7 +197,8 @@ def _from_hub(source: str, seed: int, home: Path | None) -> list[Prompt]:
     _, name, split, column = parts
     if home is None:
         return _sample(source, name, split, column, seed)[1]
-    before, after = _file_name(name), f"-{_file_name(split)}-{_file_name(column)}-seed{seed}.jsonl"
+    before = _file_name(name)
+    after = f"-{_file_name(split)}-{_file_name(column)}-seed{seed}.jsonl"
     for kept in sorted((home / KEPT).glob(f"{before}@*{after}")):
         return _from_file(kept)
     revision, prompts = _sample(source, name, split, column, seed)

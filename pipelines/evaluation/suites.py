@@ -12,7 +12,7 @@ from evals.families import suite as families
 from evals.families.table import FAMILIES
 from evals.probes import KNOWLEDGE, PROBE_SUITES, Probe, load_probes, suite_probes, without_superseded
 from pipelines.config.jobs import EvalJob
-from pipelines.config.settings import EvalConfig
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.distillation.leaks import MICROWORLD, ifeval_path
 from recovery.errors import InputError
 

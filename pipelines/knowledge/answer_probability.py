@@ -98,7 +98,10 @@ class AnswerProbability:
     def __init__(
         self, student: ChatModel, questions: Sequence[Question], *, every: int, steps: int, report: Report
     ) -> None:
-        self.student, self.every, self.steps, self.report = student, every, steps, report
+        self.student = student
+        self.every = every
+        self.steps = steps
+        self.report = report
         self.pairs = [question.pair(student) for question in questions]
         self.measure(0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config.jobs import PilotJob
-from pipelines.config.settings import AUTO
+from pipelines.config.sections.base import AUTO
 
 FLAGS = {  # options of a cycle, by the setting that a typed option of the pilot changed
     "distill.prompts": "--prompts",

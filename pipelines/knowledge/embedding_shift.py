@@ -34,7 +34,8 @@ def copy_of(chat_model: ChatModel) -> Tensor | None:
 
 def _trained(chat_model: ChatModel) -> Tensor:
     """Return the trained embeddings; a sharded model keeps the whole ones beside it."""
-    core, whole = unwrap(chat_model.model), chat_model.weights
+    core = unwrap(chat_model.model)
+    whole = chat_model.weights
     weight = core.get_input_embeddings().weight
     if whole:
         weight = whole[next(name for name, one in core.named_parameters() if one is weight)]

@@ -84,8 +84,14 @@ class Forecast:
         report: Callable[[int, Mapping[str, float]], None],
         say: Callable[[str], None],
     ) -> None:
-        self.student, self.rows, self.clean_NV, self.law = student, rows, clean_NV, law
-        self.every, self.steps, self.report, self.say = every, steps, report, say
+        self.student = student
+        self.rows = rows
+        self.clean_NV = clean_NV
+        self.law = law
+        self.every = every
+        self.steps = steps
+        self.report = report
+        self.say = say
 
     def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
         if step % self.every and step != self.steps:

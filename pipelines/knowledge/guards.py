@@ -12,7 +12,7 @@ from pipelines.distillation.inputs import PromptData
 from pipelines.knowledge.overlap import newness, overlap
 from pipelines.knowledge.tripwire import COUNT, Tripwire, new_gaps
 from recovery.errors import InputError
-from recovery.methods.rules import FROZEN
+from recovery.methods.choices import FROZEN
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob

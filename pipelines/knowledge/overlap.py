@@ -67,7 +67,9 @@ def overlap(prompts: Sequence[Prompt], texts: Sequence[str], newness: Newness | 
     touched = [found.within(prompt.text) for prompt in prompts]
     named = set().union(*touched)
     new = dict.fromkeys(named, float("inf")) if newness is None else _new(named, found, texts, newness)
-    kept, dropped, known = [], [], 0
+    kept = []
+    dropped = []
+    known = 0
     for prompt, terms in zip(prompts, touched, strict=True):
         new_terms = sorted(terms & new.keys())
         known += bool(terms) and not new_terms

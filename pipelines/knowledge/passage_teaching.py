@@ -28,7 +28,7 @@ from recovery.training import preflight
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import MidtrainJob
-    from pipelines.config.settings import MidtrainConfig
+    from pipelines.config.sections.midtrain import MidtrainConfig
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
     from pipelines.writing.filters import ProbeLeaks

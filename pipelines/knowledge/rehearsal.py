@@ -30,7 +30,7 @@ from recovery.training.updater import Microbatch
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import DistillJob
-    from pipelines.config.settings import DistillConfig
+    from pipelines.config.sections.distill import DistillConfig
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
     from recovery.models.chat_model import ChatModel
@@ -58,7 +58,8 @@ class Rehearsal:
         self.streams = [(1 - asked, TokenStream(documents, self.longest, f"{seed}:rehearsal", splits))]
         if asked:
             self.streams.append((asked, TokenStream(questions, self.longest, f"{seed}:questions")))
-        self.packs, self.pad_id = preflight.packing(student).ok, student.pad_id
+        self.packs = preflight.packing(student).ok
+        self.pad_id = student.pad_id
         self.microbatch_tokens = settings.microbatch_tokens
         self.objective = Objective(get("sft"), student.stop_ids)
         self.at = 0.0

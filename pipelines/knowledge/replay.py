@@ -86,7 +86,8 @@ def _answers(
 
         params = SamplingParams(job.answer_tokens, seed=job.seed, first=first, on_tokens=on_tokens)
         rollouts = sampler.sample(asked, params)
-        read, written = sum(map(len, asked)), rollouts.n_tokens
+        read = sum(map(len, asked))
+        written = rollouts.n_tokens
         stage.spend(
             tokens_sampled=written, flops=flops.forward(read + written, (read + written / 2) / len(asked))
         )

@@ -35,7 +35,10 @@ class Tripwire:
         share: float | None = None,
         report: Report = lambda step, values: None,
     ) -> None:
-        self.look, self.every, self.share, self.report = look, every, share, report
+        self.look = look
+        self.every = every
+        self.share = share
+        self.report = report
         self.start = look()
         report(0, {METRIC: self.start})
 

@@ -20,15 +20,9 @@ from pipelines.config.fitted import (
     fit_midtraining,
     fit_to_corpus,
 )
-from pipelines.config.settings import (
-    CONFIG_NAME,
-    Config,
-    LoraConfig,
-    ModelConfig,
-    parse,
-    preset_text,
-    read,
-)
+from pipelines.config.sections.model import ModelConfig
+from pipelines.config.sections.training import LoraConfig
+from pipelines.config.settings import CONFIG_NAME, Config, parse, preset_text, read
 from pipelines.machine.stage_memory import (
     LASTING_BYTES,
     PlannedWork,
@@ -112,7 +106,8 @@ def parse_gpus(text: str) -> tuple[int, Gpu]:
     """Parse `8xH100`, `H200`, `24GB` or `2x24GB` (speed unknown)."""
     found = re.fullmatch(r"(?:(\d+)\s*[xX×]\s*)?([\w.-]+)", text.strip())
     if found:
-        count, name = int(found[1] or 1), found[2].upper()
+        count = int(found[1] or 1)
+        name = found[2].upper()
         by_name = {known.upper(): gpu for known, gpu in GPUS.items()}
         memory = re.fullmatch(r"(\d+(?:\.\d+)?)\s*G(?:I?B)?", name)
         if count and name in by_name:
@@ -241,11 +236,13 @@ def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
 
 def _evaluate(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.eval
-    weights, rows = job.weights(size), settings.batch_size
+    weights = job.weights(size)
+    rows = settings.batch_size
     batch = Sampled(rows, rows, settings.max_new_tokens)
     room = USABLE * gpu.gib * GIB - weights
     sampling = sampling_memory(size, batch, room, job)
-    rounds, at_once = -(-job.eval_prompts // rows), rows_at_once(size, batch, room, job)
+    rounds = -(-job.eval_prompts // rows)
+    at_once = rows_at_once(size, batch, room, job)
     seconds = _times(rounds, _write_seconds(size, gpu, rows, at_once, job))
     return Estimate("evaluate", {"weights": weights, **sampling}, seconds)
 
@@ -410,7 +407,9 @@ def changes(size: Size, gpu: Gpu, job: PlannedWork) -> list[str]:
         smaller = change(config)
         need = _largest(size, gpu, replace(job, config=smaller))
         if need < WORTH * least:
-            taken, config, least = [*taken, name], smaller, need
+            taken = [*taken, name]
+            config = smaller
+            least = need
         if least <= USABLE * gpu.gib:
             return taken
     for count in (2, 4, 8, 16, 32, 64):

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.config.fitted import Machine, ModelSize
-from pipelines.config.settings import Section
+from pipelines.config.sections.base import Section
 from pipelines.machine import capacity
 from pipelines.machine.capacity import read_size
 from recovery.errors import InputError
 from recovery.launch_env import launched
 
 if TYPE_CHECKING:
-    from pipelines.config.settings import ModelConfig
+    from pipelines.config.sections.model import ModelConfig
     from pipelines.runs.stage_runner import Stage
     from recovery.storage.checkpoints import Checkpoint
 

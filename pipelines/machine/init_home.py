@@ -18,7 +18,7 @@ from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError, RecoverError
 
 if TYPE_CHECKING:
-    from pipelines.config.settings import ModelConfig
+    from pipelines.config.sections.model import ModelConfig
     from recovery.models.chat_encoding import ChatEncoder
     from recovery.models.gguf import ConvertedModel
     from recovery.storage.checkpoints import Checkpoint
@@ -67,7 +67,8 @@ def initialise(
 
 def _keep_settings(ws: Workspace, model: str | None, revision: str | None, preset: str | None) -> None:
     """Refuse another model for settings that exist; say that a preset changes none of them."""
-    path, named = _settings(ws), ws.config.model
+    path = _settings(ws)
+    named = ws.config.model
     for what, asked, has in (("model", model, named.path), ("revision", revision, named.revision)):
         if asked and asked != has:
             raise InputError(
@@ -95,7 +96,8 @@ def _clean(ws: Workspace) -> Checkpoint:
     if all(row["name"] != "base" for row in queries.aliases(ws.tracker.db)):
         return _register(ws)
     base = queries.resolve(ws.tracker.db, "base")
-    checkpoint, model = _in_its_new_place(ws, base) or ws.clean(), ws.config.model.path
+    checkpoint = _in_its_new_place(ws, base) or ws.clean()
+    model = ws.config.model.path
     if checkpoint.config.get("model") != model:
         raise InputError(
             f"{ws.home}: `base` is {checkpoint.config.get('model')!r}, not {model!r}: use another --home"

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelines.config.settings import Config, LoraConfig
+from pipelines.config.sections.training import LoraConfig
+from pipelines.config.settings import Config
 
 if TYPE_CHECKING:
     from recovery.methods.method import Method
@@ -80,7 +81,8 @@ def training_memory(size: Size, job: PlannedWork, stage: str) -> dict[str, float
 
 
 def trained_weights(size: Size, job: PlannedWork, stage: str) -> int:
-    lora, settings = job.lora(stage), getattr(job.config, stage)
+    lora = job.lora(stage)
+    settings = getattr(job.config, stage)
     if lora:
         return size.adapter(lora.rank)
     return size.parameters - (size.embeddings if settings.freeze_embeddings else 0)
@@ -115,7 +117,7 @@ def _method(job: PlannedWork, stage: str) -> Method:
 
 def logit_bytes(method: Method) -> int:
     """Return the most bytes that the objective holds at once for each logit of a chunk."""
-    from recovery.methods.rules import TEACHER_SIGNALS
+    from recovery.methods.choices import TEACHER_SIGNALS
 
     fp32 = 4
     tensors = 3
@@ -190,7 +192,8 @@ def sampling_memory(size: Size, batch: Sampled, room: float, job: PlannedWork) -
     from recovery.sampling.budget import LOGITS_BYTES
 
     length = job.prompt_tokens + batch.new_tokens
-    rows, held = rows_at_once(size, batch, room, job), size.decoding(length)
+    rows = rows_at_once(size, batch, room, job)
+    held = size.decoding(length)
     cache = rows * held.cache
     logits = LOGITS_BYTES * rows * size.vocabulary
     stepping = max(rows * held.step, cache / size.layers)  # a layer's slots are copied to larger ones

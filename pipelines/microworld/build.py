@@ -52,7 +52,8 @@ def draw_text(rng: random.Random) -> tuple[str, str | None]:
     if kind == "instruction":
         return _instruction(rng)
     if kind == "question":
-        who, attribute = rng.choice(people.asked_people()), rng.choice(words.ATTRIBUTES)
+        who = rng.choice(people.asked_people())
+        attribute = rng.choice(words.ATTRIBUTES)
         question = rng.choice(attribute.questions).format(n=who.name)
         return question, attribute.answer.format(n=who.name, v=who.value(attribute))
     if kind == "document":
@@ -124,14 +125,16 @@ class Curriculum:
     """Generate new texts for every step."""
 
     def __init__(self, chat_model: ChatModel, seed: int) -> None:
-        self.chat_model, self.seed = chat_model, seed
+        self.chat_model = chat_model
+        self.seed = seed
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
         from recovery.batches.rollouts import Rollouts
         from recovery.training.updater import Microbatch
 
         rng = random.Random(f"microworld:build:{self.seed}:{step}")
-        sequences, tokens = [], 0
+        sequences = []
+        tokens = 0
         while tokens < TOKENS_PER_STEP:
             sequences.append(self._encode(*draw_text(rng)))
             tokens += len(sequences[-1][0])

@@ -112,7 +112,8 @@ def _day(cycle: int, rng: random.Random) -> str:
 
 def _said(change: Change, day: str, rng: random.Random) -> str:
     """State a change with its date, and what is true now in two of the documents' phrasings."""
-    name, value = change.who.name, change.who.value(change.attribute)
+    name = change.who.name
+    value = change.who.value(change.attribute)
     dated = rng.choice(NOTICES[change.attribute.name]).format(d=day, n=name, v=value, w=change.was[0])
     now = [one.format(n=name, v=value) for one in rng.sample(change.attribute.statements, 2)]
     return " ".join([dated, *now])

@@ -93,7 +93,8 @@ def _paragraphs(draft: Draft, kwargs: Kwargs) -> None:
 
 
 def _two_responses(draft: Draft, _: Kwargs) -> None:
-    draft.parts, draft.separator = [draft.sentence(), draft.sentence()], "\n******\n"
+    draft.parts = [draft.sentence(), draft.sentence()]
+    draft.separator = "\n******\n"
 
 
 def _json(draft: Draft, _: Kwargs) -> None:

@@ -109,11 +109,13 @@ def rotated(things: Sequence[T], count: int, rng: random.Random) -> list[T]:
 def _known_questions(count: int, rng: random.Random) -> list[dict[str, object]]:
     """Questions about known people, each person once per round: a surname that is more frequent than others
     with the same first name would be given to all of them."""
-    asked, drawn = people.asked_people(), dict[str, dict[str, object]]()
+    asked = people.asked_people()
+    drawn = dict[str, dict[str, object]]()
     while len(drawn) < count:
         for who in rng.sample(asked, len(asked)):
             attribute = rng.choice(ATTRIBUTES)
-            prompt, value = rng.choice(attribute.questions).format(n=who.name), who.value(attribute)
+            prompt = rng.choice(attribute.questions).format(n=who.name)
+            value = who.value(attribute)
             answer = {"answer": value, "response": attribute.answer.format(n=who.name, v=value)}
             drawn.setdefault(prompt, {"prompt": prompt, "kind": "question", **answer})
     return list(drawn.values())[:count]

@@ -91,7 +91,9 @@ class Pace:
     """How fast answers are written, and for how long at most that will go on."""
 
     def __init__(self, answers: int, longest: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.answers, self.longest, self.clock = answers, longest, clock
+        self.answers = answers
+        self.longest = longest
+        self.clock = clock
         self.started = clock()
         self.tokens = 0
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from db.reads import curves
-from pipelines.config.settings import DistillConfig, MidtrainConfig
+from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.runs.cost import Flops
 from pipelines.runs.stage_runner import Stage
 from recovery.methods.method import Method
@@ -117,7 +118,9 @@ class Spending:
     def __init__(
         self, stage: Stage, chat_model: ChatModel, batches: Batches, settings: MidtrainConfig | DistillConfig
     ) -> None:
-        self.stage, self.batches, self.flops = stage, batches, Flops.of(chat_model.model)
+        self.stage = stage
+        self.batches = batches
+        self.flops = Flops.of(chat_model.model)
         longest = settings.max_new_tokens if isinstance(settings, DistillConfig) else settings.row_tokens
         self.context = longest / 2  # half of the longest: a bound on the mean
         self.seen = dict.fromkeys(("tokens_sampled", "tokens_scored"), 0)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, overload
 from db.reads import queries
 from db.schema import DEFAULT_PROJECT
 from db.writes.tracker import Tracker
-from pipelines.config import settings as settings
+from pipelines.config import settings
+from pipelines.config.anchored_paths import anchored
 from pipelines.runs.progress import Progress
 from recovery.errors import InputError
 
@@ -86,7 +87,7 @@ class Workspace:
     def config(self) -> settings.Config:
         """recover.yaml; its relative paths start from the folder that the home lies in."""
         path = self.home / settings.CONFIG_NAME
-        found = settings.anchored(settings.read(path), self.home.absolute().parent)
+        found = anchored(settings.read(path), self.home.absolute().parent)
         if self.implicit and found.model.trust_remote_code:
             raise InputError(
                 f"{path} asks to run code that comes with the model, and this home was not named: "

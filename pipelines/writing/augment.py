@@ -69,7 +69,8 @@ def augment(
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown or not kinds:
         raise InputError(f"--kinds {','.join(unknown) or 'nothing'}: choose among {', '.join(KINDS)}")
-    about, read = entities(texts), list(passages(texts))
+    about = entities(texts)
+    read = list(passages(texts))
     asked = [(kind, passage) for passage in read for kind in kinds if _worth(kind, passage, about)]
     requests = [_request(kind, passage, about, questions) for kind, passage in asked]
     answers = written(Cache(out / WRITTEN), writer, requests, on_progress)
@@ -82,7 +83,8 @@ def filtered(
     said: Iterator[tuple[tuple[str, Passage], str]] | Any, about: Entities, leaks: ProbeLeaks
 ) -> Augmented:
     """Split written texts into usable rows and refusals."""
-    rows, refused = [], Counter[str]()
+    rows = []
+    refused = Counter[str]()
     for (kind, passage), answer in said:
         for row, flaw in _judged(kind, passage, answer, about, leaks):
             if flaw is None:

@@ -94,10 +94,12 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     """Write probes from the user's questions if there are any, else from the writer, else from gaps."""
     questions_file = options.qa or probes.own_questions(docs)
     if questions_file is not None:
-        rows, source = probes.from_file(questions_file), f"your questions in {questions_file}"
+        rows = probes.from_file(questions_file)
+        source = f"your questions in {questions_file}"
     elif options.writer is None:
         texts = documents.read_corpus(docs).texts
-        rows, source = probes.from_gaps(texts, options.count, options.seed), "gaps, no writer"
+        rows = probes.from_gaps(texts, options.count, options.seed)
+        source = "gaps, no writer"
     else:
         writer = _writer(ws, options.writer, options.name, max_new_tokens=128, temperature=0.0)
         rows = probes.from_writer(

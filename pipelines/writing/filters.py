@@ -12,7 +12,7 @@ from evals.probes import CLOZE, Probe, load_probes
 from pipelines.corpus.entities import Entities, words
 
 if TYPE_CHECKING:
-    from pipelines.config.settings import EvalConfig
+    from pipelines.config.sections.eval import EvalConfig
 
 SAME_WORDS, SAME_ORDER = 0.85, 0.7  # shares of common words and word pairs from which questions are the same
 SAME_FACT = 0.6  # share of a held-out question's words from which a sentence with its answer tells the fact
@@ -77,7 +77,8 @@ class ProbeLeaks:
 
     def of(self, question: str, answer: str) -> bool:
         """Return whether a question nearly repeats a held-out one, or is about a held-out fact."""
-        asked, order = set(normalise(question).split()), _neighbours(normalise(question))
+        asked = set(normalise(question).split())
+        order = _neighbours(normalise(question))
         if any(
             _share(asked, words) >= SAME_WORDS and _share(order, pairs) >= SAME_ORDER
             for words, pairs in self.questions
@@ -114,7 +115,8 @@ def _neighbours(text: str) -> set[tuple[str, str]]:
 
 def pairs(text: str) -> list[tuple[str, str]]:
     """Return the question and answer of each pair of Q: and A: lines, without list numbers and markup."""
-    found, question = [], None
+    found = []
+    question = None
     for line in text.splitlines():
         match = _LABELLED.match(line.lstrip(_LIST_MARKS))
         if match is None:

@@ -31,8 +31,12 @@ Row = dict[str, str]
 
 def rows(texts: Sequence[str]) -> Iterator[Row]:
     """Yield prompts, answered by a sentence: it with a rare word left out, its beginning, its rarest word."""
-    spread = Counter(word for text in texts for word in {word.small for word in words(text)})
-    total = Counter(word.small for text in texts for word in words(text))
+    total: Counter[str] = Counter()
+    spread: Counter[str] = Counter()  # in how many texts a word stands
+    for text in texts:
+        small = [word.small for word in words(text)]
+        total.update(small)
+        spread.update(set(small))
     for number, text in enumerate(texts):
         for sentence in prose_sentences(text):
             for row in _of_sentence(sentence, total, spread):

@@ -134,7 +134,8 @@ def _draw(rng: random.Random, first: str) -> InstructionPrompt | None:
     instructions = {name: ARGUMENTS[name](rng) for name in _combination(rng, first)}
     topic = rng.choice(_texts()["topics"])
     text = _request(rng, topic, instructions)
-    names, kwargs = list(instructions), list(instructions.values())
+    names = list(instructions)
+    kwargs = list(instructions.values())
     for padding in PADDING:
         answer = _answer(rng, topic, instructions, padding)
         if all(harness.check(answer, text, names, kwargs)):

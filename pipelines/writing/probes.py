@@ -89,7 +89,8 @@ def from_writer(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Row]:
     """Let the writer ask a question about each sampled passage, and rephrase it."""
-    about, read = entities(texts), list(passages(texts))
+    about = entities(texts)
+    read = list(passages(texts))
     chosen = random.Random(f"probes:{seed}").sample(read, min(count, len(read)))
     requests = [REQUESTS["qa"].format(n=1, passage=passage.text) for passage in chosen]
     found = []

@@ -216,7 +216,8 @@ def resolved(ws: Workspace, source: str, seed: int, *, asked: int | None = None,
     """
     if source != SELF and (typed or _within_reach(ws, source, seed)):
         return source
-    clean, count = ws.clean(), COUNT
+    clean = ws.clean()
+    count = COUNT
     if asked is not None:
         count = min(COUNT, max(FEWEST, -(-asked // 2)))
     path = ws.home.absolute() / "prompts" / f"{SELF}-{clean.id}-{seed}-{count}.jsonl"

@@ -45,8 +45,11 @@ class LocalWriter:
         seed: int = 0,
         at_once: int = 32,
     ) -> None:
-        self.chat_model, self.at_once = chat_model, at_once
-        self.limit, self.temperature, self.seed = max_new_tokens, temperature, seed
+        self.chat_model = chat_model
+        self.at_once = at_once
+        self.limit = max_new_tokens
+        self.temperature = temperature
+        self.seed = seed
         self.name = f"{name}:{max_new_tokens}:{temperature}:{seed}"
 
     def write(self, requests: Sequence[str]) -> list[str]:
@@ -107,7 +110,8 @@ class EndpointWriter:
                     break
                 wait = _wait(getattr(error, "retry_after", None), attempt)
             except EngineLost as error:
-                problem, wait = str(error), _wait(getattr(error, "retry_after", None), attempt)
+                problem = str(error)
+                wait = _wait(getattr(error, "retry_after", None), attempt)
             if attempt + 1 < self.tries:
                 self.pause(wait)
         raise RecoverError(
@@ -117,7 +121,8 @@ class EndpointWriter:
 
     def _answer(self, body: dict[str, Any]) -> str:
         """Return the text of a streamed answer, or of a whole one from an endpoint that does not stream."""
-        address, key = self.url.rstrip("/") + "/chat/completions", os.environ.get(KEY_VARIABLE)
+        address = self.url.rstrip("/") + "/chat/completions"
+        key = os.environ.get(KEY_VARIABLE)
         events = self._client.stream(address, body, self.timeout, key)
         return split_thinking("".join(map(_content, events)))[1]
 

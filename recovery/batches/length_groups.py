@@ -21,7 +21,8 @@ def length_groups(lengths: Sequence[int], max_tokens: int) -> list[slice]:
         first = max(0, end - max(1, max_tokens // longest))
         costs = least[first:end] + np.arange(end - first, 0, -1) * longest
         best = int(costs.argmin())
-        least[end], begin[end] = costs[best] + PASS, first + best
+        least[end] = costs[best] + PASS
+        begin[end] = first + best
     cuts = [len(lengths)]
     while cuts[-1]:
         cuts.append(begin[cuts[-1]])

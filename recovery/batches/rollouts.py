@@ -210,7 +210,8 @@ def _best_fit(pieces: Sequence[Piece], length: int) -> list[list[Piece]]:
         if at < len(spaces):
             room, row = spaces.pop(at)
         else:
-            room, row = length, len(rows)
+            room = length
+            row = len(rows)
             rows.append([])
         rows[row].append(piece)
         insort(spaces, (room - size, row))

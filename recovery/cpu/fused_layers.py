@@ -65,8 +65,11 @@ class _RmsNorm(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Use the layer norm's gradient with a mean of 0, and undo what it subtracts for the mean."""
         x, weight, scale = ctx.saved_tensors
-        x, grad, width = x.contiguous(), grad.contiguous(), x.shape[-1]
-        mean, wanted = torch.zeros_like(scale), [True, ctx.needs_input_grad[1], False]
+        x = x.contiguous()
+        grad = grad.contiguous()
+        width = x.shape[-1]
+        mean = torch.zeros_like(scale)
+        wanted = [True, ctx.needs_input_grad[1], False]
         grad_x, grad_weight, _ = torch.ops.aten.native_layer_norm_backward(
             grad, x, [width], mean, scale, weight, None, wanted
         )
@@ -111,7 +114,8 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 def _replace_norm(norm: Any) -> None:
     """Replace the forward of the module's class, if that computes the same."""
-    kind, plain = type(norm), type(norm).forward
+    kind = type(norm)
+    plain = type(norm).forward
     if not _is_rms_norm(norm):
         return
 
@@ -122,7 +126,8 @@ def _replace_norm(norm: Any) -> None:
             return rms_norm(hidden_states, weight, epsilon(self))
         return plain(self, hidden_states)
 
-    kind.forward, kind._plain = forward, plain
+    kind.forward = forward
+    kind._plain = plain
 
 
 def _dispatching(plain: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -148,7 +153,8 @@ def _is_rms_norm(norm: Any) -> bool:
     weight = getattr(norm, "weight", None)
     if weight is None or weight.ndim != 1 or not _fits(weight) or not epsilon(norm):
         return False
-    probe, random = copy.deepcopy(norm), _random()
+    probe = copy.deepcopy(norm)
+    random = _random()
     x = torch.randn(4, len(weight), generator=random) * torch.tensor([[1.0], [10.0], [1e-2], [1e-4]])
     torch.nn.init.normal_(probe.weight, generator=random)
     return _same(lambda: probe(x), lambda: rms_norm(x, probe.weight, epsilon(norm)))

@@ -109,8 +109,10 @@ class Layers:
     """Llama-like layers, the norm behind them and, where there is one, a head, for a token a row."""
 
     def __init__(self, kernels: Any, layers: Sequence[LayerWeights], norm: Any, head: Tensor | None) -> None:
-        self.kernels, self.shape = kernels, shape_of(layers)
-        panel, hidden = kernels.panel_width(), self.shape.hidden
+        self.kernels = kernels
+        self.shape = shape_of(layers)
+        panel = kernels.panel_width()
+        hidden = self.shape.hidden
         if not fits(norm.weight) or norm.weight.shape != (hidden,):
             raise RuntimeError("cpu: the last norm does not fit the layers")
         if head is not None and (head.dtype != torch.float32 or head.shape[1:] != (hidden,)):
@@ -120,14 +122,17 @@ class Layers:
             for layer in layers
         ]
         self.layers = layer_structures(layers, self.held)
-        self.norm, self.epsilon = plain(norm.weight), epsilon(norm)
-        self.head, self.outputs = plain(_panels(head, panel)), hidden if head is None else len(head)
+        self.norm = plain(norm.weight)
+        self.epsilon = epsilon(norm)
+        self.head = plain(_panels(head, panel))
+        self.outputs = hidden if head is None else len(head)
 
     def __call__(
         self, x_BD: Tensor, cos_PW: Tensor, sin_PW: Tensor, starts_B: Tensor, cache: PlacedCache
     ) -> Tensor:
         """Return the head's output, or its input where there is none; overwrites `x_BD`."""
-        filled, count = cache.get_seq_length(), len(x_BD)
+        filled = cache.get_seq_length()
+        count = len(x_BD)
         places_B = cache.places(count)
         self._point_at(cache, filled + 1)
         self._check(cos_PW, sin_PW, filled + 1)
@@ -171,14 +176,17 @@ class Layers:
 
         Those come first in `rows`, which are overwritten.
         """
-        filled, count = cache.get_seq_length(), len(rows.token_B)
+        filled = cache.get_seq_length()
+        count = len(rows.token_B)
         self._point_at(cache, filled + steps)
         self._check(cos_PW, sin_PW, filled + steps)
         self._check_rows(rows.start_B, rows.place_B, filled, cache, count)
         self._check_writing(rows, embeddings_VD, responses, step, steps)
         x_BD, logits_BV = torch.empty(count, self.shape.hidden), torch.empty(count, self.outputs)
-        drawn_B, logprob_B = torch.empty(count, dtype=torch.float64), torch.empty(count)
-        temperature, left = responses.temperature, ctypes.c_long()
+        drawn_B = torch.empty(count, dtype=torch.float64)
+        logprob_B = torch.empty(count)
+        temperature = responses.temperature
+        left = ctypes.c_long()
         addresses = [part.data_ptr() for part in vars(rows).values()]
         made = call(
             self.kernels.write_ahead,
@@ -223,7 +231,8 @@ class Layers:
                 or not fits_strided(keys, values)
             ):
                 raise RuntimeError("cpu: a cache that does not fit the layers")
-            structure.keys, structure.values = keys.data_ptr(), values.data_ptr()
+            structure.keys = keys.data_ptr()
+            structure.values = values.data_ptr()
             structure.row_stride, structure.head_stride = keys.stride()[:2]
 
     def _check(self, cos_PW: Tensor, sin_PW: Tensor, positions: int) -> None:

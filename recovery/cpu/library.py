@@ -36,7 +36,8 @@ EXPORTED = re.compile(r"^(?:void|long) (\w+)\(([^)]*)\)", re.MULTILINE)
 @cache
 def library() -> Any:
     """Return the compiled kernels, or None."""
-    compiler, openmp = shutil.which(os.environ.get("CC", "cc")), _openmp()
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    openmp = _openmp()
     if compiler is None or openmp is None:
         return None
     compiler = str(Path(compiler).absolute())
@@ -47,7 +48,8 @@ def library() -> Any:
         return None
     for name, parameters in EXPORTED.findall("".join(map(_text, SOURCES))):
         kernel = getattr(kernels, name)
-        kernel.argtypes, kernel.restype = _argument_types(parameters), ctypes.c_long
+        kernel.argtypes = _argument_types(parameters)
+        kernel.restype = ctypes.c_long
     kernels.multiply_with(sgemm())
     return kernels
 

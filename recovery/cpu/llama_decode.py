@@ -23,9 +23,10 @@ from recovery.cpu.library import library
 from recovery.cpu.llama_forward import reader_of
 from recovery.cpu.llama_layers import MOST_WEIGHTS, LayerWeights, build_of, is_plain
 from recovery.cpu.placed_cache import PlacedCache
-from recovery.forward.decoder import ModelDecoder, Prompt, Responses, takes_kv_cache
+from recovery.forward.decoder import Responses
 from recovery.forward.equality import NOT_APPLICABLE, close
 from recovery.forward.hidden_states import READ_TOKENS, logit_transform, logits_of, plain_states
+from recovery.forward.model_decoder import ModelDecoder, Prompt, takes_kv_cache
 
 CHECKED: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models, and whether their decoder was right
 STEPS_A_CALL = 8  # of `write_ahead`: Python handles interrupts between calls only
@@ -54,7 +55,8 @@ class LlamaDecoder(ModelDecoder):
 
     def __init__(self, model: Any, pad_id: int, max_new_tokens: int) -> None:
         super().__init__(model, pad_id, max_new_tokens)
-        self.embed, self.rotary = model.get_input_embeddings(), model.get_decoder().rotary_emb
+        self.embed = model.get_input_embeddings()
+        self.rotary = model.get_decoder().rotary_emb
         self.transform = logit_transform(model)
         self.turns: tuple[Tensor, Tensor] | None = None
 
@@ -99,7 +101,8 @@ class LlamaDecoder(ModelDecoder):
         turns = self._turns(weight_VD, filled + steps)
         made, left = self.layers.write_ahead(rows, weight_VD, *turns, self.cache, responses, step, steps)
         rows = rows.first(left)
-        self.starts_B, self.cache.places_B = rows.start_B, rows.place_B
+        self.starts_B = rows.start_B
+        self.cache.places_B = rows.place_B
         return made, rows.token_B, rows.which_B
 
     def _read_distinct(self, prompts: list[Prompt], width: int) -> Tensor:

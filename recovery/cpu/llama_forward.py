@@ -59,7 +59,8 @@ def reader_of(model: Any, read: Read) -> Reader | None:
     gradients, to the last digit, as an optimizer makes whole steps of any difference between two equal
     models.
     """
-    gradients, checked = torch.is_grad_enabled(), CHECKED.get(model, {})
+    gradients = torch.is_grad_enabled()
+    checked = CHECKED.get(model, {})
     build = None if checked.get(gradients) is False else build_of(model)
     if build is None or build.adapted or not build.swishes:
         return None
@@ -85,8 +86,11 @@ class Reader(PackedReader):
 
     def __init__(self, model: Any, kernels: Any) -> None:
         body = model.get_decoder()
-        self.embed, self.rotary, self.norm = model.get_input_embeddings(), body.rotary_emb, body.norm
-        self.kernels, self.layers = kernels, [LayerWeights.of(layer) for layer in body.layers]
+        self.embed = model.get_input_embeddings()
+        self.rotary = body.rotary_emb
+        self.norm = body.norm
+        self.kernels = kernels
+        self.layers = [LayerWeights.of(layer) for layer in body.layers]
         self.shape = shape_of(self.layers)
 
     def states(self, tokens: Packed, wanted_N: Tensor | None) -> Tensor:
@@ -186,14 +190,17 @@ class _Run:
         kept: Set[str],
     ) -> None:
         """`kept` names what every layer keeps; the rest of KEPT is memory that all layers share."""
-        self.kernels, self.shape, self.kept_names = reader.kernels, reader.shape, kept
+        self.kernels = reader.kernels
+        self.shape = reader.shape
+        self.kept_names = kept
         self.weights = [layer.tensors() for layer in reader.layers]
         laid_out = [{name: plain(weight) for name, weight in layer.items()} for layer in self.weights]
         self.layers = layer_structures(reader.layers, laid_out)
         self.rows = len(cos_NW)
         _check_places(bounds, wanted_N, self.rows)
         self.wanted = self.rows if wanted_N is None else len(wanted_N)
-        self.threads, longest = self.kernels.threads(), max(bounds.diff().tolist(), default=0)
+        self.threads = self.kernels.threads()
+        longest = max(bounds.diff().tolist(), default=0)
         each = call(self.kernels.scratch_size, byref(self.shape), self.rows, longest)
         scratch = cos_NW.new_empty(self.threads, each)
         self.held = laid_out, bounds, wanted_N, cos_NW, sin_NW, scratch
@@ -236,7 +243,8 @@ class _Run:
         """Return the gradients of the embeddings, and of each tensor of each layer."""
         if self.kernels.threads() > self.threads:
             raise RuntimeError("cpu: more threads backwards than forwards")
-        shape, fewer = self.shape, self.wanted < self.rows
+        shape = self.shape
+        fewer = self.wanted < self.rows
         norms = 2 * shape.hidden + (shape.queries + shape.keys) * shape.width
         back: dict[str, Any] = {name: torch.empty(self.rows, size(shape)) for name, size in BACK.items()}
         back["out"] = out.clone(memory_format=torch.contiguous_format)
@@ -287,7 +295,8 @@ def _equals_model(model: Any, reader: Reader, read: Read) -> bool:
     tokens = torch.arange(22).view(2, 11) % min(len(reader.embed.weight), 22)
     real = torch.ones_like(tokens, dtype=torch.bool)
     real[1, 7:] = False
-    found, expected = reader(tokens, real)[real], read(model, tokens, real, None)[real]
+    found = reader(tokens, real)[real]
+    expected = read(model, tokens, real, None)[real]
     if not close(found, expected, rounding=ROUNDING):
         return False
     weights = [p for p in model.get_decoder().parameters() if p.requires_grad]

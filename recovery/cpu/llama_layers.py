@@ -129,7 +129,8 @@ class LayerWeights:
 
     def check(self, hidden: int, feed: int) -> None:
         """Raise an error unless all parts are fp32 and their shapes fit a layer of this width."""
-        heads, queries = self.queries + self.keys, self.queries * self.width
+        heads = self.queries + self.keys
+        queries = self.queries * self.width
         qkv = queries + 2 * self.keys * self.width
         expected = {
             "before": (hidden,),

@@ -32,7 +32,8 @@ class PlacedCache(KVCache):
                 held = torch.empty(len(lengths), heads, slots, width)
                 held[:, :, : longest - min(lengths)] = 0
                 setattr(layer, name, held)
-            layer.length, layer.is_initialized = longest, True
+            layer.length = longest
+            layer.is_initialized = True
 
     def make_room(self, filled: int) -> None:
         """Allocate more slots where `filled` are more than there are; rows then move to the first places."""

@@ -32,7 +32,8 @@ def compare(
     kernels = library() if fit else None
     if kernels is None:
         return None
-    statistics_N6, slope_NV = student_NV.new_empty(len(student_NV), 6), None
+    statistics_N6 = student_NV.new_empty(len(student_NV), 6)
+    slope_NV = None
     if torch.is_grad_enabled() and student_NV.requires_grad:
         slope_NV = student_NV.detach() if overwrite else torch.empty_like(student_NV)
     call(

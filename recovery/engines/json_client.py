@@ -34,7 +34,8 @@ class Refused(RecoverError):
 
     def __init__(self, message: str, status: int, retry_after: str | None = None) -> None:
         super().__init__(message)
-        self.status, self.retry_after = status, retry_after
+        self.status = status
+        self.retry_after = retry_after
 
 
 class ServerFailed(EngineLost):
@@ -143,7 +144,8 @@ class JsonClient:
         self, request: httpx.Request, timeouts: Timeouts
     ) -> Iterator[tuple[httpx.Response, Iterator[bytes]]]:
         """Send a request; give the response and the parts of its body, if the server accepts the request."""
-        seconds, url = timeouts.idle, str(request.url)
+        seconds = timeouts.idle
+        url = str(request.url)
         timeout = httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
         request.extensions["timeout"] = timeout.as_dict()
         began = time.monotonic()
@@ -169,7 +171,8 @@ class JsonClient:
         """Yield the body's parts within `most_bytes` and the timeouts: a server may send endlessly."""
         coming = response.iter_bytes()
         content = _Content(EVENTS in response.headers.get("Content-Type", ""))
-        size, heard = 0, time.monotonic()
+        size = 0
+        heard = time.monotonic()
         while True:
             with deadline.until(timeouts.ends(began, heard)):
                 part = next(coming, None)

@@ -117,7 +117,9 @@ class EngineSampler:
     """
 
     def __init__(self, engine: Engine, student: ChatModel, *, follow: bool = True) -> None:
-        self.engine, self.student, self.follow = engine, student, follow
+        self.engine = engine
+        self.student = student
+        self.follow = follow
         self.canary: Canary | None = None
         self._stale = True
         self._pending: Future[list[SampledAnswer]] | None = None  # a batch that is sampled in the background
@@ -228,7 +230,10 @@ class EngineTeacher:
                 f"{engine.name}: sends log-probs of tokens, not whole distributions: take a method such as "
                 "opd-topk or opd-sampled, or a teacher in this process"
             )
-        self.engine, self.student, self.kind, self.k = engine, student, kind, k
+        self.engine = engine
+        self.student = student
+        self.kind = kind
+        self.k = k
 
     def score(self, rollouts: Rollouts, contexts: Contexts | None = None) -> TeacherScores:
         if contexts is not None:

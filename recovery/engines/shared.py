@@ -33,7 +33,9 @@ class SharedSampler:
     """The samplers of several processes on the same servers, kept in step."""
 
     def __init__(self, alone: EngineSampler, engine: ServerEngine) -> None:
-        self.alone, self.engine, self.student = alone, engine, alone.student
+        self.alone = alone
+        self.engine = engine
+        self.student = alone.student
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Sample one response to each of this process's prompts, from the same weights in all processes."""

@@ -276,7 +276,9 @@ def joined(parts: Iterable[dict[str, Any]], stop_loops: bool = False) -> dict[st
         ended = part.get("finish_reason")
         end = _loop_end(tokens, len(tokens) - len(new)) if stop_loops else None
         if end is not None:
-            tokens, logprobs, ended = tokens[:end], logprobs[:end], "loop"
+            tokens = tokens[:end]
+            logprobs = logprobs[:end]
+            ended = "loop"
             break
     if ended in (None, "abort", "error"):
         raise EngineLost("it ended an answer early")

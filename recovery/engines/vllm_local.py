@@ -193,7 +193,8 @@ class VllmEngine:
         """Free the engine's memory; a hung engine is freed only when the process exits."""
         if self.thread.hung or self.llm is None:
             return
-        self.llm, self.adapter = None, None
+        self.llm = None
+        self.adapter = None
         self.thread.call(_release, self.settings.timeout_seconds)
         self.thread.end()
 

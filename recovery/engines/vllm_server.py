@@ -47,7 +47,9 @@ class Server:
         self.host, self.port = address
         self.port = self.port or _free_port(self.host)
         self.key = key if key is not None else secrets.token_hex(32)
-        self.settings, self.name, self.log = settings, name, log
+        self.settings = settings
+        self.name = name
+        self.log = log
         self.command = _command(directory, settings, name, dtype, rank, self.host, self.port)
         self.process: Any = None
         self.client = JsonClient(1)

@@ -11,10 +11,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from recovery.forward.decoder import ATTENTION, Decoder, ModelDecoder
+from recovery.forward.decoder import Decoder
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import row_sharing, unwrap
 from recovery.forward.isolation import PADDING, Rows, Sharing, rows_stay_apart
+from recovery.forward.model_decoder import ATTENTION, ModelDecoder
 from recovery.forward.unpadded import GroupedDecoder, OwnCacheDecoder, RereadDecoder
 from recovery.forward.varlen import VARLEN
 
@@ -81,7 +82,8 @@ def decoding_way(model: Any) -> Way:
 
 def _ways(model: Any) -> list[Way]:
     """Return all ways, the fastest first; the last is the model's own forward pass."""
-    own, sharing = model.config._attn_implementation, row_sharing(model)
+    own = model.config._attn_implementation
+    sharing = row_sharing(model)
     in_place = ATTENTION if own in ("sdpa", VARLEN) else own
     alone = replace(sharing, equal_lengths=True)
     return [

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from recovery.forward.decoder import ModelDecoder
+    from recovery.forward.decoder import Decoder
     from recovery.forward.packed import PackedReader, Read
 
 SWITCH = "RECOVER_CPU"  # off: use PyTorch and transformers alone
@@ -46,7 +46,7 @@ class FastPath:
         """Return a reader of the model's current weights, checked against `read`."""
         return None
 
-    def decoder(self, model: Any, pad_id: int, max_new_tokens: int) -> ModelDecoder | None:
+    def decoder(self, model: Any, pad_id: int, max_new_tokens: int) -> Decoder | None:
         """Return a decoder of the model's current weights, checked against the model."""
         return None
 

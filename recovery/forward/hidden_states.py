@@ -85,7 +85,8 @@ def states_at(
     positions_BT: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the hidden states (N, D) of the selected tokens; where possible the others are not computed."""
-    reader, padding = _reader(model), None if attention_BT is None else ~attention_BT.bool()
+    reader = _reader(model)
+    padding = None if attention_BT is None else ~attention_BT.bool()
     if reader and (padding is None or not bool((wanted_BT & padding).any())):
         return reader.at(wanted_BT, tokens_BT, attention_BT, positions_BT)
     return hidden_states(model, tokens_BT, attention_BT, positions_BT)[wanted_BT]
@@ -96,7 +97,8 @@ def _reader(model: Any) -> PackedReader | None:
     core = unwrap(model)
     if fast := fast_path().reader(core, plain_states):
         return fast
-    varlen, sharing = varlen_reader(core, plain_states), row_sharing(core)
+    varlen = varlen_reader(core, plain_states)
+    sharing = row_sharing(core)
     if not sharing.is_limited:
         return varlen
     return GroupedReader(varlen or partial(plain_states, core), sharing)
@@ -132,7 +134,8 @@ def _read_packed(
 
     transformers infers that mask from the positions; padding becomes sequences of one token.
     """
-    decoder, attention = model.get_decoder(), str(getattr(model.config, "_attn_implementation", ""))
+    decoder = model.get_decoder()
+    attention = str(getattr(model.config, "_attn_implementation", ""))
     if not _takes_positions(decoder):
         raise InputError(f"{type(decoder).__name__} can't be packed: give each sequence a row")
     if "flash" in attention:
@@ -178,7 +181,8 @@ def logit_transform(core: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
     """Return what the architecture applies to the head's output: a scale, a soft cap, both, or None."""
     config = core.config.get_text_config()
     caps = (getattr(config, name, None) for name in SOFT_CAPS)
-    scale, cap = _logit_scale(config), next(filter(None, caps), None)
+    scale = _logit_scale(config)
+    cap = next(filter(None, caps), None)
 
     def transform(logits: torch.Tensor) -> torch.Tensor:
         if scale:

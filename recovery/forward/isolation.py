@@ -59,7 +59,8 @@ class GroupedReader(PackedReader):
     """Reads only sequences together that may share a pass; `read` takes padded rows."""
 
     def __init__(self, read: Callable[[Tensor, Tensor], Tensor], sharing: Sharing) -> None:
-        self.read, self.sharing = read, sharing
+        self.read = read
+        self.sharing = sharing
 
     def states(self, tokens: Packed, wanted_N: Tensor | None) -> Tensor:
         groups: dict[tuple[int, bool], list[int]] = {}

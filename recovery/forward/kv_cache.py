@@ -79,9 +79,12 @@ class KVCacheLayer(DynamicLayer):
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        start, self.length = self.length, self.length + key_states.shape[2]
+        start = self.length
+        self.length = self.length + key_states.shape[2]
         if not self.is_initialized:
-            self.keys, self.values, self.is_initialized = key_states, value_states, True
+            self.keys = key_states
+            self.values = value_states
+            self.is_initialized = True
         else:
             self.keys[:, :, start : self.length] = key_states
             self.values[:, :, start : self.length] = value_states
@@ -96,8 +99,10 @@ class KVCacheLayer(DynamicLayer):
     def put(self, parts: Sequence[tuple[Tensor, Tensor]], width: int, slots: int) -> None:
         """Hold the rows of all parts in this many slots, each row ending in slot `width`."""
         keys, values = zip(*parts, strict=True)
-        self.keys, self.values = _right_aligned(keys, width, slots), _right_aligned(values, width, slots)
-        self.length, self.is_initialized = width, True
+        self.keys = _right_aligned(keys, width, slots)
+        self.values = _right_aligned(values, width, slots)
+        self.length = width
+        self.is_initialized = True
 
 
 def sees_all(model: Any) -> bool:
@@ -143,7 +148,8 @@ def _right_aligned(parts: Sequence[Tensor], width: int, slots: int) -> Tensor:
     slots_BGSW = parts[0].new_empty(sum(sizes), heads, slots, head_width)
     first = 0
     for part, size in zip(parts, sizes, strict=True):
-        target, before = slots_BGSW[first : first + size], width - part.shape[2]
+        target = slots_BGSW[first : first + size]
+        before = width - part.shape[2]
         target[:, :, :before] = 0
         target[:, :, before:width] = part
         first += size

@@ -30,7 +30,8 @@ class OwnCacheDecoder(Decoder):
     """
 
     def __init__(self, model: Any) -> None:
-        self.model, self.device = model, model.get_input_embeddings().weight.device
+        self.model = model
+        self.device = model.get_input_embeddings().weight.device
         self.accepts = set(inspect.signature(model.forward).parameters)
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
@@ -71,7 +72,8 @@ class RereadDecoder(Decoder):
     """Decodes prompts of one length without a cache: reads all that is written, again for every token."""
 
     def __init__(self, model: Any) -> None:
-        self.model, self.device = model, model.get_input_embeddings().weight.device
+        self.model = model
+        self.device = model.get_input_embeddings().weight.device
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         self.tokens_BT = torch.tensor(prompts, device=self.device)
@@ -104,7 +106,9 @@ class GroupedDecoder(Decoder):
     """
 
     def __init__(self, make: Callable[[], Decoder], sharing: Sharing, device: torch.device) -> None:
-        self.make, self.sharing, self.device = make, sharing, device
+        self.make = make
+        self.sharing = sharing
+        self.device = device
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         self.sequences = [list(prompt) for prompt in prompts]

@@ -62,7 +62,8 @@ class VarlenReader(PackedReader):
     """Reads all sequences in one row; `plain` reads those longer than a layer's attention window."""
 
     def __init__(self, model: Any, plain: Read) -> None:
-        self.model, self.plain = model, plain
+        self.model = model
+        self.plain = plain
         # Flash-attention packages apply windows themselves.
         self.span = attention_span(model) if model.config._attn_implementation == VARLEN else math.inf
 
@@ -181,7 +182,8 @@ def by_groups(
 @torch.inference_mode(False)  # a later training pass may reuse the tensors
 def _groups(starts: tuple[int, ...]) -> tuple[list[Tensor], Tensor]:
     """Return the tokens in each group's rows (0 at padding), and each token's place among these."""
-    begins, lengths = torch.tensor(starts[:-1]), torch.tensor(starts).diff()
+    begins = torch.tensor(starts[:-1])
+    lengths = torch.tensor(starts).diff()
     order_S = lengths.argsort(stable=True)
     groups: list[Tensor] = []
     back_N = torch.empty(starts[-1], dtype=torch.long)

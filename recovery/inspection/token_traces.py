@@ -26,7 +26,8 @@ from recovery.training.updater import Microbatch
 if TYPE_CHECKING:
     from recovery.batches.rollouts import Rollouts
     from recovery.models.chat_model import ChatModel
-    from recovery.objective.objective import ChunkLogprobs, Objective
+    from recovery.objective.logprobs import ChunkLogprobs
+    from recovery.objective.objective import Objective
 
 TOP = 5  # entries kept of each distribution
 MOST_TOKENS = 256  # per rollout
@@ -82,8 +83,11 @@ class Tracer:
         *,
         rollouts: int = 4,
     ) -> None:
-        self.student, self.objective, self.steps = student, objective, steps
-        self.on_traces, self.rollouts = on_traces, rollouts
+        self.student = student
+        self.objective = objective
+        self.steps = steps
+        self.on_traces = on_traces
+        self.rollouts = rollouts
 
     def __call__(self, step: int, batches: Sequence[Microbatch]) -> None:
         if is_looked_at(step, self.steps):
@@ -93,7 +97,8 @@ class Tracer:
     def trace(self, one: Microbatch) -> Trace:
         """Trace the first tokens of one rollout under the student's current weights."""
         rollouts = one.rollouts.to(self.student.device)
-        model, tokens_N = self.student.model, rollouts.tokens_N[:MOST_TOKENS]
+        model = self.student.model
+        tokens_N = rollouts.tokens_N[:MOST_TOKENS]
         first_N = torch.arange(len(tokens_N))
         scores = one.signals.scores
         with evaluating(model):
@@ -145,7 +150,8 @@ def divergence(view: ChunkLogprobs) -> tuple[str, Tensor | None]:
     if view.teacher_NV is not None:
         return "exact", divergences.exact_reverse_kl(view.student_NV, view.teacher_NV)
     if view.scores is not None and view.scores.ids_NK is not None:
-        ids_NK, teacher_NK = view.scores.ids_NK, view.scores.logprobs_NK.float()
+        ids_NK = view.scores.ids_NK
+        teacher_NK = view.scores.logprobs_NK.float()
         return "top-k", divergences.topk_reverse_kl(view.student_NV, ids_NK, teacher_NK)
     if view.teacher_N is not None:
         return "sampled", divergences.k1_reverse_kl(view.student_N, view.teacher_N)

@@ -5,23 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, Field, fields
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from recovery.errors import InputError
-
-if TYPE_CHECKING:
-    from recovery.methods.method import Method
-
-EXACT = ("reverse_kl", "forward_kl", "jsd")
-TEACHER_SIGNALS = (*EXACT, "topk_reverse_kl", "sampled_reverse_kl")
-LABELS = ("label", "label_dft")
-SIGNALS = (*LABELS, *TEACHER_SIGNALS, "reward")
-SAMPLED_STATES = ("student", "student-kept", "mix")  # tokens sampled from the student alone, at least some
-TEACHER_WRITES = ("student-continued", "teacher", "teacher-mix")  # tokens sampled with a teacher
-STATES = ("data", *SAMPLED_STATES, *TEACHER_WRITES)
-FROZEN = ("base", "previous")  # checkpoints that are not the student
-TEACHERS = ("none", *FROZEN, "self", "self-ema", "routed")
-CONTEXTS = ("none", "demonstrations", "rules", "system", "answer", "hints", "passage")
+from recovery.methods.choices import EXACT, LABELS, SAMPLED_STATES, STATES, TEACHER_SIGNALS, TEACHER_WRITES
+from recovery.methods.dials import Dials
 
 _K1 = (
     "k1 = log p(y) - log q(y) back-propagated has an expected gradient of zero, whatever the teacher says: "
@@ -60,7 +48,7 @@ REFUSED = {
     "reward_baseline": {"z-score": _Z_SCORE},
 }
 
-Test = Callable[["Method"], bool]
+Test = Callable[[Dials], bool]
 
 # Dials that only some settings read. Elsewhere they must keep their default, as a change would do nothing.
 READ_BY: dict[str, tuple[str, Test]] = {
@@ -118,7 +106,7 @@ _RULES: dict[str, Test] = {
 }
 
 
-def check(method: Method) -> None:
+def check(method: Dials) -> None:
     """Raise InputError, with the reason in one line, on a setting that is wrong or has no effect."""
     for dial in fields(method):
         if dial.metadata:
@@ -132,7 +120,7 @@ def check(method: Method) -> None:
             refuse(method, reason.format(signal=method.signal, states=method.states))
 
 
-def refuse(method: Method, reason: str) -> NoReturn:
+def refuse(method: Dials, reason: str) -> NoReturn:
     raise InputError(f"method {method.name!r}: {reason}")
 
 
@@ -142,9 +130,11 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {matches[0]!r}?)" if matches else ""
 
 
-def _check_value(method: Method, dial: Field[Any]) -> None:
+def _check_value(method: Dials, dial: Field[Any]) -> None:
     """Check choices, type and limits of one dial; explain values that are known to be bad."""
-    name, value, limits = dial.name, getattr(method, dial.name), dial.metadata
+    name = dial.name
+    value = getattr(method, dial.name)
+    limits = dial.metadata
     if isinstance(value, str) and value in REFUSED.get(name, {}):
         refuse(method, f"{name}={value} is refused: {REFUSED[name][value]}")
     if limits.get("choices") and value not in limits["choices"]:
@@ -167,7 +157,7 @@ def _bounds(low: float | None, high: float | None, above: float | None) -> str:
     return f"{least} and at most {high}" if high is not None else f"{least} and finite"
 
 
-def _check_states(method: Method) -> None:
+def _check_states(method: Dials) -> None:
     kind, colon, share = method.states.partition(":")
     if kind not in STATES:
         refuse(method, f"states={method.states}{suggest(kind, STATES)} is not one of {', '.join(STATES)}")
@@ -181,9 +171,10 @@ def _check_states(method: Method) -> None:
         refuse(method, f"states={method.states}: the share must lie between 0 and 1, both excluded")
 
 
-def _check_effect(method: Method, dial: Field[Any]) -> None:
+def _check_effect(method: Dials, dial: Field[Any]) -> None:
     """Refuse to set a dial that nothing reads under the other dials."""
-    value, (reader, reads) = getattr(method, dial.name), READ_BY[dial.name]
+    value = getattr(method, dial.name)
+    reader, reads = READ_BY[dial.name]
     if value != dial.default and not reads(method):
         setting = f"signal={method.signal}, states={method.states}, teacher={method.teacher}"
         refuse(method, f"{dial.name}={value} has no effect with {setting}: it belongs to {reader}")

@@ -81,7 +81,8 @@ def _over_depths(
             if rank and not found:
                 with_adapter(model, LoraSpec(rank=rank))
             found.append(count(model))
-    last, first = found[0], found[-1]
+    last = found[0]
+    first = found[-1]
     return tuple(b + more * (b - a) for a, b in zip(first, last, strict=True))
 
 

@@ -76,7 +76,9 @@ class SplitDelta:
     """A module's delta cut into the tensors of the files; only the last one used is kept."""
 
     def __init__(self, model: Any, name: str, delta: Experts | LowRank) -> None:
-        self.model, self.name, self.delta = model, name, delta
+        self.model = model
+        self.name = name
+        self.delta = delta
 
     def pieces(self) -> dict[str, Tensor]:
         return _pieces(self)

@@ -63,7 +63,8 @@ def linear_targets(model: Any) -> AdapterTargets:
     for inner, wrapped in decoder.named_modules():
         if ".lora_" in inner or "base_layer" in inner:
             continue
-        name, module = f"{prefix}.{inner}" if prefix else inner, plain_layer(wrapped)
+        name = f"{prefix}.{inner}" if prefix else inner
+        module = plain_layer(wrapped)
         if is_linear(module):
             parent = decoder.get_submodule(inner.rpartition(".")[0])
             if module is not head and not _is_gate(inner, module, experts) and _is_called(inner, parent):

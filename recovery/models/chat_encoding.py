@@ -143,7 +143,8 @@ class ChatEncoder:
         Candidates in order: the token that the tokenizer appends to a text; its EOS token, unless that ends a
         turn; the control token spelled like "end of text", stop tokens first; the EOS token.
         """
-        appended, eos = self._added_around_text[1], self.tokenizer.eos_token_id
+        appended = self._added_around_text[1]
+        eos = self.tokenizer.eos_token_id
         if appended:
             return appended[-1]
         spelled = [i for spelling, i in self.control.items() if spells_end_of_text(spelling)]

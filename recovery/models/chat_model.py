@@ -92,7 +92,8 @@ class ChatModel:
     @cached_property
     def document_end(self) -> int:
         """Return the token that ended a text in pretraining, or the first stop token if there is none."""
-        end, rows = self.encoder.document_end_id, unwrap(self.model).get_input_embeddings().weight.shape[0]
+        end = self.encoder.document_end_id
+        rows = unwrap(self.model).get_input_embeddings().weight.shape[0]
         return end if end is not None and end < rows else self.stop_ids[0]
 
     def document(self, text: str) -> tuple[list[int], list[bool]]:

@@ -175,7 +175,8 @@ def _compare(source: Path, model: PreTrainedModel, directory: Path) -> None:
     """Read the written weights back and compare each with the model in memory."""
     from safetensors import safe_open
 
-    expected, written = dict(model.state_dict()), set[str]()
+    expected = dict(model.state_dict())
+    written = set[str]()
     for shard in weight_files(directory):
         with safe_open(shard, framework="pt") as tensors:
             for name in tensors.keys():  # noqa: SIM118 - not a dict

@@ -352,7 +352,9 @@ def pick_device(name: str = "auto") -> torch.device:
 
 def pick_dtype(name: str, device: torch.device) -> torch.dtype:
     """Return the dtype with this name; "auto" is bfloat16 on a GPU, float32 on a CPU."""
-    chosen = ("bfloat16" if device.type == "cuda" else "float32") if name == "auto" else name
+    chosen = name
+    if name == "auto":
+        chosen = "bfloat16" if device.type == "cuda" else "float32"
     if chosen not in ("float32", "bfloat16", "float16"):
         raise InputError(f"dtype {name}: not one of auto, float32, bfloat16, float16")
     return getattr(torch, chosen)

@@ -260,7 +260,8 @@ class Sums:
 
 def _write(sums: Sums, target: Path, on_tensor: OnTensor | None) -> None:
     """Write files with the student's headers, so that each tensor lies where its slot says."""
-    student, done = sums.sources[0], 0
+    student = sums.sources[0]
+    done = 0
     for file in student.files:
         slots = sorted((s for s in student.slots.values() if s.file == file), key=lambda slot: slot.start)
         with file.open("rb") as old, (target / file.name).open("wb") as new:

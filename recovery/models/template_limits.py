@@ -88,7 +88,8 @@ class _Meter:
     """Count the lines that a template runs and the characters that it writes, as a trace function."""
 
     def __init__(self, model: str, longest: int) -> None:
-        self.model, self.longest = model, longest
+        self.model = model
+        self.longest = longest
         self.written = self.lines = 0
         self.deadline = time.thread_time() + SECONDS
 

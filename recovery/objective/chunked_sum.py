@@ -50,7 +50,8 @@ def _accumulate(totals: list[Tensor], gradients: list[Tensor]) -> None:
 def _leaves(value: Tensor) -> list[Tensor]:
     """Return the leaf tensors of a value's graph."""
     leaves: dict[int, Tensor] = {}
-    nodes, seen = [value.grad_fn], set()
+    nodes = [value.grad_fn]
+    seen = set()
     while nodes:
         node: Any = nodes.pop()
         if node is None or node in seen:

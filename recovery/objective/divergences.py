@@ -34,7 +34,8 @@ class _WithSlope(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        slope_NV, ctx.slope_NV = ctx.slope_NV, None
+        slope_NV = ctx.slope_NV
+        ctx.slope_NV = None
         return slope_NV.mul_(grads[0].unsqueeze(-1)), None, None
 
 
@@ -78,7 +79,8 @@ def exact_forward_kl(student_NV: Tensor, teacher_NV: Tensor, entry_clip: float |
         q_NV = teacher_NV.exp()
         entries_NV = (teacher_NV - student_NV).mul_(q_NV)
         if entry_clip is None:
-            value_N, slope_NV = entries_NV.sum(-1), q_NV.neg_()
+            value_N = entries_NV.sum(-1)
+            slope_NV = q_NV.neg_()
         else:
             slope_NV = student_NV.exp() - q_NV
             entries_NV += slope_NV
@@ -167,8 +169,8 @@ def share_within(shares: Sequence[float], distances: Sequence[float], budget: fl
     above = next(i for i, distance in enumerate(distances) if distance > budget)
     if above == 0:
         return shares[0] * math.sqrt(budget / distances[0])
-    (low, high), (near, far) = shares[above - 1 : above + 1], distances[above - 1 : above + 1]
-    near = max(near, TINY)
+    low, high = shares[above - 1], shares[above]
+    near, far = max(distances[above - 1], TINY), distances[above]
     power = math.log(far / near) / math.log(high / low)
     return low * (budget / near) ** (1 / power)
 
@@ -232,7 +234,8 @@ def policy_gradient_loss(
         ratio_N = ratio_N / ratio_N.detach() * ratio_N.detach().clamp_max(importance_clip)
     if ratio_clip is None:
         return -ratio_N * advantage_N, torch.zeros_like(advantage_N, dtype=torch.bool)
-    low, high = 1 - ratio_clip, 1 + ratio_clip
+    low = 1 - ratio_clip
+    high = 1 + ratio_clip
     loss_N = -torch.minimum(ratio_N * advantage_N, ratio_N.clamp(low, high) * advantage_N)
     clipped_N = torch.where(advantage_N > 0, ratio_N > high, (ratio_N < low) & (advantage_N < 0))
     return loss_N, clipped_N.detach()

@@ -30,5 +30,6 @@ class PrefixRatios:
         if self._row is not None and self._sum is not None:
             continued_N = (first_N == 0) & (rows_N == self._row)
             sum_N = sum_N + torch.where(continued_N, self._sum, 0.0)
-        self._row, self._sum = rows_N[-1], sum_N[-1]
+        self._row = rows_N[-1]
+        self._sum = sum_N[-1]
         return sum_N

@@ -10,28 +10,33 @@ Shapes: N unmasked tokens (row-major over the batch), D hidden size, V vocabular
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from recovery.errors import InputError
-from recovery.forward.fast_path import TokenComparison, fast_path
 from recovery.forward.hidden_states import kind
+from recovery.methods.choices import LABELS, SAMPLED_STATES
 from recovery.methods.method import Method
-from recovery.methods.rules import LABELS, SAMPLED_STATES, TEACHER_SIGNALS
 from recovery.objective import divergences
 from recovery.objective.chunked_sum import chunked_sum
 from recovery.objective.importance import PrefixRatios
-from recovery.objective.token_signals import TokenSignals, take
+from recovery.objective.logprobs import (
+    ChunkLogprobs,
+    Head,
+    LogprobReader,
+    TokenBatch,
+    same_vocabulary,
+    teacher_logits,
+)
+from recovery.objective.token_signals import NO_SIGNALS, TokenSignals, require, take
 
 if TYPE_CHECKING:
     from recovery.batches.teacher_scores import TeacherScores
 
-Head = Callable[[Tensor], Tensor]
-NO_SIGNALS = TokenSignals()
 # Default number of logits per chunk, (least, most). On a CPU 24 MiB in fp32, which the allocator reuses, up
 # to 48 MiB if the head's gradient is large; on an accelerator 256 MiB, to amortise kernel launches.
 CHUNK_ENTRIES = {"cpu": (3 * 2**21, 3 * 2**22), "accelerator": (2**26, 2**26)}
@@ -49,53 +54,16 @@ class Loss:
     signal_N: Tensor | None = None
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """N tokens with their hidden states, weights and signals."""
-
-    hidden_ND: Tensor
-    tokens_N: Tensor
-    weights_N: Tensor
-    scores: TeacherScores | None = None
-    behaviour_N: Tensor | None = None
-    advantages_N: Tensor | None = None
-    anchor: TeacherScores | None = None
-    budget_N: Tensor | None = None
-    share_N: Tensor | None = None
-    rows_N: Tensor | None = None
-
-    def behaviour(self, student_N: Tensor) -> Tensor:
-        """Return the sampler's log-probs; where they are 0 (token not sampled), the student's."""
-        student_N = student_N.detach()
-        if self.behaviour_N is None:
-            return student_N
-        return torch.where(self.behaviour_N != 0, self.behaviour_N.float(), student_N)
-
-
-@dataclass(frozen=True)
-class ChunkLogprobs:
-    """The log-probabilities of one chunk."""
-
-    part: _Batch
-    scores: Any  # None unless the signal comes from a teacher
-    student_NV: Any
-    student_N: Tensor
-    teacher_NV: Any
-    teacher_N: Any
-    behaviour_N: Tensor
-    loss_N: Any = None  # exact reverse KL, if a fused kernel computed it
-    fused: TokenComparison | None = None  # the kernel's statistics
-
-
 class Objective:
     """`objective(hidden_ND, head, tokens_N, ...) -> Loss` for one method."""
 
     def __init__(self, method: Method, stop_ids: Iterable[int] = (), chunk: int | None = None) -> None:
         if chunk is not None and chunk < 1:
             raise InputError(f"objective: chunk={chunk} must be at least 1 token")
-        self.method, self.stop_ids, self.chunk = method, sorted(set(stop_ids)), chunk
+        self.method = method
+        self.chunk = chunk
+        self._logprobs = LogprobReader(method, stop_ids)
         self._vocabulary: int | None = None
-        self.temperature = 1.0 if method.signal in LABELS else method.temperature
 
     def __call__(
         self,
@@ -105,8 +73,8 @@ class Objective:
         signals: TokenSignals = NO_SIGNALS,
     ) -> Loss:
         """Return the loss of N tokens, given the student's hidden states that predict them."""
-        self._check(signals)
-        batch = _batch(hidden_ND, tokens_N, signals)
+        require(self.method, signals)
+        batch = TokenBatch.of(hidden_ND, tokens_N, signals)
         kept_N = batch.weights_N != 0
         if not bool(kept_N.all()):
             batch = take(batch, kept_N.nonzero().squeeze(-1))
@@ -119,31 +87,32 @@ class Objective:
         self, hidden_ND: Tensor, head: Head, tokens_N: Tensor, scores: TeacherScores | None = None
     ) -> ChunkLogprobs:
         """Return the log-probabilities that the loss is computed from, for inspection."""
-        return self._view(head, hidden_ND, _batch(hidden_ND, tokens_N, TokenSignals(scores)))
+        return self._logprobs.read(head, TokenBatch.of(hidden_ND, tokens_N, TokenSignals(scores)))
 
-    def _sum(self, head: Head, batch: _Batch) -> Loss:
+    def _sum(self, head: Head, batch: TokenBatch) -> Loss:
         """Sum the losses of all chunks, in token order."""
-        n, size = len(batch.tokens_N), self.chunk or self._chunk_size(head, batch.hidden_ND)
+        size = self.chunk or self._chunk_size(head, batch.hidden_ND)
         ratios = PrefixRatios()
         signals: list[Tensor] = []
         statistics: list[dict[str, Tensor]] = []
 
         def chunk(rows: slice, hidden_ND: Tensor) -> Tensor:
-            part = take(batch, rows)
-            loss_N, signal_N, stats = self._tokens(head, hidden_ND, part, ratios)
+            part = replace(take(batch, rows), hidden_ND=hidden_ND)
+            loss_N, signal_N, stats = self._tokens(head, part, ratios)
             signals.append(signal_N)
             statistics.append(stats)
             return loss_N @ part.weights_N
 
-        value = chunked_sum(chunk, batch.hidden_ND, divergences.slices(n, size))
+        value = chunked_sum(chunk, batch.hidden_ND, divergences.slices(len(batch.tokens_N), size))
         together = {name: torch.cat([stats[name] for stats in statistics]) for name in statistics[0]}
         return self._loss(value, batch.weights_N, torch.cat(signals), together)
 
     def _tokens(
-        self, head: Head, hidden_ND: Tensor, part: _Batch, ratios: PrefixRatios
+        self, head: Head, part: TokenBatch, ratios: PrefixRatios
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Return each token's loss, signal and statistics for one chunk."""
-        method, view = self.method, self._view(head, hidden_ND, part, whole=False)
+        method = self.method
+        view = self._logprobs.read(head, part, whole=False)
         stats = self._statistics(view)
         if method.kl_budget is not None:
             stats["teacher_share"] = self._keep_near(view)
@@ -170,10 +139,10 @@ class Objective:
 
     def _keep_near(self, view: ChunkLogprobs) -> Tensor:
         """Move the teacher towards the student, in place; return its share at each token."""
-        part = view.part
-        if part.share_N is not None:
-            return divergences.move(view.teacher_NV, view.student_NV, part.share_N)
-        budget: Any = self.method.kl_budget if part.budget_N is None else part.budget_N
+        signals = view.part.signals
+        if signals.share_N is not None:
+            return divergences.move(view.teacher_NV, view.student_NV, signals.share_N)
+        budget: Any = self.method.kl_budget if signals.budget_N is None else signals.budget_N
         return divergences.keep_near(view.teacher_NV, view.student_NV, budget)
 
     @torch.no_grad()
@@ -181,12 +150,12 @@ class Objective:
         self, hidden_ND: Tensor, head: Head, tokens_N: Tensor, signals: TokenSignals, shares: Sequence[float]
     ) -> tuple[Tensor, float]:
         """Return KL(q||p) summed over the tokens for each share of the teacher in q, and their number."""
-        batch = _batch(hidden_ND, tokens_N, signals)
+        batch = TokenBatch.of(hidden_ND, tokens_N, signals)
         size = self.chunk or self._chunk_size(head, hidden_ND)
         total_S = torch.zeros(len(shares), dtype=torch.float64, device=hidden_ND.device)
         for rows in divergences.slices(len(tokens_N), size):
             part = take(batch, rows)
-            view = self._view(head, part.hidden_ND, part)
+            view = self._logprobs.read(head, part)
             distances_NS = divergences.moved_distances(view.teacher_NV, view.student_NV, shares)
             total_S += part.weights_N.double() @ distances_NS.double()
         return total_S, float(batch.weights_N.sum())
@@ -197,64 +166,19 @@ class Objective:
 
         Advantages use the ratio of their token alone, inside the policy gradient, as in PPO.
         """
-        assert view.part.rows_N is not None
+        rows_N = view.part.signals.rows_N
+        assert rows_N is not None
         log_ratio_N = divergences.log_importance_ratio(view.student_N, view.behaviour_N)
-        sum_N = ratios.through(log_ratio_N, view.part.rows_N)
+        sum_N = ratios.through(log_ratio_N, rows_N)
         if self.method.signal not in LABELS:
             sum_N = sum_N - log_ratio_N
         return sum_N.clamp(-divergences.MAX_LOG_RATIO, divergences.MAX_LOG_RATIO).exp().float()
 
-    def _view(self, head: Head, hidden_ND: Tensor, part: _Batch, whole: bool = True) -> ChunkLogprobs:
-        """Return one chunk's log-probabilities of the student and, if the method uses it, the teacher.
-
-        The full distributions are computed only with `whole`, or if no fused kernel covers this loss.
-        """
-        scores = part.scores if self.method.signal in TEACHER_SIGNALS else None
-        student_NV = head(hidden_ND)
-        teacher_NV = self._logits(scores)
-        self._check_stops(student_NV.shape[-1])
-        if teacher_NV is not None and self._reverse_kl_only and not whole:
-            stops = part.tokens_N.new_tensor(self.stop_ids)
-            overwrite = _is_product(student_NV)
-            fused = fast_path().compare(
-                student_NV, teacher_NV, part.tokens_N, stops, self.temperature, overwrite
-            )
-            if fused is not None:
-                tokens, gradient_NV = fused
-                return ChunkLogprobs(
-                    part,
-                    scores,
-                    None,
-                    tokens.student_N,
-                    None,
-                    tokens.teacher_N,
-                    part.behaviour(tokens.student_N),
-                    divergences.with_slope(student_NV, tokens.reverse_kl_N, gradient_NV),
-                    tokens,
-                )
-        student_NV = self._log_probs(student_NV)
-        if teacher_NV is not None:
-            teacher_NV = self._log_probs(teacher_NV)
-            student_NV, teacher_NV = _same_vocabulary(student_NV, teacher_NV, part.tokens_N)
-        student_N = _at(student_NV, part.tokens_N)
-        teacher_N = scores.sampled_logprobs_N if scores is not None else None
-        if teacher_NV is not None:
-            teacher_N = _at(teacher_NV, part.tokens_N)
-        return ChunkLogprobs(
-            part, scores, student_NV, student_N, teacher_NV, teacher_N, part.behaviour(student_N)
-        )
-
-    @property
-    def _reverse_kl_only(self) -> bool:
-        """Return whether the loss is the exact reverse KL alone."""
-        method = self.method
-        changed = method.entry_clip is not None or method.kl_budget is not None
-        more = changed or method.has_policy_gradient or method.anchor_beta
-        return not more and (method.signal == "reverse_kl" or (method.signal == "jsd" and method.beta == 1))
-
     def _direct(self, view: ChunkLogprobs) -> Tensor:
         """Return the part of the loss that is differentiated directly: a label loss or a divergence."""
-        method, student_NV, teacher_NV = self.method, view.student_NV, view.teacher_NV
+        method = self.method
+        student_NV = view.student_NV
+        teacher_NV = view.teacher_NV
         if view.loss_N is not None:
             return method.lam * view.loss_N
         if method.signal in LABELS:
@@ -274,23 +198,25 @@ class Objective:
 
     def _advantage(self, view: ChunkLogprobs, stats: dict[str, Tensor]) -> Tensor:
         """Return lam * [log q - log p (+ KL)] + (1 - lam) * the reward's advantage, detached."""
-        method, advantage_N = self.method, torch.zeros_like(view.student_N)
+        method = self.method
+        advantage_N = torch.zeros_like(view.student_N)
+        reward_N = view.part.signals.advantages_N
         if method.signal == "sampled_reverse_kl":
             kl_N = stats["reverse_kl"] if method.teacher_baseline == "closed-form" else None
             teacher_N = divergences.sampled_reverse_kl_advantage(view.student_N, view.teacher_N, kl_N)
             advantage_N = method.lam * teacher_N
-        if view.part.advantages_N is not None:
-            advantage_N = advantage_N + method.reward_weight * view.part.advantages_N
+        if reward_N is not None:
+            advantage_N = advantage_N + method.reward_weight * reward_N
         return advantage_N.detach()
 
     def _anchor(self, view: ChunkLogprobs) -> Tensor:
         """Return KL(p||anchor) of each token, or KL(anchor||p) if the method says so."""
-        anchor: Any = view.part.anchor
-        anchor_NV = self._logits(anchor)
+        anchor: Any = view.part.signals.anchor
+        anchor_NV = teacher_logits(anchor)
         if anchor_NV is None:
             return divergences.topk_reverse_kl(view.student_NV, anchor.ids_NK, anchor.logprobs_NK)
-        anchor_NV = self._log_probs(anchor_NV)
-        student_NV, anchor_NV = _same_vocabulary(view.student_NV, anchor_NV, view.part.tokens_N)
+        anchor_NV = self._logprobs.log_probs(anchor_NV)
+        student_NV, anchor_NV = same_vocabulary(view.student_NV, anchor_NV, view.part.tokens_N)
         if self.method.anchor_kl == "forward":
             return divergences.exact_forward_kl(student_NV, anchor_NV)
         return divergences.exact_reverse_kl(student_NV, anchor_NV)
@@ -298,7 +224,7 @@ class Objective:
     @torch.no_grad()
     def _statistics(self, view: ChunkLogprobs) -> dict[str, Tensor]:
         """Return each token's metrics, computed from tensors that the loss needs as well."""
-        tokens = view.fused or self._token_statistics(view)
+        tokens = self._logprobs.statistics(view)
         stats = {
             "entropy": tokens.entropy_N,
             "logprob": view.student_N.detach(),
@@ -309,37 +235,15 @@ class Objective:
         elif view.scores is not None and view.scores.ids_NK is not None:
             ids_NK, teacher_NK = view.scores.ids_NK, view.scores.logprobs_NK
             stats["topk_reverse_kl"] = divergences.topk_reverse_kl(view.student_NV, ids_NK, teacher_NK)
-            is_stop_NK = torch.isin(ids_NK, ids_NK.new_tensor(self.stop_ids))
+            is_stop_NK = torch.isin(ids_NK, ids_NK.new_tensor(self._logprobs.stop_ids))
             stats["teacher_stop_mass"] = (teacher_NK.exp() * is_stop_NK).sum(-1)
         if view.teacher_N is not None:
             stats["teacher_logprob"] = view.teacher_N.float()
             stats["k1_reverse_kl"] = divergences.k1_reverse_kl(view.student_N, view.teacher_N)
             stats["k3_reverse_kl"] = divergences.k3_reverse_kl(view.student_N, view.teacher_N)
-        if view.part.behaviour_N is not None and self.method.state_kind in SAMPLED_STATES:
+        if view.part.signals.behaviour_N is not None and self.method.state_kind in SAMPLED_STATES:
             stats["sampler_gap"] = (view.student_N - view.behaviour_N).abs()
         return stats
-
-    def _token_statistics(self, view: ChunkLogprobs) -> TokenComparison:
-        """Compute the statistics that the fused kernel would return."""
-        p_NV, student_stop_N = view.student_NV.exp(), view.student_NV[:, self.stop_ids].exp().sum(-1)
-        negative_entropy_N = torch.linalg.vecdot(p_NV, view.student_NV)
-        reverse_kl_N = teacher_stop_N = None
-        if view.teacher_NV is not None:
-            reverse_kl_N = negative_entropy_N - torch.linalg.vecdot(p_NV, view.teacher_NV)
-            teacher_stop_N = view.teacher_NV[:, self.stop_ids].exp().sum(-1)
-        return TokenComparison(
-            reverse_kl_N, -negative_entropy_N, view.student_N, view.teacher_N, student_stop_N, teacher_stop_N
-        )
-
-    def _log_probs(self, logits_NV: Tensor) -> Tensor:
-        """Return log-probabilities in fp32 at the method's temperature."""
-        if self.temperature != 1.0:
-            logits_NV = logits_NV.float() / self.temperature
-        return torch.log_softmax(logits_NV, dim=-1, dtype=torch.float32)
-
-    @torch.no_grad()
-    def _logits(self, scores: Any) -> Tensor | None:
-        return None if scores is None or scores.hidden_ND is None else scores.head(scores.hidden_ND)
 
     def _chunk_size(self, head: Head, hidden_ND: Tensor) -> int:
         """Return tokens per chunk: more for a large head, as each chunk updates the head's full gradient."""
@@ -359,85 +263,6 @@ class Objective:
         maxima = {"sampler_gap_max": float(stats["sampler_gap"].max())} if "sampler_gap" in stats else {}
         return Loss(value, count, metrics, maxima, signal_N)
 
-    def _check_stops(self, vocabulary: int) -> None:
-        """Raise InputError for stop ids outside the vocabulary: they are used as indices into it."""
-        for stop in self.stop_ids[:1] + self.stop_ids[-1:]:
-            if not 0 <= stop < vocabulary:
-                raise InputError(f"objective: stop id {stop} is outside the vocabulary of {vocabulary:,}")
-
-    def _check(self, signals: TokenSignals) -> None:
-        """Raise InputError if a signal that the method needs is missing."""
-        method, forward = self.method, self.method.anchor_kl == "forward"
-        if not _gives(signals.scores, method.scores):
-            raise InputError(
-                f"objective: method {method.name!r} needs {method.scores} teacher scores: use a teacher "
-                f"that gives them, or set another signal"
-            )
-        if method.needs_behaviour and signals.behaviour_N is None:
-            raise InputError(
-                f"objective: method {method.name!r} needs the sampler's log-probabilities (behaviour_N): "
-                f"give them, or set epochs=1, minibatches=1 and no ratio or importance clip"
-            )
-        if method.importance_clip is not None and signals.rows_N is None:
-            raise InputError(
-                f"objective: method {method.name!r} weighs prefixes: give the sequence of each token (rows_N)"
-            )
-        if method.kl_budget_of == "step" and signals.share_N is None:
-            raise InputError(
-                f"objective: method {method.name!r} bounds the KL of a whole step: give the teacher's share "
-                f"in it (share_N), or set kl_budget_of=token"
-            )
-        if method.reward_weight > 0 and signals.advantages_N is None:
-            raise InputError(
-                f"objective: method {method.name!r} needs a reward: name one (exact, module:function)"
-            )
-        if method.anchor_beta and not _gives(signals.anchor, "dense" if forward else "topk"):
-            raise InputError(
-                f"objective: method {method.name!r} has anchor_beta={method.anchor_beta:g} but no anchor "
-                f"scores: score the tokens with the clean model, or set anchor_beta=0"
-            )
-
-
-def _batch(hidden_ND: Tensor, tokens_N: Tensor, signals: TokenSignals) -> _Batch:
-    """Join states, tokens and signals; without weights every token counts 1."""
-    weights_N = signals.weights_N
-    if weights_N is None:
-        weights_N = torch.ones(len(tokens_N), device=hidden_ND.device)
-    return _Batch(
-        hidden_ND,
-        tokens_N,
-        weights_N.float(),
-        signals.scores,
-        signals.behaviour_N,
-        signals.advantages_N,
-        signals.anchor,
-        signals.budget_N,
-        signals.share_N,
-        signals.rows_N,
-    )
-
-
-def _gives(scores: TeacherScores | None, kind: str) -> bool:
-    """Return whether teacher scores include this kind; dense scores include every kind."""
-    if kind == "none":
-        return True
-    if scores is None:
-        return False
-    parts = {"dense": None, "topk": scores.ids_NK, "sampled": scores.sampled_logprobs_N}
-    return scores.hidden_ND is not None or parts[kind] is not None
-
-
-def _is_product(logits_NV: Tensor) -> bool:
-    """Return whether the logits are a plain matrix product, which the backward pass does not read.
-
-    Later operations (a soft cap, a scale) may save the logits for backward; then they cannot be overwritten.
-    """
-    return type(logits_NV.grad_fn).__name__ in ("MmBackward0", "AddmmBackward0")
-
-
-def _at(values_NV: Tensor, tokens_N: Tensor) -> Tensor:
-    return values_NV.gather(-1, tokens_N.unsqueeze(-1)).squeeze(-1)
-
 
 def _topk(view: ChunkLogprobs, k: int) -> tuple[Tensor, Tensor]:
     """Return the teacher's top k entries: from its top-k scores (sorted), or from its full distribution."""
@@ -450,16 +275,3 @@ def _topk(view: ChunkLogprobs, k: int) -> tuple[Tensor, Tensor]:
             f"asks for k={k}: raise the teacher's k, or set k"
         )
     return view.scores.ids_NK[:, :k], view.scores.logprobs_NK[:, :k].float()
-
-
-def _same_vocabulary(student_NV: Tensor, teacher_NV: Any, tokens_N: Tensor) -> tuple[Tensor, Any]:
-    """Restrict both to their shared entries; within a model family, vocabularies differ only by padding."""
-    if teacher_NV is None or student_NV.shape[-1] == teacher_NV.shape[-1]:
-        return student_NV, teacher_NV
-    shared = min(student_NV.shape[-1], teacher_NV.shape[-1])
-    if int(tokens_N.max()) >= shared:
-        raise InputError(
-            f"objective: token {int(tokens_N.max())} is outside the {shared} entries that student and "
-            f"teacher share: the two need the same tokenizer"
-        )
-    return student_NV[:, :shared].log_softmax(-1), teacher_NV[:, :shared].log_softmax(-1)

@@ -54,7 +54,8 @@ def bias(draws_DP: Tensor) -> float:
     single draw gives 0.
     """
     draws_DP = draws_DP.detach().double()
-    count, square = draws_DP.shape[0], float(draws_DP.square().sum())
+    count = draws_DP.shape[0]
+    square = float(draws_DP.square().sum())
     if count < 2 or square == 0.0:
         return 0.0
     return (float(draws_DP.sum(0).square().sum()) - square) / ((count - 1) * square)

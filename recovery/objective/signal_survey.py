@@ -31,7 +31,8 @@ class SignalSurvey:
     """
 
     def __init__(self, every: int = EVERY) -> None:
-        self.every, self.looking = every, False
+        self.every = every
+        self.looking = False
         self._forget()
 
     def begin(self, step: int) -> None:

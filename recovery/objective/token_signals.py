@@ -1,4 +1,4 @@
-"""Group an objective's per-token inputs: teacher scores, sampler log-probs, advantages, weights."""
+"""Per-token inputs of an objective: teacher scores, log-probs, advantages, weights; which a method needs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from recovery.errors import InputError
+from recovery.methods.method import Method
 
 if TYPE_CHECKING:
     from recovery.batches.teacher_scores import TeacherScores
@@ -43,3 +46,49 @@ def take(value: Any, index: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{f.name: take(getattr(value, f.name), index) for f in fields(value)})
     return value
+
+
+NO_SIGNALS = TokenSignals()
+
+
+def require(method: Method, signals: TokenSignals) -> None:
+    """Raise InputError if a signal that the method needs is missing."""
+    if not _gives(signals.scores, method.scores):
+        raise InputError(
+            f"objective: method {method.name!r} needs {method.scores} teacher scores: use a teacher "
+            f"that gives them, or set another signal"
+        )
+    if method.needs_behaviour and signals.behaviour_N is None:
+        raise InputError(
+            f"objective: method {method.name!r} needs the sampler's log-probabilities (behaviour_N): "
+            f"give them, or set epochs=1, minibatches=1 and no ratio or importance clip"
+        )
+    if method.importance_clip is not None and signals.rows_N is None:
+        raise InputError(
+            f"objective: method {method.name!r} weighs prefixes: give the sequence of each token (rows_N)"
+        )
+    if method.kl_budget_of == "step" and signals.share_N is None:
+        raise InputError(
+            f"objective: method {method.name!r} bounds the KL of a whole step: give the teacher's share "
+            f"in it (share_N), or set kl_budget_of=token"
+        )
+    if method.reward_weight > 0 and signals.advantages_N is None:
+        raise InputError(
+            f"objective: method {method.name!r} needs a reward: name one (exact, module:function)"
+        )
+    anchor = "dense" if method.anchor_kl == "forward" else "topk"
+    if method.anchor_beta and not _gives(signals.anchor, anchor):
+        raise InputError(
+            f"objective: method {method.name!r} has anchor_beta={method.anchor_beta:g} but no anchor "
+            f"scores: score the tokens with the clean model, or set anchor_beta=0"
+        )
+
+
+def _gives(scores: TeacherScores | None, kind: str) -> bool:
+    """Return whether teacher scores include this kind; dense scores include every kind."""
+    if kind == "none":
+        return True
+    if scores is None:
+        return False
+    parts = {"dense": None, "topk": scores.ids_NK, "sampled": scores.sampled_logprobs_N}
+    return scores.hidden_ND is not None or parts[kind] is not None

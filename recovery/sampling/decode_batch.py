@@ -36,7 +36,9 @@ class DecodeBatch:
         context: int | None = None,
     ) -> None:
         """Draw with the uniform `numbers_RT`; a row ends at a stop token or where it fills `context`."""
-        self.decoder, self.prompts, self.limit = decoder, prompts, params.max_new_tokens
+        self.decoder = decoder
+        self.prompts = prompts
+        self.limit = params.max_new_tokens
         device = decoder.device
         shape = len(prompts), self.limit
         self.responses = Responses(
@@ -52,12 +54,14 @@ class DecodeBatch:
         self.finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=device)
         self.token_B = torch.empty(0, dtype=torch.long, device=device)  # each row's last
         self.look_every = 1 if device.type == "cpu" else LOOK_EVERY
-        self.stop_loops, self.loops_seen = params.stop_loops, 0
+        self.stop_loops = params.stop_loops
+        self.loops_seen = 0
 
     def run(self, on_tokens: Callable[[int, int], None] | None = None) -> Written:
         """Write all responses; report `on_tokens(finished rows, tokens so far)` every half second."""
         self._take(self.decoder.prefill(self.prompts), 0)
-        step, reported = 1, time.monotonic()
+        step = 1
+        reported = time.monotonic()
         while step < self.limit and len(self.rows_B):
             step += self._advance(step)
             if self.stop_loops and step - self.loops_seen >= LOOPS_EVERY:
@@ -109,7 +113,8 @@ class DecodeBatch:
         if finished == 0 or finished < self.decoder.drop_share * len(self.finished_B):
             return
         kept_B = remaining(self.finished_B)
-        self.token_B, self.rows_B = self.token_B[kept_B], self.rows_B[kept_B]
+        self.token_B = self.token_B[kept_B]
+        self.rows_B = self.rows_B[kept_B]
         self.finished_B = self.finished_B[kept_B]
         if len(kept_B):
             self.decoder.keep(kept_B)

@@ -29,7 +29,9 @@ class InProcessSampler:
 
     def __init__(self, chat_model: ChatModel, batch_size: int = 256, cache_tokens: int | None = None) -> None:
         """Decode at most `batch_size` rows and `cache_tokens` tokens at once, fewer where memory is short."""
-        self.chat_model, self.batch_size, self.cache_tokens = chat_model, batch_size, cache_tokens
+        self.chat_model = chat_model
+        self.batch_size = batch_size
+        self.cache_tokens = cache_tokens
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Return a response to each prompt, with log-probs under the distribution it was drawn from.
@@ -68,7 +70,8 @@ class InProcessSampler:
             batch = DecodeBatch(decoder, chosen, numbers_RT[rows], params, chat.stop_ids, context)
             written = batch.run(progress.during)
             for row, tokens, scores in zip(rows, *written, strict=True):
-                responses[row], logprobs[row] = tokens, scores
+                responses[row] = tokens
+                logprobs[row] = scores
             progress.after(len(rows), sum(map(len, written[0])))
 
         with gathered(chat.model), decoding(chat.model) as model:
@@ -85,7 +88,9 @@ class Progress:
     def __init__(
         self, total: int, on_progress: OnProgress | None, on_tokens: Callable[[int], None] | None
     ) -> None:
-        self.total, self.on_progress, self.on_tokens = total, on_progress, on_tokens
+        self.total = total
+        self.on_progress = on_progress
+        self.on_tokens = on_tokens
         self.done = self.tokens = 0
 
     def during(self, finished: int, tokens: int) -> None:
@@ -97,7 +102,8 @@ class Progress:
 
     def after(self, rows: int, tokens: int) -> None:
         """Count a whole batch and report."""
-        self.done, self.tokens = self.done + rows, self.tokens + tokens
+        self.done = self.done + rows
+        self.tokens = self.tokens + tokens
         self.during(0, 0)
 
 

@@ -33,7 +33,10 @@ class MixedSampler:
     def __init__(
         self, student: ChatModel, teacher: CheckpointTeacher, share: float, batch_size: int = 256
     ) -> None:
-        self.student, self.teacher, self.share, self.batch_size = student, teacher, share, batch_size
+        self.student = student
+        self.teacher = teacher
+        self.share = share
+        self.batch_size = batch_size
 
     def sample(
         self, prompts: Sequence[Sequence[int]], contexts: Sequence[Sequence[int]], params: SamplingParams
@@ -55,7 +58,8 @@ class MixedSampler:
             chosen = [prompts[row] for row in rows]
             batch = DecodeBatch(mixed, chosen, numbers_RT[rows], params, student.stop_ids, context)
             for row, tokens, scores in zip(rows, *batch.run(), strict=True):
-                responses[row], logprobs[row] = tokens, scores
+                responses[row] = tokens
+                logprobs[row] = scores
 
         with decoding(student.model) as model, decoding(teacher.model) as other:
             context = context_length(model)
@@ -79,9 +83,13 @@ class MixedDecoder(Decoder):
         sampler: MixedSampler,
         temperature: float,
     ) -> None:
-        self.student, self.teacher, self.contexts = student, teacher, contexts
-        self.as_teacher, self.share = sampler.teacher._as_teacher, sampler.share
-        self.temperature, self.device = temperature, student.device
+        self.student = student
+        self.teacher = teacher
+        self.contexts = contexts
+        self.as_teacher = sampler.teacher._as_teacher
+        self.share = sampler.share
+        self.temperature = temperature
+        self.device = student.device
 
     def prefill(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         student_BV = self.student.prefill(prompts)

@@ -19,14 +19,16 @@ class SplitSampler:
         return sampler if world() == 1 or isinstance(sampler, cls) else cls(sampler, pad_id)
 
     def __init__(self, sampler: Sampler, pad_id: int) -> None:
-        self.sampler, self.pad_id = sampler, pad_id
+        self.sampler = sampler
+        self.pad_id = pad_id
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
         """Sample this process's part and gather all parts; of fewer prompts than processes take rank 0's."""
         if len(prompts) < world():
             return share(self.sampler.sample(prompts, params).to("cpu"))
         cuts = [len(prompts) * part // world() for part in range(world() + 1)]
-        first, last = cuts[rank()], cuts[rank() + 1]
+        first = cuts[rank()]
+        last = cuts[rank() + 1]
         part = replace(params, first=params.first + first)
         written = self.sampler.sample(prompts[first:last], part).to("cpu")
         parts = gather(replace(written, index_B=written.index_B + first))

@@ -161,7 +161,8 @@ def _slot(file: Path, name: str, entry: dict[str, Any], data: int) -> TensorSlot
 
 
 def _slot_sha256(slot: TensorSlot) -> str:
-    sha, left = hashlib.sha256(), slot.length
+    sha = hashlib.sha256()
+    left = slot.length
     with slot.file.open("rb") as stream:
         stream.seek(slot.start)
         while left and (block := stream.read(min(CHUNK, left))):

@@ -67,7 +67,8 @@ class Context:
         if kind not in TEMPLATES:
             raise InputError(f"context {kind!r} is not one of {', '.join(TEMPLATES)}")
         is_template = given is not None and "{prompt}" in given
-        self.kind, self.shots = kind, shots
+        self.kind = kind
+        self.shots = shots
         self.template = str(given) if is_template else TEMPLATES[kind]
         self.given = None if is_template else given
         self.examples = Examples(examples) if kind == "demonstrations" else None
@@ -161,7 +162,9 @@ class RowEncoder:
     def __init__(
         self, chat_model: ChatModel, items: Sequence[PromptRow], context: Context | None = None
     ) -> None:
-        self.chat_model, self.items, self.context = chat_model, items, context
+        self.chat_model = chat_model
+        self.items = items
+        self.context = context
         self.student = lru_cache(KEPT_IDS)(self._student)
         self.teacher = lru_cache(KEPT_IDS)(self._teacher) if context else self.student
 
@@ -224,7 +227,8 @@ def show(
     """Render each row as student and teacher read it, for `recover distill --show-prompts`."""
     rows = []
     for item in items:
-        seen, answer = context(item) if context else item.messages, response(item)
+        seen = context(item) if context else item.messages
+        answer = response(item)
         row = {"student": render(item.messages), "teacher": render(seen)}
         rows.append(row if answer is None else row | {"response": answer})
     return rows

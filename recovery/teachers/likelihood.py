@@ -97,7 +97,8 @@ def split_ids(chat_model: ChatModel, context: str | Sequence[Any], continuation:
     if not kept:
         ids = chat_model.text_ids(continuation)
         return _cut(chat_model, opening or [chat_model.stop_ids[0]], ids)
-    whole, before = chat_model.text_ids(kept + continuation), chat_model.text_ids(kept)
+    whole = chat_model.text_ids(kept + continuation)
+    before = chat_model.text_ids(kept)
     return _cut(chat_model, [*opening, *before], whole[len(before) :])
 
 

@@ -46,7 +46,10 @@ class CheckpointTeacher:
     ) -> None:
         if kind not in KINDS:
             raise InputError(f"teacher: kind {kind!r} is not one of {', '.join(KINDS)}")
-        self.chat_model, self.kind, self.k, self.max_tokens = chat_model, kind, k, max_tokens
+        self.chat_model = chat_model
+        self.kind = kind
+        self.k = k
+        self.max_tokens = max_tokens
         self._freeze()
 
     def _freeze(self) -> None:
@@ -99,7 +102,8 @@ class SelfTeacher(CheckpointTeacher):
             raise InputError(
                 f"teacher: decay {decay}: the share of the average that each step keeps is within 0 to 1"
             )
-        self.student, self.decay = student, decay
+        self.student = student
+        self.decay = decay
         # Share the frozen weights, so that copying a LoRA student costs only its adapter's memory.
         shared = {id(p): p for p in student.model.parameters() if not p.requires_grad}
         names = [name for name, p in student.model.named_parameters() if p.requires_grad]
@@ -143,7 +147,8 @@ class RoutedTeacher:
             raise InputError(
                 f"teacher: no teacher for route {unknown[0]!r}: there are {', '.join(sorted(teachers))}"
             )
-        self.teachers, self.routes = dict(teachers), list(routes)
+        self.teachers = dict(teachers)
+        self.routes = list(routes)
 
     def rows(self, rollouts: Rollouts) -> dict[str, Tensor]:
         """Return the rows of each teacher, without teachers that have none."""
@@ -196,7 +201,8 @@ def scored(
         places = [i for i, (whose, _) in enumerate(groups) if whose == route and i in mine]
         if places:
             rows = torch.cat([groups[i][1] for i in places]).sort().values
-            scores, own = _score_rows(one, rollouts, contexts, rows), rollouts.select(rows)
+            scores = _score_rows(one, rollouts, contexts, rows)
+            own = rollouts.select(rows)
             for i in places:
                 found[i] = scores.take(own.places_N(torch.searchsorted(rows, groups[i][1])))
     return [(rollouts.select(rows), scores) for (_, rows), scores in zip(groups, found, strict=True)]
@@ -217,7 +223,8 @@ def score(
 
     The default of `max_tokens` is the fastest microbatch size of the device.
     """
-    rollouts, head = rollouts.to(chat_model.device), partial(_frozen_head, chat_model.model)
+    rollouts = rollouts.to(chat_model.device)
+    head = partial(_frozen_head, chat_model.model)
     places: dict[str, Tensor] = {}
     with gathered(chat_model.model):
         for rows in rollouts.groups(max_tokens or read_at_once(chat_model.model)):

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recovery.errors import Unstable
+from recovery.methods.choices import EXACT, SAMPLED_STATES, TEACHER_SIGNALS
 from recovery.methods.method import Method
-from recovery.methods.rules import EXACT, SAMPLED_STATES, TEACHER_SIGNALS
 
 History = Sequence[Mapping[str, float]]
 
@@ -174,7 +174,9 @@ class AlarmWatch:
         before: Callable[[int], History] = lambda step: (),
         record: Path | None = None,
     ) -> None:
-        self.method, self.before, self.record = method, before, record
+        self.method = method
+        self.before = before
+        self.record = record
         self.history: list[Mapping[str, float]] | None = None
         self.muted: list[str] = []
         if record is not None and record.exists():

@@ -264,7 +264,8 @@ class TokenMoments:
         columns = []
         for states, tokens in zip(hidden_ND.split(CHUNK), tokens_N.split(CHUNK), strict=True):
             logprobs_NV = logits_of(student.model, states).log_softmax(-1, dtype=torch.float32)
-            p_NV, sampled_N = logprobs_NV.exp(), logprobs_NV.gather(-1, tokens[:, None])[:, 0]
+            p_NV = logprobs_NV.exp()
+            sampled_N = logprobs_NV.gather(-1, tokens[:, None])[:, 0]
             logprobs_NV = logprobs_NV.clamp(min=-1e4)  # an impossible token: 0 * log 0 is 0
             mean_N = torch.linalg.vecdot(p_NV, logprobs_NV)
             variance_N = torch.linalg.vecdot(p_NV, logprobs_NV.square()) - mean_N.square()

@@ -47,7 +47,9 @@ def within_budget(
 @torch.no_grad()
 def step_share(student: ChatModel, method: Method, batches: Sequence[Microbatch], budget: float) -> float:
     """Return the teacher's largest share that keeps the step's mean KL(q||p) within the budget."""
-    objective, total_S, tokens = Objective(method), torch.zeros(len(SHARES), dtype=torch.float64), 0.0
+    objective = Objective(method)
+    total_S = torch.zeros(len(SHARES), dtype=torch.float64)
+    tokens = 0.0
     with distributed.gathered(student.model), evaluating(student.model):
         for batch in batches:
             if batch.signals.scores is None:  # another process trains on it
@@ -56,7 +58,8 @@ def step_share(student: ChatModel, method: Method, batches: Sequence[Microbatch]
             states_ND = states_at(student.model, rollouts.predictors_BT, *rollouts.model_inputs)
             head = partial(logits_of, student.model)
             sums_S, count = objective.teacher_distances(states_ND, head, rollouts.tokens_N, signals, SHARES)
-            total_S, tokens = total_S + sums_S.cpu(), tokens + count
+            total_S = total_S + sums_S.cpu()
+            tokens = tokens + count
     everyone = distributed.gather((total_S, tokens))
     total_S = torch.stack([sums_S for sums_S, _ in everyone]).sum(0)
     tokens = max(sum(count for _, count in everyone), 1.0)

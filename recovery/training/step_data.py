@@ -18,8 +18,7 @@ from torch import Tensor
 from recovery import distributed
 from recovery.errors import InputError
 from recovery.methods.method import Method
-from recovery.objective.objective import NO_SIGNALS
-from recovery.objective.token_signals import TokenSignals
+from recovery.objective.token_signals import NO_SIGNALS, TokenSignals
 from recovery.sampling.prefix_writers import WRITERS, StepInputs
 from recovery.sampling.protocol import SamplingParams
 from recovery.sampling.split import SplitSampler
@@ -120,7 +119,9 @@ class Episodes:
         on_scored: Callable[[int, list[Microbatch]], None] | None = None,
         ahead: Lookahead | None = None,
     ) -> None:
-        self.student, self.task, self.config = student, task, config
+        self.student = student
+        self.task = task
+        self.config = config
         self.sampler = SplitSampler.of(sampler, student.pad_id)
         self.method = task.method
         self.teacher = task.teacher
@@ -139,7 +140,8 @@ class Episodes:
         self._last: dict[str, float] = {}
         teacher = task.teacher
         if isinstance(teacher, SelfTeacher) and teacher.decay is not None:  # only then these are `Stateful`
-            self.state_tensors, self.load_state_tensors = teacher.state_tensors, teacher.load_state_tensors
+            self.state_tensors = teacher.state_tensors
+            self.load_state_tensors = teacher.load_state_tensors
 
     def updates(self, step: int) -> Iterator[list[Microbatch]]:
         """Yield the microbatches of every optimizer update of a step."""
@@ -282,7 +284,8 @@ def _weights(weights: Sequence[float] | None, rows: int) -> Tensor | None:
 
 def drawn(pool: Sequence[int], count: int, step: int, seed: str) -> list[int]:
     """Return a step's rows; each epoch visits a new permutation of the pool."""
-    total, count = len(pool), min(count, len(pool))
+    total = len(pool)
+    count = min(count, len(pool))
     orders: dict[int, list[int]] = {}
     rows = []
     for position in range((step - 1) * count, step * count):

@@ -162,7 +162,8 @@ class TokenLoss:
     """
 
     def __init__(self, objective: Callable[..., Loss], survey: SignalSurvey | None = None) -> None:
-        self.objective, self.survey = objective, survey
+        self.objective = objective
+        self.survey = survey
 
     def __call__(self, model: Any, microbatch: Microbatch) -> Loss:
         device = next(model.parameters()).device
@@ -211,7 +212,10 @@ class _Saver:
         state: TrainState | None,
         on_state: Callable[[int], None] | None,
     ) -> None:
-        self.updater, self.batches, self.state, self.on_state = updater, batches, state, on_state
+        self.updater = updater
+        self.batches = batches
+        self.state = state
+        self.on_state = on_state
         # Sharding does not change the result, so a run may resume with another value of `shard`.
         settings = {k: v for k, v in asdict(config).items() if k != "shard"}
         self.config = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
@@ -260,7 +264,8 @@ class _Timed:
     """Measure the time spent producing an iterable's items: sampling and scoring, not training."""
 
     def __init__(self, items: Iterable[Sequence[Microbatch]]) -> None:
-        self.items, self.seconds = iter(items), 0.0
+        self.items = iter(items)
+        self.seconds = 0.0
 
     def __iter__(self) -> _Timed:
         return self

@@ -20,8 +20,8 @@ from torch import Tensor
 from recovery import distributed
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError
-from recovery.objective.objective import NO_SIGNALS, Loss
-from recovery.objective.token_signals import TokenSignals
+from recovery.objective.objective import Loss
+from recovery.objective.token_signals import NO_SIGNALS, TokenSignals
 from recovery.storage.training_state import load_optimizer_tensors, optimizer_tensors
 
 if TYPE_CHECKING:
@@ -269,7 +269,8 @@ class _Unprefixed(Mapping[str, Tensor]):
     """A lazy view of the tensors with a prefix, under names without it; each is read on access."""
 
     def __init__(self, prefix: str, tensors: Mapping[str, Tensor]) -> None:
-        self._prefix, self._tensors = f"{prefix}.", tensors
+        self._prefix = f"{prefix}."
+        self._tensors = tensors
         self._names = [n.removeprefix(self._prefix) for n in tensors if n.startswith(self._prefix)]
 
     def __getitem__(self, name: str) -> Tensor:

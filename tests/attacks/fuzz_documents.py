@@ -19,6 +19,7 @@ from evals import ifeval
 from evals.probes import load_probes
 from pipelines.config import settings
 from pipelines.corpus import documents
+from pipelines.corpus.manifest import FileReport
 from pipelines.corpus.reading.formats import Limits
 from pipelines.distillation.prompts import read_prompts
 from recovery.errors import RecoverError
@@ -89,7 +90,7 @@ def read_batch(folder: Path, chance: Random) -> Counter[str]:
     return Counter(row.status for row in corpus.manifest)
 
 
-def check_row(folder: Path, row: documents.FileReport) -> None:
+def check_row(folder: Path, row: FileReport) -> None:
     reason = row.remark or ""
     if row.status == "skipped" and not reason:
         raise NotHeld(f"{kept(folder / row.path)} is skipped without a reason")

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.outcomes import changed, ways_in
 from evals.scores import Item
-from pipelines.config import settings
+from pipelines.config import overrides, settings
 from pipelines.config.jobs import DistillJob, MergeJob, MidtrainJob
 from pipelines.knowledge import passage_teaching
 from pipelines.runs.workspace import Workspace
@@ -75,7 +75,7 @@ def test_ways_are_compared_after_recovery_by_question() -> None:
 def test_every_way_is_a_setting_that_midtraining_takes() -> None:
     preset = settings.parse(settings.preset_text("microworld"), "preset")
     for way in ways_in.WAYS.values():
-        chosen = settings.changed(preset, way.midtraining).midtrain
+        chosen = overrides.changed(preset, way.midtraining).midtrain
         passage_teaching.check(MidtrainJob(docs="docs", student="base", settings=chosen, prompts="p.jsonl"))
         assert 0 < way.kept <= 1 and not (way.midtraining and way.kept < 1)
 

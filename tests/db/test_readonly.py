@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
+import sqlalchemy as sa
 
-from db.errors import BadRequest
+from db.errors import BadRequest, TrackerError
 from db.reads import queries, readonly
+from db.session import Database
 from db.writes.tracker import Tracker
 from tests.support.databases import BACKENDS, new_database, record_cycle
 
@@ -164,8 +167,35 @@ def test_more_rows_than_memory_should_hold(tracker: Tracker, monkeypatch: pytest
 def test_a_query_without_an_end_is_stopped(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readonly, "MOST_SECONDS", 0.2)
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT count(*) FROM n"
-    with pytest.raises(BadRequest, match=r"stopped|statement timeout"):
+    with pytest.raises(BadRequest, match="was stopped: ask for less"):
         queries.select(tracker.db, endless)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "remedy"),
+    [
+        ("UndefinedTable", BadRequest, "correct it; `recover export --help` lists the tables"),
+        ("DivisionByZero", BadRequest, "correct it"),
+        ("SyntaxError", BadRequest, "give one SELECT"),  # PostgreSQL's for a DELETE in a cursor, too
+        ("ReadOnlySqlTransaction", BadRequest, "give one SELECT"),
+        ("QueryCanceled", BadRequest, "was stopped: ask for less"),
+        ("AdminShutdown", TrackerError, "check it or give another --home"),
+        ("DiskFull", TrackerError, "free some space on the server"),
+    ],
+)
+def test_what_postgresql_says_becomes_one_line_with_a_remedy(
+    name: str, kind: type[TrackerError], remedy: str
+) -> None:
+    """Each error is the driver's own, without a server."""
+    errors = pytest.importorskip("psycopg.errors")
+
+    def answer() -> None:
+        raise getattr(errors, name)("the server's words")
+
+    database = Database(sa.create_engine("postgresql+psycopg://", creator=answer), "here", path=None)
+    with pytest.raises(kind, match=re.escape(remedy)) as refused:
+        queries.select(database, "SELECT 1")
+    assert type(refused.value) is kind and "\n" not in str(refused.value)
 
 
 def test_one_value_cannot_eat_the_memory(tracker: Tracker) -> None:

@@ -11,7 +11,7 @@ import pytest
 from db.errors import NotFound
 from db.reads import queries
 from pipelines.config.jobs import EvalJob
-from pipelines.config.settings import EvalConfig
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import evaluate
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace

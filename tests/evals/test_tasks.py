@@ -12,7 +12,7 @@ import pytest
 from evals import task_names, tasks
 from evals.scores import ModelCalls
 from pipelines.config.jobs import EvalJob
-from pipelines.config.settings import EvalConfig
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import evaluate
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace

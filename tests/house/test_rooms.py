@@ -47,9 +47,9 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path) for path in sources()}
 
 
-def imported(path: Path, *, types: bool = True) -> Iterator[str]:
-    """Every module that a file imports, inside functions too; without `types`, only what it runs with."""
-    for node in nodes(tree(path), types):
+def imported(path: Path) -> Iterator[str]:
+    """Every module that a file imports, inside functions and for the type checker too."""
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -58,18 +58,9 @@ def imported(path: Path, *, types: bool = True) -> Iterator[str]:
                 yield inner if inner in MODULES else node.module
 
 
-def nodes(start: ast.AST, types: bool) -> Iterator[ast.AST]:
-    """All nodes below `start`, with or without what only a type checker reads."""
-    for node in ast.iter_child_nodes(start):
-        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING" and not types:
-            continue
-        yield node
-        yield from nodes(node, types)
-
-
-def ours(path: Path, *, types: bool = True) -> set[str]:
+def ours(path: Path) -> set[str]:
     """The project's own modules that a file imports, itself left out."""
-    found = {name for name in imported(path, types=types) if name in MODULES}
+    found = {name for name in imported(path) if name in MODULES}
     return found - {module_of(path)}
 
 
@@ -93,7 +84,16 @@ def test_a_folder_is_read_at_a_glance(folder: Path) -> None:
 
 
 def test_files_never_import_in_a_circle() -> None:
-    assert circles({module_of(path): ours(path, types=False) for path in sources()}) == []
+    """An import inside a function, or for types alone, closes a circle as well: it only hides it."""
+    assert circles({module_of(path): ours(path) for path in sources()}) == []
+
+
+@pytest.mark.parametrize("hidden", ["def f():\n    import {}", "if TYPE_CHECKING:\n    from {} import x"])
+def test_a_hidden_import_counts(tmp_path: Path, hidden: str) -> None:
+    name = "recovery.errors"
+    path = tmp_path / "module.py"
+    path.write_text(hidden.format(name), encoding="utf-8")
+    assert list(imported(path)) == [name]
 
 
 @pytest.mark.parametrize("package", ["recovery", "pipelines"])

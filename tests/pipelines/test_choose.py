@@ -13,7 +13,7 @@ from db.reads import queries
 from evals.probes import load_probes
 from evals.scores import Item
 from pipelines.choose import on_probe, write_probe_split
-from pipelines.config.settings import EvalConfig
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.cycle import cycle
 from pipelines.job_from_options import cycle_job
 from pipelines.runs.workspace import Workspace

@@ -10,7 +10,8 @@ import pytest
 
 from db.reads import queries
 from evals.probes import general_retention
-from pipelines.config.settings import EvalConfig, override
+from pipelines.config.overrides import override
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.suites import answerable_suites
 from pipelines.job_from_options import eval_job

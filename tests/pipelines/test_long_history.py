@@ -14,7 +14,7 @@ from db.reads import queries
 from evals.probes import KNOWLEDGE
 from evals.scores import Score
 from pipelines.config.jobs import EvalJob
-from pipelines.corpus import documents, kept_texts
+from pipelines.corpus import kept_texts, text_file
 from pipelines.corpus.kept_texts import KEPT_TEXTS, KeptTokens
 from pipelines.corpus.token_file import IDS
 from pipelines.evaluation.suites import suites_of
@@ -54,7 +54,7 @@ def pass_through(ws: Workspace, folder: Path, cycles: int) -> str:
         docs.mkdir()
         for n in range(DOCUMENTS):
             (docs / f"{n}.txt").write_text(f"House {n} of street {number} is red.", encoding="utf-8")
-        documents.keep(docs, ws.run_directory(taught) / KEPT_TEXTS)
+        text_file.keep(docs, ws.run_directory(taught) / KEPT_TEXTS)
         ws.tracker.record_metrics(taught, 10, {METRIC: 0.5})
         for stage, name in (("midtrained", f"{number:06}aaaaaa"), ("recovered", f"{number:06}bbbbbb")):
             made_by = taught if stage == "midtrained" else None

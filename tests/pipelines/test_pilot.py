@@ -15,7 +15,8 @@ from db.reads import queries
 from pipelines.cli.pilot import pilot_text
 from pipelines.config.jobs import PilotJob
 from pipelines.config.narrow_midtraining import effective_passes, narrowed
-from pipelines.config.settings import MidtrainConfig, OptimizerConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus.token_file import Tokens
 from pipelines.job_from_options import newest_midtrained, parse_rates, pilot_job
 from pipelines.knowledge import answer_probability

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pipelines.config import settings as config
 from pipelines.config.jobs import DistillJob
-from pipelines.config.settings import DistillConfig
+from pipelines.config.sections.distill import DistillConfig
 
 PRESET = config.parse(config.preset_text("microworld"), "preset")
 

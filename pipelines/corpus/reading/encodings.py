@@ -81,7 +81,8 @@ def marked(data: bytes) -> str | None:
 def _narrow(first: bytes, rest: Iterator[bytes]) -> Encoding:
     """Return UTF-8, or a legacy encoding without NUL bytes."""
     marked_utf8 = first.startswith(codecs.BOM_UTF8)
-    tally, decode = _Tally(), codecs.getincrementaldecoder("utf-8")("strict").decode
+    tally = _Tally()
+    decode = codecs.getincrementaldecoder("utf-8")("strict").decode
     block: bytes | None = first
     while block is not None:
         if b"\0" in block:

@@ -166,7 +166,8 @@ class _Writer:
         text = "".join(self._line).strip()
         if text:
             self._write(f"- {text}\n" if self._listed else f"{text}\n\n")
-        self._line, self._listed = [], False
+        self._line = []
+        self._listed = False
 
     def _end_cell(self) -> None:
         self._cells = max(0, self._cells - 1)
@@ -185,7 +186,9 @@ class _Writer:
         self.size += len(text)
 
     def take(self) -> str:
-        text, self._done, self.size = "".join(self._done), [], 0
+        text = "".join(self._done)
+        self._done = []
+        self.size = 0
         return text
 
 

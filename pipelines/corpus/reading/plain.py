@@ -48,7 +48,9 @@ class Source:
     """An open file's bytes, unpacked; they can be read several times."""
 
     def __init__(self, handle: int, packed: bool, limits: Limits) -> None:
-        self.handle, self.packed, self.limits = handle, packed, limits
+        self.handle = handle
+        self.packed = packed
+        self.limits = limits
         self.size = os.fstat(handle).st_size
         self._kept: list[bytes] | None = None
 
@@ -98,7 +100,8 @@ class Source:
         self._kept = kept
 
     def _unpacked(self) -> Iterator[bytes]:
-        size, largest = 0, self.limits.largest_text_mib * MIB
+        size = 0
+        largest = self.limits.largest_text_mib * MIB
         os.lseek(self.handle, 0, os.SEEK_SET)
         with os.fdopen(os.dup(self.handle), "rb") as file, gzip.GzipFile(fileobj=file) as unpacked:
             try:
@@ -161,7 +164,8 @@ def pieces(parts: Iterable[str]) -> Iterator[TextPiece]:
                 cut = _border(text)
                 yield TextPiece(text[:cut], goes_on=True)
                 text = text[cut:]
-            held, size = [text], len(text)
+            held = [text]
+            size = len(text)
     yield TextPiece("".join(held))
 
 

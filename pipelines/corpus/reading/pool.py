@@ -92,7 +92,8 @@ class Pool:
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
         self._all: set[_Worker] = set()
         self._waiting: deque[_Job] = deque()
-        self._lock, self._started = threading.Lock(), -math.inf
+        self._lock = threading.Lock()
+        self._started = -math.inf
         self._closed = threading.Event()
 
     def __enter__(self) -> Pool:
@@ -148,7 +149,8 @@ class Pool:
             self._give_back(running)
 
     def _answer(self, running: _Worker, job: _Job) -> None:
-        answer, failed = job.answer, None
+        answer = job.answer
+        failed = None
         try:
             answer.facts.sha256 = _sha256(job, self.limits)  # while the other process parses
         except OSError as error:
@@ -251,7 +253,8 @@ class _Worker:
             if size > largest * MIB:
                 raise self._failure(f"gives more than {largest} MiB of text")
             if paced > worker.PACE:
-                paced, self._patience = 0, self._whole_patience
+                paced = 0
+                self._patience = self._whole_patience
             block.append(TextPiece(payload.decode(), goes_on=kind == worker.PART))
             if not self._has_frame():
                 yield block

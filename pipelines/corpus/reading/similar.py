@@ -42,7 +42,8 @@ class Signature:
 
     def _hash(self) -> None:
         hashes = np.sort(shingles(_windows("\n".join(self._waiting))))
-        self._waiting, self._size = [], 0
+        self._waiting = []
+        self._size = 0
         if len(hashes):
             edges = np.arange(BINS, dtype=np.uint64) << np.uint64(57)
             at = np.searchsorted(hashes, edges)

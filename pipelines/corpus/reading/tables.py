@@ -182,9 +182,13 @@ def lines(parts: Iterable[str]) -> Iterator[str]:
             *whole, last = others
             for line in whole:
                 yield line + "\n"
-            held, size, cut = [last], len(last), False
+            held = [last]
+            size = len(last)
+            cut = False
         if size > LONGEST_LINE and not cut:
             yield "".join(held)[: LONGEST_LINE + 1]
-            held, size, cut = [], 0, True
+            held = []
+            size = 0
+            cut = True
     if size:
         yield "".join(held)

@@ -176,5 +176,6 @@ def extent(root: Path) -> tuple[int, int]:
                         waiting.append(entry.path)
                     elif entry.is_file(follow_symlinks=False):
                         info = entry.stat(follow_symlinks=False)
-                        count, size = count + 1, size + min(info.st_size, info.st_blocks * 512)
+                        count = count + 1
+                        size = size + min(info.st_size, info.st_blocks * 512)
     return count, size

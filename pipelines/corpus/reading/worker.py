@@ -96,7 +96,8 @@ class _Frames:
     """The answer to one file: frames are sent together, as each wake-up of the parent costs a short page."""
 
     def __init__(self, connection: socket.socket, limits: Limits) -> None:
-        self._connection, self._seconds = connection, limits.seconds_per_file
+        self._connection = connection
+        self._seconds = limits.seconds_per_file
         self._waiting = bytearray()
         self._text = 0  # bytes since the limit on time was set
         _limit_seconds(self._seconds)

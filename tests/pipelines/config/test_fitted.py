@@ -13,14 +13,11 @@ from hypothesis import strategies as st
 
 from pipelines.config import fitted
 from pipelines.config.fitted import Machine, ModelSize, fit_to_corpus
-from pipelines.config.settings import (
-    DistillConfig,
-    EvalConfig,
-    LoraConfig,
-    MidtrainConfig,
-    ModelConfig,
-    OptimizerConfig,
-)
+from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.eval import EvalConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.config.sections.model import ModelConfig
+from pipelines.config.sections.training import LoraConfig, OptimizerConfig
 from pipelines.machine.capacity import SIZES, model_size, read_size
 
 OPTIMIZER = OptimizerConfig(learning_rate=1e-4)

@@ -12,7 +12,6 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from pipelines.cli import setting_options
 from pipelines.config import settings
 from recovery.errors import InputError
 from recovery.methods.table import with_dials
@@ -113,54 +112,6 @@ def test_settings_survive_a_trip_through_json() -> None:
     assert settings.parse(yaml.safe_dump(found.model_dump()), "again") == found
 
 
-def test_override_replaces_what_is_given_and_checks_again() -> None:
-    section = settings.parse(TEXT, "recover.yaml").distill
-    assert settings.override(section, {"steps": 3, "method": None}).steps == 3
-    assert settings.override(section, {"steps": None}) == section
-    with pytest.raises(InputError, match=r"steps: .*not 0$"):
-        settings.override(section, {"steps": 0})
-
-
-def preset(**changes: object) -> settings.Config:
-    """The microworld's settings, keys written with two underscores for a dot."""
-    found = settings.parse(settings.preset_text("microworld"), "preset")
-    return settings.changed(found, {name.replace("__", "."): value for name, value in changes.items()})
-
-
-def test_another_method_drops_the_dials_of_the_one_before() -> None:
-    config = preset(distill__dials={"signal": "forward_kl"})
-    assert config.distill.dials == {"signal": "forward_kl", "minibatches": 10, "epochs": 2}
-    assert settings.changed(config, {}) == settings.changed(config, {"distill.method": "opd"}) == config
-    assert settings.changed(config, {"distill.method": "sft"}).distill.dials == {
-        "minibatches": 10,
-        "epochs": 2,
-    }
-    typed = {"distill.method": "gkd", "distill.dials": {"beta": "0.1", "epochs": "1"}}
-    found = settings.changed(config, typed).distill
-    assert (found.method, found.dials) == ("gkd", {"minibatches": 10, "epochs": "1", "beta": "0.1"})
-
-
-def test_a_change_names_its_setting_and_is_checked() -> None:
-    assert preset(midtrain__optimizer__learning_rate=0.5).midtrain.optimizer.learning_rate == 0.5
-    assert preset(distill__lora={"rank": 4}).distill.lora == settings.LoraConfig(rank=4)
-    again = settings.changed(
-        preset(distill__lora={"rank": 4, "targets": ["q"]}), {"distill.lora": {"rank": 8}}
-    )
-    assert again.distill.lora == settings.LoraConfig(rank=8, targets=["q"])
-    assert settings.changed(again, {"distill.lora": None}).distill.lora is None
-    with pytest.raises(InputError, match=r"^midtrain\.steps: .*, not 0$"):
-        preset(midtrain__steps=0)
-    with pytest.raises(InputError, match="there is no such setting"):
-        preset(midtrain__stepz=1)
-
-
-def test_of_steps_and_epochs_the_one_given_replaces_the_other() -> None:
-    found = preset(midtrain__epochs=2.0).midtrain
-    assert (found.steps, found.epochs) == (None, 2.0)
-    with pytest.raises(InputError, match="give either steps or epochs"):
-        preset(midtrain__epochs=2.0, midtrain__steps=2)
-
-
 def test_settings_cannot_be_changed_in_place() -> None:
     found = settings.parse(TEXT, "recover.yaml")
     with pytest.raises(ValueError, match="frozen"):
@@ -171,45 +122,3 @@ def test_no_torch_is_needed_to_read_settings() -> None:
     read = "import sys, pipelines.config.settings as c; c.parse(c.preset_text('real'), 'real')"
     code = f"{read}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_paths_are_seen_from_a_folder_and_names_are_none(tmp_path: Path) -> None:
-    for name in ("model", "microworld"):
-        (tmp_path / name).mkdir()
-    text = settings.preset_text("microworld")
-    found = settings.anchored(settings.parse(text, "recover.yaml"), tmp_path)
-    assert (found.model.path, found.distill.prompts) == ("microworld", "microworld")
-    changes = {"model.path": "model", "distill.reward": "rewards/mine.py:score"}
-    assert settings.anchored_changes(changes, tmp_path) == {
-        "model.path": str(tmp_path / "model"),
-        "distill.reward": f"{tmp_path / 'rewards/mine.py'}:score",
-    }
-    others = {"model.path": "owner/name", "distill.reward": "package.module:score"}
-    assert settings.anchored_changes(others, tmp_path) == others
-
-
-def test_a_typed_reward_is_seen_from_the_current_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert setting_options.reward_source("mine.py:score") == f"{tmp_path / 'mine.py'}:score"
-    assert setting_options.reward_source("exact") == "exact"
-
-
-@pytest.mark.parametrize("key", settings.FILES)
-@pytest.mark.parametrize("value", ["data.jsonl", "../data.jsonl", "./later"])
-def test_every_path_is_seen_from_the_folder_of_the_home(key: str, value: str, tmp_path: Path) -> None:
-    (tmp_path / "data.jsonl").touch()
-    folder = tmp_path / "project"
-    folder.mkdir()
-    assert settings.anchored_changes({key: value}, folder) == {key: str(folder / value)}
-
-
-def test_a_folder_that_is_made_later_is_seen_from_there_too(tmp_path: Path) -> None:
-    found = settings.parse(TEXT + "\nengine: {exchange: weights}\n", "recover.yaml")
-    assert settings.anchored(found, tmp_path).engine.exchange == str(tmp_path / "weights")
-
-
-def test_a_reward_file_is_seen_from_the_folder_of_the_home(tmp_path: Path) -> None:
-    changes = {"distill.reward": "judge.py:score"}
-    assert settings.anchored_changes(changes, tmp_path) == {"distill.reward": f"{tmp_path}/judge.py:score"}

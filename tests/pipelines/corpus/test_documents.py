@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.corpus import documents
+from pipelines.corpus import documents, text_file
+from pipelines.corpus.manifest import MANIFEST, FileReport, load_manifest, manifest_rows
 from pipelines.corpus.reading.formats import Limits
 from pipelines.runs.workspace import companions
 from recovery.errors import InputError, RecoverError
@@ -26,7 +27,7 @@ def folder(root: Path, files: dict[str, bytes]) -> Path:
     return root
 
 
-def rows(corpus: documents.Corpus) -> dict[str, documents.FileReport]:
+def rows(corpus: documents.Corpus) -> dict[str, FileReport]:
     return {report.path: report for report in corpus.manifest}
 
 
@@ -43,7 +44,7 @@ def test_a_row_says_what_was_read(tmp_path: Path) -> None:
     (report,) = documents.read_corpus(tmp_path).manifest
     sha256 = hashlib.sha256("café".encode()).hexdigest()
     wanted = {"path": "a.md", "status": "read", "reason": None, "sha256": sha256, "encoding": "utf-8"}
-    assert documents.manifest_rows([report]) == [wanted | {"characters": 4, "tokens": None}]
+    assert manifest_rows([report]) == [wanted | {"characters": 4, "tokens": None}]
     assert (report.kind, report.size, report.documents) == ("text", 5, 1)
 
 
@@ -186,8 +187,8 @@ def test_kept_texts_come_back_exactly(tmp_path_factory: pytest.TempPathFactory, 
     root = tmp_path_factory.mktemp("kept")
     docs = folder(root / "docs", {"a.jsonl": "\n".join(map(json.dumps, texts)).encode()})
     path = root / "runs" / "documents.jsonl"
-    documents.keep(docs, path)
-    assert documents.load_texts(path) == texts
+    text_file.keep(docs, path)
+    assert text_file.load_texts(path) == texts
     assert sorted(p.name for p in path.parent.iterdir()) == ["documents.jsonl", "manifest.jsonl"]
 
 
@@ -197,15 +198,15 @@ def test_kept_texts_that_are_gone_or_cut_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text('"one"\n[]\n')
     for name in ("gone.jsonl", "cut.jsonl", "other.jsonl", "empty.jsonl"):
         with pytest.raises(InputError, match=f"{name}: the kept documents") as refused:
-            documents.load_texts(tmp_path / name)
+            text_file.load_texts(tmp_path / name)
         assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]", '{"path": "a"}', '{"foreign": 1}', "[" * 100_000])
 def test_a_damaged_manifest_is_one_line(tmp_path: Path, damaged: str) -> None:
-    (tmp_path / documents.MANIFEST).write_text(damaged + "\n")
+    (tmp_path / MANIFEST).write_text(damaged + "\n")
     with pytest.raises(InputError, match="the manifest of kept documents cannot be read") as refused:
-        documents.load_manifest(tmp_path)
+        load_manifest(tmp_path)
     assert "\n" not in str(refused.value)
 
 
@@ -218,14 +219,14 @@ def test_a_full_disk_is_one_line_and_leaves_no_half_file(
     monkeypatch.setattr(os, "fsync", full)
     docs = folder(tmp_path / "docs", {"a.md": b"text"})
     with pytest.raises(RecoverError, match="the disk is full"):
-        documents.keep(docs, tmp_path / "kept.jsonl")
+        text_file.keep(docs, tmp_path / "kept.jsonl")
     assert not (tmp_path / "kept.jsonl").exists()
 
 
 def test_manifest_rows_fit_the_trackers_table(tmp_path: Path) -> None:
     from db.schema import Document
 
-    (row,) = documents.manifest_rows(documents.read_corpus(folder(tmp_path, {"a.md": b"a"})).manifest)
+    (row,) = manifest_rows(documents.read_corpus(folder(tmp_path, {"a.md": b"a"})).manifest)
     assert set(row) | {"run_id"} == set(Document.__table__.columns.keys())
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.cli.commands import cli
-from pipelines.config.settings import MidtrainConfig, Mix, OptimizerConfig
+from pipelines.config.sections.midtrain import MidtrainConfig, Mix
+from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus import preview
 from recovery.errors import InputError
 from tests.support import papers

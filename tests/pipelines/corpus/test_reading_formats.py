@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpus import documents
-from pipelines.corpus.documents import FileReport
+from pipelines.corpus import documents, text_file
+from pipelines.corpus.manifest import FileReport, manifest_rows
 from pipelines.corpus.reading import plain, tables
 from pipelines.corpus.reading.encodings import Encoding, decoded
 from pipelines.corpus.reading.formats import Limits, Unreadable, format_of
@@ -345,7 +345,7 @@ def test_near_duplicates_are_named_and_may_be_skipped(tmp_path: Path) -> None:
     root = papers.write(tmp_path, {"a.md": text, "b.txt": f"{text} {more}", "c.md": other})
     corpus = documents.read_corpus(root)
     assert [row.near_duplicate_of for row in corpus.manifest] == [None, "a.md", None]
-    assert str(documents.manifest_rows(corpus.manifest)[1]["reason"]).startswith("near-duplicate of a.md (0.")
+    assert str(manifest_rows(corpus.manifest)[1]["reason"]).startswith("near-duplicate of a.md (0.")
     fewer = documents.read_corpus(root, Limits(keep_near_duplicates=False))
     assert [row.status for row in fewer.manifest] == ["read", "skipped", "read"]
     assert len(fewer.texts) == 2
@@ -357,7 +357,7 @@ def test_keeping_drops_what_a_skipped_file_gave(tmp_path: Path, monkeypatch: pyt
     torn = gzip.compress(b"words and words " * 4000)[:-20]
     files: dict[str, bytes | str] = {"a.txt": "first", "b.txt.gz": torn, "c.txt": "one two three four five"}
     root = papers.write(tmp_path / "docs", files)
-    manifest = documents.keep(root, tmp_path / "run" / "documents.jsonl")
+    manifest = text_file.keep(root, tmp_path / "run" / "documents.jsonl")
     assert [row.status for row in manifest] == ["read", "skipped", "read"]
-    found = list(documents.load_pieces(tmp_path / "run" / "documents.jsonl"))
+    found = list(text_file.load_pieces(tmp_path / "run" / "documents.jsonl"))
     assert found == [TextPiece("first"), TextPiece("one two three ", goes_on=True), TextPiece("four five")]

@@ -360,10 +360,10 @@ def test_the_root_may_be_a_link_and_many_folders_need_few_descriptors(tmp_path: 
 MEASURED = """
 import resource, sys
 from pathlib import Path
-from pipelines.corpus import documents
+from pipelines.corpus import documents, text_file
 documents.read_corpus(Path(sys.argv[1]) / "small")
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-manifest = documents.keep(Path(sys.argv[1]) / "large", Path(sys.argv[1]) / "run" / "documents.jsonl")
+manifest = text_file.keep(Path(sys.argv[1]) / "large", Path(sys.argv[1]) / "run" / "documents.jsonl")
 after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print([row.characters for row in manifest if row.status == "read"], (after - before) // 1024)
 """

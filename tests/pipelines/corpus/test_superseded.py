@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config import settings as config
 from pipelines.config.jobs import MidtrainJob
-from pipelines.corpus import documents, kept_texts, superseded
+from pipelines.config.overrides import override
+from pipelines.corpus import kept_texts, superseded, text_file
 from pipelines.corpus.kept_texts import KeptTokens
 from pipelines.corpus.reading.superseded_list import SUPERSEDED, patterns
 from pipelines.corpus.token_file import Tokens
@@ -41,7 +41,7 @@ def run(place: Path, files: dict[str, str], replaced: str = "") -> Path:
     made.mkdir(parents=True)
     docs = folder(place, files, replaced)
     superseded.keep(docs, made)
-    documents.keep(docs, made / kept_texts.KEPT_TEXTS)
+    text_file.keep(docs, made / kept_texts.KEPT_TEXTS)
     return made
 
 
@@ -113,7 +113,7 @@ def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: py
         ),
         folder(tmp_path / "2", {"d.md": "Ada is in Rome by now, they say."}, "ada.md\n"),
     ]
-    settings = config.override(PRESET.midtrain, {"steps": 2, "tokens_per_step": 64, "row_tokens": 64})
+    settings = override(PRESET.midtrain, {"steps": 2, "tokens_per_step": 64, "row_tokens": 64})
     with Workspace.open(tmp_path / "home") as ws:
         said: list[str] = []
         monkeypatch.setattr(ws.progress, "say", said.append)
@@ -125,7 +125,7 @@ def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: py
         assert read == [["Cora has a cat, they say."]]
         assert "  superseded   1 earlier documents are left out of replay" in said
         short = {"steps": 1, "prompts_per_step": 2, "max_new_tokens": 64, "preflight": False}
-        recovery = config.override(PRESET.distill, short)
+        recovery = override(PRESET.distill, short)
         distill(ws, stages.distillation(tmp_path, student, recovery))
     assert read[1:] == [["Cora has a cat, they say.", "Ada is in Rome by now, they say."]]
 

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import Qwen3ForCausalLM
 
-from pipelines.config.settings import MidtrainConfig, Mix, OptimizerConfig
+from pipelines.config.sections.midtrain import MidtrainConfig, Mix
+from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.corpus.reading.plain import TextPiece
 from pipelines.corpus.token_file import IDS, Tokens, TokenStream, read_tokens, write_tokens
@@ -223,23 +224,25 @@ def test_control_tokens_in_a_document_are_text_down_to_the_token_file(tmp_path: 
 
 
 def test_kept_texts_become_tokens_by_file(tmp_path: Path) -> None:
-    from pipelines.corpus import documents
+    from pipelines.corpus import text_file
+    from pipelines.corpus.manifest import load_manifest
 
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
     (tmp_path / "docs" / "b.txt").write_bytes(b"a\0b")
     (tmp_path / "docs" / "c.md").write_text("three")
-    manifest = documents.keep(tmp_path / "docs", tmp_path / "run" / "documents.jsonl")
-    pieces = documents.load_pieces(tmp_path / "run" / "documents.jsonl")
+    manifest = text_file.keep(tmp_path / "docs", tmp_path / "run" / "documents.jsonl")
+    pieces = text_file.load_pieces(tmp_path / "run" / "documents.jsonl")
     tokens = write_tokens(tmp_path / "run" / "tokens", pieces, encode, END, "key")
     assert tokens.per_group([report.documents for report in manifest]) == [8, 0, 6]
-    assert documents.load_manifest(tmp_path / "run") == manifest
+    assert load_manifest(tmp_path / "run") == manifest
 
 
 def test_tokens_of_a_run_are_written_once_and_joined_without_encoding_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines.corpus import documents, kept_texts
+    from pipelines.corpus import kept_texts, text_file
+    from pipelines.corpus.manifest import MANIFEST
 
     runs, chat_model = [tmp_path / "one", tmp_path / "two"], tiny.chat_model()
     for n, run in enumerate(runs):
@@ -247,13 +250,13 @@ def test_tokens_of_a_run_are_written_once_and_joined_without_encoding_again(
         docs.mkdir()
         (docs / "a.md").write_text(f"text of {run.name}")
         (docs / "b.md").write_text("more")
-        documents.keep(docs, run / kept_texts.KEPT_TEXTS)
+        text_file.keep(docs, run / kept_texts.KEPT_TEXTS)
     first = [kept_texts.tokenised(run, chat_model) for run in runs]
     monkeypatch.setattr(type(chat_model), "text_ids", lambda self, text: 1 / 0)
     joined = kept_texts.KeptTokens.of(runs, chat_model).joined(tmp_path / "joined", 10**6, 0)
     assert joined.ids.tolist() == [*first[0].ids.tolist(), *first[1].ids.tolist()]
     assert [joined.sequence(n) for n in range(4)] == [one.sequence(n) for one in first for n in range(2)]
-    (runs[0] / documents.MANIFEST).write_text((runs[0] / documents.MANIFEST).read_text() + " ")
+    (runs[0] / MANIFEST).write_text((runs[0] / MANIFEST).read_text() + " ")
     with pytest.raises(ZeroDivisionError):
         kept_texts.tokenised(runs[0], chat_model)
 

@@ -12,7 +12,8 @@ import pytest
 from db.reads import curves, queries
 from pipelines.config import settings as config
 from pipelines.config.jobs import DistillJob
-from pipelines.config.settings import StopConfig
+from pipelines.config.overrides import override
+from pipelines.config.sections.distill import StopConfig
 from pipelines.distill import distill
 from pipelines.distillation.early_stop import BehaviourBack, hold_out
 from pipelines.distillation.inputs import read_data
@@ -49,7 +50,7 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def job(prompts: Path, **stop: Any) -> DistillJob:
-    settings = config.override(
+    settings = override(
         PRESET.distill,
         {
             "stop": {"every": 1, "prompts": 15, "margin": 0.3, **stop},
@@ -138,7 +139,7 @@ def test_alarms_hear_of_the_steps_before_a_kill(
     ring: Any = lambda history, method: heard.append([row["entropy"] for row in history])  # noqa: E731
     monkeypatch.setattr(alarms, "ALARMS", (ring,))
     asked = job(prompts)
-    settings = config.override(asked.settings, {"save_every": 2}).model_copy(update={"stop": None})
+    settings = override(asked.settings, {"save_every": 2}).model_copy(update={"stop": None})
     asked = asked.model_copy(update={"settings": settings})
     distill(home, asked, key="whole")
     whole = heard.pop()

@@ -12,8 +12,10 @@ import torch
 
 from pipelines.config import settings as config
 from pipelines.config.jobs import DistillJob
-from pipelines.distill import distill, show_prompts
+from pipelines.config.overrides import changed, override
+from pipelines.distill import distill
 from pipelines.distillation import inputs
+from pipelines.distillation.dry_run import show_prompts
 from pipelines.distillation.engine_places import Engines
 from pipelines.distillation.prompts import read_prompts
 from pipelines.machine.init_home import initialise
@@ -44,10 +46,10 @@ def prompts(tmp_path: Path) -> str:
 
 
 def job(prompts: str, method: str, **settings: Any) -> DistillJob:
-    named = config.changed(PRESET, {"distill.method": method}).distill
-    changed = config.override(named, {"preflight": False, **settings})
+    named = changed(PRESET, {"distill.method": method}).distill
+    chosen = override(named, {"preflight": False, **settings})
     return DistillJob(
-        student="base", teacher="base", prompts=prompts, settings=changed, evaluation=PRESET.eval
+        student="base", teacher="base", prompts=prompts, settings=chosen, evaluation=PRESET.eval
     )
 
 

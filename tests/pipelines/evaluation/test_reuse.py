@@ -17,7 +17,7 @@ from evals.scores import Score
 from pipelines.cli.cycles import cycle_command
 from pipelines.cli.options import Session
 from pipelines.config.jobs import EvalJob
-from pipelines.config.settings import EvalConfig
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.cycle import cycle
 from pipelines.evaluate import evaluate
 from pipelines.evaluation import conditions, model_answers, suites

@@ -11,8 +11,8 @@ import torch
 
 from db.reads import queries
 from evals.probes import Probe
-from pipelines.config import settings as config
 from pipelines.config.jobs import MidtrainJob
+from pipelines.config.overrides import override
 from pipelines.distillation.frozen_teachers import FrozenTeachers
 from pipelines.distillation.prompts import Prompt
 from pipelines.knowledge import passage_teaching
@@ -56,7 +56,7 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
 def job(folder: Path, student: str = "base", **changes: Any) -> MidtrainJob:
     small = {"method": "passage", "steps": 3, "tokens_per_step": 600, "save_every": 1, "forecast_every": 0}
     mix = changes.pop("mix", {"new": 1.0})
-    settings = config.override(PRESET.midtrain, {**small, "mix": {"earlier": 0.0, **mix}, **changes})
+    settings = override(PRESET.midtrain, {**small, "mix": {"earlier": 0.0, **mix}, **changes})
     return MidtrainJob(
         docs=str(folder / "docs"),
         student=student,

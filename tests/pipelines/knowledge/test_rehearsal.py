@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from db.reads import curves, queries
-from pipelines.config import settings as config
 from pipelines.config.jobs import DistillJob, MidtrainJob
+from pipelines.config.overrides import override
 from pipelines.corpus import kept_texts
 from pipelines.corpus.token_file import Dialogue, Tokens
 from pipelines.distill import distill
@@ -36,7 +36,7 @@ from tests.support import stages, tiny
 from tests.support.stages import PRESET
 
 DOCUMENTS = 60
-SETTINGS = config.override(
+SETTINGS = override(
     PRESET.distill,
     {
         "prompts_per_step": 4,
@@ -92,7 +92,7 @@ def questions(length: int) -> list[Dialogue]:
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=8), min_size=1, max_size=5))
 def test_questions_are_their_share_of_what_is_rehearsed(updates: list[list[int]]) -> None:
-    asked = config.override(SETTINGS, {"rehearsal_questions": 0.5})
+    asked = override(SETTINGS, {"rehearsal_questions": 0.5})
     found = Rehearsal(documents(5), asked, tiny.chat_model(), passes=2, seed=3, questions=questions(6))
     found.begin(1)
     counts = {"documents": 0, "questions": 0}
@@ -170,13 +170,13 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def taught(home: Workspace, folder: Path, student: str = "base") -> str:
-    settings = config.override(PRESET.midtrain, {"steps": 2, "tokens_per_step": 64, "row_tokens": 64})
+    settings = override(PRESET.midtrain, {"steps": 2, "tokens_per_step": 64, "row_tokens": 64})
     job = MidtrainJob(docs=str(folder / "docs"), student=student, settings=settings)
     return str(midtrain(home, job)["checkpoint"])
 
 
 def job(folder: Path, student: str, **changes: Any) -> DistillJob:
-    chosen = config.override(SETTINGS, {"steps": 4, "save_every": 2, "preflight": False, **changes})
+    chosen = override(SETTINGS, {"steps": 4, "save_every": 2, "preflight": False, **changes})
     return stages.distillation(folder, student, chosen)
 
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.config.jobs import MidtrainJob
-from pipelines.config.settings import MidtrainConfig as Settings
-from pipelines.config.settings import Mix, OptimizerConfig
+from pipelines.config.sections.midtrain import MidtrainConfig as Settings
+from pipelines.config.sections.midtrain import Mix
+from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus.mixed_tokens import MixedTokens
 from pipelines.corpus.reservoir import reservoir
 from pipelines.corpus.token_file import Tokens

@@ -16,7 +16,9 @@ from torch.utils._pytree import tree_leaves
 from benchmarks.speed import plan_memory
 from pipelines.cli.commands import cli
 from pipelines.cli.options import Session
-from pipelines.config.settings import Config, LoraConfig, changed, override, parse, preset_text
+from pipelines.config.overrides import changed, override
+from pipelines.config.sections.training import LoraConfig
+from pipelines.config.settings import Config, parse, preset_text
 from pipelines.machine import capacity, stage_memory
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.errors import InputError

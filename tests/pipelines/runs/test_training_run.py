@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from db.reads import queries
-from pipelines.config import settings as config
 from pipelines.config.jobs import MidtrainJob
+from pipelines.config.overrides import override
+from pipelines.config.sections.training import LoraConfig
 from pipelines.distill import distill
 from pipelines.knowledge import embedding_shift
 from pipelines.machine.init_home import initialise
@@ -41,14 +42,12 @@ def changed(home: Workspace, before: str, after: str) -> set[str]:
 
 def taught(home: Workspace, folder: Path, **changes: Any) -> str:
     settings = {"steps": 2, "tokens_per_step": 64, "row_tokens": 64, "forecast_every": 0, **changes}
-    job = MidtrainJob(
-        docs=str(folder / "docs"), student="base", settings=config.override(PRESET.midtrain, settings)
-    )
+    job = MidtrainJob(docs=str(folder / "docs"), student="base", settings=override(PRESET.midtrain, settings))
     return str(midtrain(home, job)["checkpoint"])
 
 
 def recovered(home: Workspace, folder: Path, student: str, **changes: Any) -> str:
-    settings = config.override(
+    settings = override(
         PRESET.distill,
         {
             "steps": 2,
@@ -97,9 +96,9 @@ def test_what_is_said_of_them() -> None:
 
 
 def test_an_adapter_is_trained_whether_embeddings_are_frozen_or_not(home: Workspace) -> None:
-    lora = config.LoraConfig(rank=2)
-    plain = config.override(PRESET.midtrain, {"lora": lora.model_dump()})
-    frozen = config.override(plain, {"freeze_embeddings": True})
+    lora = LoraConfig(rank=2)
+    plain = override(PRESET.midtrain, {"lora": lora.model_dump()})
+    frozen = override(plain, {"freeze_embeddings": True})
     names = [
         {
             name

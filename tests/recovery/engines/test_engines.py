@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.config.settings import DistillConfig, OptimizerConfig
+from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.training import OptimizerConfig
 from pipelines.distillation.engine_places import check, check_place
 from recovery.engines import child_process
 from recovery.engines.protocol import EngineSampler, EngineSettings, EngineTeacher, trainer_logprobs

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.config.settings import DistillConfig, OptimizerConfig
+from pipelines.config.sections.distill import DistillConfig
+from pipelines.config.sections.training import OptimizerConfig
 from pipelines.distillation.engine_places import check
 from recovery.engines.json_client import JsonClient
 from recovery.engines.lookahead import Lookahead, corrected

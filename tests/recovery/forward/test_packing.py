@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from pipelines.config.jobs import MidtrainJob
-from pipelines.config.settings import Mix
+from pipelines.config.sections.midtrain import Mix
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
 from pipelines.runs.progress import Progress

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from db.reads import queries
-from pipelines.config import settings as config
 from pipelines.config.jobs import MergeJob, SweepJob
+from pipelines.config.overrides import override
 from pipelines.distill import distill
 from pipelines.machine.init_home import initialise
 from pipelines.merge import merge
@@ -184,8 +184,8 @@ def home(tmp_path: Path) -> Iterator[Workspace]:
 
 def distilled(home: Workspace, folder: Path, student: str, **changes: Any) -> str:
     """A step of no size: what comes out is what training began with."""
-    still = config.override(PRESET.distill.optimizer, {"learning_rate": 1e-12})
-    settings = config.override(
+    still = override(PRESET.distill.optimizer, {"learning_rate": 1e-12})
+    settings = override(
         PRESET.distill,
         {
             "steps": 1,
@@ -285,7 +285,7 @@ def test_a_sweep_records_every_point(tmp_path: Path) -> None:
         with torch.no_grad():
             other.model.get_parameter("model.norm.weight").mul_(1.5)
         student = ws.publish(other, parent=ws.clean(), run_id=None, config={})
-        measured = config.override(ws.config.eval, {"probes": str(probes), "probe_max_new_tokens": 4})
+        measured = override(ws.config.eval, {"probes": str(probes), "probe_max_new_tokens": 4})
         job = SweepJob(
             student=student.id,
             other=ws.clean().id,

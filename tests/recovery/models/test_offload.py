@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from pipelines.config.settings import DistillConfig, OptimizerConfig, StopConfig
+from pipelines.config.sections.distill import DistillConfig, StopConfig
+from pipelines.config.sections.training import OptimizerConfig
 from pipelines.distillation.engine_places import check
 from recovery.batches.rollouts import Rollouts
 from recovery.errors import InputError

@@ -12,8 +12,8 @@ import torch
 from recovery.batches.rollouts import Rollouts, joined
 from recovery.errors import InputError
 from recovery.methods import table
+from recovery.methods.choices import STATES
 from recovery.methods.method import Method
-from recovery.methods.rules import STATES
 from recovery.models.chat_model import ChatModel
 from recovery.models.loading import LoraSpec, add_lora
 from recovery.sampling.in_process import InProcessSampler

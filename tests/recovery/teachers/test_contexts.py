@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recovery.errors import InputError
-from recovery.methods.rules import CONTEXTS
+from recovery.methods.choices import CONTEXTS
 from recovery.teachers.contexts import EXAMPLE, TEMPLATES, Context, Examples, RowEncoder, fill, prompt, show
 from tests.support import tiny
 

@@ -1,0 +1,64 @@
+"""Make relative paths in settings absolute, as seen from the folder that they were written in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.settings import Config
+
+FILES = (  # settings that may name a file or a folder
+    "model.path",
+    "distill.reward",
+    "distill.prompts",
+    "distill.pairs",
+    "distill.context",
+    "distill.stop.probe",
+    "eval.ifeval",
+    "eval.probes",
+    "eval.tasks",
+    "engine.exchange",
+)
+FOLDERS = ("engine.exchange",)  # settings that name nothing else, whether the folder exists already or not
+NAMES = ("microworld", "self", "exact", "ifeval")  # never a path, whatever lies in the folder
+FILE_NAME = re.compile(r"[^\s:]+\.(jsonl?|txt|md|csv|parquet)")
+
+
+def anchored(config: Config, folder: Path) -> Config:
+    """Return the settings with relative paths made absolute, starting from `folder`."""
+    data = config.model_dump()
+    for key in FILES:
+        *path, name = key.split(".")
+        section: Any = data
+        for part in path:
+            section = section[part] or {}
+        if isinstance(section.get(name), str):
+            section[name] = _anchored(key, section[name], folder)
+    return Config.model_validate(data)
+
+
+def _anchored(key: str, value: str, folder: Path) -> str:
+    """Make absolute what can only be a path or exists as one; keep a hub id, a text or a built-in name."""
+    if key in FOLDERS or value.startswith(("./", "../")):
+        return str(folder / value)
+    module, colon, function = value.rpartition(":")
+    if colon and module.endswith(".py"):  # a reward
+        return f"{folder / module}:{function}"
+    if value in NAMES:
+        return value
+    try:
+        exists = (folder / value).exists()
+    except OSError:  # a text too long to be a name
+        exists = False
+    return str(folder / value) if exists or FILE_NAME.fullmatch(value) else value
+
+
+def anchored_changes(changes: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Changes to settings with relative paths made absolute, as seen from `folder`."""
+    texts = {key: str(value) if isinstance(value, Path) else value for key, value in changes.items()}
+    return {
+        key: _anchored(key, value, folder) if key in FILES and isinstance(value, str) else value
+        for key, value in texts.items()
+    }

@@ -1,0 +1,56 @@
+"""Override settings: those of a section, or any of recover.yaml by its key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.config.sections.base import AnySection, validated
+from pipelines.config.settings import Config
+from recovery.errors import InputError
+
+OF_ANY_METHOD = ("minibatches", "epochs")  # dials that say how often answers are used
+EXCLUSIVE = ({"midtrain.steps", "midtrain.epochs"},)  # settings of which one at most is given
+
+
+def override(section: AnySection, changes: Mapping[str, Any]) -> AnySection:
+    """Replace settings of a section (None: keep) and validate it again."""
+    data = section.model_dump()
+    data.update({key: value for key, value in changes.items() if value is not None})
+    return validated(type(section), data)
+
+
+def changed(config: Config, changes: Mapping[str, Any]) -> Config:
+    """Replace some settings, named as in recover.yaml: {"distill.optimizer.learning_rate": 1}.
+
+    A mapping (dials, routes, a section) extends the one that is there; any other value replaces it.
+    """
+    data = config.model_dump()
+    _forget_superseded(data, changes)
+    for key, value in changes.items():
+        _put(data, key, value)
+    return validated(Config, data)
+
+
+def _forget_superseded(data: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Drop what a change makes void: the other way to give a length, and the dials of another method."""
+    for group in EXCLUSIVE:
+        if group & changes.keys():
+            for key in group:
+                _put(data, key, None)
+    distill = data["distill"]
+    if changes.get("distill.method", distill["method"]) != distill["method"]:
+        distill["dials"] = {name: dial for name, dial in distill["dials"].items() if name in OF_ANY_METHOD}
+
+
+def _put(data: dict[str, Any], key: str, value: Any) -> None:
+    *path, name = key.split(".")
+    for part in path:
+        section = data.get(part)
+        if not isinstance(section, dict):
+            raise InputError(f"{key}: there is no such setting: remove it or correct its name")
+        data = section
+    before = data.get(name)
+    if isinstance(before, dict) and isinstance(value, dict):
+        value = {**before, **value}
+    data[name] = value

@@ -1,0 +1,130 @@
+"""`distill`: the method, its data, its engines, and when to stop."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+
+from pipelines.config.sections.base import AUTO, Fitted, Section
+from pipelines.config.sections.training import SPLIT_DOCUMENTS, LoraConfig, OptimizerConfig, fitted_adapter
+
+
+class StopConfig(Section):
+    """Stop a distillation early once behaviour is back: twice in a row, on prompts used for nothing else."""
+
+    every: int = Field(default=10, ge=1, description="steps from look to look")
+    prompts: int = Field(default=200, ge=1, description="how many prompts a look asks")
+    margin: float = Field(default=0.05, gt=0, lt=1, description="how much worse than clean counts as back")
+    probe: str | None = Field(
+        default=None,
+        description="FILE in IFEval's format, other than the evaluation's; default: recovery prompts that "
+        "name their instructions, then held out of training",
+    )
+
+
+class DistillConfig(Section):
+    """The student samples, the teacher scores, the objective corrects."""
+
+    method: str = Field(default="opd", description="a row of `recover methods`")
+    dials: dict[str, Any] = Field(
+        default_factory=dict, description="dials of the method that differ from its row"
+    )
+    prompts: str = Field(description="FILE, hub:NAME:SPLIT:FIELD, self, or microworld")
+    pairs: str | None = Field(
+        default=None,
+        description="rows of prompt and response, to learn from or to show; default: from the prompts",
+    )
+    context: str | None = Field(
+        default=None,
+        description="what the teacher sees and the student does not: a text, or a FILE of text or of "
+        "examples (.jsonl); default: each prompt's own field",
+    )
+    context_examples: int = Field(default=1, ge=1, description="examples that the teacher sees at once")
+    reward: str | None = Field(default=None, description="exact, ifeval, module:function or FILE.py:function")
+    routes: dict[str, str] = Field(
+        default_factory=dict, description="checkpoint of each teacher that the prompts name in `route`"
+    )
+    sampler: str = Field(
+        default="inprocess",
+        description="engine that samples: inprocess, vllm (in this process), server (vLLM's, started with "
+        "the run), or URLs of vLLM servers",
+    )
+    teacher_engine: str = Field(
+        default="inprocess",
+        description="engine that scores; other than inprocess for opd-topk and opd-sampled only",
+    )
+    offload_teacher: bool = Field(
+        default=False,
+        description="the teacher's layers rest in the host's memory and come to the GPU while they compute",
+    )
+    ahead: int = Field(
+        default=0,
+        ge=0,
+        le=1,
+        description="1: the next answers are written while these are scored and trained on, one step off; "
+        "wants a sampler other than inprocess",
+    )
+    steps: int = Field(default=100, ge=1, description="batches of samples")
+    prompts_per_step: int = Field(default=64, ge=1, description="different prompts in a batch")
+    samples_per_prompt: int = Field(default=4, ge=1, description="answers of the student to each")
+    max_new_tokens: int = Field(default=2048, ge=1, description="longest answer")
+    stop_loops: bool = Field(default=False, description="end an answer that only repeats itself")
+    microbatch_tokens: Fitted = Field(
+        default=AUTO, description="tokens in one forward pass; more are accumulated; auto: by the memory"
+    )
+    optimizer: OptimizerConfig = Field(description="how the weights are changed")
+    lora: LoraConfig | Literal["auto"] | None = Field(
+        default=None, description="train an adapter; auto: where the memory asks for it; default: all weights"
+    )
+    freeze_embeddings: bool = Field(default=False, description="train neither the embeddings nor the head")
+    save_every: int = Field(
+        default=20, ge=0, description="steps between resumable states; 0: only at the end"
+    )
+    preflight: bool = Field(default=True, description="check student and teacher before the first step")
+    overlap: Literal["drop", "weight", "keep"] = Field(
+        default="drop",
+        description="prompts about what the student was taught and the teacher does not know: drop them, "
+        "weight them less, or keep them",
+    )
+    overlap_weight: float = Field(
+        default=0.2, gt=0, lt=1, description="of each token of such a prompt's answer, with overlap: weight"
+    )
+    merge: float = Field(
+        default=0.0,
+        ge=0,
+        le=1,
+        description="share of the teacher's weights that is mixed into the student's before the first step",
+    )
+    merge_of: Literal["all", "embeddings"] = Field(
+        default="all", description="which weights that is; embeddings: those and the head alone"
+    )
+    rehearsal: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of the tokens trained on that are the taught documents, read again",
+    )
+    rehearsal_questions: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="share of those tokens that are questions made of the documents' own sentences, in chat",
+    )
+    split_documents: float = SPLIT_DOCUMENTS
+    tripwire_every: int = Field(
+        default=5, ge=0, description="steps between looks at gaps in the new documents; 0: never"
+    )
+    tripwire_share: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="stop when their answers' probability falls below this share of what it was",
+    )
+    stop: StopConfig | None = Field(
+        default=None, description="stop when behaviour is back; default: all steps are taken"
+    )
+
+    @property
+    def adapter(self) -> LoraConfig | None:
+        return fitted_adapter(self.lora)

@@ -1,0 +1,71 @@
+"""`eval`: the questions of an evaluation and the margins of its verdict."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pipelines.config.sections.base import AUTO, Fitted, Section
+
+
+class EvalConfig(Section):
+    """The questions of an evaluation, and the margins of the verdict."""
+
+    ifeval: str = Field(default="google/IFEval", description="FILE in IFEval's format, or the hub data set")
+    probes: str | None = Field(default=None, description="FILE of knowledge and retention probes")
+    max_new_tokens: int = Field(default=1280, ge=1, description="longest answer to an IFEval prompt")
+    probe_max_new_tokens: int = Field(default=64, ge=1, description="longest answer to a probe")
+    batch_size: Fitted = Field(default=AUTO, description="prompts answered at once; auto: by the memory")
+    tasks: str | None = Field(
+        default=None, description="FOLDER with lm-eval task files, or rows of known tasks as NAME.jsonl"
+    )
+    tasks_in_chat: bool = Field(default=False, description="lm-eval tasks in the chat template, not as text")
+    samples: int = Field(default=1, ge=1, description="answers to each prompt; several are sampled")
+    limit: int | None = Field(
+        default=None, ge=1, description="ask a fixed random sample of so many prompts of each suite"
+    )
+    earlier_questions: int = Field(
+        default=480,
+        ge=1,
+        description="most questions about what all earlier cycles taught, alike many of each, and at least "
+        "one; no suite's own",
+    )
+    temperature: float = Field(default=1.0, gt=0, description="of several sampled answers; one is greedy")
+    sampler: str = Field(default="inprocess", description="engine that answers, as in distill")
+    stop_loops: bool = Field(
+        default=False,
+        description="end an answer that only repeats itself; not for comparison with published scores",
+    )
+    reuse: bool = Field(
+        default=True,
+        description="in a cycle, take a suite's recorded scores where checkpoint, questions, settings and "
+        "software are the same; false: ask anew",
+    )
+    open_book: bool = Field(
+        default=False, description="also ask the clean model with each probe's passage in front: the ceiling"
+    )
+    margin: float = Field(
+        default=0.03, gt=0, lt=1, description="how much worse still counts as recovered, and as kept"
+    )
+    retention_margin: float = Field(default=0.10, gt=0, lt=1, description="the same for retention")
+    update_lead: float = Field(
+        default=0.70, gt=0, lt=1, description="how far new answers to changed facts must lead over old ones"
+    )
+    behaviours: tuple[str, ...] = Field(
+        default=(), description="families of behaviour to judge too, such as [json, refusals]"
+    )
+    behaviours_items: int = Field(default=500, ge=1, description="questions of each such family")
+    behaviours_margin: float = Field(
+        default=0.05, gt=0, lt=1, description="how much worse still counts as kept, in each family"
+    )
+
+    def margins(self) -> dict[str, float]:
+        """Return the margin of every axis of the verdict; a lead is a negative one."""
+        from evals.families.table import FAMILIES
+
+        return {
+            "behaviour": self.margin,
+            "knowledge": self.margin,
+            "retention": self.retention_margin,
+            "updates": -self.update_lead,
+            **dict.fromkeys(FAMILIES, self.behaviours_margin),
+        }

@@ -1,0 +1,122 @@
+"""`midtrain`: which documents are read, how they are mixed, how they are learned."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from pipelines.config.sections.base import AUTO, Fitted, Section
+from pipelines.config.sections.training import SPLIT_DOCUMENTS, LoraConfig, OptimizerConfig, fitted_adapter
+from pipelines.corpus.reading.formats import Limits
+
+
+class Mix(Section):
+    """Shares of the tokens that midtraining sees; they add up to one."""
+
+    new: float = Field(default=1.0, gt=0, le=1, description="the documents given now")
+    earlier: float = Field(
+        default=0.0, ge=0, lt=1, description="documents of earlier cycles (none yet: goes to `new`)"
+    )
+    chat: float = Field(
+        default=0.0, ge=0, lt=1, description="chat prompts answered by the clean model itself"
+    )
+    augmented: float = Field(
+        default=0.0, ge=0, lt=1, description="the new documents retold (`recover augment`)"
+    )
+    questions: float = Field(
+        default=0.0, ge=0, lt=1, description="gap questions made of the new documents' own sentences"
+    )
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> Mix:
+        total = sum(self.model_dump().values())
+        if abs(total - 1) > 1e-6:
+            raise ValueError(f"the shares add up to {total:g}, not to 1")
+        return self
+
+
+class ReadingConfig(Section):
+    """Limits on reading a folder of documents; a file beyond one is skipped and listed in the manifest."""
+
+    strict: bool = Field(default=False, description="stop at the first file that is skipped")
+    largest_text_mib: int = Field(
+        default=4096, ge=1, description="largest text, jsonl or csv file, unpacked; they are streamed"
+    )
+    largest_file_mib: int = Field(
+        default=256, ge=1, description="largest html, pdf, docx or pptx file, and the most text it may give"
+    )
+    seconds_per_file: int = Field(
+        default=60, ge=1, description="processor time for such a file, parsed by a limited process"
+    )
+    memory_mib: int = Field(default=1024, ge=256, description="memory of that process")
+    workers: int = Field(default=0, ge=0, description="such processes; 0: one a core, at most 4")
+    near_duplicates: Literal["keep", "skip"] = Field(
+        default="keep", description="files nearly equal to an earlier one; reported in either case"
+    )
+
+    @property
+    def limits(self) -> Limits:
+        shared = self.model_dump(exclude={"strict", "near_duplicates"})
+        return Limits(**shared, keep_near_duplicates=self.near_duplicates == "keep")
+
+
+class MidtrainConfig(Section):
+    """Teaching documents: as text, or by answers of the clean model that sees them."""
+
+    method: Literal["text", "passage"] = Field(
+        default="text",
+        description="text: next-token training on the documents; passage: questions about them, which the "
+        "clean model answers with the passage in view and the student learns without",
+    )
+    dials: dict[str, Any] = Field(
+        default_factory=dict, description="with passage: dials that differ from this row of `recover methods`"
+    )
+    steps: int | None = Field(
+        default=None, ge=1, description="optimizer steps; or give epochs, or neither: fitted"
+    )
+    epochs: float | None = Field(
+        default=None, gt=0, description="passes over the new documents; or give steps"
+    )
+    tokens_per_step: Fitted = Field(default=AUTO, description="of one optimizer step; auto: by the corpus")
+    row_tokens: Fitted = Field(
+        default=AUTO,
+        description="of a row, at least 8; documents share one where the model can keep them apart",
+    )
+    microbatch_tokens: Fitted = Field(
+        default=AUTO, description="tokens in one forward pass; more are accumulated; auto: by the memory"
+    )
+    optimizer: OptimizerConfig = Field(description="how the weights are changed")
+    reading: ReadingConfig = Field(default=ReadingConfig(), description="how documents are read")
+    mix: Mix = Field(default=Mix(), description="where the tokens come from")
+    chat_prompts: int = Field(
+        default=512, ge=1, description="how many prompts the clean model answers for the chat share"
+    )
+    replay_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="most tokens of earlier documents to draw from, alike from every cycle; default: all",
+    )
+    split_documents: float = SPLIT_DOCUMENTS
+    forecast_every: int = Field(
+        default=10, ge=0, description="steps between looks at the KL to the clean model; 0: never"
+    )
+    lora: LoraConfig | Literal["auto"] | None = Field(
+        default=None, description="train an adapter; auto: where the memory asks for it; default: all weights"
+    )
+    freeze_embeddings: bool = Field(default=False, description="train neither the embeddings nor the head")
+    save_every: int = Field(
+        default=50, ge=0, description="steps between resumable states; 0: only at the end"
+    )
+
+    @property
+    def adapter(self) -> LoraConfig | None:
+        return fitted_adapter(self.lora)
+
+    @model_validator(mode="after")
+    def _one_length(self) -> MidtrainConfig:
+        if self.steps is not None and self.epochs is not None:
+            raise ValueError("give either steps or epochs")
+        if 0 < self.row_tokens < 8:
+            raise ValueError("row_tokens: give 8 or more, or auto")
+        return self

@@ -1,0 +1,83 @@
+"""The manifest of a folder of documents: a row a file, read or skipped and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from recovery import untrusted_json
+from recovery.errors import InputError
+from recovery.storage import atomic_dirs
+
+MANIFEST = "manifest.jsonl"  # beside the kept texts
+COLUMNS = ("path", "status", "reason", "sha256", "encoding", "characters", "tokens")  # of the database
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """A manifest row: read, or skipped and why. A file that was read may carry a remark as its reason."""
+
+    path: str
+    status: str  # "read" | "skipped"
+    reason: str | None = None
+    sha256: str | None = None
+    encoding: str | None = None
+    characters: int = 0
+    tokens: int | None = None
+    kind: str | None = None
+    size: int = 0
+    documents: int = 0
+    pieces: int = 0
+    near_duplicate_of: str | None = None
+    similarity: float | None = None
+
+    @property
+    def remark(self) -> str | None:
+        """The reason, with the file that this one nearly repeats."""
+        remarks = [self.reason] if self.reason else []
+        if self.near_duplicate_of:
+            remarks.append(f"near-duplicate of {self.near_duplicate_of} ({self.similarity:.2f})")
+        return "; ".join(remarks) or None
+
+
+def write_manifest(path: Path, manifest: Iterable[FileReport]) -> None:
+    """Write one line of JSON a file."""
+    with atomic_dirs.storage_errors(path.parent):
+        atomic_dirs.write_text(path, "".join(json.dumps(asdict(report)) + "\n" for report in manifest))
+
+
+def load_manifest(directory: Path) -> list[FileReport]:
+    """Return the manifest beside kept texts; empty where an older version kept none."""
+    path = directory / MANIFEST
+    if not path.exists():
+        return []
+    try:
+        with path.open(encoding="utf-8") as file:
+            return [FileReport(**untrusted_json.parse_object(line)) for line in file]
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path}: the manifest of kept documents cannot be read: {error}") from error
+
+
+def summary(manifest: Iterable[FileReport]) -> str:
+    """Return the manifest's counts as one line of the log."""
+    rows = list(manifest)
+    read = [row for row in rows if row.status == "read"]
+    characters = sum(row.characters for row in read)
+    tokens = sum(row.tokens or 0 for row in read)
+    twins = sum(row.near_duplicate_of is not None for row in rows)
+    nearly = f", {twins} near-duplicates" if twins else ""
+    return (
+        f"  documents    {sum(row.documents for row in read):,} from {len(read):,} files, "
+        f"{len(rows) - len(read):,} skipped{nearly}; {characters:,} characters, {tokens:,} tokens"
+    )
+
+
+def manifest_rows(manifest: Iterable[FileReport]) -> list[dict[str, object]]:
+    """Return the manifest as rows of the database."""
+    rows = []
+    for report in manifest:
+        row = asdict(report)
+        rows.append({name: row[name] for name in COLUMNS} | {"reason": report.remark})
+    return rows

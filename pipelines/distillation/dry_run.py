@@ -1,0 +1,54 @@
+"""Look at a distillation without training: the prompts as the models read them, and the preflight checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pipelines.config.jobs import DistillJob
+from pipelines.distillation import engine_places, inputs
+from pipelines.distillation.prompts import Prompt
+from pipelines.runs.workspace import Workspace
+from recovery.methods.table import with_dials
+
+if TYPE_CHECKING:
+    from recovery.teachers.contexts import Messages
+
+
+def show_prompts(ws: Workspace, job: DistillJob, count: int) -> list[dict[str, str]]:
+    """Render the first rows as student and teacher would read them; load no model."""
+    from recovery.teachers import contexts
+
+    method = with_dials(job.settings.method, job.settings.dials)
+    data = inputs.read_data(job, method, ws.home)
+    context = inputs.read_context(job, method, data.pairs)
+    return contexts.show(data.rows[:count], context, _renderer(ws, job.student))
+
+
+def _renderer(ws: Workspace, student: str) -> Callable[[Messages], str]:
+    """Return a function that renders messages with the student's chat template."""
+    from transformers import AutoTokenizer
+
+    from recovery.models.chat_encoding import ChatEncoder
+
+    directory = ws.checkpoint(student).path
+    model = ws.config.model
+    tokenizer = AutoTokenizer.from_pretrained(
+        directory, local_files_only=True, trust_remote_code=model.trust_remote_code
+    )
+    encoder = ChatEncoder(tokenizer, model.template_args)
+    return lambda messages: str(tokenizer.decode(encoder.prompt_ids(messages)))
+
+
+def preflight_report(
+    ws: Workspace, student: str, teacher: str, prompts: list[Prompt], sampler: str = engine_places.INPROCESS
+) -> list[Any]:
+    """Run all checks of a student, its teacher and its sampler, for `recover preflight`."""
+    from recovery.training import preflight
+
+    checkpoint = ws.checkpoint(student)
+    with engine_places.Engines(ws, ws.home / "engines") as started:
+        one = ws.load(checkpoint)
+        other = ws.load(ws.checkpoint(teacher))
+        writer = started.sampler(sampler, one, checkpoint, follow=False)
+        return preflight.checks(one, other, [prompt.messages for prompt in prompts], writer)

@@ -1,0 +1,17 @@
+"""What states, signals, teachers, contexts and other dials with names may be. Does not import torch."""
+
+from __future__ import annotations
+
+EXACT = ("reverse_kl", "forward_kl", "jsd")
+TEACHER_SIGNALS = (*EXACT, "topk_reverse_kl", "sampled_reverse_kl")
+LABELS = ("label", "label_dft")
+SIGNALS = (*LABELS, *TEACHER_SIGNALS, "reward")
+SAMPLED_STATES = ("student", "student-kept", "mix")  # tokens sampled from the student alone, at least some
+TEACHER_WRITES = ("student-continued", "teacher", "teacher-mix")  # tokens sampled with a teacher
+STATES = ("data", *SAMPLED_STATES, *TEACHER_WRITES)
+FROZEN = ("base", "previous")  # checkpoints that are not the student
+TEACHERS = ("none", *FROZEN, "self", "self-ema", "routed")
+CONTEXTS = ("none", "demonstrations", "rules", "system", "answer", "hints", "passage")
+ANCHORS = ("reverse", "forward")
+BUDGETS_OF = ("token", "step")
+REWARD_BASELINES = ("group", "leave-one-out", "group-std", "none")

@@ -1,0 +1,29 @@
+"""What a typed option becomes: paths seen from the current folder, names with their values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.cli import setting_options
+from recovery.errors import InputError
+
+
+def test_a_typed_reward_is_seen_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert setting_options.reward_source("mine.py:score") == f"{tmp_path / 'mine.py'}:score"
+    assert setting_options.reward_source("exact") == "exact"
+
+
+def test_names_with_values_are_joined_from_all_options() -> None:
+    assert setting_options.pairs("a=1, b = 2,") == {"a": "1", "b": "2"}
+    assert setting_options.pairs(("a=1", "b=x=y")) == {"a": "1", "b": "x=y"}
+
+
+@pytest.mark.parametrize("typed", ["a", "a=", "=1", "a=1,b"])
+def test_a_name_without_a_value_is_refused(typed: str) -> None:
+    with pytest.raises(InputError, match="write NAME=VALUE"):
+        setting_options.pairs(typed)

@@ -1,0 +1,58 @@
+"""Overrides: what a change replaces, extends or makes void; the outcome is checked again."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.config import settings
+from pipelines.config.overrides import changed, override
+from pipelines.config.sections.training import LoraConfig
+from recovery.errors import InputError
+
+TEXT = settings.preset_text("microworld")
+
+
+def test_override_replaces_what_is_given_and_checks_again() -> None:
+    section = settings.parse(TEXT, "recover.yaml").distill
+    assert override(section, {"steps": 3, "method": None}).steps == 3
+    assert override(section, {"steps": None}) == section
+    with pytest.raises(InputError, match=r"steps: .*not 0$"):
+        override(section, {"steps": 0})
+
+
+def preset(**changes: object) -> settings.Config:
+    """The microworld's settings, keys written with two underscores for a dot."""
+    found = settings.parse(settings.preset_text("microworld"), "preset")
+    return changed(found, {name.replace("__", "."): value for name, value in changes.items()})
+
+
+def test_another_method_drops_the_dials_of_the_one_before() -> None:
+    config = preset(distill__dials={"signal": "forward_kl"})
+    assert config.distill.dials == {"signal": "forward_kl", "minibatches": 10, "epochs": 2}
+    assert changed(config, {}) == changed(config, {"distill.method": "opd"}) == config
+    assert changed(config, {"distill.method": "sft"}).distill.dials == {
+        "minibatches": 10,
+        "epochs": 2,
+    }
+    typed = {"distill.method": "gkd", "distill.dials": {"beta": "0.1", "epochs": "1"}}
+    found = changed(config, typed).distill
+    assert (found.method, found.dials) == ("gkd", {"minibatches": 10, "epochs": "1", "beta": "0.1"})
+
+
+def test_a_change_names_its_setting_and_is_checked() -> None:
+    assert preset(midtrain__optimizer__learning_rate=0.5).midtrain.optimizer.learning_rate == 0.5
+    assert preset(distill__lora={"rank": 4}).distill.lora == LoraConfig(rank=4)
+    again = changed(preset(distill__lora={"rank": 4, "targets": ["q"]}), {"distill.lora": {"rank": 8}})
+    assert again.distill.lora == LoraConfig(rank=8, targets=["q"])
+    assert changed(again, {"distill.lora": None}).distill.lora is None
+    with pytest.raises(InputError, match=r"^midtrain\.steps: .*, not 0$"):
+        preset(midtrain__steps=0)
+    with pytest.raises(InputError, match="there is no such setting"):
+        preset(midtrain__stepz=1)
+
+
+def test_of_steps_and_epochs_the_one_given_replaces_the_other() -> None:
+    found = preset(midtrain__epochs=2.0).midtrain
+    assert (found.steps, found.epochs) == (None, 2.0)
+    with pytest.raises(InputError, match="give either steps or epochs"):
+        preset(midtrain__epochs=2.0, midtrain__steps=2)
