@@ -122,9 +122,9 @@ def _with_others(scores: list[Score]) -> dict[str, Any]:
 
 
 def summary(score: Score) -> dict[str, Any]:
-    """Return a score without its items."""
+    """Return a score without its items, and without the hash by which it is found again."""
     headline = {"score": score.value, "n": score.n, "interval": list(score.interval), "metric": score.metric}
-    return headline | dict(score.details)
+    return headline | {name: value for name, value in score.details.items() if name != queries.CONDITIONS}
 
 
 def score_responses(responses: str, ifeval_file: str | None) -> dict[str, Any]:
