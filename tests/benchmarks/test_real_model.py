@@ -98,4 +98,4 @@ def test_every_part_runs_and_is_written(tmp_path: Path, model: Material) -> None
     found = written.read_text(encoding="utf-8").split("## a real model")[1]
     assert "| 2 | bfloat16 | 1 |" in found.replace(".0 |", " |")
     assert "times HF Trainer" in found and "where our step goes" in found
-    assert ("times TRL" in found) == (installed("trl") is not None)
+    assert ("| TRL |" in found) == (installed("trl") is not None)
