@@ -12,6 +12,7 @@
     python -m benchmarks.outcomes.keep OUT --ways preset --seeds 0 1 --cycles 5   # a line a cycle
     python -m benchmarks.outcomes.keep OUT --ways guard no-guard --seeds 0  # in parallel, or later
     python -m benchmarks.outcomes.keep OUT --write-docs  # write docs/knowledge.md without training
+    python -m benchmarks.outcomes.keep OUT --ways preset --cycles 20  # with --write-docs: a table of its own
 
 Repeat the command to resume an interrupted run. Several processes may write to one OUT folder at once,
 with different ways and seeds; every cycle is a line of OUT/WAY-SEED/cycles.jsonl.
@@ -43,6 +44,7 @@ from pipelines.runs.workspace import Workspace
 
 TOUCHING = 200  # recovery prompts about the new people, added to the world's
 PAGE = Path(__file__).parents[2] / "docs" / "knowledge.md"
+FEW = 5  # cycles of the table of ways
 THIRD = 2  # index of the third cycle: the first that has several before it
 LINES = "cycles.jsonl"  # in each variant's home
 COLUMNS = {  # table columns: a summary's key -> its title
@@ -55,6 +57,7 @@ COLUMNS = {  # table columns: a summary's key -> its title
     "least_general": "its lowest",
     "worst_ifeval": "worst IFEval − clean, points",
     "touching": "prompts touching",
+    "flops": "FLOPs, last / third cycle",
     "seconds": "seconds, last / third cycle",
     "bytes": "bytes, last / third cycle",
 }
@@ -177,6 +180,7 @@ def _row(ws: Workspace, number: int) -> dict[str, Any]:
         "ifeval": scores["ifeval"]["recovered"],
         "ifeval_clean": scores["ifeval"]["clean"],
         "touching": _touching_new(ws, found["run"]),
+        "flops": found["cost"]["flops"],
     }
 
 
@@ -226,7 +230,7 @@ def summary(rows: list[Line]) -> list[Line]:
                 **mine[-1],
                 **means,
                 **lowest,
-                **{name: _growth([row.get(name) for row in mine]) for name in ("seconds", "bytes")},
+                **{name: _growth([row.get(name) for row in mine]) for name in ("flops", "seconds", "bytes")},
                 "general_share": general[-1],
                 "touching": touching,
             }
@@ -278,7 +282,7 @@ def page(rows: list[Line]) -> str:
 
 def main() -> None:
     parser = ways_parser("keep", __doc__, list(WAYS))
-    parser.add_argument("--cycles", type=int, default=5)
+    parser.add_argument("--cycles", type=int, default=FEW, help=f"of each run (default: {FEW})")
     chosen = parser.parse_args()
     seeds = [] if chosen.write_docs else chosen.seeds
     for seed in seeds:
@@ -290,7 +294,7 @@ def main() -> None:
     if chosen.write_docs:
         if not rows:
             raise SystemExit(f"{chosen.out}: no cycle was finished there: run it without --write-docs first")
-        put(PAGE, "keep", page(rows))
+        put(PAGE, "keep" if chosen.cycles == FEW else f"keep {chosen.cycles}", page(rows))
 
 
 if __name__ == "__main__":
