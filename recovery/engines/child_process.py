@@ -47,6 +47,7 @@ def main(parent: int, command: list[str]) -> NoReturn:
     """Run the command, forward its exit code, and end its process group on exit."""
 
     def stop(number: int, frame: FrameType | None) -> None:
+        _ignore_signals()
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, stop)
@@ -58,9 +59,17 @@ def main(parent: int, command: list[str]) -> NoReturn:
         command, start_new_session=True, preexec_fn=lambda: die_with_parent(signal.SIGKILL)
     )
     try:
-        raise SystemExit(child.wait())
+        try:
+            raise SystemExit(child.wait())
+        finally:
+            _ignore_signals()  # else a second request to end would cut the ending short, and leave orphans
     finally:
         _end_group(child)
+
+
+def _ignore_signals() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _end_group(child: subprocess.Popen[bytes]) -> None:

@@ -302,11 +302,38 @@ def test_a_server_ends_when_the_process_that_started_it_is_killed() -> None:
 def test_a_guarded_command_and_what_it_started_end_together(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         process = child_process.spawn([sys.executable, "-c", FAMILY], log, dict(os.environ))
-    deadline = time.monotonic() + 60
-    while not (said := (tmp_path / "log").read_text()).endswith("\n") and time.monotonic() < deadline:
-        time.sleep(0.05)
+    child = said_by(tmp_path / "log")
     child_process.end(process)
-    assert gone([int(said), process.pid])
+    assert gone([child, process.pid])
+
+
+STUBBORN = (  # takes a second to end; what it started ignores the request
+    "import signal, subprocess, sys, time; "
+    "child = subprocess.Popen([sys.executable, '-c', 'import signal, time; "
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); time.sleep(600)'], "
+    "stdout=subprocess.PIPE); child.stdout.readline(); "
+    "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1), sys.exit())); "
+    "print(child.pid, flush=True); time.sleep(600)"
+)
+
+
+def test_a_second_request_to_end_leaves_no_orphan(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        process = child_process.spawn([sys.executable, "-c", STUBBORN], log, dict(os.environ))
+    child = said_by(tmp_path / "log")
+    process.terminate()
+    time.sleep(0.3)
+    process.terminate()
+    process.wait(60)
+    assert gone([child])
+
+
+def said_by(log: Path) -> int:
+    """Return the number that a process writes into a file."""
+    deadline = time.monotonic() + 60
+    while not (said := log.read_text()).endswith("\n") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return int(said)
 
 
 def running(pid: int) -> bool:
