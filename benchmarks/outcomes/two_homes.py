@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.ledger import Line, markdown, paired
@@ -17,6 +18,7 @@ from db.reads import queries
 from db.reads.cycles import STAGES
 from evals import statistics
 from evals.scores import Item, cluster, share
+from evals.statistics import PairedComparison
 from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
@@ -53,13 +55,23 @@ def table(ones: Answers, others: Answers) -> list[Line]:
     return [_row(name, ones[name], others[name]) for name in ones if name in others]
 
 
+def compared(after: Sequence[Item], before: Sequence[Item], *, otherwise: str) -> PairedComparison:
+    """Compare two models' answers question by question; end with the message if the questions differ."""
+    if [item.key for item in after] != [item.key for item in before]:
+        raise SystemExit(otherwise)
+    passed_after = [item.passed for item in after]
+    passed_before = [item.passed for item in before]
+    return statistics.compare(passed_after, passed_before, clusters=clusters(after))
+
+
+def clusters(items: Sequence[Item]) -> list[str]:
+    return [cluster(item.key, item.detail) for item in items]
+
+
 def _row(name: str, ones: list[Item], others: list[Item]) -> Line:
-    if [item.key for item in ones] != [item.key for item in others]:
-        raise SystemExit(f"{name}: the two homes were asked other questions")
+    found = compared(others, ones, otherwise=f"{name}: the two homes were asked other questions")
     first = [item.passed for item in ones]
     second = [item.passed for item in others]
-    clusters = [cluster(item.key, item.detail) for item in ones]
-    found = statistics.compare(second, first, clusters=clusters)
     return {
         "score": name,
         "n": len(ones),

@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Line, markdown, paired, put
+from benchmarks.outcomes.two_homes import clusters, compared
 from db.reads import queries
-from evals import intervals, statistics
-from evals.scores import Item, cluster
+from evals import intervals
+from evals.scores import Item, share
 from pipelines.config.jobs import CycleJob, EvalJob, Kind, MergeJob
 from pipelines.config.overrides import override
 from pipelines.cycle import distillation
@@ -127,20 +128,12 @@ def against(answers: dict[str, Answers], reference: str) -> list[Line]:
 
 def _share(items: Sequence[Item]) -> str:
     passed = [item.passed for item in items]
-    low, high = intervals.clustered_interval(passed, _clusters(items))
-    return f"{sum(passed) / len(passed):.3f} [{low:.3f}, {high:.3f}]"
+    low, high = intervals.clustered_interval(passed, clusters(items))
+    return f"{share(passed):.3f} [{low:.3f}, {high:.3f}]"
 
 
 def _difference(ours: Sequence[Item], theirs: Sequence[Item]) -> str:
-    if [item.key for item in ours] != [item.key for item in theirs]:
-        raise SystemExit("two ways were asked different questions")
-    first = [item.passed for item in ours]
-    second = [item.passed for item in theirs]
-    return paired(statistics.compare(first, second, clusters=_clusters(ours)))
-
-
-def _clusters(items: Sequence[Item]) -> list[str]:
-    return [cluster(item.key, item.detail) for item in items]
+    return paired(compared(ours, theirs, otherwise="two ways were asked different questions"))
 
 
 def main() -> None:
