@@ -3,6 +3,7 @@
     preset         as shipped: half of what recovery rehearses are questions made of the documents' sentences
     text           recovery rehearses documents as text alone
     whole          as text, and documents are never split: each is read from its beginning
+    mixed          as shipped, with such questions in midtraining too: 0.3 of the mix, 0.46 in a first cycle
     keep           as shipped, with every recovery prompt used
     asked          as keep, with questions about every changed fact among the prompts
     asked-guard    the same prompts, without those that touch what the documents taught
@@ -45,6 +46,7 @@ QUESTIONS = 200  # of each suite, at most
 SUITES = ("updates", "knowledge", "retention", "ifeval")
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 LINES = "changed.jsonl"
+MIXED = {"new": 0.35, "earlier": 0.35, "questions": 0.3}  # nothing is earlier in a first cycle
 SMALL = {"midtrain.steps": 2, "distill.steps": 2}
 MIDTRAINED, RECOVERED = "midtrained", "recovered"
 NAMES = ("seed", "way", "cycle", "stage")  # of a line
@@ -58,9 +60,13 @@ class Way:
     asked: bool = False  # whether the prompts ask about the changed facts
     whole: bool = False  # whether documents are never split
     questions: float | None = None  # share of the rehearsed tokens that are questions; None: the preset's
+    mixed: bool = False  # whether midtraining reads questions too
 
     def midtraining(self) -> dict[str, Any]:
-        return {"midtrain.split_documents": 0.0} if self.whole else {}
+        changes: dict[str, Any] = {"midtrain.split_documents": 0.0} if self.whole else {}
+        if self.mixed:
+            changes["midtrain.mix"] = MIXED
+        return changes
 
     def recovery(self) -> dict[str, Any]:
         changes = {"distill.overlap": self.overlap, "distill.rehearsal_questions": self.questions}
@@ -69,11 +75,12 @@ class Way:
         return {name: value for name, value in changes.items() if value is not None}
 
 
-COMPARED = (("preset", "text"), ("text", "whole"))  # pairs of ways that differ in one thing
+COMPARED = (("preset", "text"), ("text", "whole"), ("mixed", "preset"))  # pairs that differ in one thing
 WAYS = {
     "preset": Way(),
     "text": Way(questions=0.0),
     "whole": Way(questions=0.0, whole=True),
+    "mixed": Way(mixed=True),
     "keep": Way("keep"),
     "asked": Way("keep", asked=True),
     "asked-guard": Way("drop", asked=True),
@@ -99,7 +106,7 @@ class World:
     def midtrained(self, way: Way, cycle: int, student: str) -> str:
         changes = {**self.changes, **way.midtraining()}
         job = midtrain_job(self.ws, self.folder(cycle) / "docs", student, changes=changes)
-        key = f"midtrain:{student}:{cycle}:{way.whole}"
+        key = f"midtrain:{student}:{cycle}:{way.midtraining()}"
         return str(midtrain(self.ws, job, key=key)["checkpoint"])
 
     def recovered(self, way: Way, cycle: int, midtrained: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 from benchmarks.outcomes import changed
 from evals.probes import load_probes
 from evals.scores import Item
+from pipelines.config.jobs import MidtrainJob
 from pipelines.microworld.changes import state
 
 
@@ -93,6 +94,29 @@ def test_the_added_prompts_ask_every_changed_fact(tmp_path: Path) -> None:
     assert len(added) == 3 * len(newest) == 108
     direct = [p for p in load_probes(folder / "probes.jsonl", "updates") if p.kind == "direct"]
     assert {probe.prompt for probe in direct} <= added
+
+
+def test_ways_that_midtrain_alike_share_a_midtrained_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained: dict[str, Any] = {}
+
+    def midtrain(ws: Any, job: MidtrainJob, *, key: str) -> dict[str, str]:
+        assert trained.setdefault(key, job.settings) == job.settings
+        return {"checkpoint": key}
+
+    monkeypatch.setattr(changed, "midtrain", midtrain)
+    world = changed.World(tmp_path, 6, small=True)
+    try:
+        found = {name: world.midtrained(way, 1, "base") for name, way in changed.WAYS.items()}
+    finally:
+        world.ws.tracker.close()
+    assert found["preset"] == found["text"] == found["asked-guard"]
+    assert len({found["preset"], found["whole"], found["mixed"]}) == len(trained) == 3
+    preset = trained[found["preset"]]
+    mixed = trained[found["mixed"]]
+    assert preset.mix.questions == 0 and mixed.mix.questions == 0.3
+    assert mixed == preset.model_copy(update={"mix": mixed.mix})  # nothing else, and the same cost
 
 
 def test_each_cycle_goes_on_from_the_one_before_and_nothing_is_measured_twice(
