@@ -57,7 +57,7 @@ def pilot_command(session: Session, /, docs: Path, budget: float, **options: Any
     \b
     recover pilot --docs ./corpus --budget 5
     """
-    from pipelines.job_from_options import pilot_job
+    from pipelines.job_from_options.pilot import pilot_job
     from pipelines.pilot import pilot
     from recovery.errors import GateError
 

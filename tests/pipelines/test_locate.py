@@ -13,7 +13,7 @@ from db.reads import queries
 from evals.scores import chat
 from pipelines.cli.diagnose import locate_text
 from pipelines.evaluate import evaluate
-from pipelines.job_from_options import locate_job
+from pipelines.job_from_options.measure import locate_job
 from pipelines.locate import _Search, in_words, locate
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError

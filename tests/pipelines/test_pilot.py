@@ -18,7 +18,8 @@ from pipelines.config.narrow_midtraining import effective_passes, narrowed
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.corpus.token_file import Tokens
-from pipelines.job_from_options import newest_midtrained, parse_rates, pilot_job
+from pipelines.job_from_options.inputs import newest_midtrained
+from pipelines.job_from_options.pilot import parse_rates, pilot_job
 from pipelines.knowledge import answer_probability
 from pipelines.midtrain import midtrain
 from pipelines.pilot import _sampled, pilot
