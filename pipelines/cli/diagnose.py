@@ -33,6 +33,7 @@ Row = dict[str, Any]
 @setting_options.probes
 @setting_options.limit
 @setting_options.answering
+@setting_options.ask_anew
 @shared
 @click.pass_obj
 def locate_command(session: Session, checkpoint: str, groups: int, suites: str | None) -> None:

@@ -42,6 +42,7 @@ Row = dict[str, Any]
 @setting_options.prompts
 @setting_options.probes
 @setting_options.ifeval
+@setting_options.ask_anew
 @setting_options.strict
 @setting_options.seed
 @several

@@ -128,7 +128,9 @@ def _followed(ws: Workspace, job: PilotJob, stage: Stage, checkpoint: str, label
     """Return which prompts of the sample a checkpoint follows."""
     limit = min(PROMPTS, job.settings.eval.limit or PROMPTS)
     settings = override(job.settings.eval, {"limit": limit, "samples": 1, "open_book": False})
-    asked = EvalJob(checkpoint=checkpoint, suites=("ifeval",), settings=settings, label=label)
+    asked = EvalJob(
+        checkpoint=checkpoint, suites=("ifeval",), settings=settings, label=label, reuse=settings.reuse
+    )
     found = evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{label}")
     items = sorted(recorded_items(ws, found["score_ids"]["ifeval"]), key=lambda item: item.key)
     return [float(item.passed) for item in items]
