@@ -186,7 +186,7 @@ def _gains_by_bfloat16(model: Path) -> bool:
     """
     import torch
 
-    from pipelines.machine.capacity import read_size
+    from pipelines.machine.model_sizes import read_size
     from recovery.cpu.llama_layers import MOST_WEIGHTS
     from recovery.cpu.matrix_products import multiplies_bfloat16
 
