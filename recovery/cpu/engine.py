@@ -19,6 +19,7 @@ from recovery.forward.fast_path import FastPath
 class CpuEngine(FastPath):
     reader = staticmethod(llama_forward.reader_of)
     decoder = staticmethod(llama_decode.decoder_of)
+    decoder_bytes = staticmethod(llama_decode.decoder_bytes)
     draw = staticmethod(token_kernels.draw)
     compare = staticmethod(token_kernels.compare)
 

@@ -11,6 +11,7 @@ import psutil
 import torch
 
 from recovery.errors import InputError, RecoverError
+from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import embedding_weights, unwrap
 from recovery.models.size import decoding_bytes
 
@@ -38,7 +39,7 @@ class Budget:
         return cls(
             rows=rows,
             tokens=tokens,
-            bytes=FREE_SHARE * free_memory(weights[0].device),
+            bytes=FREE_SHARE * free_memory(weights[0].device) - sum(map(fast_path().decoder_bytes, models)),
             token_bytes=sum(tokens_bytes),
             row_bytes=sum(rows_bytes) + sum(LOGITS_BYTES * len(weight) for weight in weights),
         )
