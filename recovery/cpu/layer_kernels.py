@@ -139,6 +139,8 @@ class Layers:
         self.epsilon = epsilon(norm)
         self.head = self._panels(head)
         self.outputs = hidden if head is None else len(head)
+        laid_out = [layer[name] for layer in self.held for name in PRODUCTS] + [self.head]
+        self.numbers = sum(part.numel() for part in laid_out if part is not None)
 
     def __call__(
         self, x_BD: Tensor, cos_PW: Tensor, sin_PW: Tensor, starts_B: Tensor, cache: PlacedCache

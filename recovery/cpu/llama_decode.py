@@ -31,7 +31,9 @@ from recovery.forward.hidden_states import READ_TOKENS, logit_transform, logits_
 from recovery.forward.model_decoder import ModelDecoder, Prompt, takes_kv_cache
 
 CHECKED: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models, and whether their decoder was right
-STEPS_A_CALL = 8  # of `write_ahead`: Python handles interrupts between calls only
+# Of `write_ahead`, as Python handles interrupts between calls only: steps, and the numbers that these read
+STEPS_A_CALL = 8
+NUMBERS_A_CALL = 2**28
 CHECK_LENGTHS = (9, 5)  # of the prompts in the check
 CHECK_STEPS = 2
 MEMORY_SHARE = 1 / 8  # of the machine's memory: larger weights are not laid out a second time
@@ -112,7 +114,8 @@ class LlamaDecoder(ModelDecoder):
     ) -> tuple[int, Tensor, Tensor]:
         filled = self.cache.get_seq_length()
         self.cache.make_room(filled + 1)
-        steps = min(steps, self.cache.slots - filled, STEPS_A_CALL)
+        at_once = min(STEPS_A_CALL, max(1, NUMBERS_A_CALL // self.layers.numbers))
+        steps = min(steps, self.cache.slots - filled, at_once)
         rows = Rows(token_B, self.starts_B, self.cache.places(len(token_B)), rows_B).copied()
         weight_VD = self.embed.weight.detach()
         turns = self._turns(weight_VD, filled + steps)

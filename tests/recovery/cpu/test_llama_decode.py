@@ -180,3 +180,14 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     for name in ("step", "write_ahead"):
         monkeypatch.setattr(LlamaDecoder, name, count(getattr(LlamaDecoder, name)))
     return steps
+
+
+def test_a_large_model_writes_fewer_tokens_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = chat_of(tiny.model())
+    expected = sampled(chat)
+    monkeypatch.setattr(llama_decode, "NUMBERS_A_CALL", 1)
+    steps = counted(monkeypatch)
+    found = sampled(chat)
+    longest = max(map(len, found.responses()))
+    assert len(steps) == longest - 1  # the first token follows the prompt
+    assert found.responses() == expected.responses()
