@@ -187,7 +187,7 @@ def _gains_by_bfloat16(model: Path) -> bool:
     """
     import torch
 
-    from pipelines.machine.capacity import read_size
+    from pipelines.machine.model_sizes import read_size
     from recovery.cpu.matrix_products import multiplies_bfloat16
 
     if torch.cuda.is_available() or not multiplies_bfloat16():
