@@ -12,7 +12,7 @@ from db.reads import queries
 from pipelines.config.jobs import DemoJob
 from pipelines.cycle import cycle
 from pipelines.demo_real import HandbookWorld
-from pipelines.job_from_options import cycle_job
+from pipelines.job_from_options.cycle import cycle_job
 from pipelines.machine.init_home import initialise
 from pipelines.microworld.world import write_world
 from pipelines.runs.stage_runner import Result, Stage, run_stage

@@ -81,7 +81,7 @@ class Home:
         settings: Settings = NONE,
     ) -> Found:
         """Teach the student a folder of documents; return the new checkpoint's id and how it was made."""
-        from pipelines.job_from_options import midtrain_job
+        from pipelines.job_from_options.train import midtrain_job
         from pipelines.midtrain import midtrain
 
         ws = self.workspace
@@ -99,7 +99,7 @@ class Home:
     ) -> Found:
         """Bring the student's behaviour back from the teacher; without a student, the newest midtrained."""
         from pipelines.distill import distill_alone
-        from pipelines.job_from_options import distill_job
+        from pipelines.job_from_options.train import distill_job
 
         ws = self.workspace
         taught = Path(docs) if docs else None
@@ -117,7 +117,7 @@ class Home:
         changes = _changes(settings)
         task_names.require_listed(suites, changes.get("eval.tasks") or ws.config.eval.tasks)
         from pipelines.evaluate import evaluate
-        from pipelines.job_from_options import eval_job
+        from pipelines.job_from_options.measure import eval_job
 
         job = eval_job(ws, checkpoint, suites, changes=changes)
         return evaluate(ws, job, key=ws.new_key())
@@ -134,7 +134,7 @@ class Home:
     ) -> Found:
         """Midtrain, evaluate, recover, evaluate, decide; return the cycle's scores and verdict."""
         from pipelines.cycle import cycle
-        from pipelines.job_from_options import cycle_job
+        from pipelines.job_from_options.cycle import cycle_job
 
         ws = self.workspace
         job = cycle_job(

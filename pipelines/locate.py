@@ -83,7 +83,13 @@ def _ends(ws: Workspace, job: LocateJob, evaluated: dict[str, Result]) -> Items:
 
 
 def _evaluated(ws: Workspace, job: LocateJob, stage: Stage, checkpoint: str, label: str) -> Result:
-    asked = EvalJob(checkpoint=checkpoint, suites=job.suites, settings=job.settings, label=label)
+    asked = EvalJob(
+        checkpoint=checkpoint,
+        suites=job.suites,
+        settings=job.settings,
+        label=label,
+        reuse=job.settings.reuse,
+    )
     return evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{label}")
 
 

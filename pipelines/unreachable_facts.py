@@ -18,7 +18,7 @@ from db.reads import queries
 from evals.probes import CLOZE, Probe, load_probes
 from pipelines.config.jobs import EvalJob
 from pipelines.evaluate import evaluate
-from pipelines.job_from_options import resolved, taught_folder
+from pipelines.job_from_options.inputs import resolved, taught_folder
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 

@@ -33,7 +33,8 @@ from evals.scores import Item, cluster
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items
-from pipelines.job_from_options import distill_job, eval_job, midtrain_job
+from pipelines.job_from_options.measure import eval_job
+from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.machine.init_home import initialise
 from pipelines.microworld.changes import state
 from pipelines.microworld.world import write_world

@@ -35,7 +35,7 @@ from db.reads import queries
 from pipelines.config import settings
 from pipelines.cycle import cycle
 from pipelines.demo import world_once
-from pipelines.job_from_options import cycle_job
+from pipelines.job_from_options.cycle import cycle_job
 from pipelines.machine.init_home import initialise
 from pipelines.microworld import people
 from pipelines.microworld.words import ATTRIBUTES

@@ -23,7 +23,7 @@ from pipelines.config.jobs import EvalJob, MidtrainJob
 from pipelines.config.overrides import override
 from pipelines.corpus import documents
 from pipelines.evaluate import evaluate
-from pipelines.job_from_options import pilot_job
+from pipelines.job_from_options.pilot import pilot_job
 from pipelines.knowledge import answer_probability, forecast
 from pipelines.machine.init_home import initialise
 from pipelines.microworld.world import write_world

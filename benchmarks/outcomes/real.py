@@ -27,7 +27,8 @@ from pipelines.corpus.documents import read_corpus
 from pipelines.drift import drift
 from pipelines.evaluate import evaluate
 from pipelines.handbook import corpus
-from pipelines.job_from_options import drift_job, eval_job, midtrain_job
+from pipelines.job_from_options.measure import drift_job, eval_job
+from pipelines.job_from_options.train import midtrain_job
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
 from pipelines.runs.progress import Progress

@@ -42,7 +42,7 @@ from evals.probes import NEW, OLD
 from evals.verdict import AXES
 from pipelines.config.jobs import MergeJob
 from pipelines.distill import distill
-from pipelines.job_from_options import distill_job, midtrain_job
+from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.merge import merge
 from pipelines.midtrain import midtrain
 from recovery.errors import Unstable

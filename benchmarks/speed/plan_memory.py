@@ -29,7 +29,9 @@ from benchmarks.common import Report, Row, markdown_table, run
 from benchmarks.ledger import put
 from pipelines.config.overrides import changed
 from pipelines.config.settings import Config, parse, preset_text
-from pipelines.machine import capacity, stage_memory
+from pipelines.machine import stage_estimates, stage_memory
+from pipelines.machine.gpus import Gpu
+from pipelines.machine.model_sizes import read_size
 from tests.support import families
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 STAGES = ("midtrain", "distill", "evaluate")
 LEARNING_RATE = 1e-4
-GPU = capacity.Gpu("unlimited", 1024.0)
+GPU = Gpu("unlimited", 1024.0)
 TOLERANCE = 0.10
 MIB = 2**20
 
@@ -176,7 +178,7 @@ def planned(case: Case, model: Path) -> dict[str, float]:
     work = stage_memory.PlannedWork(
         settings(sizes), prompt_tokens=sizes.prompt, answer_tokens=sizes.answer, document_tokens=10_000
     )
-    found = capacity.estimates(capacity.read_size(str(model)), GPU, work)
+    found = stage_estimates.estimates(read_size(str(model)), GPU, work)
     return {row.stage: sum(row.memory.values()) for row in found}
 
 

@@ -13,10 +13,9 @@ from sqlalchemy.orm import aliased
 
 from db.errors import NotFound
 from db.reads.cycles import CycleRange, runs_of_cycles
+from db.reads.rows import Row, rows_of
 from db.schema import Cycle, Item, Score
 from db.session import Database
-
-Row = dict[str, Any]
 
 # Pairs of stages that are compared in a cycle; the last pair starts in the previous cycle.
 TRANSITIONS = (
@@ -65,7 +64,7 @@ def _pairs_of(database: Database, scored: Row) -> list[Row]:
     columns = (one.key, one.passed.label("passed_a"), other.passed.label("passed_b"), *_answered(one, other))
     joined = _join_items(scored["score_a"], scored["score_b"], one, other)
     sure = one.detail["confidence"].as_float().label("confidence_a")  # of multiple choice; None elsewhere
-    return _rows(database, joined.with_only_columns(*columns, sure, other.detail.label("detail_b")))
+    return rows_of(database, joined.with_only_columns(*columns, sure, other.detail.label("detail_b")))
 
 
 def pairs(database: Database, a: str, b: str, suite: str, *, metric: str | None = None) -> list[Row]:
@@ -73,7 +72,7 @@ def pairs(database: Database, a: str, b: str, suite: str, *, metric: str | None 
     one, other = aliased(Item), aliased(Item)
     columns = (one.key, one.passed.label("passed_a"), other.passed.label("passed_b"))
     query = _paired(database, a, b, suite, one, other, metric)
-    return _rows(database, query.with_only_columns(*columns, other.detail.label("detail_b")))
+    return rows_of(database, query.with_only_columns(*columns, other.detail.label("detail_b")))
 
 
 def flips(
@@ -97,7 +96,7 @@ def flips(
     columns += _answered(one, other)
     query = _paired(database, a, b, suite, one, other).with_only_columns(*columns)
     query = query.where(one.passed != other.passed, one.key > after).limit(limit)
-    return _rows(
+    return rows_of(
         database, query if direction is None else query.where(other.passed == (direction == "gained"))
     )
 
@@ -131,7 +130,7 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
     query = query.where(one.checkpoint_id == a, other.checkpoint_id == b)
     query = query.order_by(one.suite, other.id.desc(), one.id.desc())
     newest: dict[tuple[str, str], Row] = {}
-    for row in _rows(database, query if suite is None else query.where(one.suite == suite)):
+    for row in rows_of(database, query if suite is None else query.where(one.suite == suite)):
         newest.setdefault((row["suite"], row["metric"]), row)
     return sorted(newest.values(), key=lambda row: (row["suite"], row["score_b"]))
 
@@ -234,7 +233,7 @@ def _newest_scores(span: CycleRange) -> sa.CTE:
 
 
 def _in_order(database: Database, queries: list[sa.Select[*tuple[Any, ...]]]) -> list[Row]:
-    rows = [row for query in queries for row in _rows(database, query)]
+    rows = [row for query in queries for row in rows_of(database, query)]
     return sorted(rows, key=lambda row: (row["cycle"], row["suite"], row["metric"]))
 
 
@@ -264,8 +263,3 @@ def _answer(item: Any) -> Any:
 
 def _direction(one: Any, other: Any) -> Any:
     return sa.case((other.passed, "gained"), else_="lost").label("direction")
-
-
-def _rows(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Row]:
-    with database.read() as connection:
-        return [dict(row) for row in connection.execute(query).mappings()]

@@ -133,7 +133,7 @@ def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
     """
     from db.reads import queries
     from pipelines.cycle import cycle
-    from pipelines.job_from_options import cycle_job
+    from pipelines.job_from_options.cycle import cycle_job
 
     with session.workspace(docs=docs) as ws:
         job = cycle_job(ws, docs, **options, changes=session.changes)

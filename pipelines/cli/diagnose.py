@@ -33,6 +33,7 @@ Row = dict[str, Any]
 @setting_options.probes
 @setting_options.limit
 @setting_options.answering
+@setting_options.ask_anew
 @shared
 @click.pass_obj
 def locate_command(session: Session, checkpoint: str, groups: int, suites: str | None) -> None:
@@ -44,7 +45,7 @@ def locate_command(session: Session, checkpoint: str, groups: int, suites: str |
     \b
     recover locate cycle:1
     """
-    from pipelines.job_from_options import locate_job
+    from pipelines.job_from_options.measure import locate_job
     from pipelines.locate import locate
 
     with session.workspace() as ws:
@@ -98,7 +99,7 @@ def retrieval_command(session: Session, checkpoint: str, docs: Path | None, pass
     Asks the trained checkpoint without passages, and the clean model without passages, with those that BM25
     finds, and with the true one. Before any training, --docs and --probes measure the clean model alone.
     """
-    from pipelines.job_from_options import retrieval_job
+    from pipelines.job_from_options.measure import retrieval_job
     from pipelines.retrieval import retrieval
 
     with session.workspace(docs=docs) as ws:

@@ -60,7 +60,7 @@ def eval_command(
         # Before anything heavy is imported, or a large checkpoint verified.
         task_names.require_listed(suites, changes.get("eval.tasks") or ws.config.eval.tasks)
         from pipelines.evaluate import evaluate
-        from pipelines.job_from_options import eval_job
+        from pipelines.job_from_options.measure import eval_job
 
         job = eval_job(ws, checkpoint, suites, output=output, changes=changes)
         found = evaluate(ws, job, key=ws.new_key())
@@ -169,7 +169,7 @@ def drift_command(session: Session, a: str, b: str, count: int, max_new_tokens: 
     Both answer the prompts; the divergence of B from A is estimated on each model's answers.
     """
     from pipelines.drift import drift, drift_text
-    from pipelines.job_from_options import drift_job
+    from pipelines.job_from_options.measure import drift_job
 
     with session.workspace() as ws:
         job = drift_job(ws, a, b, count=count, max_new_tokens=max_new_tokens, changes=session.changes)

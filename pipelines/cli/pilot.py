@@ -42,6 +42,7 @@ Row = dict[str, Any]
 @setting_options.prompts
 @setting_options.probes
 @setting_options.ifeval
+@setting_options.ask_anew
 @setting_options.strict
 @setting_options.seed
 @several
@@ -57,7 +58,7 @@ def pilot_command(session: Session, /, docs: Path, budget: float, **options: Any
     \b
     recover pilot --docs ./corpus --budget 5
     """
-    from pipelines.job_from_options import pilot_job
+    from pipelines.job_from_options.pilot import pilot_job
     from pipelines.pilot import pilot
     from recovery.errors import GateError
 

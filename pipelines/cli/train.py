@@ -38,7 +38,7 @@ def midtrain_command(session: Session, docs: Path, student: str, augment: Path |
     recover midtrain --docs ./corpus
     recover midtrain --docs ./corpus --epochs 4 --mix new=0.7,chat=0.3
     """
-    from pipelines.job_from_options import midtrain_job
+    from pipelines.job_from_options.train import midtrain_job
     from pipelines.midtrain import midtrain
 
     with session.workspace(docs=docs) as ws:
@@ -103,7 +103,7 @@ def distill_command(
     """
     from pipelines.distill import distill_alone
     from pipelines.distillation.dry_run import show_prompts
-    from pipelines.job_from_options import distill_job
+    from pipelines.job_from_options.train import distill_job
 
     with session.workspace(docs=docs) as ws:
         job = distill_job(ws, teacher, student, docs=docs, changes=session.changes)
@@ -168,7 +168,7 @@ def merge_command(
     recover merge --weight 0.3
     recover merge --sweep 0.1,0.2,0.4 --suite ifeval,knowledge
     """
-    from pipelines.job_from_options import merge_job, sweep_job
+    from pipelines.job_from_options.train import merge_job, sweep_job
     from pipelines.merge import merge
     from pipelines.sweep import sweep
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.config.fitted import Machine, ModelSize
 from pipelines.config.sections.base import Section
-from pipelines.machine import capacity
-from pipelines.machine.capacity import read_size
+from pipelines.machine import model_sizes
 from recovery.errors import InputError
 from recovery.launch_env import launched
 
@@ -43,12 +42,12 @@ def model_size(stage: Stage, checkpoint: str) -> ModelSize:
     found: Checkpoint = ws.checkpoint(checkpoint)
     path = ws.checkpoint(found.base).path if found.base else found.path
     try:
-        size = read_size(str(path))
+        size = model_sizes.read_size(str(path))
     except InputError:
         return replace(_by_weights(path), quantized=ws.config.model.quantize is not None)
     import torch
 
-    return capacity.model_size(size, ws.config.model, torch.cuda.is_available())
+    return model_sizes.model_size(size, ws.config.model, torch.cuda.is_available())
 
 
 def _by_weights(path: Path) -> ModelSize:

@@ -10,7 +10,7 @@ from benchmarks.outcomes.ways_back import Answers, Finished, against, table
 from db.reads import queries
 from evals.scores import Item
 from pipelines.cycle import cycle
-from pipelines.job_from_options import cycle_job
+from pipelines.job_from_options.cycle import cycle_job
 from tests.support.small_cycles import make_docs, make_home, settle
 
 

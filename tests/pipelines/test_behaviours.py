@@ -23,7 +23,8 @@ from pipelines.distillation.leaks import drop_leaks, evaluation_prompts
 from pipelines.distillation.prompts import read_prompts
 from pipelines.evaluate import evaluate
 from pipelines.flips import flips
-from pipelines.job_from_options import cycle_job, eval_job
+from pipelines.job_from_options.cycle import cycle_job
+from pipelines.job_from_options.measure import eval_job
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError

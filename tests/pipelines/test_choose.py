@@ -15,7 +15,7 @@ from evals.scores import Item
 from pipelines.choose import on_probe, write_probe_split
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.cycle import cycle
-from pipelines.job_from_options import cycle_job
+from pipelines.job_from_options.cycle import cycle_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from tests.support.small_cycles import PROMPTS, lines, make_docs, make_home, settle

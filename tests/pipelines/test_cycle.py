@@ -14,7 +14,7 @@ from pipelines.cli.cycles import cycle_text
 from pipelines.config.jobs import EvalJob
 from pipelines.cycle import cycle
 from pipelines.evaluate import evaluate
-from pipelines.job_from_options import cycle_job
+from pipelines.job_from_options.cycle import cycle_job
 from pipelines.runs.workspace import Workspace
 from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.errors import InputError

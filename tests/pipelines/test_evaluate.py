@@ -14,7 +14,7 @@ from pipelines.config.overrides import override
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.suites import answerable_suites
-from pipelines.job_from_options import eval_job
+from pipelines.job_from_options.measure import eval_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from tests.support import tiny

@@ -12,8 +12,10 @@ import torch
 from db.reads import queries
 from evals.scores import chat
 from pipelines.cli.diagnose import locate_text
+from pipelines.config.jobs import EvalJob
 from pipelines.evaluate import evaluate
-from pipelines.job_from_options import locate_job
+from pipelines.evaluation.model_answers import ModelAnswers
+from pipelines.job_from_options.measure import locate_job
 from pipelines.locate import _Search, in_words, locate
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -91,6 +93,29 @@ def test_a_resumed_search_repeats_no_evaluation(
     runs = queries.runs(ws.tracker.db, kind="eval")
     assert done == 3 and len(runs) == 4  # clean, checkpoint, norms, head: each once
     assert {run["status"] for run in runs} == {"done"}
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+def test_recorded_scores_of_both_ends_are_read_unless_asked_anew(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reuse: bool
+) -> None:
+    checkpoint = broken(ws)
+    job = locate_job(ws, checkpoint, 2, changes={**changes(tmp_path), "eval.reuse": reuse})
+    ends = {job.clean, checkpoint}
+    for end in sorted(ends):
+        evaluate(ws, EvalJob(checkpoint=end, suites=job.suites, settings=job.settings), key=end)
+    asked: set[str] = set()
+    write = ModelAnswers._write
+
+    def noted(answers: ModelAnswers, *args: Any, **kwargs: Any) -> list[list[int]]:
+        asked.add(answers.job.checkpoint)
+        return write(answers, *args, **kwargs)
+
+    monkeypatch.setattr(ModelAnswers, "_write", noted)
+    found = locate(ws, job, key="once")
+    mixtures = {row["checkpoint"] for row in found["parts"] if row["checkpoint"]}
+    assert asked == (mixtures if reuse else mixtures | ends)
+    assert found["offered"]["parts"] == ["head"]
 
 
 def test_the_clean_model_itself_is_refused(ws: Workspace, tmp_path: Path) -> None:

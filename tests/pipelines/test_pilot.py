@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pytest
 
 from db.reads import queries
@@ -17,15 +15,13 @@ from pipelines.config.jobs import PilotJob
 from pipelines.config.narrow_midtraining import effective_passes, narrowed
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.training import OptimizerConfig
-from pipelines.corpus.token_file import Tokens
-from pipelines.job_from_options import newest_midtrained, parse_rates, pilot_job
-from pipelines.knowledge import answer_probability
+from pipelines.job_from_options.inputs import newest_midtrained
+from pipelines.job_from_options.pilot import parse_rates, pilot_job
 from pipelines.midtrain import midtrain
-from pipelines.pilot import _sampled, pilot
+from pipelines.pilot import pilot
 from pipelines.resume import resume
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from recovery.models.chat_model import ChatModel
 from tests.support import tiny
 from tests.support.small_cycles import ASKED, lines, settle
 
@@ -97,22 +93,6 @@ def test_too_few_questions_are_refused_before_training(ws: Workspace) -> None:
     assert queries.runs(ws.tracker.db, kind="midtrain") == []
 
 
-def test_a_share_that_gives_too_few_questions_is_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = Tokens(np.arange(1000, dtype=np.uint32), np.arange(10, 1001, 10, dtype=np.int64))
-    question = answer_probability.Question("Where?", "Oslo", in_chat=True)
-
-    def unanswered(*given: Any) -> tuple[str, list[answer_probability.Question]]:
-        return "gaps", [question] * (len(given[1]) // 2)  # one of two documents gives one
-
-    monkeypatch.setattr(answer_probability, "unanswered", unanswered)
-    monkeypatch.setattr("pipelines.pilot.LEAST_TOKENS", 1)
-    settings = SimpleNamespace(eval=SimpleNamespace(probes=None))
-    job = SimpleNamespace(share=0.1, settings=settings, docs="docs", seed=0)
-    student = SimpleNamespace(text=lambda ids: "a text")
-    sampled = _sampled(cast(PilotJob, job), tokens, cast(ChatModel, student))
-    assert 380 <= sampled.tokens <= 420 and len(sampled.questions) >= answer_probability.FEWEST
-
-
 def test_rates_are_sorted() -> None:
     assert parse_rates("4e-4, 1e-4") == (1e-4, 4e-4)
 
@@ -133,11 +113,13 @@ def found(ws: Workspace) -> dict[str, Any]:
         return midtrain(*args, **kwargs)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.pilot.midtrain", interrupted)
+        patch.setattr("pipelines.piloting.narrow_runs.midtrain", interrupted)
         with pytest.raises(KeyboardInterrupt):
             pilot(ws, job_of(ws), key="once")
-        patch.setattr("pipelines.pilot.midtrain", midtrain)
-        patch.setattr("pipelines.pilot._new_plan", lambda *_: pytest.fail("the documents are read again"))
+        patch.setattr("pipelines.piloting.narrow_runs.midtrain", midtrain)
+        patch.setattr(
+            "pipelines.piloting.plan._new_plan", lambda *_: pytest.fail("the documents are read again")
+        )
         return resume(ws)
 
 
@@ -169,7 +151,7 @@ def test_the_proposed_command_is_a_cycle_that_parses(ws: Workspace, monkeypatch:
     import click
 
     from pipelines.cli.cycles import cycle_command
-    from pipelines.knowledge.cycle_command import cycle_command as written
+    from pipelines.piloting.cycle_command import cycle_command as written
 
     probes = str(ws.home.parent / "world" / "probes.jsonl")
     changes = {"eval.probes": probes, "midtrain.freeze_embeddings": True, "midtrain.tokens_per_step": 0}

@@ -14,7 +14,8 @@ from evals.probes import Probe
 from evals.scores import Item, Message
 from pipelines import retrieval as stage
 from pipelines.cli.diagnose import retrieval_text
-from pipelines.job_from_options import midtrain_job, retrieval_job
+from pipelines.job_from_options.measure import retrieval_job
+from pipelines.job_from_options.train import midtrain_job
 from pipelines.midtrain import midtrain
 from pipelines.retrieval import retrieval
 from pipelines.runs.workspace import Workspace

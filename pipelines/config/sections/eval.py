@@ -37,8 +37,8 @@ class EvalConfig(Section):
     )
     reuse: bool = Field(
         default=True,
-        description="in a cycle, take a suite's recorded scores where checkpoint, questions, settings and "
-        "software are the same; false: ask anew",
+        description="in a cycle, pilot or `recover locate`, take a suite's recorded scores where checkpoint, "
+        "questions, settings and software are the same; false: ask anew",
     )
     open_book: bool = Field(
         default=False, description="also ask the clean model with each probe's passage in front: the ceiling"

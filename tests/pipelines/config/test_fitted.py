@@ -18,7 +18,7 @@ from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.model import ModelConfig
 from pipelines.config.sections.training import LoraConfig, OptimizerConfig
-from pipelines.machine.capacity import SIZES, model_size, read_size
+from pipelines.machine.model_sizes import SIZES, model_size, read_size
 
 OPTIMIZER = OptimizerConfig(learning_rate=1e-4)
 RECOMPUTING = ModelConfig(path="some", gradient_checkpointing=True)

@@ -19,7 +19,7 @@ from pyarrow import parquet
 from pipelines.distillation import prompts
 from pipelines.distillation.leaks import drop_leaks, normalised
 from pipelines.distillation.prompts import Prompt, read_prompts
-from pipelines.job_from_options import midtrain_job
+from pipelines.job_from_options.train import midtrain_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace

@@ -21,7 +21,7 @@ from pipelines.config.sections.eval import EvalConfig
 from pipelines.cycle import cycle
 from pipelines.evaluate import evaluate
 from pipelines.evaluation import conditions, model_answers, suites
-from pipelines.job_from_options import cycle_job
+from pipelines.job_from_options.cycle import cycle_job
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError

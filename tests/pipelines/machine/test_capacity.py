@@ -20,6 +20,9 @@ from pipelines.config.overrides import changed, override
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config, parse, preset_text
 from pipelines.machine import capacity, stage_memory
+from pipelines.machine.gpus import GPUS, parse_gpus
+from pipelines.machine.model_sizes import read_size
+from pipelines.machine.stage_estimates import estimates
 from recovery.batches.teacher_scores import TeacherScores
 from recovery.errors import InputError
 from recovery.forward.unpadded import CACHES
@@ -42,7 +45,7 @@ SIZES_BY_HAND = {
     "eval.batch_size": 64,
 }
 REAL = changed(parse(preset_text("real"), "preset"), SIZES_BY_HAND)
-EIGHT = capacity.read_size("8B")
+EIGHT = read_size("8B")
 
 
 def settings(**model: Any) -> Config:
@@ -52,8 +55,8 @@ def settings(**model: Any) -> Config:
 def test_published_weights() -> None:
     """Qwen3-8B: 36 x (2 x 4096^2 + 2 x 4096 x 1024 + 3 x 4096 x 12288 + 8448) + 2 x 151936 x 4096 + 4096."""
     assert EIGHT.parameters == 8_190_735_360
-    assert capacity.read_size("0.6B").parameters == 596_049_920
-    assert capacity.read_size("32B").parameters == 32_762_123_264
+    assert read_size("0.6B").parameters == 596_049_920
+    assert read_size("32B").parameters == 32_762_123_264
 
 
 def test_a_mixture_of_experts_with_latent_attention_is_counted_whole() -> None:
@@ -124,7 +127,7 @@ def test_latent_attention_unfolds_a_layer_of_the_cache_at_each_step() -> None:
 
 
 def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
-    found = capacity.plan(EIGHT, *capacity.parse_gpus("1xH100"), stage_memory.PlannedWork(REAL))
+    found = capacity.plan(EIGHT, *parse_gpus("1xH100"), stage_memory.PlannedWork(REAL))
     assert found["fits"] and found["change"] == []
     midtrain, distill = (found["stages"][i]["memory"] for i in (0, 1))
     assert midtrain["going back through the layers, beyond the loss"] > 1
@@ -132,7 +135,7 @@ def test_the_shipped_preset_fits_the_gpu_that_it_names() -> None:
     without = REAL.model_copy(update={"midtrain": override(REAL.midtrain, {"mix": {"new": 1.0}})})
     assert (
         "chat replay, beyond training"
-        not in capacity.estimates(EIGHT, capacity.GPUS["H100"], stage_memory.PlannedWork(without))[0].memory
+        not in estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(without))[0].memory
     )
     assert distill["sampling, beyond training"] > 0
 
@@ -142,13 +145,13 @@ def test_a_teacher_that_sees_the_passage_is_part_of_the_plan() -> None:
     config = settings(gradient_checkpointing=True)
     taught = {"method": "passage", "mix": {"new": 0.7, "chat": 0.3}}
     config = config.model_copy(update={"midtrain": override(config.midtrain, taught)})
-    job = stage_memory.PlannedWork(capacity._both(config, lora=None, microbatch_tokens=1000))
-    memory = capacity.estimates(EIGHT, capacity.GPUS["H200"], job)[0].memory
+    job = stage_memory.PlannedWork(capacity.both_trainings(config, lora=None, microbatch_tokens=1000))
+    memory = estimates(EIGHT, GPUS["H200"], job)[0].memory
     assert memory["teacher"] == memory["weights"] and "chat replay, beyond training" not in memory
     adapter = stage_memory.PlannedWork(
-        capacity._both(config, lora=LoraConfig(rank=8), microbatch_tokens=1000)
+        capacity.both_trainings(config, lora=LoraConfig(rank=8), microbatch_tokens=1000)
     )
-    assert "teacher" not in capacity.estimates(EIGHT, capacity.GPUS["H200"], adapter)[0].memory
+    assert "teacher" not in estimates(EIGHT, GPUS["H200"], adapter)[0].memory
 
 
 def test_as_many_rows_as_a_share_of_what_is_free_holds_and_one_at_least() -> None:
@@ -165,8 +168,8 @@ def test_as_many_rows_as_a_share_of_what_is_free_holds_and_one_at_least() -> Non
 def test_memory_of_full_training_by_hand() -> None:
     """8B in full: 2 bytes of weights and 4 + 8 + 4 of training for each, nothing shared out."""
     config = settings(gradient_checkpointing=True)
-    job = stage_memory.PlannedWork(capacity._both(config, lora=None, microbatch_tokens=1000), 1)
-    memory = capacity.estimates(EIGHT, capacity.GPUS["H200"], job)[0].memory
+    job = stage_memory.PlannedWork(capacity.both_trainings(config, lora=None, microbatch_tokens=1000), 1)
+    memory = estimates(EIGHT, GPUS["H200"], job)[0].memory
     assert memory["weights"] == 2 * 8_190_735_360
     assert memory["gradients and optimizer"] == 16 * 8_190_735_360
     # a label's loss holds three fp32 logits of a chunk, the head's gradient is there in fp32 and bf16
@@ -257,10 +260,10 @@ def test_frozen_embeddings_need_no_gradients_by_hand() -> None:
     """8B has 151,936 rows of 4,096 twice; an adapter never trained them."""
     for lora, less in ((None, 16 * 2 * 151_936 * 4096), (LoraConfig(rank=8), 0)):
         plain, frozen = (
-            capacity.estimates(
+            estimates(
                 EIGHT,
-                capacity.GPUS["H200"],
-                stage_memory.PlannedWork(capacity._both(settings(), **changes), 1),
+                GPUS["H200"],
+                stage_memory.PlannedWork(capacity.both_trainings(settings(), **changes), 1),
             )[0].memory
             for changes in ({"lora": lora}, {"lora": lora, "freeze_embeddings": True})
         )
@@ -269,10 +272,10 @@ def test_frozen_embeddings_need_no_gradients_by_hand() -> None:
 
 def test_shards_divide_weights_and_optimizer() -> None:
     whole, parts = (
-        capacity.estimates(
+        estimates(
             EIGHT,
-            capacity.GPUS["H100"],
-            stage_memory.PlannedWork(capacity._both(settings(shard=True), lora=None), n),
+            GPUS["H100"],
+            stage_memory.PlannedWork(capacity.both_trainings(settings(shard=True), lora=None), n),
         )[0]
         for n in (1, 8)
     )
@@ -283,10 +286,10 @@ def test_shards_divide_weights_and_optimizer() -> None:
 
 def test_an_adapter_needs_no_second_teacher() -> None:
     """Both stages train adapters: the clean model is the student with its adapter off."""
-    lora = capacity.estimates(EIGHT, capacity.GPUS["H100"], stage_memory.PlannedWork(REAL))[1]
-    full = capacity.estimates(
-        EIGHT, capacity.GPUS["H100"], stage_memory.PlannedWork(capacity._both(REAL, lora=None))
-    )[1]
+    lora = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(REAL))[1]
+    full = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(capacity.both_trainings(REAL, lora=None)))[
+        1
+    ]
     assert lora.memory["teacher"] == 0
     assert full.memory["teacher"] == 2 * 8_190_735_360
 
@@ -298,7 +301,7 @@ def test_a_config_with_an_infinite_number_is_sized(tmp_path: Path) -> None:
     config = FalconH1Config(num_hidden_layers=1, vocab_size=64)
     config.save_pretrained(tmp_path)
     assert "Infinity" in (tmp_path / "config.json").read_text()
-    assert capacity.read_size(str(tmp_path)).parameters == size_from_config("H1", config.to_dict()).parameters
+    assert read_size(str(tmp_path)).parameters == size_from_config("H1", config.to_dict()).parameters
 
 
 def test_time_by_hand() -> None:
@@ -308,10 +311,8 @@ def test_time_by_hand() -> None:
     assert EIGHT.active == EIGHT.parameters - 151936 * 4096
     per_token = 6 * EIGHT.active + 12 * 36 * 4096 * 2048
     wanted = (3 * 1_000_000 / 0.35) * per_token / (0.35 * 989e12)
-    assert capacity.estimates(EIGHT, capacity.GPUS["H100"], job)[0].seconds == pytest.approx(wanted)
-    two = capacity.estimates(
-        EIGHT, capacity.GPUS["H100"], stage_memory.PlannedWork(REAL, 2, document_tokens=1_000_000)
-    )
+    assert estimates(EIGHT, GPUS["H100"], job)[0].seconds == pytest.approx(wanted)
+    two = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(REAL, 2, document_tokens=1_000_000))
     assert two[0].seconds == pytest.approx(wanted / 2)
 
 
@@ -325,45 +326,41 @@ def test_time_by_hand() -> None:
     ],
 )
 def test_gpus_as_they_are_written(text: str, count: int, name: str, gib: float) -> None:
-    found, gpu = capacity.parse_gpus(text)
+    found, gpu = parse_gpus(text)
     assert (found, gpu.name, gpu.gib) == (count, name, gib)
 
 
 @pytest.mark.parametrize("text", ["", "0xH100", "8x", "hundred", "xH100"])
 def test_gpus_that_nobody_has(text: str) -> None:
     with pytest.raises(InputError, match="write 8xH100"):
-        capacity.parse_gpus(text)
+        parse_gpus(text)
 
 
 def test_what_does_not_fit_is_told_what_to_change() -> None:
     """All 8 B weights on 24 GB are 150 GiB of training; what is named makes it fit, or more GPUs do."""
-    config = capacity._both(settings(gradient_checkpointing=False), lora=None)
-    found = capacity.plan(EIGHT, *capacity.parse_gpus("24GB"), stage_memory.PlannedWork(config))
+    config = capacity.both_trainings(settings(gradient_checkpointing=False), lora=None)
+    found = capacity.plan(EIGHT, *parse_gpus("24GB"), stage_memory.PlannedWork(config))
     assert not found["fits"] and found["hours"] is None and found["change"]
-    small = capacity.plan(
-        capacity.read_size("4B"), *capacity.parse_gpus("18GB"), stage_memory.PlannedWork(REAL)
-    )
+    small = capacity.plan(read_size("4B"), *parse_gpus("18GB"), stage_memory.PlannedWork(REAL))
     assert not small["fits"] and small["change"] == ["microbatch_tokens: 2048"]
-    large = capacity.plan(
-        capacity.read_size("0.6B"), *capacity.parse_gpus("H200"), stage_memory.PlannedWork(REAL)
-    )
+    large = capacity.plan(read_size("0.6B"), *parse_gpus("H200"), stage_memory.PlannedWork(REAL))
     assert large["fits"] and large["change"] == []
 
 
 def test_changes_that_are_named_do_make_it_fit() -> None:
     for gpus in ("1xH100", "8xH100", "2xA100", "4x48GB"):
         for size in ("4B", "8B", "14B", "32B"):
-            count, gpu = capacity.parse_gpus(gpus)
+            count, gpu = parse_gpus(gpus)
             job = stage_memory.PlannedWork(
-                capacity._both(settings(gradient_checkpointing=False), lora=None), count
+                capacity.both_trainings(settings(gradient_checkpointing=False), lora=None), count
             )
-            taken, config = capacity.changes(capacity.read_size(size), gpu, job), job.config
-            remedies = dict(capacity._remedies(config, count))
+            taken, config = capacity.changes(read_size(size), gpu, job), job.config
+            remedies = dict(capacity.remedies(config, count))
             if set(taken) <= set(remedies):
                 for name in taken:
-                    config = remedies[name](config)
+                    config = capacity._replaced(config, **remedies[name])
                 after = stage_memory.PlannedWork(config, count)
-                assert capacity._largest(capacity.read_size(size), gpu, after) <= capacity.USABLE * gpu.gib
+                assert capacity._largest(read_size(size), gpu, after) <= gpu.usable_gib
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -383,4 +380,4 @@ def test_the_command(tmp_path: Path) -> None:
 def test_a_config_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"hidden_size": 8}', encoding="utf-8")
     with pytest.raises(InputError, match="lacks 'model_type'"):
-        capacity.read_size(str(tmp_path))
+        read_size(str(tmp_path))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipelines.config import settings as config
-from pipelines.job_from_options import distill_job, midtrain_job
+from pipelines.job_from_options.train import distill_job, midtrain_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from recovery.batches.rollouts import Rollouts

@@ -14,7 +14,7 @@ from lm_eval.tasks.ifeval import utils
 from evals import harness, ifeval
 from pipelines.cli.commands import cli
 from pipelines.cli.options import Session
-from pipelines.writing import instruction_prompts
+from pipelines.writing import instruction_prompts, instruction_types
 from pipelines.writing.instruction_prompts import InstructionPrompt, fingerprint, generate
 
 SEEDS = (3, 2024)
@@ -100,13 +100,13 @@ def test_the_published_prompts_are_known_by_their_words() -> None:
 
 
 def test_incompatible_types_are_never_combined() -> None:
-    assert not instruction_prompts.compatible("change_case:english_capital", "change_case:english_lowercase")
-    assert not instruction_prompts.compatible(instruction_prompts.BULLETS, instruction_prompts.TWO)
-    assert instruction_prompts.compatible("punctuation:no_comma", "detectable_format:title")
+    assert not instruction_types.compatible("change_case:english_capital", "change_case:english_lowercase")
+    assert not instruction_types.compatible(instruction_types.BULLETS, instruction_types.TWO)
+    assert instruction_types.compatible("punctuation:no_comma", "detectable_format:title")
     for prompt in some(SEEDS[0]):
         names = list(prompt.instructions)
         for place, name in enumerate(names):
-            assert all(instruction_prompts.compatible(name, other) for other in names[place + 1 :])
+            assert all(instruction_types.compatible(name, other) for other in names[place + 1 :])
 
 
 def test_a_written_file_is_read_as_an_evaluation(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.corpus.entities import Entities
 from pipelines.distillation.prompts import HubAway, Prompt, read_prompts
-from pipelines.job_from_options import distill_job
+from pipelines.job_from_options.train import distill_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import self_prompts

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.knowledge.rate_curves import FEWEST, Curve, Estimate, Kind, Point, fit, too_poor
+from pipelines.piloting.rate_curves import FEWEST, Curve, Estimate, Kind, Point, fit, too_poor
 
 RATES = (1e-4, 4e-4)
 PASSES = tuple(0.3 * n for n in range(1, 11))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from pipelines.knowledge.rate_curves import CONFIDENCE, Curve, Estimate
+from pipelines.piloting.rate_curves import CONFIDENCE, Curve, Estimate
 
 RATES, LENGTHS = 9, 8  # of the grid: between the two rates measured, and in parts of the whole length
 FEWEST_CYCLES = 2  # from which on their slope has an interval

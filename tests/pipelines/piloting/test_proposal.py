@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from pipelines.knowledge.proposal import (
+from pipelines.piloting.proposal import (
     LENGTHS,
     RATES,
     BehaviourLaw,
@@ -19,7 +19,7 @@ from pipelines.knowledge.proposal import (
     of_checkpoints,
     of_cycles,
 )
-from pipelines.knowledge.rate_curves import Curve, Estimate, Kind
+from pipelines.piloting.rate_curves import Curve, Estimate, Kind
 
 
 def exactly(value: float) -> Estimate:

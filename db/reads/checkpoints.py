@@ -1,0 +1,127 @@
+"""Read checkpoints: by any reference, with their ancestors, and the aliases that point to them."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from db.errors import BadRequest, NotFound
+from db.reads.rows import Row, page_of, rows_of, runs_of
+from db.schema import DEFAULT_PROJECT, Alias, AliasMove, Checkpoint, CheckpointPlace, Cycle, Project, Run
+from db.session import Database
+
+LONGEST_LINE = 10_000  # bound on ancestors, should the rows contain a loop
+
+
+def checkpoint(database: Database, reference: str) -> Row:
+    """Return a checkpoint by any reference that resolve() accepts, with the aliases that point to it."""
+    row = rows_of(database, sa.select(Checkpoint).where(Checkpoint.id == resolve(database, reference)))[0]
+    named = [alias["name"] for alias in aliases(database) if alias["checkpoint_id"] == row["id"]]
+    return row | {"aliases": named}
+
+
+def checkpoints(database: Database, *, before: str | None = None, limit: int = 50) -> list[Row]:
+    """Return checkpoints, newest first; `before` is the id of the previous page's last checkpoint."""
+    mine = sa.select(CheckpointPlace.checkpoint_id).where(CheckpointPlace.project == database.project)
+    query = page_of(Checkpoint, Checkpoint.created_at, before).where(Checkpoint.id.in_(mine))
+    return rows_of(database, query.limit(limit))
+
+
+def checkpoint_places(database: Database, checkpoint_id: str) -> list[Row]:
+    """Return where a checkpoint is stored as (project, home or None, path), this project's folder first."""
+    columns = CheckpointPlace.project, Project.home, CheckpointPlace.path
+    query = sa.select(*columns).join(Project, Project.name == CheckpointPlace.project, isouter=True)
+    query = query.where(CheckpointPlace.checkpoint_id == checkpoint_id)
+    elsewhere = CheckpointPlace.project != database.project
+    return rows_of(database, query.order_by(elsewhere, CheckpointPlace.project))
+
+
+def projects(database: Database) -> list[str]:
+    """Return the projects that share this database; the first home's project always exists."""
+    others = rows_of(database, sa.select(Project.name).order_by(Project.name))
+    return [DEFAULT_PROJECT, *(row["name"] for row in others)]
+
+
+def lineage(database: Database, checkpoint_id: str) -> list[Row]:
+    """Return a checkpoint and its ancestors, back to the clean one."""
+    line = _line(checkpoint_id)
+    query = sa.select(Checkpoint.__table__).join(line, Checkpoint.id == line.c.id)
+    return rows_of(database, query.order_by(line.c.depth))
+
+
+def runs_behind(database: Database, checkpoint_id: str, kind: str) -> list[Row]:
+    """Return the runs of a kind that made a checkpoint and its ancestors, oldest first."""
+    line = _line(checkpoint_id)
+    query = sa.select(Run.__table__).join(Checkpoint, Checkpoint.run_id == Run.id)
+    query = query.join(line, Checkpoint.id == line.c.id).where(Run.kind == kind)
+    return runs_of(database, query.order_by(line.c.depth.desc()))
+
+
+def cycles_behind(database: Database, checkpoint_id: str) -> dict[int, Row]:
+    """Return the job of each cycle whose recovered model a checkpoint is or descends from, by number."""
+    line = _line(checkpoint_id)
+    query = sa.select(Cycle.number, Run.config).join(Run, Cycle.run_id == Run.id)
+    query = query.join(line, Cycle.recovered_id == line.c.id).where(Cycle.project == database.project)
+    return {row["number"]: row["config"] for row in rows_of(database, query.order_by(Cycle.number))}
+
+
+def _line(checkpoint_id: str) -> sa.CTE:
+    """Select a checkpoint and its ancestors, with their distance from it."""
+    start = sa.select(Checkpoint.id, Checkpoint.parent_id, sa.literal(0).label("depth"))
+    line = start.where(Checkpoint.id == checkpoint_id).cte("line", recursive=True)
+    following = sa.select(Checkpoint.id, Checkpoint.parent_id, line.c.depth + 1)
+    return line.union_all(
+        following.join(line, Checkpoint.id == line.c.parent_id).where(line.c.depth < LONGEST_LINE)
+    )
+
+
+def aliases(database: Database) -> list[Row]:
+    query = sa.select(Alias).where(Alias.project == database.project)
+    return rows_of(database, query.order_by(Alias.name))
+
+
+def alias_moves(database: Database, name: str) -> list[Row]:
+    """Return every target that an alias has had, newest first."""
+    query = sa.select(AliasMove).where(AliasMove.project == database.project, AliasMove.name == name)
+    return rows_of(database, query.order_by(AliasMove.id.desc()))
+
+
+def resolve(database: Database, reference: str) -> str:
+    """Return the checkpoint id of a reference.
+
+    The reference is an id, an alias, cycle:N (its recovered model), cycle:N:STAGE, or a unique id prefix."""
+    if reference.startswith("cycle:"):
+        return _cycle_checkpoint(database, reference)
+    alias = sa.select(Alias.checkpoint_id).where(Alias.project == database.project, Alias.name == reference)
+    starting = sa.select(Checkpoint.id).where(Checkpoint.id.startswith(reference, autoescape=True)).limit(3)
+    with database.read() as connection:
+        named = connection.scalar(alias)
+        found = list(connection.scalars(starting)) if reference else []
+    if named is not None and reference not in found:
+        return str(named)
+    if reference in found or len(found) == 1:
+        return reference if reference in found else str(found[0])
+    if found:
+        raise BadRequest(f"checkpoint {reference!r} could be {', '.join(found)}: give more of the id")
+    raise NotFound(f"checkpoint {reference!r} is not recorded: `recover ls checkpoints` lists those that are")
+
+
+def _cycle_checkpoint(database: Database, reference: str) -> str:
+    number, _, stage = reference.removeprefix("cycle:").partition(":")
+    columns = {
+        "": Cycle.recovered_id,
+        "clean": Cycle.clean_id,
+        "midtrained": Cycle.midtrained_id,
+        "recovered": Cycle.recovered_id,
+    }
+    if not number.isascii() or not number.isdigit() or stage not in columns:
+        raise BadRequest(f"checkpoint {reference!r} cannot be read: write cycle:N or cycle:N:midtrained")
+    with database.read() as connection:
+        here = Cycle.project == database.project, Cycle.number == int(number[:9])
+        row = connection.execute(sa.select(columns[stage]).where(*here)).first()
+    if row is None:
+        raise NotFound(f"cycle {number} is not recorded: `recover ls` lists those that are")
+    if row[0] is None:
+        raise NotFound(
+            f"cycle {number} has no {stage or 'recovered'} model (yet): `recover ls` lists the cycles"
+        )
+    return str(row[0])

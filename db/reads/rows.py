@@ -1,0 +1,44 @@
+"""Read rows of a query as plain dicts: all of them, a page, or the only one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+
+from db.errors import NotFound
+from db.reads.changes import stalled
+from db.schema import Base
+from db.session import Database
+
+Row = dict[str, Any]
+
+
+def rows_of(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Row]:
+    """Return rows as dicts, for a query of columns or of an entity."""
+    with database.read() as connection:
+        return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def runs_of(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Row]:
+    """Return runs as dicts, each with whether its process is gone."""
+    rows = rows_of(database, query)
+    for row in rows:
+        row["stalled"] = stalled(row["status"], row["heartbeat_at"])
+    return rows
+
+
+def page_of(model: type[Base], moment: Any, before: str | None) -> sa.Select[Any]:
+    """Select rows newest first, below the row with the id `before`."""
+    table = model.__table__
+    query = sa.select(table).order_by(moment.desc(), table.c.id.desc())
+    if before is None:
+        return query
+    there = sa.select(moment).where(table.c.id == before).scalar_subquery()
+    return query.where(sa.tuple_(moment, table.c.id) < sa.tuple_(there, before))
+
+
+def only(rows: list[Row], otherwise: str) -> Row:
+    if not rows:
+        raise NotFound(otherwise)
+    return rows[0]

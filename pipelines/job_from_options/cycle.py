@@ -1,0 +1,104 @@
+"""Build a cycle's job from settings and options, and check the inputs of all its stages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evals.families.table import FAMILIES
+from evals.task_names import require_families
+from evals.verdict import EVERY_AXIS
+from pipelines.choose import CHOICES
+from pipelines.config.jobs import CycleJob
+from pipelines.config.settings import Config
+from pipelines.cycle import distillation
+from pipelines.distill import check_inputs
+from pipelines.distillation.leaks import ifeval_path
+from pipelines.evaluation.suites import answerable_suites
+from pipelines.job_from_options.inputs import (
+    NONE,
+    Changes,
+    absolute,
+    readable_folder,
+    recovery_prompts,
+    resolved,
+)
+from pipelines.job_from_options.measure import suites_of_verdict
+from pipelines.midtrain import with_augmented
+from pipelines.runs.recorded import earlier_probes
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from recovery.methods.table import with_dials
+
+
+def cycle_job(
+    ws: Workspace,
+    docs: Path,
+    *,
+    student: str = "current",
+    suites: str | None = None,
+    augment: Path | None = None,
+    recover_with: str | None = None,
+    changes: Changes = NONE,
+) -> CycleJob:
+    """Build a cycle with every setting resolved, and check the inputs of all its stages.
+
+    Without suites: all that have questions, behaviour and knowledge being required for acceptance.
+    """
+    if recover_with and "distill.method" in changes:
+        raise InputError("--method and --recover-with say the same thing: give one of them")
+    chosen_later = recover_with if recover_with in CHOICES else None
+    if recover_with and not chosen_later:
+        changes = {**changes, "distill.method": recover_with}
+    settings = resolved(ws, docs, changes)
+    if not chosen_later:
+        with_dials(settings.distill.method, settings.distill.dials)
+    folder = readable_folder(docs)
+    settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment)})
+    ifeval_path(settings.eval)
+    judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
+    settings = _measuring(settings, judged)
+    job = CycleJob(
+        docs=folder,
+        student=ws.checkpoint(student).id,
+        clean=ws.clean().id,
+        settings=settings,
+        prompts=recovery_prompts(ws, settings, changes),
+        suites=judged,
+        required=_required(judged, named=bool(suites)),
+        earlier=earlier_probes(ws.tracker.db, ws.checkpoint(student).id),
+        augment=absolute(augment) if augment else None,
+        seed=settings.seed,
+        recover_with=chosen_later,
+    )
+    if not chosen_later:
+        check_inputs(distillation(job, job.student))
+    return job
+
+
+def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tuple[str, ...]:
+    """Return the named suites and the families typed beside them; without names, all that have questions."""
+    require_families(settings.eval.behaviours)
+    named = suites_of_verdict(suites)
+    if not named:
+        return answerable_suites(settings.eval, settings.model.path)
+    families = settings.eval.behaviours if typed else ()
+    return tuple(dict.fromkeys([*named, *families]))
+
+
+def _measuring(settings: Config, suites: tuple[str, ...]) -> Config:
+    """Return the settings with the families among the suites as behaviours, and no other."""
+    behaviours = tuple(name for name in suites if name in FAMILIES)
+    evaluation = settings.eval.model_copy(update={"behaviours": behaviours})
+    return settings.model_copy(update={"eval": evaluation})
+
+
+def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
+    """Return the axes of named suites; else behaviour, knowledge and the suites' other non-optional axes."""
+    if named:
+        return tuple(axis.name for axis in EVERY_AXIS if axis.suite in suites)
+    always = ("behaviour", "knowledge")
+    return tuple(
+        axis.name
+        for axis in EVERY_AXIS
+        if axis.name in always or (axis.suite in suites and not axis.optional)
+    )

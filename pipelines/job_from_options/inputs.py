@@ -1,0 +1,99 @@
+"""Resolve the inputs that several jobs have: settings, documents, prompts, checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from db.reads import queries
+from pipelines.config.overrides import changed
+from pipelines.config.sections.training import LoraConfig
+from pipelines.config.settings import Config
+from pipelines.corpus import documents
+from pipelines.runs.workspace import Workspace, companions
+from pipelines.writing import self_prompts
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from recovery.storage.checkpoints import Checkpoint
+
+Changes = Mapping[str, Any]  # settings by their key in recover.yaml: {"distill.steps": 20}
+NONE: Changes = {}
+BESIDE = {"probes": "eval.probes", "ifeval": "eval.ifeval", "prompts": "distill.prompts"}
+LATEST = 1000  # midtrainings among which the newest that is no pilot's is looked for
+
+
+def resolved(ws: Workspace, docs: Path | None, changes: Changes = NONE) -> Config:
+    """Return recover.yaml, overridden by the files beside the documents, and both by `changes`."""
+    beside = companions(docs) if docs else {}
+    from_files = {BESIDE[name]: path for name, path in beside.items()}
+    return changed(ws.config, {**from_files, **changes})
+
+
+# Documents -------------------------------------------------------------------------------------------------
+
+
+def readable_folder(docs: Path) -> str:
+    """Return the absolute path of a folder of documents; refuse one without a readable document."""
+    documents.require(docs)
+    return absolute(docs)
+
+
+def absolute(path: Path) -> str:
+    return str(path.absolute())
+
+
+def taught_folder(ws: Workspace, checkpoint: str) -> Path | None:
+    """Return the folder of documents that a checkpoint was last trained on; None for the clean model."""
+    runs = ws.midtraining_runs(checkpoint)
+    return Path(runs[-1]["config"]["docs"]) if runs else None
+
+
+# Prompts ---------------------------------------------------------------------------------------------------
+
+
+def recovery_prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
+    """Return the source of recovery prompts; for `self` the file that the clean model writes on first use.
+
+    Say so where prompts.jsonl beside the documents takes the place of recover.yaml's source.
+    """
+    source = settings.distill.prompts
+    configured = ws.config.distill.prompts
+    typed = "distill.prompts" in changes
+    if source != configured and not typed:
+        ws.progress.say(f"  prompts      {source} beside the documents, not {configured} of recover.yaml")
+    return self_prompts.resolved(ws, source, settings.seed, asked=_most_prompts(settings), typed=typed)
+
+
+def midtraining_prompts(ws: Workspace, settings: Config, changes: Changes) -> str:
+    """Return the source of the prompts for midtraining's chat share; as configured if it has none."""
+    if not settings.midtrain.mix.chat:
+        return settings.distill.prompts
+    return recovery_prompts(ws, settings, changes)
+
+
+def _most_prompts(settings: Config) -> int:
+    """Return how many recovery prompts a run uses at most: in distillation, or for the mix's chat."""
+    distill, midtrain = settings.distill, settings.midtrain
+    distilled = distill.steps * distill.prompts_per_step
+    return max(distilled, midtrain.chat_prompts if midtrain.mix.chat else 0)
+
+
+# Checkpoints -----------------------------------------------------------------------------------------------
+
+
+def newest_midtrained(ws: Workspace) -> str:
+    """Return the checkpoint of the newest finished midtraining, those of pilots aside."""
+    for run in queries.runs(ws.tracker.db, kind="midtrain", status="done", limit=LATEST):
+        if not str(run["parent_id"]).startswith("pilot-"):
+            return str(run["result"]["checkpoint"])
+    raise InputError("nothing was midtrained yet: run `recover midtrain --docs DIR` first, or give --student")
+
+
+def require_rank(student: Checkpoint, lora: LoraConfig | str | None, *, typed: bool) -> None:
+    """Refuse a rank that was typed and is not that of the student's adapter."""
+    if typed and not isinstance(lora, str):
+        from recovery.models import adapters
+
+        adapters.require_rank(student.path, lora.rank if lora else 0)

@@ -1,0 +1,119 @@
+"""Build the jobs of stages that measure checkpoints: evaluation, drift, locate, retrieval."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evals.families.table import FAMILIES
+from evals.task_names import OURS, require_families
+from pipelines.config.jobs import DriftJob, EvalJob, LocateJob, RetrievalJob
+from pipelines.config.settings import Config
+from pipelines.evaluation.suites import answerable_suites
+from pipelines.job_from_options.inputs import (
+    NONE,
+    Changes,
+    absolute,
+    readable_folder,
+    recovery_prompts,
+    resolved,
+    taught_folder,
+)
+from pipelines.runs.recorded import is_cycle
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+
+
+def eval_job(
+    ws: Workspace,
+    checkpoint: str | None = None,
+    suites: str | None = None,
+    *,
+    output: str | None = None,
+    changes: Changes = NONE,
+) -> EvalJob:
+    """Build an evaluation; without suites, on all for which there are questions."""
+    chosen = ws.checkpoint(checkpoint or "current").id
+    settings = resolved(ws, taught_folder(ws, chosen), changes)
+    names = tuple(name.strip() for name in (suites or "").split(",") if name.strip())
+    return EvalJob(
+        checkpoint=chosen,
+        suites=names or _answerable(settings, changes),
+        settings=settings.eval,
+        output=absolute(Path(output)) if output else None,
+        seed=settings.seed,
+    )
+
+
+def _answerable(settings: Config, changes: Changes) -> tuple[str, ...]:
+    """Return the suites of the files given as options; without any, all suites that have questions."""
+    require_families(settings.eval.behaviours)
+    named = [name for name in ("ifeval", "probes") if f"eval.{name}" in changes]
+    suites = answerable_suites(settings.eval, settings.model.path)
+    return tuple(suite for suite in suites if not named or _file_option(suite) in named)
+
+
+def _file_option(suite: str) -> str:
+    """Return the option that names a suite's file; a family has none."""
+    if suite in FAMILIES:
+        return ""
+    return "ifeval" if suite == "ifeval" else "probes"
+
+
+def suites_of_verdict(suites: str | None) -> tuple[str, ...]:
+    """Parse names of suites; refuse one by which no verdict judges."""
+    names = tuple(name.strip() for name in suites.split(",")) if suites else ()
+    for name in names:
+        if name not in OURS:
+            raise InputError(f"--suite {name}: a cycle is judged by {', '.join(OURS)}")
+    return names
+
+
+def locate_job(
+    ws: Workspace, checkpoint: str, groups: int, suites: str | None = None, changes: Changes = NONE
+) -> LocateJob:
+    """Build a search in a checkpoint, or in a cycle's midtrained one; without suites, on all available."""
+    place = f"{checkpoint}:midtrained" if is_cycle(checkpoint) else checkpoint
+    measured = eval_job(ws, place, suites, changes=changes)
+    return LocateJob(
+        checkpoint=measured.checkpoint,
+        clean=ws.clean().id,
+        suites=suites_of_verdict(",".join(measured.suites)),
+        settings=measured.settings,
+        groups=groups,
+    )
+
+
+def retrieval_job(
+    ws: Workspace, checkpoint: str, docs: Path | None, passages: int, changes: Changes = NONE
+) -> RetrievalJob:
+    """Build a comparison with retrieval; the clean model itself counts as nothing trained yet."""
+    chosen = ws.checkpoint(checkpoint).id
+    clean = ws.clean().id
+    settings = resolved(ws, docs or taught_folder(ws, chosen), changes).eval
+    if settings.probes is None:
+        raise InputError(
+            "no questions lie beside the documents: write some with `recover probes`, or --probes"
+        )
+    return RetrievalJob(
+        clean=clean,
+        trained=None if chosen == clean else chosen,
+        settings=settings,
+        docs=readable_folder(docs) if docs else None,
+        passages=passages,
+    )
+
+
+def drift_job(
+    ws: Workspace, a: str, b: str, *, count: int, max_new_tokens: int, changes: Changes = NONE
+) -> DriftJob:
+    """Build a measurement of how far two checkpoints are apart, on the prompts of the second one."""
+    first, second = ws.checkpoint(a).id, ws.checkpoint(b).id
+    settings = resolved(ws, taught_folder(ws, second), changes)
+    return DriftJob(
+        a=first,
+        b=second,
+        prompts=recovery_prompts(ws, settings, changes),
+        count=count,
+        max_new_tokens=max_new_tokens,
+        seed=settings.seed,
+    )

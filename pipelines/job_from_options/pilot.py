@@ -1,0 +1,61 @@
+"""Build a pilot's job from settings and options."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.config.jobs import PilotJob
+from pipelines.distillation.leaks import ifeval_path
+from pipelines.job_from_options.inputs import NONE, Changes, midtraining_prompts, readable_folder, resolved
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+
+PILOT_SHARE = 0.125  # of the documents
+
+
+def pilot_job(
+    ws: Workspace,
+    docs: Path,
+    budget: float,
+    *,
+    student: str = "current",
+    rates: str | None = None,
+    share: float = PILOT_SHARE,
+    changes: Changes = NONE,
+) -> PilotJob:
+    """Build a pilot; without rates, of the configured learning rate and a quarter of it."""
+    if not 0 < budget <= 100:
+        raise InputError(f"--budget {budget:g}: give points of behaviour, above 0 and up to 100")
+    if not 0 < share <= 1:
+        raise InputError(f"--share {share:g}: give a share of the documents, above 0 and up to 1")
+    settings = resolved(ws, docs, changes)
+    if settings.midtrain.method != "text":
+        raise InputError("a pilot foretells training on text: set midtrain.method to text, or run the cycle")
+    folder = readable_folder(docs)
+    chosen = ws.checkpoint(student)
+    rate = settings.midtrain.optimizer.learning_rate
+    ifeval_path(settings.eval)
+    return PilotJob(
+        docs=folder,
+        student=chosen.id,
+        student_name=student,
+        clean=ws.clean().id,
+        settings=settings,
+        prompts=midtraining_prompts(ws, settings, changes),
+        rates=parse_rates(rates) if rates else (rate / 4, rate),
+        share=share,
+        budget=budget,
+        changes=dict(changes),
+        seed=settings.seed,
+    )
+
+
+def parse_rates(text: str) -> tuple[float, float]:
+    """Parse two different learning rates with a comma between; return the lower one first."""
+    try:
+        low, high = sorted(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"--rates {text}: write two learning rates, as in 5e-5,2e-4") from error
+    if not 0 < low < high < float("inf"):
+        raise InputError(f"--rates {text}: give two different learning rates above 0")
+    return low, high

@@ -1,0 +1,118 @@
+"""Build the jobs of stages that make a checkpoint: midtraining, distillation, merge, sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pipelines.config.jobs import DistillJob, MergeJob, MidtrainJob, Mixture, SweepJob
+from pipelines.distillation import engine_places
+from pipelines.distillation.inputs import check_read
+from pipelines.job_from_options.inputs import (
+    NONE,
+    Changes,
+    absolute,
+    midtraining_prompts,
+    newest_midtrained,
+    readable_folder,
+    recovery_prompts,
+    require_rank,
+    resolved,
+    taught_folder,
+)
+from pipelines.job_from_options.measure import eval_job
+from pipelines.midtrain import with_augmented
+from pipelines.runs.workspace import Workspace
+from pipelines.sweep import parse_weights
+from recovery.methods.table import with_dials
+
+OPTIONS_OF_SOME_METHODS = {
+    "pairs": "distill.pairs",
+    "context": "distill.context",
+    "reward": "distill.reward",
+    "route": "distill.routes",
+}
+
+
+def midtrain_job(
+    ws: Workspace,
+    docs: Path,
+    student: str = "current",
+    *,
+    augment: Path | None = None,
+    changes: Changes = NONE,
+) -> MidtrainJob:
+    settings = resolved(ws, docs, changes)
+    folder = readable_folder(docs)
+    chosen = ws.checkpoint(student)
+    require_rank(chosen, settings.midtrain.lora, typed="midtrain.lora" in changes)
+    return MidtrainJob(
+        docs=folder,
+        student=chosen.id,
+        settings=with_augmented(settings.midtrain, augment),
+        evaluation=settings.eval,
+        augment=absolute(augment) if augment else None,
+        answer_tokens=settings.distill.max_new_tokens,
+        prompts=midtraining_prompts(ws, settings, changes),
+        seed=settings.seed,
+    )
+
+
+def distill_job(
+    ws: Workspace,
+    teacher: str = "base",
+    student: str | None = None,
+    *,
+    docs: Path | None = None,
+    changes: Changes = NONE,
+) -> DistillJob:
+    """Build a distillation; without a student, of the newest midtrained checkpoint."""
+    chosen = ws.checkpoint(student or newest_midtrained(ws))
+    settings = resolved(ws, taught_folder(ws, chosen.id), changes)
+    require_rank(chosen, settings.distill.lora, typed="distill.lora" in changes)
+    routes = {name: ws.checkpoint(place).id for name, place in settings.distill.routes.items()}
+    distill = settings.distill.model_copy(update={"routes": routes})
+    method = with_dials(distill.method, distill.dials)
+    engine_places.check(distill, method)
+    typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}
+    check_read(method, **typed)
+    return DistillJob(
+        student=chosen.id,
+        teacher=ws.checkpoint(teacher).id,
+        settings=distill,
+        prompts=recovery_prompts(ws, settings, changes),
+        evaluation=settings.eval,
+        docs=readable_folder(docs) if docs else None,
+        seed=settings.seed,
+    )
+
+
+def merge_job(
+    ws: Workspace,
+    weight: float,
+    other: str = "base",
+    student: str | None = None,
+    origin: str | None = None,
+    **how: Any,
+) -> MergeJob:
+    """Build a merge; `how` is its kind, and which entries of a residual are kept."""
+    return MergeJob(
+        student=ws.checkpoint(student or newest_midtrained(ws)).id,
+        other=ws.checkpoint(other).id,
+        weight=weight,
+        origin=ws.checkpoint(origin).id if origin else None,
+        **how,
+    )
+
+
+def sweep_job(
+    ws: Workspace, weights: str, merged: MergeJob, suites: str | None = None, changes: Changes = NONE
+) -> SweepJob:
+    """Build a sweep: one merge in each of several shares, and how to evaluate each."""
+    measured = eval_job(ws, merged.student, suites, changes=changes)
+    return SweepJob(
+        **merged.model_dump(include=set(Mixture.model_fields)),
+        weights=parse_weights(weights),
+        suites=measured.suites,
+        settings=measured.settings,
+    )

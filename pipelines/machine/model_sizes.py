@@ -1,0 +1,87 @@
+"""Sizes of models: by name, or from a config.json alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.config.fitted import ModelSize
+from pipelines.config.sections.model import ModelConfig
+from pipelines.config.sections.training import LoraConfig
+from pipelines.machine.stage_memory import training_bytes
+from recovery.errors import InputError
+
+if TYPE_CHECKING:
+    from recovery.models.size import Size
+
+CACHED = 1024  # tokens of a row whose cache is counted where none is planned
+
+
+def _qwen3(layers: int, hidden: int, heads: int, intermediate: int, tied: bool) -> dict[str, Any]:
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": intermediate,
+        "vocab_size": 151936,
+        "tie_word_embeddings": tied,
+        "model_type": "qwen3",
+    }
+
+
+SIZES: dict[str, dict[str, Any]] = {  # Qwen3's shapes; 70B is Llama 3's
+    "0.6B": _qwen3(28, 1024, 16, 3072, True),
+    "1.7B": _qwen3(28, 2048, 16, 6144, True),
+    "4B": _qwen3(36, 2560, 32, 9728, True),
+    "8B": _qwen3(36, 4096, 32, 12288, False),
+    "14B": _qwen3(40, 5120, 40, 17408, False),
+    "32B": _qwen3(64, 5120, 64, 25600, False),
+    "70B": {**_qwen3(80, 8192, 64, 28672, False), "vocab_size": 128256, "model_type": "llama"},
+}
+
+
+def read_size(model: str) -> Size:
+    """Read a size (8B), `microworld`, a directory, a config.json, or the config.json of a hub id."""
+    from recovery.models.size import size_from_config
+
+    if model.upper() in SIZES:
+        return size_from_config(model.upper(), SIZES[model.upper()])
+    path = Path(__file__).parents[1] / "microworld" / "checkpoint" if model == "microworld" else Path(model)
+    path = path / "config.json" if path.is_dir() else path
+    if not path.is_file():
+        path = _from_hub(model)
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not a model's config.json: {error}") from error
+    return size_from_config(model, values)
+
+
+def _from_hub(model: str) -> Path:
+    try:
+        from huggingface_hub import hf_hub_download
+
+        return Path(hf_hub_download(model, "config.json"))
+    except Exception as error:
+        sizes = ", ".join(SIZES)
+        raise InputError(
+            f"--model {model}: no directory, and not to be had from the hub ({type(error).__name__}): "
+            f"give a directory, a hub id or a size: {sizes}"
+        ) from error
+
+
+def model_size(size: Size, settings: ModelConfig, gpu: bool = True) -> ModelSize:
+    """Return the sizes of a model that determine whether it fits."""
+    number_bytes = settings.number_bytes(gpu)
+    activations = training_bytes(size, settings.checkpoints_gradients(gpu)).peak / 2
+    cache = size.decoding(CACHED).cache / CACHED / 2
+    return ModelSize(
+        parameters=size.parameters,
+        adapter=size.adapter(LoraConfig().rank),
+        activation_bytes=round(number_bytes * activations),
+        cache_bytes=max(1, round(number_bytes * cache)),
+        quantized=settings.quantize is not None,
+    )

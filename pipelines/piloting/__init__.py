@@ -1,0 +1,1 @@
+"""What a pilot does: plan two narrow midtrainings, measure them, propose a cycle."""

@@ -1,0 +1,136 @@
+"""Run a pilot's narrow midtrainings, and measure what each taught and what it cost in behaviour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from db.reads import curves, queries
+from evals import statistics
+from pipelines.config.jobs import EvalJob, MidtrainJob, PilotJob
+from pipelines.config.narrow_midtraining import effective_passes
+from pipelines.config.overrides import override
+from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.recorded_scores import recorded_items
+from pipelines.knowledge import answer_probability, forecast
+from pipelines.midtrain import midtrain
+from pipelines.piloting import proposal
+from pipelines.piloting.plan import QUESTIONS, SAMPLE, Plan
+from pipelines.piloting.proposal import BehaviourLaw
+from pipelines.piloting.rate_curves import Estimate
+from pipelines.runs.pinned_inputs import inherited
+from pipelines.runs.stage_runner import Stage
+from pipelines.runs.workspace import Workspace
+
+PROMPTS = 64  # asked of both checkpoints where no earlier cycle says what a nat costs
+Row = dict[str, Any]
+Series = dict[int, float]  # a metric by its step
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One narrow midtraining and what was measured along it."""
+
+    rate: float
+    checkpoint: str
+    points: list[Row]  # step, passes, kl, answers, learned
+    error: float  # of `learned` at the end, by the choice of questions
+
+    @property
+    def kl(self) -> float:
+        return float(self.points[-1]["kl"])
+
+    def row(self, plan: Plan, lost: Estimate | None) -> Row:
+        return {
+            "rate": self.rate,
+            "steps": plan.narrow.steps,
+            "tokens_per_step": plan.narrow.tokens_per_step,
+            "checkpoint": self.checkpoint,
+            "kl": self.kl,
+            "learned": self.points[-1]["learned"],
+            "behaviour_lost": lost.row() if lost else None,
+            "points": self.points,
+        }
+
+
+def trained(ws: Workspace, job: PilotJob, stage: Stage, plan: Plan, rate: float) -> Trained:
+    """Run one narrow midtraining, or find it done, and read what was measured along it."""
+    optimizer = override(plan.narrow.optimizer, {"learning_rate": rate})
+    settings = plan.narrow.model_copy(update={"optimizer": optimizer})
+    wanted = MidtrainJob(
+        docs=str((stage.directory / SAMPLE).absolute()),
+        student=job.student,
+        settings=settings,
+        prompts=job.prompts,
+        evaluation=job.settings.eval,
+        answer_tokens=job.settings.distill.max_new_tokens,
+        asked=str((stage.directory / QUESTIONS).absolute()),
+        seed=job.seed,
+    )
+    key = f"midtrain:{rate:g}"
+    checkpoint = midtrain(ws, wanted, parent=stage.id, key=key)["checkpoint"]
+    runs = queries.runs(ws.tracker.db, kind="midtrain", parent=stage.id)
+    run = next(row["id"] for row in runs if row["key"] == key)
+    answers = _series(ws, run, answer_probability.METRIC)
+    errors = _series(ws, run, answer_probability.ERROR)
+    unknown = 1 - answers[0]  # before training
+    points = _points(_series(ws, run, forecast.METRIC), answers, settings, plan)
+    return Trained(rate, str(checkpoint), points, errors[max(errors)] / unknown)
+
+
+def _points(kl: Series, answers: Series, settings: MidtrainConfig, plan: Plan) -> list[Row]:
+    """Return what was measured at each step at which the KL was."""
+    passes = effective_passes(settings, plan.sampled_tokens, plan.share)
+    before = answers[0]
+    return [
+        {
+            "step": step,
+            "passes": passes[step - 1],
+            "kl": kl[step],
+            "answers": answers[step],
+            "learned": (answers[step] - before) / (1 - before),
+        }
+        for step in sorted(kl)
+    ]
+
+
+def _series(ws: Workspace, run: str, name: str) -> Series:
+    """Return a metric by its step."""
+    rows = curves.metric_series(ws.tracker.db, run, name, points=2**31)
+    return {int(row["step"]): float(row["value"]) for row in rows if row["value"] is not None}
+
+
+def behaviour_law(
+    ws: Workspace, job: PilotJob, stage: Stage, trained: Sequence[Trained]
+) -> tuple[BehaviourLaw | None, list[Estimate | None]]:
+    """Return what a nat costs by earlier cycles; else measure it, with the loss of each checkpoint."""
+    known = proposal.of_cycles(forecast.learned_law(ws.tracker.db).points)
+    if known is not None:
+        return known, [None] * len(trained)
+    stage.say(
+        f"  pilot        no {proposal.FEWEST_CYCLES} earlier cycles say what a nat costs in behaviour, "
+        f"and the KL alone does not: {PROMPTS} prompts are asked"
+    )
+    clean = _followed(ws, job, stage, job.clean, "clean")
+    losses: list[Estimate | None] = []
+    measured: list[tuple[float, Estimate]] = []
+    for one in trained:
+        found = statistics.compare(clean, _followed(ws, job, stage, one.checkpoint, f"{one.rate:g}"))
+        loss = Estimate(found.difference, *found.interval)
+        losses.append(loss)
+        measured.append((one.kl, loss))
+    return proposal.of_checkpoints(measured, len(clean)), losses
+
+
+def _followed(ws: Workspace, job: PilotJob, stage: Stage, checkpoint: str, label: str) -> list[float]:
+    """Return which prompts of the sample a checkpoint follows."""
+    limit = min(PROMPTS, job.settings.eval.limit or PROMPTS)
+    settings = override(job.settings.eval, {"limit": limit, "samples": 1, "open_book": False})
+    asked = EvalJob(
+        checkpoint=checkpoint, suites=("ifeval",), settings=settings, label=label, reuse=settings.reuse
+    )
+    found = evaluate(ws, inherited(asked, job), parent=stage.id, key=f"eval:{label}")
+    items = sorted(recorded_items(ws, found["score_ids"]["ifeval"]), key=lambda item: item.key)
+    return [float(item.passed) for item in items]
