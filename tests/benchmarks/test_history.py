@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from benchmarks.dashboard import history
+from benchmarks.dashboard import history, synthetic_history
 from db.reads import curves, overview, queries
 from db.session import Database
 
@@ -112,4 +112,4 @@ def test_training_runs_are_named(database: Database) -> None:
     rows = overview.training_runs(database, run_ids=["distill-0002", "midtrain-0002", "eval-0002-clean"])
     assert {row["id"]: row["cycle"] for row in rows}["distill-0002"] == 2
     newest = overview.training_runs(database, limit=3)
-    assert newest[0]["id"] == history.LONG_RUN and newest[0]["cycle"] is None
+    assert newest[0]["id"] == synthetic_history.LONG_RUN and newest[0]["cycle"] is None

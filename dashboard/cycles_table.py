@@ -1,0 +1,240 @@
+"""The table of all cycles: filtered, sorted, in pages, with the cycles picked to be drawn as paths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dashboard.address import Address
+from dashboard.form_controls import choose, search_field
+from dashboard.markup import Html, join, tag
+from dashboard.number_format import count, duration, moment, points, share
+from dashboard.page_parts import sortable, table
+from dashboard.status_chips import chip
+
+PATH = "/"
+LINES = 20  # rows per page
+MOST_PICKED = 8
+
+STATUSES = {
+    "": "any verdict",
+    "accepted": "accepted",
+    "rejected": "rejected",
+    "running": "running",
+    "stalled": "stalled",
+    "failed": "failed",
+}
+REVIEWS = {
+    "": "any review",
+    "none": "not reviewed",
+    "approve": "approved",
+    "reject": "rejected",
+    "needs-work": "needs work",
+}
+
+Row = dict[str, Any]
+
+
+def section(rows: list[Row], address: Address) -> Html:
+    """Show the cycles that match the address, with the controls of the table."""
+    found = _sorted([row for row in rows if _wanted(row, address)], address)
+    return tag(
+        "section",
+        _controls(address, len(found), len(rows)),
+        _table(found, picked(address, rows), address),
+        _pages(found, address),
+        class_="card",
+    )
+
+
+def cycle_link(address: Address, row: Row, word: str = "cycle") -> Html:
+    return tag("a", f"{word} {row['cycle']}", href=address.page("/cycle", n=row["cycle"]), class_="strong")
+
+
+# Filter, sort, pick -----------------------------------------------------------------------------------------
+
+
+def picked(address: Address, rows: list[Row]) -> list[int]:
+    """Return the cycles that were picked to be drawn as paths, of those that exist."""
+    there = {str(row["cycle"]) for row in rows}
+    asked = {part for part in address.text("pick").split(".") if part in there}
+    return sorted(map(int, asked))[:MOST_PICKED]
+
+
+def _wanted(row: Row, address: Address) -> bool:
+    status = address.choice("status", STATUSES, "")
+    if status and row["status"] != status:
+        return False
+    review = address.choice("review", REVIEWS, "")
+    decision = (row["review"] or {}).get("decision") or "none"
+    if review and decision != review:
+        return False
+    text = address.text("search").strip().casefold()
+    return text in _words(row) or _is_named(row, text)
+
+
+def _words(row: Row) -> str:
+    review = row["review"] or {}
+    parts = [f"cycle {row['cycle']}", review.get("reviewer", ""), review.get("note", "")]
+    return " ".join(parts).casefold()
+
+
+def _is_named(row: Row, text: str) -> bool:
+    """Return whether `text` is a prefix of the run's or a checkpoint's name.
+
+    Names are random digits: matching inside a name, or fewer than four characters, would match by chance."""
+    names = [row["run"], *row["checkpoints"].values()]
+    return len(text) >= 4 and any(name.startswith(text) for name in names if name)
+
+
+def _score(row: Row, suite: str, stage: str) -> float | None:
+    value: float | None = row["scores"].get(suite, {}).get(stage)
+    return value
+
+
+def delta(row: Row) -> float | None:
+    """Return the recovered model's behaviour score minus the clean model's."""
+    clean = _score(row, "ifeval", "clean")
+    recovered = _score(row, "ifeval", "recovered")
+    return None if clean is None or recovered is None else recovered - clean
+
+
+SORTS: dict[str, tuple[str, Callable[[Row], Any]]] = {
+    "cycle": ("cycle", lambda row: row["cycle"]),
+    "delta": ("Δ behaviour", delta),
+    "fraction": ("recovered", lambda row: row["recovered_fraction"]),
+    "knowledge": ("knowledge", lambda row: _score(row, "knowledge", "recovered")),
+    "retention": ("retention", lambda row: _score(row, "retention", "recovered")),
+    "cost": ("cost", lambda row: row["cost"]["seconds"]),
+    "status": ("verdict", lambda row: row["status"]),
+    "review": ("review", lambda row: (row["review"] or {}).get("decision")),
+}
+
+
+def _sorted(rows: list[Row], address: Address) -> list[Row]:
+    """Sort by the chosen column, rows without a value last."""
+    key = SORTS[address.choice("sort", SORTS, "cycle")][1]
+    down = address.choice("order", ("up", "down"), "down") == "down"
+    with_value = [row for row in rows if key(row) is not None]
+    rest = [row for row in rows if key(row) is None]
+    return sorted(with_value, key=lambda row: (key(row), row["cycle"]), reverse=down) + rest[::-1]
+
+
+# The table --------------------------------------------------------------------------------------------------
+
+
+def _controls(address: Address, found: int, total: int) -> Html:
+    counted = f" {found} of {total}" if found < total else f" {total}"
+    return tag(
+        "div",
+        tag("h2", "All cycles", tag("span", counted, class_="soft")),
+        tag(
+            "div",
+            search_field("number, note, name"),
+            choose("Verdict", "status", STATUSES, address.choice("status", STATUSES, "")),
+            choose("Review", "review", REVIEWS, address.choice("review", REVIEWS, "")),
+            class_="controls",
+        ),
+        class_="head",
+    )
+
+
+def _table(found: list[Row], picked: list[int], address: Address) -> Html:
+    if not found:
+        return tag("p", "No cycle matches. ", tag("a", "Show all", href=address.page(PATH)))
+    page = _page(found, address)
+    heads = [
+        tag("th", "show", scope="col"),
+        *[
+            sortable(name, words, address, "cycle", numeric=name in NUMERIC)
+            for name, (words, _) in SORTS.items()
+        ],
+    ]
+    return table(
+        heads,
+        [_line(row, picked, address) for row in found[page * LINES : (page + 1) * LINES]],
+        class_="cycles",
+    )
+
+
+NUMERIC = ("delta", "fraction", "knowledge", "retention", "cost")
+
+
+def _line(row: Row, picked: list[int], address: Address) -> list[Any]:
+    number = row["cycle"]
+    verdict = row["verdict"] or {}
+    bound = verdict.get("behaviour_lower_bound")
+    worst = f"at worst {points(bound)}" if bound is not None else ""
+    fraction = row["recovered_fraction"]
+    review = row["review"] or {}
+    return [
+        _pick(number, picked, address),
+        join(cycle_link(address, row), _below(moment(row["started_at"]))),
+        tag("td", points(delta(row)), _below(worst), class_="n"),
+        tag("td", share(fraction, 0) + (" %" if fraction is not None else ""), class_="n"),
+        _shift(row, "knowledge"),
+        _shift(row, "retention"),
+        tag("td", duration(row["cost"]["seconds"]), _below(f"{count(_tokens(row))} tokens"), class_="n"),
+        chip(row["status"]),
+        join(chip(review.get("decision")), _below(review.get("reviewer", ""))),
+    ]
+
+
+def _below(words: str) -> Html | None:
+    """Return the second, smaller line of a cell."""
+    return tag("div", words, class_="soft small clip") if words else None
+
+
+def _tokens(row: Row) -> float:
+    return sum(value for name, value in row["cost"].items() if name.startswith("tokens_"))
+
+
+def _shift(row: Row, suite: str) -> Html:
+    """Show a suite's score, with the earlier stages' scores below."""
+    value = _score(row, suite, "recovered")
+    before = [share(_score(row, suite, stage), 0) for stage in ("clean", "midtrained")]
+    return tag("td", share(value), _below(" → ".join([*before, ""]) if value is not None else ""), class_="n")
+
+
+def _pick(number: int, picked: list[int], address: Address) -> Html:
+    on = number in picked
+    left = [n for n in picked if n != number] if on else [*picked, number]
+    link = address.link(pick=".".join(map(str, left)) or None)
+    words = f"{'Do not show' if on else 'Show'} cycle {number} as a path"
+    return tag(
+        "a",
+        "☑" if on else "☐",
+        href=link,
+        class_="pick",
+        role="checkbox",
+        aria_checked="true" if on else "false",
+        aria_label=words,
+    )
+
+
+def _page(found: list[Row], address: Address) -> int:
+    return min((address.number("page", 1) or 1) - 1, max(0, (len(found) - 1) // LINES))
+
+
+def _pages(found: list[Row], address: Address) -> Html:
+    compare = _compare(address)
+    page = _page(found, address)
+    last = max(0, (len(found) - 1) // LINES)
+    if not last:
+        return tag("p", compare, class_="pager")
+    newer = _turn("← Newer", address.link(page=page) if page else None)
+    older = _turn("Older →", address.link(page=page + 2) if page < last else None)
+    return tag("p", newer, tag("span", f"page {page + 1} of {last + 1}"), older, compare, class_="pager")
+
+
+def _turn(words: str, href: str | None) -> Html:
+    return tag("a", words, href=href) if href else tag("span", words, class_="soft")
+
+
+def _compare(address: Address) -> Html | None:
+    """Link to the comparison of two picked cycles."""
+    picked = address.text("pick").split(".")
+    if len(picked) != 2:
+        return None
+    one, other = (f"cycle:{number}" for number in picked)
+    return tag("a", "Compare the two", href=address.page("/compare", a=one, b=other))
