@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dashboard.address import Address
 from dashboard.markup import Html, join, tag
+
+LOOKED_BACK = 5  # newest cycles among which a measured one is looked for
 
 
 def with_code(words: str) -> Html:
@@ -37,6 +40,11 @@ def empty(what: str, command: str) -> Html:
         tag("pre", tag("code", command)),
         class_="card empty",
     )
+
+
+def newest_measured(numbers: Sequence[int], measured: Callable[[int], Any]) -> int:
+    """Return the newest of the last cycles that has been measured; the newest of all if none has."""
+    return next((number for number in reversed(numbers[-LOOKED_BACK:]) if measured(number)), numbers[-1])
 
 
 def number_headers(*names: str) -> list[Any]:

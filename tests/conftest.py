@@ -28,7 +28,7 @@ settings.load_profile("house")
 
 @pytest.fixture(params=["CPU engine", "PyTorch"])
 def with_and_without_cpu_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the test twice: with the small-model CPU engine, and by PyTorch and transformers alone."""
+    """Run the test twice: with the CPU engine, and by PyTorch and transformers alone."""
     if request.param == "PyTorch":
         monkeypatch.setenv("RECOVER_CPU", "off")
     elif os.environ.get("RECOVER_CPU") == "off":

@@ -1,4 +1,4 @@
-"""Measure the small-model CPU engine: with it, without it, and with torch.compile instead."""
+"""Measure the CPU engine: with it, without it, and with torch.compile instead."""
 
 from __future__ import annotations
 
@@ -137,4 +137,4 @@ if __name__ == "__main__":
         side, path, *sizes = sys.argv[2:]
         child(side, path, *map(int, sizes))
         sys.exit()
-    run("cpu", "What is the small-model CPU engine worth, with and without it, beside torch.compile?", fill)
+    run("cpu", "What is the CPU engine worth, with and without it, beside torch.compile?", fill)

@@ -153,20 +153,28 @@ def methods_plane(rows: Sequence[Row], methods: Sequence[str], references: Mappi
     if not shown:
         return nothing("No recovery has scores on both axes yet.")
     named = {stage: row for stage, row in references.items() if _both(row)}
-    every = [*shown, *named.values()]
-    x = Scale.around_shares([score(row, "knowledge") for row in every], LEFT, WIDTH - 16)
-    y = Scale.around_shares([score(row, "ifeval") for row in every], BOTTOM, TOP)
+    barred = len(shown) <= MOST_BARS
+    x = Scale.around_shares(_held(shown, named, "knowledge", barred=barred), LEFT, WIDTH - 16)
+    y = Scale.around_shares(_held(shown, named, "ifeval", barred=barred), BOTTOM, TOP)
     drawn = (
         _frame(x, y),
         [_reference(stage, row, x, y) for stage, row in named.items()],
         # The newest is drawn last, on top.
         [
-            _recovery(row, series(methods.index(row["method"])), x, y, barred=len(shown) <= MOST_BARS)
+            _recovery(row, series(methods.index(row["method"])), x, y, barred=barred)
             for row in reversed(shown)
         ],
     )
     words = "methods: knowledge against instruction following"
     return svg(drawn, label=words, width=WIDTH, height=HEIGHT, class_="plane")
+
+
+def _held(shown: Sequence[Row], named: Mapping[str, Row], suite: str, *, barred: bool) -> list[float | None]:
+    """Return the scores that an axis must hold, with the bounds of the intervals that are drawn."""
+    held = [score(row, suite) for row in (*shown, *named.values())]
+    if barred:
+        held += [row["scores"][suite].get(bound) for row in shown for bound in ("low", "high")]
+    return held
 
 
 def _both(row: Row) -> bool:

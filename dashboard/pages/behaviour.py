@@ -9,7 +9,7 @@ from dashboard.figures.score_heatmap import Cell, heatmap, scale
 from dashboard.form_controls import choose, choose_cycle
 from dashboard.markup import Html, tag
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty
+from dashboard.page_parts import empty, newest_measured
 from db.reads import queries
 from db.reads.cycles import STAGES
 from evals.families.table import FAMILIES
@@ -42,10 +42,11 @@ def build(context: PageContext, address: Address) -> Html:
     numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
     if not numbers:
         return empty("No cycle yet", "recover demo")
-    number = address.number("n") or numbers[-1]
-    suite, view = address.choice("suite", SUITES, "ifeval"), address.choice("view", VIEWS, "stages")
+    suite = address.choice("suite", SUITES, "ifeval")
+    view = address.choice("view", VIEWS, "stages")
+    number = address.number("n") or newest_measured(numbers, lambda n: _types(context, n, n, suite))
     first = number if view == "stages" else max(numbers[0], number - COLUMNS + 1)
-    scores = context.cached(("types", first, number, suite), lambda: _types(context, first, number, suite))
+    scores = _types(context, first, number, suite)
     head = tag(
         "div", tag("h1", f"Behaviour in cycle {number}"), _controls(address, numbers, number), class_="head"
     )
@@ -93,11 +94,15 @@ def _controls(address: Address, numbers: list[int], number: int) -> Html:
 
 def _types(context: PageContext, first: int, last: int, suite: str) -> dict[tuple[int, str], Types]:
     """Return {(cycle, stage): {instruction type: {passed, n}}}."""
-    found: dict[tuple[int, str], Types] = {}
-    for row in queries.stage_scores(context.db, first, last, suite=suite):
-        kinds = (row["details"] or {}).get(SUITES[suite][0]) or {}
-        found.setdefault((row["cycle"], row["stage"]), {}).update(kinds)
-    return found
+
+    def merged() -> dict[tuple[int, str], Types]:
+        found: dict[tuple[int, str], Types] = {}
+        for row in queries.stage_scores(context.db, first, last, suite=suite):
+            kinds = (row["details"] or {}).get(SUITES[suite][0]) or {}
+            found.setdefault((row["cycle"], row["stage"]), {}).update(kinds)
+        return found
+
+    return context.cached(("types", first, last, suite), merged)
 
 
 def _value(types: Types, name: str) -> tuple[float | None, int]:

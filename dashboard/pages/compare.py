@@ -33,7 +33,7 @@ def build(context: PageContext, address: Address) -> Html:
     if not cycles and not queries.checkpoints(context.db, limit=1):
         return empty("No model has been scored yet", "recover demo")
     a = address.text("a", "base")
-    b = address.text("b", f"cycle:{cycles[-1]['cycle']}" if cycles else "current")
+    b = address.text("b", _newest_recovered(cycles))
     head = tag(
         "section",
         tag("div", tag("h1", "Compare"), class_="head"),
@@ -45,6 +45,12 @@ def build(context: PageContext, address: Address) -> Html:
         return tag("div", head, _compared(context, address, a, b), class_="stack")
     except TrackerError as error:
         return tag("div", head, problem(sentence(error)), class_="stack")
+
+
+def _newest_recovered(cycles: Sequence[Row]) -> str:
+    """Return the name of the newest recovered model; the current one if no cycle has come so far."""
+    recovered = (row["cycle"] for row in reversed(cycles) if row["checkpoints"].get("recovered"))
+    return next((f"cycle:{number}" for number in recovered), "current")
 
 
 def _choice(context: PageContext, cycles: Sequence[Row], a: str, b: str) -> Html:

@@ -9,7 +9,7 @@ from dashboard.address import Address
 from dashboard.form_controls import choose, choose_cycle, search_field
 from dashboard.markup import Html, join, tag, text
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty
+from dashboard.page_parts import empty, newest_measured
 from dashboard.word_difference import marked
 from db.reads import queries
 from db.reads.cycles import STAGES
@@ -44,9 +44,9 @@ def build(context: PageContext, address: Address) -> Html:
     numbers = context.cached("numbers", lambda: queries.cycle_numbers(context.db))
     if not numbers:
         return empty("No cycle yet", "recover demo")
-    number = address.number("n") or numbers[-1]
     suite = address.choice("suite", SUITES, "ifeval")
-    rows = context.cached(("samples", number, suite), lambda: _scores(context, number, suite))
+    number = address.number("n") or newest_measured(numbers, lambda n: _scores(context, n, suite))
+    rows = _scores(context, number, suite)
     scores = {stage: rows[stage]["id"] for stage in STAGES if stage in rows}
     if not scores:
         head = tag(
@@ -70,10 +70,14 @@ def build(context: PageContext, address: Address) -> Html:
 
 def _scores(context: PageContext, number: int, suite: str) -> dict[str, Row]:
     """Return {stage: its headline score, with the kinds of its items}."""
-    found: dict[str, Row] = {}
-    for row in queries.stage_scores(context.db, number, suite=suite):
-        found.setdefault(row["stage"], row)
-    return found
+
+    def newest() -> dict[str, Row]:
+        found: dict[str, Row] = {}
+        for row in queries.stage_scores(context.db, number, suite=suite):
+            found.setdefault(row["stage"], row)
+        return found
+
+    return context.cached(("samples", number, suite), newest)
 
 
 def _kinds(rows: Mapping[str, Row]) -> list[str]:

@@ -73,13 +73,19 @@ def race(database: Database, *, student: str | None = None, limit: int = 100) ->
 def _racer(row: Row) -> Row:
     config, result = row.pop("config") or {}, row.pop("result") or {}
     if row["kind"] == "merge":
-        weight = config.get("weight")
-        method = "merge" if weight is None else f"merge {weight:g}"
+        method = _merge_name(config)
     else:
         method = result.get("method") or (config.get("settings") or {}).get("method") or "?"
     teacher = config.get("teacher") or config.get("other")
     named = {"method": method, "student": config.get("student"), "teacher": teacher}
     return row | named | {"checkpoint": result.get("checkpoint") or ""}
+
+
+def _merge_name(config: Row) -> str:
+    """Return how a merge is called: its kind if not linear, and its weight if part of the clean weights."""
+    name = "merge" if config.get("kind", "linear") == "linear" else str(config["kind"])
+    weight = config.get("weight")
+    return name if weight is None or (weight == 1 and name != "merge") else f"{name} {weight:g}"
 
 
 def headlines(database: Database, checkpoints: Iterable[str]) -> Measured:

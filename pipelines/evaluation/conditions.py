@@ -53,7 +53,7 @@ def conditions(ws: Workspace, job: EvalJob, suite: Suite) -> str | None:
 
 
 def _device() -> list[Any]:
-    """Return what computes, and whether the engine for small models on a CPU is switched off."""
+    """Return what computes, and whether the engine for Llama-like models on a CPU is switched off."""
     import torch
 
     from recovery.forward.fast_path import SWITCH

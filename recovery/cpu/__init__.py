@@ -1,1 +1,1 @@
-"""The small-model CPU engine: all that exists only for fp32 models on a CPU (off: `RECOVER_CPU=off`)."""
+"""The CPU engine: all that exists only for Llama-like models on a CPU (off: `RECOVER_CPU=off`)."""

@@ -4,26 +4,67 @@
 
 long panel_width(void) { return PANEL; }
 
+#if defined(__AVX512BF16__)
+long multiplies_bf16(void) { return 1; }
+#else
+long multiplies_bf16(void) { return 0; }
+#endif
+
+/* Lay a weight (outputs, words) out in panels. */
+void lay_out(const float *weight, long outputs, long words, float *panels)
+{
+#pragma omp parallel for schedule(static)
+    for (long c = 0; c < outputs; c += PANEL) pack_panel(weight, words, outputs, words, PANEL, c, panels + c * words);
+}
+
+typedef union {
+    float number;
+    uint32_t bits;
+} Number;
+
+typedef uint16_t bf16 __attribute__((may_alias));
+
+static inline float from_bf16(bf16 bits) { return (Number){.bits = (uint32_t)bits << 16}.number; }
+
+static inline bf16 to_bf16(float x)
+{
+    uint32_t bits = (Number){.number = x}.bits;
+    return x != x ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16; /* to the nearest, ties to even */
+}
+
+/* Inside a parallel region: the left side of a product in the weight's type */
+static const float *as_weight(int half, const float *a, long count, float *rounded)
+{
+    if (!half) return a;
+    bf16 *to = (bf16 *)rounded;
+#pragma omp for schedule(static)
+    for (long i = 0; i < count; i++) to[i] = to_bf16(a[i]);
+    return rounded;
+}
+
 static void panel_product(
-    const float *a, long rows, const float *panel, long depth, float *out, long stride, long columns,
+    int half, const float *a, long rows, const float *panel, long depth, float *out, long stride, long columns,
     const float *bias, const float *more)
 {
     for (; rows > 0; rows -= ROWS, a += ROWS * depth, out += ROWS * stride, more += more ? ROWS * stride : 0)
-        switch (least(rows, ROWS)) {
-#define OF(n) case n: tile(n, VECTORS, a, depth, 1, panel, depth, out, stride, columns, bias, more); break;
+        switch (2 * least(rows, ROWS) + half) {
+#define WITH(n, half) case 2 * n + half: tile(half, n, VECTORS, a, depth, 1, panel, depth, out, stride, columns, bias, more); break;
+#define OF(n) WITH(n, 0) WITH(n, 1)
             OF_EVERY_HEIGHT
 #undef OF
+#undef WITH
         }
 }
 
 /* out = a @ weight + bias + more, inside a parallel region: each thread takes its panels */
 static void product(
-    const float *a, long rows, const float *weight, long depth, float *out, long columns, const float *bias,
+    int half, const float *a, long rows, const float *weight, long inputs, float *out, long columns, const float *bias,
     const float *more)
 {
+    long depth = half ? inputs / 2 : inputs;
 #pragma omp for schedule(static)
     for (long c = 0; c < columns; c += PANEL)
-        panel_product(a, rows, weight + c * depth, depth, out + c, columns, least(PANEL, columns - c),
+        panel_product(half, a, rows, weight + c * depth, depth, out + c, columns, least(PANEL, columns - c),
                       bias ? bias + c : 0, more ? more + c : 0);
 }
 
@@ -144,18 +185,19 @@ static void look_back(
 }
 
 /* gate = silu(x @ gate weight) * (x @ up weight), a panel and a few rows at a time */
-static void gated(const Layer *layer, const float *x, long rows, long depth, float *gate, long columns)
+static void gated(int half, const Layer *layer, const float *x, long rows, long inputs, float *gate, long columns)
 {
     enum { AT_ONCE = 8 * ROWS };
+    long depth = half ? inputs / 2 : inputs;
 #pragma omp for schedule(static)
     for (long c = 0; c < columns; c += PANEL) {
         long n = least(PANEL, columns - c);
         for (long b = 0; b < rows; b += AT_ONCE) {
             float up[AT_ONCE * PANEL], *own = gate + b * columns + c;
             long some = least(AT_ONCE, rows - b);
-            panel_product(x + b * depth, some, layer->gate + c * depth, depth, own, columns, n,
+            panel_product(half, x + b * depth, some, layer->gate + c * depth, depth, own, columns, n,
                           layer->gate_bias ? layer->gate_bias + c : 0, 0);
-            panel_product(x + b * depth, some, layer->up + c * depth, depth, up, PANEL, n,
+            panel_product(half, x + b * depth, some, layer->up + c * depth, depth, up, PANEL, n,
                           layer->up_bias ? layer->up_bias + c : 0, 0);
             for (long i = 0; i < some; i++)
 #pragma omp simd
@@ -167,7 +209,8 @@ static void gated(const Layer *layer, const float *x, long rows, long depth, flo
 
 /* x (rows, hidden) holds the embeddings of the tokens that go into `slot`, and then the last layer's output. A row's keys
    and values are at its place, from its slot in `starts` on, which has position 0 in `cos` and `sin`. `out` is (rows, outputs)
-   with a head, else the normed x. scratch: rows * (hidden + (2 queries + 2 keys) * width + feed + slot + 17) floats. */
+   with a head, else the normed x. scratch: rows * (hidden + (2 queries + 2 keys) * width + feed + slot + 17) floats, and for
+   bf16 the widest left side of a product. */
 void decode(
     const Shape *shape, const Layer *layers, long rows, float *x, const float *cos, const float *sin, const long *starts,
     const long *places, long slot, const float *last, float epsilon, const float *head, long outputs, float *out,
@@ -176,26 +219,27 @@ void decode(
     long D = shape->hidden, W = shape->width, F = shape->feed, queries = shape->queries * W;
     long all = queries + 2 * shape->keys * W, seen = whole_vectors(slot + 1);
     float *y = scratch, *qkv = y + rows * D, *mixed = qkv + rows * all, *gate = mixed + rows * queries;
-    float *score = gate + rows * F, *states = head ? y : out;
+    float *score = gate + rows * F, *rounded = score + rows * seen, *states = head ? y : out;
+    int half = shape->half;
 #pragma omp parallel
     {
         for (const Layer *layer = layers; layer < layers + shape->layers; layer++) {
 #pragma omp for schedule(static)
             for (long b = 0; b < rows; b++) norm(x + b * D, layer->before, layer->before_epsilon, D, y + b * D);
-            product(y, rows, layer->qkv, D, qkv, all, layer->qkv_bias, 0);
+            product(half, as_weight(half, y, rows * D, rounded), rows, layer->qkv, D, qkv, all, layer->qkv_bias, 0);
 #pragma omp for schedule(static, 1)
             for (long b = 0; b < rows; b++)
                 look_back(shape, layer, places[b], qkv + b * all, cos + (slot - starts[b]) * W, sin + (slot - starts[b]) * W,
                           starts[b], slot, score + b * seen, mixed + b * queries);
-            product(mixed, rows, layer->out, queries, x, D, layer->out_bias, x);
+            product(half, as_weight(half, mixed, rows * queries, rounded), rows, layer->out, queries, x, D, layer->out_bias, x);
 #pragma omp for schedule(static)
             for (long b = 0; b < rows; b++) norm(x + b * D, layer->between, layer->between_epsilon, D, y + b * D);
-            gated(layer, y, rows, D, gate, F);
-            product(gate, rows, layer->down, F, x, D, layer->down_bias, x);
+            gated(half, layer, as_weight(half, y, rows * D, rounded), rows, D, gate, F);
+            product(half, as_weight(half, gate, rows * F, rounded), rows, layer->down, F, x, D, layer->down_bias, x);
         }
 #pragma omp for schedule(static)
         for (long b = 0; b < rows; b++) norm(x + b * D, last, epsilon, D, states + b * D);
-        if (head) product(states, rows, head, D, out, outputs, 0, 0);
+        if (head) product(half, as_weight(half, states, rows * D, rounded), rows, head, D, out, outputs, 0, 0);
     }
 }
 
@@ -205,6 +249,14 @@ void decode(
 typedef struct {
     long *token, *start, *place, *which;
 } Rows;
+
+static void embed(const Shape *shape, const float *embeddings, long token, float *x)
+{
+    long D = shape->hidden;
+    if (!shape->half) memcpy(x, embeddings + token * D, D * sizeof(float));
+    const bf16 *numbers = (const bf16 *)embeddings + token * D;
+    for (long i = 0; shape->half && i < D; i++) x[i] = from_bf16(numbers[i]);
+}
 
 /* Drop each row at its stop token; later ones move up. Numbers, tokens and log-probabilities are (all rows, limit), and the
    next column is `step`. Returns the steps made; `left` is the number of remaining rows. */
@@ -217,7 +269,7 @@ long write_ahead(
     long D = shape->hidden, made = 0;
     for (; made < steps && rows; made++, step++, slot++) {
         for (long b = 0; b < rows; b++) {
-            memcpy(x + b * D, embeddings + own->token[b] * D, D * sizeof(float));
+            embed(shape, embeddings, own->token[b], x + b * D);
             if (numbers) drawn[b] = numbers[own->which[b] * limit + step];
         }
         decode(shape, layers, rows, x, cos, sin, own->start, own->place, slot, last, epsilon, head, outputs, logits, scratch);

@@ -19,6 +19,7 @@ from recovery.forward.fast_path import FastPath
 class CpuEngine(FastPath):
     reader = staticmethod(llama_forward.reader_of)
     decoder = staticmethod(llama_decode.decoder_of)
+    decoder_bytes = staticmethod(llama_decode.decoder_bytes)
     draw = staticmethod(token_kernels.draw)
     compare = staticmethod(token_kernels.compare)
 
@@ -32,4 +33,4 @@ class CpuEngine(FastPath):
     def status(self) -> tuple[bool, str]:
         if library.library() is not None:
             return True, "compiled"
-        return False, "none: with GCC (as `cc`) small models are much faster on a CPU"
+        return False, "none: with GCC (as `cc`) Llama-like models are much faster on a CPU"

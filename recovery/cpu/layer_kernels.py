@@ -45,7 +45,9 @@ NUMBERS = ("before_epsilon", "head_epsilon", "between_epsilon", "scale")
 
 
 class Shape(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_long) for name in ("layers", "hidden", "queries", "keys", "width", "feed")]
+    _fields_ = [
+        (name, ctypes.c_long) for name in ("layers", "hidden", "queries", "keys", "width", "feed", "half")
+    ]
 
 
 class _Layer(ctypes.Structure):
@@ -59,13 +61,15 @@ class _Layer(ctypes.Structure):
 def shape_of(layers: Sequence[LayerWeights]) -> Shape:
     """Return the shape that all layers share; raise where their parts do not fit each other."""
     first = layers[0]
-    shape = Shape(len(layers), len(first.before), first.queries, first.keys, first.width, len(first.gate))
+    heads = first.queries, first.keys, first.width
+    half = first.gate.dtype == torch.bfloat16
+    shape = Shape(len(layers), len(first.before), *heads, len(first.gate), half)
     if first.keys < 1 or first.queries % first.keys or first.width % 2:
         raise RuntimeError("cpu: heads that cannot be grouped or rotated")
     for layer in layers:
-        if (layer.queries, layer.keys, layer.width) != (first.queries, first.keys, first.width):
+        if (layer.queries, layer.keys, layer.width) != heads:
             raise RuntimeError("cpu: layers with different heads")
-        layer.check(shape.hidden, shape.feed)
+        layer.check(shape.hidden, shape.feed, first.gate.dtype)
     return shape
 
 
@@ -76,7 +80,7 @@ def structures(kind: Any, tensors: Sequence[dict[str, Tensor | None]]) -> Any:
 
 
 def layer_structures(layers: Sequence[LayerWeights], laid_out: Sequence[dict[str, Tensor | None]]) -> Any:
-    """Return the C array of layers whose tensors are laid out for a kernel."""
+    """Return the C array of layers whose tensors a kernel reads."""
     array = structures(_Layer, laid_out)
     for structure, layer in zip(array, layers, strict=True):
         for name in NUMBERS:
@@ -86,6 +90,11 @@ def layer_structures(layers: Sequence[LayerWeights], laid_out: Sequence[dict[str
 
 def plain(weight: Tensor | None) -> Tensor | None:
     return None if weight is None else weight.detach().contiguous()
+
+
+def single(weight: Tensor | None) -> Tensor | None:
+    """Return a small weight in fp32."""
+    return None if weight is None else weight.detach().float().contiguous()
 
 
 @dataclass(frozen=True)
@@ -111,21 +120,27 @@ class Layers:
     def __init__(self, kernels: Any, layers: Sequence[LayerWeights], norm: Any, head: Tensor | None) -> None:
         self.kernels = kernels
         self.shape = shape_of(layers)
-        panel = kernels.panel_width()
         hidden = self.shape.hidden
-        if not fits(norm.weight) or norm.weight.shape != (hidden,):
+        self.dtype = layers[0].gate.dtype
+        if norm.weight.dtype != self.dtype or norm.weight.shape != (hidden,):
             raise RuntimeError("cpu: the last norm does not fit the layers")
-        if head is not None and (head.dtype != torch.float32 or head.shape[1:] != (hidden,)):
+        if head is not None and (head.dtype != self.dtype or head.shape[1:] != (hidden,)):
             raise RuntimeError("cpu: the head does not fit the layers")
+        if self.shape.half and (hidden % 2 or self.shape.feed % 2 or not kernels.multiplies_bf16()):
+            raise RuntimeError(
+                "cpu: bf16 that does not come in pairs, or that the processor does not multiply"
+            )
         self.held = [
-            {name: plain(_panels(x, panel) if name in PRODUCTS else x) for name, x in layer.tensors().items()}
+            {name: self._panels(x) if name in PRODUCTS else single(x) for name, x in layer.tensors().items()}
             for layer in layers
         ]
         self.layers = layer_structures(layers, self.held)
-        self.norm = plain(norm.weight)
+        self.norm = single(norm.weight)
         self.epsilon = epsilon(norm)
-        self.head = plain(_panels(head, panel))
+        self.head = self._panels(head)
         self.outputs = hidden if head is None else len(head)
+        laid_out = [layer[name] for layer in self.held for name in PRODUCTS] + [self.head]
+        self.numbers = sum(part.numel() for part in laid_out if part is not None)
 
     def __call__(
         self, x_BD: Tensor, cos_PW: Tensor, sin_PW: Tensor, starts_B: Tensor, cache: PlacedCache
@@ -221,6 +236,17 @@ class Layers:
         cache.fill_to(filled + made)
         return made, left.value
 
+    def _panels(self, weight_OI: Tensor | None) -> Tensor | None:
+        """Lay a weight out in panels of outputs, input after input; pad the last with zeros."""
+        if weight_OI is None:
+            return None
+        words_OI = weight_OI.detach().contiguous().view(torch.float32)  # a pair of bf16 is one
+        outputs, words = words_OI.shape
+        panel = self.kernels.panel_width()
+        panels = torch.empty(-(-outputs // panel) * panel, words)
+        call(self.kernels.lay_out, words_OI, outputs, words, panels)
+        return panels
+
     def _point_at(self, cache: PlacedCache, filled: int) -> None:
         """Let the layers' structures point at the cache, which must have room for so many slots."""
         heads = self.shape.keys, self.shape.width
@@ -254,7 +280,8 @@ class Layers:
         self, rows: Rows, embeddings_VD: Tensor, responses: Responses, step: int, steps: int
     ) -> None:
         tokens_RT, logprobs_RT, numbers_RT = responses.tokens_RT, responses.logprobs_RT, responses.numbers_RT
-        if not fits(embeddings_VD) or embeddings_VD.shape[1:] != (self.shape.hidden,):
+        shape_fits = embeddings_VD.shape[1:] == (self.shape.hidden,) and embeddings_VD.is_contiguous()
+        if embeddings_VD.dtype != self.dtype or not shape_fits or embeddings_VD.device.type != "cpu":
             raise RuntimeError("cpu: embeddings that do not fit the layers")
         if self.head is None or len(embeddings_VD) < self.outputs:
             raise RuntimeError("cpu: the head can name tokens that have no embedding")
@@ -272,17 +299,10 @@ class Layers:
     def _scratch(self, rows: int, filled: int) -> Tensor:
         shape = self.shape
         heads = 2 * (shape.queries + shape.keys) * shape.width
-        return torch.empty(rows * (shape.hidden + heads + shape.feed + filled + LONGEST_VECTOR))
+        rounded = max(shape.hidden, shape.queries * shape.width, shape.feed) if shape.half else 0
+        return torch.empty(rows * (shape.hidden + heads + shape.feed + filled + LONGEST_VECTOR + rounded))
 
 
 def fits_strided(*tensors: Tensor) -> bool:
     """Return whether all are fp32 tensors on the CPU."""
     return all(x.dtype == torch.float32 and x.device.type == "cpu" for x in tensors)
-
-
-def _panels(weight_OI: Tensor | None, width: int) -> Tensor | None:
-    """Lay a weight out in panels of `width` outputs, input after input; pad the last with zeros."""
-    if weight_OI is None:
-        return None
-    padded = torch.nn.functional.pad(weight_OI, (0, 0, 0, -len(weight_OI) % width))
-    return padded.view(-1, width, weight_OI.shape[1]).transpose(1, 2)

@@ -1,19 +1,21 @@
 """Decode Llama-like models on a CPU: all layers, the norm and the head in one call, for one step or several.
 
-With small matrices half of a step lies around the products: module calls, norms of queries apart from those
-of keys, weights read across their layout. Here the weights are laid out for the kernels (`decoder.c`). A
-model is decoded this way only after a check against its own logits.
+transformers spends half of such a step and more around the products, and libraries rearrange the weights for
+every product of a few rows. The kernels (`decoder.c`) read them as they are, in fp32 or bf16. A model is
+decoded this way only after a check against its own logits.
 
 Shapes: B rows, R rows of the whole batch, P positions, D hidden, W head width, V vocabulary.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import psutil
 import torch
 from torch import Tensor
 
@@ -21,29 +23,46 @@ from recovery.batches.length_groups import length_groups
 from recovery.cpu.layer_kernels import Layers, Rows
 from recovery.cpu.library import library
 from recovery.cpu.llama_forward import reader_of
-from recovery.cpu.llama_layers import MOST_WEIGHTS, LayerWeights, build_of, is_plain
+from recovery.cpu.llama_layers import LayerWeights, build_of, is_plain
 from recovery.cpu.placed_cache import PlacedCache
 from recovery.forward.decoder import Responses
-from recovery.forward.equality import NOT_APPLICABLE, close
+from recovery.forward.equality import NOT_APPLICABLE, close, close_per_token, first_tokens
 from recovery.forward.hidden_states import READ_TOKENS, logit_transform, logits_of, plain_states
 from recovery.forward.model_decoder import ModelDecoder, Prompt, takes_kv_cache
 
 CHECKED: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models, and whether their decoder was right
-STEPS_A_CALL = 8  # of `write_ahead`: Python handles interrupts between calls only
+# Of `write_ahead`, as Python handles interrupts between calls only: steps, and the numbers that these read
+STEPS_A_CALL = 8
+NUMBERS_A_CALL = 2**28
 CHECK_LENGTHS = (9, 5)  # of the prompts in the check
 CHECK_STEPS = 2
+MEMORY_SHARE = 1 / 8  # of the machine's memory: larger weights are not laid out a second time
+DTYPES = torch.float32, torch.bfloat16
 
 
 def decoder_of(model: Any, pad_id: int, max_new_tokens: int) -> LlamaDecoder | None:
     """Return a decoder of the current weights; None where the model's layers are not Llama's or need more."""
     if CHECKED.get(model) is False or not takes_kv_cache(model):
         return None
-    build = build_of(model)
-    if build is None or not build.swishes or library() is None:
+    if not decoder_bytes(model):
         return None
     if model not in CHECKED:
         CHECKED[model] = _equals_model(model, pad_id)
     return LlamaDecoder(model, pad_id, max_new_tokens) if CHECKED[model] else None
+
+
+def decoder_bytes(model: Any) -> float:
+    """Return the bytes of the laid-out weights of a model that may have a decoder; 0 for all others."""
+    kernels = library()
+    if kernels is None:
+        return 0.0
+    build = build_of(model, DTYPES if kernels.multiplies_bf16() else DTYPES[:1])
+    if build is None or not build.swishes:
+        return 0.0
+    head = _plain_head(model)
+    weights = [*model.get_decoder().layers.parameters(), *([] if head is None else [head])]
+    laid_out = float(sum(weight.nbytes for weight in weights))
+    return laid_out if laid_out <= MEMORY_SHARE * psutil.virtual_memory().total else 0.0
 
 
 class LlamaDecoder(ModelDecoder):
@@ -62,7 +81,7 @@ class LlamaDecoder(ModelDecoder):
 
     @cached_property
     def layers(self) -> Layers:
-        """Lay the weights out: not before the first step, as a batch may end at its first token."""
+        """Join the weights: not before the first step, as a batch may end at its first token."""
         body = self.model.get_decoder()
         weights = [LayerWeights.of(layer) for layer in body.layers]
         return Layers(library(), weights, body.norm, _plain_head(self.model))
@@ -71,7 +90,7 @@ class LlamaDecoder(ModelDecoder):
         filled = self.cache.get_seq_length() + 1
         self.cache.make_room(filled)
         x_BD = self.embed(token_B)
-        out = self.layers(x_BD, *self._turns(x_BD, filled), self.starts_B, self.cache)
+        out = self.layers(x_BD.float(), *self._turns(x_BD, filled), self.starts_B, self.cache)
         if self.layers.head is None:
             return logits_of(self.model, out)
         return self.transform(out) if self.transform else out
@@ -95,7 +114,8 @@ class LlamaDecoder(ModelDecoder):
     ) -> tuple[int, Tensor, Tensor]:
         filled = self.cache.get_seq_length()
         self.cache.make_room(filled + 1)
-        steps = min(steps, self.cache.slots - filled, STEPS_A_CALL)
+        at_once = min(STEPS_A_CALL, max(1, NUMBERS_A_CALL // self.layers.numbers))
+        steps = min(steps, self.cache.slots - filled, at_once)
         rows = Rows(token_B, self.starts_B, self.cache.places(len(token_B)), rows_B).copied()
         weight_VD = self.embed.weight.detach()
         turns = self._turns(weight_VD, filled + steps)
@@ -122,7 +142,7 @@ class LlamaDecoder(ModelDecoder):
             room = 0 if varying else positions // 2 + 16
             positions_P = torch.arange(positions + room, device=x_BD.device)
             cos_1PW, sin_1PW = self.rotary(x_BD[:1], positions_P[None])
-            self.turns = cos_1PW[0].contiguous(), sin_1PW[0].contiguous()
+            self.turns = cos_1PW[0].float().contiguous(), sin_1PW[0].float().contiguous()
         return self.turns
 
 
@@ -133,14 +153,28 @@ def _varies_with_length(rotary: Any) -> bool:
 
 def _plain_head(model: Any) -> Tensor | None:
     head = model.get_output_embeddings()
-    fits = is_plain(head) and head.bias is None and head.weight.numel() <= MOST_WEIGHTS
-    return head.weight if fits else None
+    return head.weight if is_plain(head) and head.bias is None else None
 
 
 def _equals_model(model: Any, pad_id: int) -> bool:
-    """Compare the logits of two short prompts and the tokens after them with the model's own."""
-    vocabulary = len(model.get_input_embeddings().weight)
-    whole_BT = torch.arange(2 * (max(CHECK_LENGTHS) + CHECK_STEPS)).view(2, -1) % vocabulary
+    """Compare the logits of two short prompts and the tokens after them with the model's own.
+
+    Rounding to bf16 would hide a layer that computes something else, so that a copy in fp32 has to pass too.
+    """
+    if model.get_input_embeddings().weight.dtype != torch.float32:
+        try:
+            if not _equals_model(copy.deepcopy(model).float(), pad_id):
+                return False
+        except NOT_APPLICABLE:
+            return False
+    tokens = 2 * (max(CHECK_LENGTHS) + CHECK_STEPS)
+    return any(_equal_from(model, pad_id, start, tokens) for start in first_tokens(model, tokens))
+
+
+def _equal_from(model: Any, pad_id: int, start: int, tokens: int) -> bool:
+    embed = model.get_input_embeddings().weight
+    equal = close if embed.dtype == torch.float32 else close_per_token
+    whole_BT = torch.arange(start, start + tokens).view(2, -1) % len(embed)
     decoder = LlamaDecoder(model, pad_id, CHECK_STEPS)
     prompts: list[Sequence[int]] = [
         row[:length].tolist() for row, length in zip(whole_BT, CHECK_LENGTHS, strict=True)
@@ -151,10 +185,10 @@ def _equals_model(model: Any, pad_id: int) -> bool:
             token_B = torch.stack(
                 [row[length + step] for row, length in zip(whole_BT, CHECK_LENGTHS, strict=True)]
             )
-            found.append(decoder.step(token_B))
+            found.append(decoder.step(token_B).to(embed.dtype))
         logits_BTV = logits_of(model, plain_states(model, whole_BT))
         ends_BT = torch.tensor(CHECK_LENGTHS)[:, None] - 1 + torch.arange(CHECK_STEPS + 1)
         expected_BTV = logits_BTV[torch.arange(2)[:, None], ends_BT]
-        return close(torch.stack(found, 1), expected_BTV)
+        return equal(torch.stack(found, 1), expected_BTV)
     except NOT_APPLICABLE:
         return False

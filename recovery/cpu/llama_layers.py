@@ -6,6 +6,7 @@ the model's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import is_not
 from typing import Any
@@ -23,13 +24,12 @@ ATTENTION = {"q_proj", "k_proj", "v_proj", "o_proj"}
 HEAD_NORMS = {"q_norm", "k_norm"}
 FEED_FORWARD = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 SWISH = (SiLU, SiLUActivation)
-MOST_WEIGHTS = 2**26  # in larger models the products take the time
 
 
-def build_of(model: Any) -> ModelBuild | None:
-    """Describe a small fp32 model on a CPU with Llama-like layers and no hooks; None for others."""
+def build_of(model: Any, dtypes: Sequence[torch.dtype] = (torch.float32,)) -> ModelBuild | None:
+    """Describe a model of these types on a CPU with Llama-like layers and no hooks; None for others."""
     weight = model.get_input_embeddings().weight
-    if weight.device.type != "cpu" or weight.dtype != torch.float32:
+    if weight.device.type != "cpu" or weight.dtype not in dtypes:
         return None
     modules = _modules(model)
     build = _build(model, modules)
@@ -61,7 +61,6 @@ def _examined(model: Any, modules: list[Any]) -> ModelBuild:
     body = model.get_decoder()
     layers: Any = getattr(body, "layers", None) or ()
     llama = bool(layers) and hasattr(body, "rotary_emb") and all(map(_is_known, layers))
-    llama = llama and sum(weight.numel() for weight in layers.parameters()) <= MOST_WEIGHTS
     swishes = llama and all(isinstance(layer.mlp.act_fn, SWISH) for layer in layers)
     return ModelBuild(modules[1:], llama, any(map(_is_lora, modules)), swishes)
 
@@ -127,8 +126,8 @@ class LayerWeights:
             epsilon(layer.post_attention_layernorm),
         )
 
-    def check(self, hidden: int, feed: int) -> None:
-        """Raise an error unless all parts are fp32 and their shapes fit a layer of this width."""
+    def check(self, hidden: int, feed: int, dtype: torch.dtype) -> None:
+        """Raise an error unless all parts are of this type and their shapes fit a layer of this width."""
         heads = self.queries + self.keys
         queries = self.queries * self.width
         qkv = queries + 2 * self.keys * self.width
@@ -148,8 +147,8 @@ class LayerWeights:
             "down_bias": (hidden,),
         }
         given = {name: tensor for name, tensor in self.tensors().items() if tensor is not None}
-        fp32 = all(tensor.dtype == torch.float32 and tensor.device.type == "cpu" for tensor in given.values())
-        if not fp32 or any(tensor.shape != expected[name] for name, tensor in given.items()):
+        same = all(tensor.dtype == dtype and tensor.device.type == "cpu" for tensor in given.values())
+        if not same or any(tensor.shape != expected[name] for name, tensor in given.items()):
             raise RuntimeError("cpu: the parts of a layer do not fit each other")
 
     def tensors(self) -> dict[str, Tensor | None]:

@@ -73,8 +73,9 @@ static inline void rotate(float *x, const float *cos, const float *sin, long wid
 
 /* ---- Llama-like layers ---- */
 
+/* `half`: embeddings, linear layers and head are bf16, which decoder.c alone reads; all else is fp32 */
 typedef struct {
-    long layers, hidden, queries, keys, width, feed;
+    long layers, hidden, queries, keys, width, feed, half;
 } Shape;
 
 /* Weights: in panels for decoder.c, as linear layers hold them for reader.c. Only decoder.c uses keys and values. */

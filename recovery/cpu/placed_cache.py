@@ -14,6 +14,7 @@ class PlacedCache(KVCache):
     """`places_B` holds the place of each row's keys and values; None: row i is at place i."""
 
     places_B: Tensor | None = None
+    dtype = torch.float32
 
     def places(self, rows: int) -> Tensor:
         """Return where the keys and values of the rows are."""

@@ -1,20 +1,35 @@
-/* Matrix products by tiles: the right side is laid out in panels of some columns, row after row, padded with zeros. */
+/* Matrix products by tiles: the right side is laid out in panels of some columns, row after row, padded with zeros.
+
+   Where `half` is set, each word of four bytes holds two bf16 numbers that follow each other along the sum. */
 
 #include "native.h"
+#if defined(__AVX512BF16__)
+#include <immintrin.h>
+#endif
 
 enum { PANEL = LANES * VECTORS, NARROW = 2 * LANES }; /* columns of a panel: decoder.c's weights, all others */
 enum { AHEAD = 12 }; /* rows to prefetch ahead */
 
+/* sum += a * w, word by word; without the instruction there is no bf16 */
+__attribute__((always_inline)) static inline void multiply_add(const int half, vector *sum, float a, vector w)
+{
+#if defined(__AVX512BF16__)
+    if (half) *sum = (vector)_mm512_dpbf16_ps((__m512)*sum, (__m512bh)_mm512_set1_ps(a), (__m512bh)w);
+    else
+#endif
+        *sum += a * w;
+}
+
 /* out = a @ panel + bias + more, unrolled for constant rows and vectors; a[i, k] is at i * down + k * along */
 __attribute__((always_inline)) static inline void tile(
-    const int rows, const int vectors, const float *a, long down, long along, const float *panel, long depth, float *out,
+    const int half, const int rows, const int vectors, const float *a, long down, long along, const float *panel, long depth, float *out,
     long stride, long columns, const float *bias, const float *more)
 {
     vector sum[ROWS][VECTORS] = {0};
     for (long k = 0; k < depth; k++, panel += vectors * LANES)
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < vectors; j++)
-                sum[i][j] += a[i * down + k * along] * *(const vector *)(panel + j * LANES);
+                multiply_add(half, &sum[i][j], a[i * down + k * along], *(const vector *)(panel + j * LANES));
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++) {
             long at = j * LANES, here = i * stride + at;
@@ -51,7 +66,7 @@ static inline void narrow_product(
             const float *from = a + i * down;
             float *to = out + i * stride + c;
             switch (least(rows - i, ROWS)) {
-#define OF(n) case n: tile(n, 2, from, down, along, panels, depth, to, stride, columns - c, 0, add ? to : 0); break;
+#define OF(n) case n: tile(0, n, 2, from, down, along, panels, depth, to, stride, columns - c, 0, add ? to : 0); break;
                 OF_EVERY_HEIGHT
 #undef OF
             }
@@ -95,14 +110,19 @@ static inline void transpose(const float *x, long stride, long count, float *out
     for (long i = 0; i < LANES; i++) *(vector *)(out + i * out_stride) = row[i];
 }
 
+/* The panel of `columns` that begins with row s */
+static inline void pack_panel(
+    const float *x, long stride, long count, long width, const long columns, long s, float *panel)
+{
+    long w = 0;
+    for (; w + LANES <= width; w += LANES)
+        for (long i = 0; i < columns; i += LANES)
+            transpose(x + (s + i) * stride + w, stride, count - s - i, panel + w * columns + i, columns);
+    for (; w < width; w++)
+        for (long i = 0; i < columns; i++) panel[w * columns + i] = s + i < count ? x[(s + i) * stride + w] : 0;
+}
+
 static inline void pack_transposed(const float *x, long stride, long count, long width, float *panels)
 {
-    for (long s = 0; s < count; s += NARROW, panels += NARROW * width) {
-        long w = 0;
-        for (; w + LANES <= width; w += LANES)
-            for (long i = 0; i < NARROW; i += LANES)
-                transpose(x + (s + i) * stride + w, stride, count - s - i, panels + w * NARROW + i, NARROW);
-        for (; w < width; w++)
-            for (long i = 0; i < NARROW; i++) panels[w * NARROW + i] = s + i < count ? x[(s + i) * stride + w] : 0;
-    }
+    for (long s = 0; s < count; s += NARROW) pack_panel(x, stride, count, width, NARROW, s, panels + s * width);
 }

@@ -1,6 +1,6 @@
 """What an engine may compute in place of PyTorch and transformers, and the one place where it is chosen.
 
-The only engine today is `recovery/cpu` (small fp32 models on a CPU). Every method may return None: the caller
+The only engine today is `recovery/cpu` (Llama-like models on a CPU). Every method may return None: the caller
 then goes on with its own implementation, so that deleting the engine changes speed and nothing else.
 
 Shapes: B rows, N tokens, V vocabulary.
@@ -49,6 +49,10 @@ class FastPath:
     def decoder(self, model: Any, pad_id: int, max_new_tokens: int) -> Decoder | None:
         """Return a decoder of the model's current weights, checked against the model."""
         return None
+
+    def decoder_bytes(self, model: Any) -> float:
+        """Return what the decoder of a model holds beside the model and the KV cache."""
+        return 0.0
 
     def draw(self, logits_BV: Tensor, numbers_B: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
         """Return each row's token, where the cumulative distribution passes its number, and its log-prob."""

@@ -24,6 +24,7 @@ class KVCache(Cache):
     """The cache of all layers."""
 
     layers: list[KVCacheLayer]
+    dtype: torch.dtype | None = None  # of what `joined` returns; None: that of its parts
 
     def __init__(self, layers: int, capacity: float = math.inf) -> None:
         """Never allocate more than `capacity` slots a row."""
@@ -40,7 +41,8 @@ class KVCache(Cache):
         """Merge caches of prompts read apart, so that all end in slot `width`; empties the parts."""
         joined = cls(len(parts[0].layers), capacity)
         for layer in joined.layers:
-            layer.put([part.layers.pop(0).filled() for part in parts], width, joined.allocation(width))
+            filled = [part.layers.pop(0).filled() for part in parts]
+            layer.put(filled, width, joined.allocation(width), cls.dtype)
         return joined
 
     def allocation(self, filled: int) -> int:
@@ -96,11 +98,17 @@ class KVCacheLayer(DynamicLayer):
     def get_seq_length(self) -> int:
         return self.length
 
-    def put(self, parts: Sequence[tuple[Tensor, Tensor]], width: int, slots: int) -> None:
+    def put(
+        self,
+        parts: Sequence[tuple[Tensor, Tensor]],
+        width: int,
+        slots: int,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         """Hold the rows of all parts in this many slots, each row ending in slot `width`."""
         keys, values = zip(*parts, strict=True)
-        self.keys = _right_aligned(keys, width, slots)
-        self.values = _right_aligned(values, width, slots)
+        self.keys = _right_aligned(keys, width, slots, dtype)
+        self.values = _right_aligned(values, width, slots, dtype)
         self.length = width
         self.is_initialized = True
 
@@ -138,14 +146,16 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) 
     return scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=scale)
 
 
-def _right_aligned(parts: Sequence[Tensor], width: int, slots: int) -> Tensor:
+def _right_aligned(
+    parts: Sequence[Tensor], width: int, slots: int, dtype: torch.dtype | None = None
+) -> Tensor:
     """Return the rows of all parts in one tensor, ending in slot `width`.
 
     Slots before a row's first hold zeros: a hidden slot is still multiplied by a probability of zero.
     """
     _, heads, _, head_width = parts[0].shape
     sizes = [len(part) for part in parts]
-    slots_BGSW = parts[0].new_empty(sum(sizes), heads, slots, head_width)
+    slots_BGSW = parts[0].new_empty(sum(sizes), heads, slots, head_width, dtype=dtype)
     first = 0
     for part, size in zip(parts, sizes, strict=True):
         target = slots_BGSW[first : first + size]

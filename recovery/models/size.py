@@ -143,9 +143,11 @@ def decoding_bytes(model: Any) -> tuple[float, float]:
     """Return what decoding with a loaded model holds for each token of a row, and for each row beside them.
 
     Keys, values, and what a layer makes of them at each step grow with the tokens; recurrent states do not.
+    On a CPU they are in fp32, as the kernels keep them.
     """
     core = unwrap(model)
-    itemsize = embedding_weights(core)[0].itemsize
+    weight = embedding_weights(core)[0]
+    itemsize = max(weight.itemsize, 4) if weight.device.type == "cpu" else weight.itemsize
     empty = EmptyModel(_settings(core.config.to_dict()))
     short, long = (decoding_of(empty, tokens) for tokens in TRIED)
     if short is None or long is None:

@@ -11,6 +11,7 @@ import psutil
 import torch
 
 from recovery.errors import InputError, RecoverError
+from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import embedding_weights, unwrap
 from recovery.models.size import decoding_bytes
 
@@ -34,11 +35,12 @@ class Budget:
     def of(cls, models: Sequence[Any], rows: int, tokens: int | None = None) -> Budget:
         """Return what the models' device, where all of them decode at once, has room for."""
         weights = [embedding_weights(model)[-1] for model in models]
+        room = FREE_SHARE * free_memory(weights[0].device)
         tokens_bytes, rows_bytes = zip(*map(decoding_bytes, models), strict=True)
         return cls(
             rows=rows,
             tokens=tokens,
-            bytes=FREE_SHARE * free_memory(weights[0].device),
+            bytes=max(room - sum(map(fast_path().decoder_bytes, models)), room / 2),
             token_bytes=sum(tokens_bytes),
             row_bytes=sum(rows_bytes) + sum(LOGITS_BYTES * len(weight) for weight in weights),
         )

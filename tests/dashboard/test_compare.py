@@ -1,18 +1,21 @@
-"""The pages Compare, Race and Knowledge: what may be claimed, what it cost, what is still known."""
+"""The pages Compare, Methods and Knowledge: what may be claimed, what it cost, what is still known."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from dashboard.figures.plane import methods_plane
 from dashboard.page_context import PageContext
 from db.writes.tracker import Tracker
 from pipelines.compare import compare
 from pipelines.runs.workspace import Workspace
 from tests.support import databases, views
 
+BARS = re.compile(r'<line [^>]*class="bar[^>]*>')
 Home = tuple[PageContext, dict[str, str]]
 
 
@@ -92,6 +95,31 @@ def test_the_page_has_methods_costs_and_the_models_it_is_between(home: Home) -> 
     one = views.look(home[0], "/methods?student=mid2")
     assert "opd-sampled" in one.text and "midtrained" in one.text and "clean" in one.text
     assert "sft" not in one.text
+
+
+def test_merges_are_named_by_their_kind(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        for kind, weight in (("linear", 0.5), ("embeddings", 1.0), ("residual", 0.7)):
+            run = tracker.start_run("merge", config={"student": "mid", "kind": kind, "weight": weight})
+            tracker.finish_run(run.id, {"checkpoint": kind})
+        page = views.look(views.context(tracker), "/methods")
+    assert all(name in page.text for name in ("merge 0.5", "embeddings", "residual 0.7"))
+    assert "embeddings 1" not in page.text
+
+
+def test_the_intervals_of_methods_are_drawn_to_their_ends() -> None:
+    rows = []
+    for share in (0.3, 0.4):
+        one = {"value": share, "low": share - 0.2, "high": share + 0.2}
+        rows.append({"method": "opd", "label": "x", "scores": {"knowledge": one, "ifeval": one}})
+    drawn = str(methods_plane(rows, ["opd"], {}))
+    bars = [
+        [float(end) for end in re.findall(r'[xy][12]="([-.0-9]+)"', line)] for line in BARS.findall(drawn)
+    ]
+    assert len(bars) == 4
+    for across, upright in zip(bars[::2], bars[1::2], strict=True):
+        assert across[0] + across[2] == pytest.approx(2 * upright[0], abs=0.3)  # the sign is in the middle
+        assert upright[1] + upright[3] == pytest.approx(2 * across[1], abs=0.3)
 
 
 def test_knowledge_is_a_triangle_by_cycle(home: Home) -> None:

@@ -156,6 +156,14 @@ def test_samples_by_flip(context: PageContext, flip: str, keys: list[str]) -> No
     assert f"({len(keys)})</option>" in page.split("selected>")[3]
 
 
+@pytest.mark.parametrize("path", ["/samples", "/behaviour", "/compare"])
+def test_while_a_cycle_has_only_begun_the_last_measured_one_is_shown(context: PageContext, path: str) -> None:
+    context.tracker.record_cycle(context.tracker.start_run("cycle").id)
+    drawn = page_frame.render(context, path)
+    assert "no ifeval" not in drawn and "no recovered model" not in drawn
+    assert re.search(r"(cycle |cycle:)3\b", drawn) and "has no" in page_frame.render(context, "/samples?n=4")
+
+
 def test_samples_are_searched_and_paged_and_show_the_words_that_differ(context: PageContext) -> None:
     page = page_frame.render(context, "/samples?n=1")
     answer = re.findall(r"some words number (\d+)", page)[0]

@@ -160,7 +160,7 @@ def test_a_large_model_is_bfloat16_where_the_processor_multiplies_it_faster(
     tiny.save(tmp_path / "model")
     written = {}
     for name, threshold in {"small": 2**26, "large": 0}.items():
-        monkeypatch.setattr("recovery.cpu.llama_layers.MOST_WEIGHTS", threshold)
+        monkeypatch.setattr(init_home, "SMALL_MODEL", threshold)
         with Workspace.open(tmp_path / name) as ws:
             initialise(ws, model=str(tmp_path / "model"), preset=preset)
             written[name] = ws.config.model.dtype
@@ -171,6 +171,6 @@ def test_a_large_model_is_bfloat16_where_the_processor_multiplies_it_faster(
 def test_other_processors_keep_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx512_bf16": False, "avx512_f": True})
-    monkeypatch.setattr("recovery.cpu.llama_layers.MOST_WEIGHTS", 0)
+    monkeypatch.setattr(init_home, "SMALL_MODEL", 0)
     tiny.save(tmp_path / "model")
     assert not init_home._gains_by_bfloat16(tmp_path / "model")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from recovery.cpu import library, llama_decode, llama_layers
+from recovery.cpu import library, llama_decode, matrix_products
 from recovery.cpu.llama_decode import CHECKED, LlamaDecoder
 from recovery.forward.decoder_choice import decoding
 from recovery.models.loading import LoraSpec, adapter_off, add_lora, unwrap
@@ -16,6 +18,9 @@ from tests.support.llama_family import TAKEN, built, chat_of, sampled
 from tests.support.samples import STOPS, generated, prompts_of, teacher_forced
 
 pytestmark = pytest.mark.skipif(library.library() is None, reason="no compiler here")
+multiplies_bf16 = pytest.mark.skipif(
+    not matrix_products.multiplies_bfloat16(), reason="this processor does not multiply bf16"
+)
 
 
 def decoder_of(model: Any) -> LlamaDecoder | None:
@@ -113,14 +118,52 @@ def test_who_listens_in_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
     assert steps
 
 
-def test_it_is_for_small_models_in_fp32_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_for_models_on_a_cpu_whose_weights_fit_in_memory_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny.model()
     assert decoder_of(model) is not None
-    monkeypatch.setattr(llama_layers, "MOST_WEIGHTS", 1000)
+    assert 0 < llama_decode.decoder_bytes(model) < sum(weight.nbytes for weight in model.parameters())
+    monkeypatch.setattr(llama_decode, "MEMORY_SHARE", 1e-9)
     assert decoder_of(tiny.model()) is None
     monkeypatch.undo()
-    assert decoder_of(model.to(torch.bfloat16)) is None
+    assert decoder_of(tiny.model().to(torch.float16)) is None
     assert decoder_of(tiny.model().to("meta")) is None
+
+
+@multiplies_bf16
+@pytest.mark.parametrize("name", ["llama", "qwen3", "biased", "grouped"])
+def test_bf16_is_rounded_as_the_model_rounds_it(name: str) -> None:
+    """Answers differ where two tokens are about as likely: log-probs of the same tokens tell."""
+    model = built(name).to(torch.bfloat16)
+    found = sampled(chat_of(model), temperature=0.0)
+    assert CHECKED[model]
+    exact = teacher_forced(copy.deepcopy(model).float(), found)
+    own = teacher_forced(model, found)
+    assert (found.logprobs_N - exact).abs().mean() <= 1.2 * (own - exact).abs().mean()
+    assert (found.logprobs_N - exact).abs().max() < 0.05
+
+
+@multiplies_bf16
+@pytest.mark.parametrize("name", [name for name, taken in TAKEN.items() if taken is False])
+def test_in_bf16_too_what_computes_something_else_is_left_to_the_model(name: str) -> None:
+    model = built(name).to(torch.bfloat16)
+    sampled(chat_of(model))
+    assert CHECKED[model] is False
+
+
+def test_bf16_without_the_instruction_is_left_to_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = SimpleNamespace(multiplies_bf16=lambda: 0)
+    monkeypatch.setattr(llama_decode, "library", lambda: kernels)
+    model = tiny.model().to(torch.bfloat16)
+    assert decoder_of(model) is None
+    found = sampled(chat_of(model), temperature=0.0)
+    assert found.responses() == generated(model, prompts_of(14), STOPS, 24)
+
+
+@multiplies_bf16
+def test_layers_of_mixed_types_are_left_to_the_model() -> None:
+    chat = chat_of(tiny.model().to(torch.bfloat16))
+    chat.model.model.layers[0].input_layernorm.float()
+    assert decoder_of(chat.model) is None
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -137,3 +180,14 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     for name in ("step", "write_ahead"):
         monkeypatch.setattr(LlamaDecoder, name, count(getattr(LlamaDecoder, name)))
     return steps
+
+
+def test_a_large_model_writes_fewer_tokens_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = chat_of(tiny.model())
+    expected = sampled(chat)
+    monkeypatch.setattr(llama_decode, "NUMBERS_A_CALL", 1)
+    steps = counted(monkeypatch)
+    found = sampled(chat)
+    longest = max(map(len, found.responses()))
+    assert len(steps) == longest - 1  # the first token follows the prompt
+    assert found.responses() == expected.responses()
