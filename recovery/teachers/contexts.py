@@ -165,8 +165,9 @@ class RowEncoder:
         self.chat_model = chat_model
         self.items = items
         self.context = context
-        self.student = lru_cache(KEPT_IDS)(self._student)
-        self.teacher = lru_cache(KEPT_IDS)(self._teacher) if context else self.student
+        # Not methods: a cache of one would refer to the encoder that holds it, and keep the model in memory.
+        self.student = _cached_prompts(chat_model, items, None)
+        self.teacher = _cached_prompts(chat_model, items, context) if context else self.student
 
     def check(self) -> None:
         """Render every row, so that a row that the template rejects stops the run before its first step."""
@@ -192,12 +193,18 @@ class RowEncoder:
         answer = {"role": "assistant", "content": str(response(item))}
         return self.chat_model.dialogue_ids([*item.messages, answer])
 
-    def _student(self, row: int) -> list[int]:
-        return self.chat_model.prompt_ids(self.items[row].messages)
 
-    def _teacher(self, row: int) -> list[int]:
-        assert self.context is not None
-        return self.chat_model.prompt_ids(self.context(self.items[row]))
+def _cached_prompts(
+    chat_model: ChatModel, items: Sequence[PromptRow], context: Context | None
+) -> Callable[[int], list[int]]:
+    """Return a function from a row to its prompt's token ids, in the context if there is one."""
+
+    @lru_cache(KEPT_IDS)
+    def ids(row: int) -> list[int]:
+        item = items[row]
+        return chat_model.prompt_ids(context(item) if context else item.messages)
+
+    return ids
 
 
 def prompt(item: PromptRow) -> str:
