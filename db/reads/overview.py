@@ -82,7 +82,7 @@ def _racer(row: Row) -> Row:
 
 
 def _merge_name(config: Row) -> str:
-    """Return how a merge is called: its kind if not linear, and its weight if part of the clean weights."""
+    """Return a merge's kind and weight, as in `merge 0.5`; a kind other than linear omits a weight of 1."""
     name = "merge" if config.get("kind", "linear") == "linear" else str(config["kind"])
     weight = config.get("weight")
     return name if weight is None or (weight == 1 and name != "merge") else f"{name} {weight:g}"
