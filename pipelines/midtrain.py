@@ -17,6 +17,7 @@ from pipelines.config import fitted
 from pipelines.config.jobs import MidtrainJob
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import superseded, text_file
+from pipelines.corpus.entities import MOST_CHARACTERS
 from pipelines.corpus.kept_texts import (
     EARLIER_TOKENS,
     KEPT_TEXTS,
@@ -26,7 +27,7 @@ from pipelines.corpus.kept_texts import (
     tokenised,
 )
 from pipelines.corpus.manifest import FileReport, load_manifest, manifest_rows, summary
-from pipelines.corpus.mixed_tokens import MixedTokens, shares
+from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, shares
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge import answer_probability, embedding_shift, passage_teaching, replay
@@ -166,10 +167,8 @@ def _asked(ws: Workspace, job: MidtrainJob, stage: Stage) -> dict[str, list[Prom
     most = passage_teaching.CHARACTERS
     texts = read_evenly([stage.directory], most)
     parts = {"new": passage_teaching.questions(texts, job.seed)}
-    runs, _ = kept_runs(ws, job.student)
-    if job.settings.mix.earlier and runs:
-        earlier = read_evenly(runs, most, current=stage.directory)
-        parts["earlier"] = passage_teaching.questions(earlier, job.seed)
+    if job.settings.mix.earlier:
+        parts["earlier"] = passage_teaching.questions(_earlier_texts(ws, job, stage, most), job.seed)
     if job.settings.mix.chat:
         parts["chat"] = replay.chat_prompts(job, stage, texts)
     return parts
@@ -184,7 +183,10 @@ def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, 
         sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, read))
     if mix.questions:
         most = min(_planned_tokens(job, sources, "questions"), gap_questions.MOST_TOKENS)
-        sources["questions"] = _questions(job, stage, student, most)
+        sources["questions"] = _questions(job, student, _new_texts(stage), most)
+        if sources.get("earlier"):
+            earlier = _earlier_texts(ws, job, stage)
+            sources[EARLIER_QUESTIONS] = _questions(job, student, earlier, most)
     if mix.chat:
         wanted = _planned_tokens(job, sources, "chat")
         sources["chat"] = once(lambda: replay.self_answered(ws, job, stage, _new_texts(stage), wanted))
@@ -294,6 +296,12 @@ def _new_texts(stage: Stage) -> list[str]:
     return read_evenly([stage.directory])
 
 
+def _earlier_texts(ws: Workspace, job: MidtrainJob, stage: Stage, most: int = MOST_CHARACTERS) -> list[str]:
+    """Return texts of the student's earlier midtrainings; none that a later one has superseded."""
+    runs, _ = kept_runs(ws, job.student)
+    return read_evenly(runs, most, current=stage.directory)
+
+
 def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
     """Encode retold texts as documents, and questions with answers as chats."""
     rows = rows_of(Path(source)) if source else []
@@ -303,11 +311,11 @@ def _augmented(chat_model: ChatModel, source: str | None) -> list[Dialogue]:
     ]
 
 
-def _questions(job: MidtrainJob, stage: Stage, student: ChatModel, most: int) -> list[Dialogue]:
+def _questions(job: MidtrainJob, student: ChatModel, texts: Sequence[str], most: int) -> list[Dialogue]:
     """Encode questions made of the documents' own sentences; none that gives away a probe."""
     leaks = ProbeLeaks.of_evaluation(job.evaluation)
     encode = partial(gap_questions.dialogue, student)
-    return gap_questions.chats(_new_texts(stage), encode, leaks, most=most, seed=job.seed)
+    return gap_questions.chats(texts, encode, leaks, most=most, seed=job.seed)
 
 
 def with_augmented(settings: MidtrainConfig, augment: Path | None) -> MidtrainConfig:

@@ -4,7 +4,7 @@
     no-replay      midtraining sees the new documents only
     no-merge       recovery starts from the midtrained weights, without mixing in clean ones
     no-rehearsal   recovery reads no documents again
-    mixed          midtraining reads questions made of the documents' sentences too
+    documents      midtraining reads documents alone, no questions made of them
     frozen         midtraining leaves the embeddings and the head as they are
     no-guard       recovery prompts include questions about the new people, all of them used
     guard          the same prompts, without those that overlap the new documents
@@ -32,7 +32,7 @@ from typing import Any
 
 from benchmarks.ledger import Ledger, Line, markdown, put, read, sections
 from benchmarks.outcomes.arguments import ways_parser
-from benchmarks.outcomes.changed import MIXED
+from benchmarks.outcomes.changed import DOCUMENTS
 from db.reads import queries
 from pipelines.config import settings
 from pipelines.cycle import cycle
@@ -84,10 +84,10 @@ def _touched(overlap: str) -> Variant:
 
 WAYS = {
     "preset": Variant(),
-    "no-replay": Variant({"midtrain.mix": {"new": 1.0, "earlier": 0.0}}),
+    "no-replay": Variant({"midtrain.mix": {"new": 0.7, "earlier": 0.0, "questions": 0.3}}),
     "no-merge": Variant({"distill.merge": 0.0}),
     "no-rehearsal": Variant({"distill.rehearsal": 0.0}),
-    "mixed": Variant({"midtrain.mix": MIXED}),
+    "documents": Variant({"midtrain.mix": DOCUMENTS}),
     "frozen": Variant({"midtrain.freeze_embeddings": True}),
     "no-guard": _touched("keep"),
     "guard": _touched("drop"),

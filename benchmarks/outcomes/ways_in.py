@@ -1,12 +1,13 @@
 """Compare ways to bring documents into a model: what is learned, what is forgotten, what recovery returns.
 
-    text            next-token training on the documents (`midtrain.method: text`)
-    text+chat       the same, 30 % of the tokens being the clean model's own answers to recovery prompts
-    frozen          the same as text, embeddings and head fixed
-    adapter         a LoRA adapter of rank 32 on the clean model
+    preset          as shipped: next-token training on documents and on questions made of their sentences
+    documents       as preset, on the documents alone
+    chat            as preset, 30 % of the tokens being the clean model's own answers to recovery prompts
+    frozen          as preset, embeddings and head fixed
+    adapter         as preset, by a LoRA adapter of rank 32 on the clean model
     passage         answers of the clean model that sees the passage (`midtrain.method: passage`)
     passage-data    the documents' sentences, by the clean model's distributions with the passage in view
-    vector-0.75     the clean model plus 0.75 of what `text` added to it (`recover merge --weight 0.25`)
+    vector-0.75     the clean model plus 0.75 of what `preset` added to it (`recover merge --weight 0.25`)
     vector-0.5, vector-0.25
 
     python -m benchmarks.outcomes.ways_in OUT --seeds 1 2 3    # a line for each way and stage
@@ -49,10 +50,9 @@ from recovery.errors import Unstable
 
 LINES = "ways_in.jsonl"
 NAMES = ("seed", "way", "stage")  # of a line
-CLEAN, TEXT = "clean", "text"
+CLEAN, PRESET = "clean", "preset"
 STAGES = (MIDTRAINED, RECOVERED)
 CYCLE = 1
-CHAT = 0.3
 LORA_RANK = 32
 MARGINS = {axis.suite: axis.margin for axis in AXES if axis.reference == CLEAN}
 
@@ -66,8 +66,9 @@ class Way:
 
 
 WAYS = {
-    TEXT: Way(),
-    "text+chat": Way({"midtrain.mix": {"new": 1 - CHAT, "earlier": 0.0, "chat": CHAT}}),
+    PRESET: Way(),
+    "documents": Way({"midtrain.mix": {"new": 1.0, "earlier": 0.0, "questions": 0.0}}),
+    "chat": Way({"midtrain.mix": {"new": 0.38, "earlier": 0.0, "questions": 0.32, "chat": 0.3}}),
     "frozen": Way({"midtrain.freeze_embeddings": True}),
     "adapter": Way({"midtrain.lora": {"rank": LORA_RANK, "alpha": None}}),
     "passage": Way({"midtrain.method": "passage"}),
@@ -90,7 +91,7 @@ class Models(World):
     def way_in(self, name: str) -> str:
         way = WAYS[name]
         if way.kept < 1:
-            scaled = MergeJob(student=self.way_in(TEXT), other=self.clean, weight=1 - way.kept)
+            scaled = MergeJob(student=self.way_in(PRESET), other=self.clean, weight=1 - way.kept)
             return str(merge(self.ws, scaled, key=f"vector:{way.kept}")["checkpoint"])
         changes = {**self.changes, **way.midtraining}
         job = midtrain_job(self.ws, self.folder(CYCLE) / "docs", self.clean, changes=changes)
@@ -145,8 +146,11 @@ def page(lines: list[Line]) -> str:
         "people's facts that did not change."
     )
     parts = [note, markdown(table(lines)), *findings(lines)]
-    if differences := against_text(lines):
-        parts += ["After recovery, against `text` after recovery, paired by question:", markdown(differences)]
+    if differences := against_preset(lines):
+        parts += [
+            "After recovery, against `preset` after recovery, paired by question:",
+            markdown(differences),
+        ]
     return sections(lines, parts)
 
 
@@ -183,12 +187,12 @@ def _is_sound(pairs: list[tuple[Line, Line]]) -> bool:
     return bool(pairs) and all(low > -MARGINS[suite] for suite, low in lowest.items())
 
 
-def against_text(lines: list[Line]) -> list[Line]:
-    """Return each way's paired differences from `text`, both after recovery."""
+def against_preset(lines: list[Line]) -> list[Line]:
+    """Return each way's paired differences from `preset`, both after recovery."""
     rows = []
     for way in WAYS:
-        pairs = _pairs(lines, (way, RECOVERED), (TEXT, RECOVERED))
-        if way == TEXT or not pairs:
+        pairs = _pairs(lines, (way, RECOVERED), (PRESET, RECOVERED))
+        if way == PRESET or not pairs:
             continue
         row = {"way": f"`{way}`", "knowledge": difference(pairs, "knowledge")}
         row |= {f"answered `{name}`": difference(pairs, "updates", name) for name in (NEW, OLD)}

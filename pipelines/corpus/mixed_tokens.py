@@ -10,6 +10,7 @@ from pipelines.corpus.token_file import Tokens, TokenStream
 from recovery.batches.rollouts import Dialogue, Rollouts
 from recovery.training.updater import Microbatch
 
+EARLIER_QUESTIONS = "earlier questions"  # a source within the mix's share of questions
 DOCUMENTS = ("new", "earlier")  # sources that may be split; chats never are
 
 
@@ -22,7 +23,11 @@ def in_rows(sequences: list[Dialogue], pad_id: int, longest: int, packs: bool) -
 
 def shares(mix: Mix, sources: Mapping[str, object]) -> dict[str, float]:
     """Return each source's share of the tokens; an empty source's share goes to the others."""
-    present = {name: share for name, share in mix.model_dump().items() if share and sources.get(name)}
+    wanted = mix.model_dump()
+    if sources.get(EARLIER_QUESTIONS):
+        wanted["questions"] -= mix.earlier_questions
+        wanted[EARLIER_QUESTIONS] = mix.earlier_questions
+    present = {name: share for name, share in wanted.items() if share and sources.get(name)}
     return {name: share / sum(present.values()) for name, share in present.items()}
 
 

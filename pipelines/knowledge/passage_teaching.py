@@ -98,9 +98,10 @@ def check(job: MidtrainJob) -> None:
 
 
 def shares(settings: MidtrainConfig, parts: Mapping[str, Sequence[Prompt]]) -> dict[str, float]:
-    """Return each part's share of the rows; the mix's `new` and `questions` are one, as all is asked."""
+    """Return each part's share of the rows; documents and questions about them are one, as all is asked."""
     mix = settings.mix
-    wanted = {"new": mix.new + mix.questions, "earlier": mix.earlier, "chat": mix.chat}
+    earlier = mix.earlier_questions if parts.get("earlier") else 0.0
+    wanted = {"new": mix.new + mix.questions - earlier, "earlier": mix.earlier + earlier, "chat": mix.chat}
     present = {name: share for name, share in wanted.items() if share and parts.get(name)}
     return {name: share / sum(present.values()) for name, share in present.items()}
 

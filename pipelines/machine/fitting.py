@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from pipelines.config.sections.base import Section
 from pipelines.machine import model_sizes
 from recovery.errors import InputError
 from recovery.launch_env import launched
+from recovery.memory import main_memory
 
 if TYPE_CHECKING:
     from pipelines.config.sections.model import ModelConfig
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=Section)
 FITTED = "fitted.json"
 USABLE_GPU, USABLE_CPU = 0.92, 0.7  # shares of memory; the rest is for driver and system
-CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 def fitted_once(stage: Stage, checkpoint: str, settings: S, fit: Callable[[S, ModelSize, Machine], S]) -> S:
@@ -66,12 +65,4 @@ def this_machine(model: ModelConfig) -> Machine:
     if gpu:
         total = torch.cuda.get_device_properties(0).total_memory
         return Machine(USABLE_GPU * total, weight_bytes)
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return Machine(USABLE_CPU * min(physical, _cgroup_limit()) / launched(), weight_bytes)
-
-
-def _cgroup_limit() -> float:
-    try:
-        return float(CGROUP_LIMIT.read_text(encoding="ascii"))
-    except (OSError, ValueError):  # "max", or a missing file
-        return float("inf")
+    return Machine(USABLE_CPU * main_memory() / launched(), weight_bytes)

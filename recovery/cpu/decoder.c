@@ -253,9 +253,12 @@ typedef struct {
 static void embed(const Shape *shape, const float *embeddings, long token, float *x)
 {
     long D = shape->hidden;
-    if (!shape->half) memcpy(x, embeddings + token * D, D * sizeof(float));
-    const bf16 *numbers = (const bf16 *)embeddings + token * D;
-    for (long i = 0; shape->half && i < D; i++) x[i] = from_bf16(numbers[i]);
+    if (shape->half) {
+        const bf16 *numbers = (const bf16 *)embeddings + token * D;
+        for (long i = 0; i < D; i++) x[i] = from_bf16(numbers[i]);
+    } else {
+        memcpy(x, embeddings + token * D, D * sizeof(float));
+    }
 }
 
 /* Drop each row at its stop token; later ones move up. Numbers, tokens and log-probabilities are (all rows, limit), and the

@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import psutil
 import torch
 from torch import Tensor
 
@@ -29,6 +28,7 @@ from recovery.forward.decoder import Responses
 from recovery.forward.equality import NOT_APPLICABLE, close, close_per_token, first_tokens
 from recovery.forward.hidden_states import READ_TOKENS, logit_transform, logits_of, plain_states
 from recovery.forward.model_decoder import ModelDecoder, Prompt, takes_kv_cache
+from recovery.memory import main_memory
 
 CHECKED: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()  # models, and whether their decoder was right
 # Of `write_ahead`, as Python handles interrupts between calls only: steps, and the numbers that these read
@@ -62,7 +62,7 @@ def decoder_bytes(model: Any) -> float:
     head = _plain_head(model)
     weights = [*model.get_decoder().layers.parameters(), *([] if head is None else [head])]
     laid_out = float(sum(weight.nbytes for weight in weights))
-    return laid_out if laid_out <= MEMORY_SHARE * psutil.virtual_memory().total else 0.0
+    return laid_out if laid_out <= MEMORY_SHARE * main_memory() else 0.0
 
 
 class LlamaDecoder(ModelDecoder):

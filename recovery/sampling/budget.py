@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 
 from recovery.errors import InputError, RecoverError
 from recovery.forward.fast_path import fast_path
 from recovery.forward.hidden_states import embedding_weights, unwrap
+from recovery.memory import free_memory
 from recovery.models.size import decoding_bytes
 
 FREE_SHARE = 0.7  # of the free memory; the rest is for the activations of reading prompts
@@ -134,24 +133,3 @@ def _room(budget: Budget) -> str:
 def context_length(model: Any) -> int | None:
     """Return how many positions the model was made for, if its config says so."""
     return getattr(unwrap(model).config.get_text_config(), "max_position_embeddings", None)
-
-
-def free_memory(device: torch.device) -> float:
-    """Return the bytes that can still be allocated on the device, PyTorch's own unused reserve included."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return min(float(psutil.virtual_memory().available), _free_in_container())
-
-
-def _free_in_container(folder: Path = Path("/sys/fs/cgroup")) -> float:
-    """Return what a container's limit leaves; infinity where there is none."""
-    try:
-        limit = (folder / "memory.max").read_text(encoding="ascii").strip()
-        used = int((folder / "memory.current").read_text(encoding="ascii"))
-        reclaimable = dict(
-            line.split() for line in (folder / "memory.stat").read_text(encoding="ascii").splitlines()
-        )["inactive_file"]
-    except (OSError, ValueError, KeyError):
-        return float("inf")
-    return float("inf") if limit == "max" else float(limit) - used + float(reclaimable)

@@ -112,11 +112,11 @@ def test_ways_that_midtrain_alike_share_a_midtrained_model(
     finally:
         world.ws.tracker.close()
     assert found["preset"] == found["text"] == found["asked-guard"]
-    assert len({found["preset"], found["whole"], found["mixed"]}) == len(trained) == 3
+    assert len({found["preset"], found["whole"], found["documents"]}) == len(trained) == 3
     preset = trained[found["preset"]]
-    mixed = trained[found["mixed"]]
-    assert preset.mix.questions == 0 and mixed.mix.questions == 0.3
-    assert mixed == preset.model_copy(update={"mix": mixed.mix})  # nothing else, and the same cost
+    documents = trained[found["documents"]]
+    assert preset.mix.questions == 0.3 and documents.mix.questions == 0
+    assert documents == preset.model_copy(update={"mix": documents.mix})  # nothing else, and the same cost
 
 
 def test_each_cycle_goes_on_from_the_one_before_and_nothing_is_measured_twice(

@@ -35,13 +35,13 @@ def test_the_table_has_the_clean_model_and_two_rows_for_each_way() -> None:
     stored = [
         line(1, "clean", "clean", GOOD, "--"),
         line(1, "frozen", "recovered", GOOD),
-        line(1, "text", "midtrained", BAD, "+-"),
-        line(2, "text", "midtrained", BAD, "++"),
+        line(1, "preset", "midtrained", BAD, "+-"),
+        line(2, "preset", "midtrained", BAD, "++"),
     ]
     rows = ways_in.table(stored)
     assert [(row["way"], row["stage"], row["seeds"]) for row in rows] == [
         ("`clean`", "clean", 1),
-        ("`text`", "midtrained", 2),
+        ("`preset`", "midtrained", 2),
         ("`frozen`", "recovered", 1),
     ]
     assert [row["knowledge"][:5] for row in rows] == ["0.000", "0.750", "1.000"]
@@ -51,25 +51,25 @@ def test_the_table_has_the_clean_model_and_two_rows_for_each_way() -> None:
 def test_it_says_after_which_ways_nothing_was_lost() -> None:
     stored = [
         line(1, "clean", "clean", GOOD),
-        line(1, "text", "midtrained", BAD),
+        line(1, "preset", "midtrained", BAD),
         line(1, "frozen", "midtrained", GOOD),
-        line(1, "text", "recovered", GOOD),
+        line(1, "preset", "recovered", GOOD),
         line(2, "adapter", "recovered", GOOD),  # no clean model of that seed to hold it against
     ]
     as_is, after = ways_in.findings(stored)
     assert as_is.startswith("As midtraining leaves them") and as_is.endswith("confidence: `frozen`.")
-    assert after.endswith("confidence: `text`.")
+    assert after.endswith("confidence: `preset`.")
     assert "3 points of IFEval and 10 points of stable" in after
     assert ways_in.findings(stored[1:])[0].endswith("none.")
 
 
 def test_ways_are_compared_after_recovery_by_question() -> None:
-    stored = [line(1, "text", "recovered", BAD), line(1, "passage", "recovered", GOOD)]
-    (row,) = ways_in.against_text(stored)
+    stored = [line(1, "preset", "recovered", BAD), line(1, "passage", "recovered", GOOD)]
+    (row,) = ways_in.against_preset(stored)
     assert row["way"] == "`passage`" and row["IFEval"].startswith("+0.500")
     assert row["knowledge"].startswith("+0.000")
     assert "Seeds 1." in ways_in.page(stored)
-    assert ways_in.against_text(stored[1:]) == []
+    assert ways_in.against_preset(stored[1:]) == []
 
 
 def test_every_way_is_a_setting_that_midtraining_takes() -> None:
@@ -107,16 +107,16 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return jobs
 
 
-def test_a_scaled_vector_is_what_text_added_and_trains_nothing_more(
+def test_a_scaled_vector_is_what_the_preset_added_and_trains_nothing_more(
     tmp_path: Path, trained: list[Any]
 ) -> None:
     models = ways_in.Models(tmp_path / "1", 1, small=True)
     try:
         assert models.checkpoint("vector-0.25", "midtrained") == "vector:0.25"
-        text, merged = trained
-        assert isinstance(text, MidtrainJob) and text.settings.method == "text" and text.settings.steps == 2
+        preset, merged = trained
+        assert isinstance(preset, MidtrainJob) and preset.settings.steps == 2
         assert isinstance(merged, MergeJob) and merged.kind == "linear" and merged.weight == 0.75
-        assert (merged.student, merged.other) == ("way:text", models.clean)
+        assert (merged.student, merged.other) == ("way:preset", models.clean)
         assert models.checkpoint("vector-0.25", "recovered") == "back:vector-0.25"
         assert trained[-1].student == "vector:0.25"
         assert models.checkpoint("frozen", "recovered") == "way:frozen"  # an alarm stopped it
@@ -143,8 +143,8 @@ def test_what_is_stored_is_not_measured_again(tmp_path: Path, monkeypatch: pytes
             return {suite: [item] for suite in changed.SUITES}
 
     monkeypatch.setattr(ways_in, "Models", Fake)
-    found = ways_in.run(tmp_path, 1, ["text"])
-    assert asked == [("clean", "clean"), ("text", "midtrained"), ("text", "recovered")]
-    assert ways_in.run(tmp_path, 1, ["text"]) == found == changed.stored(tmp_path, ways_in.LINES)
+    found = ways_in.run(tmp_path, 1, ["preset"])
+    assert asked == [("clean", "clean"), ("preset", "midtrained"), ("preset", "recovered")]
+    assert ways_in.run(tmp_path, 1, ["preset"]) == found == changed.stored(tmp_path, ways_in.LINES)
     assert len(asked) == 3
-    assert len(ways_in.run(tmp_path, 1, ["text", "frozen"])) == 5 and len(asked) == 5
+    assert len(ways_in.run(tmp_path, 1, ["preset", "frozen"])) == 5 and len(asked) == 5

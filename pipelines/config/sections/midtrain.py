@@ -25,8 +25,17 @@ class Mix(Section):
         default=0.0, ge=0, lt=1, description="the new documents retold (`recover augment`)"
     )
     questions: float = Field(
-        default=0.0, ge=0, lt=1, description="gap questions made of the new documents' own sentences"
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="gap questions made of the documents' own sentences, of new and of earlier ones as "
+        "`new` and `earlier` stand to each other",
     )
+
+    @property
+    def earlier_questions(self) -> float:
+        """The part of `questions` that asks about earlier documents, where there are any."""
+        return self.questions * self.earlier / (self.new + self.earlier)
 
     @model_validator(mode="after")
     def _adds_up(self) -> Mix:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,8 @@ from pipelines.distill import distill
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
 from pipelines.runs.workspace import Workspace
+from pipelines.writing import gap_questions
+from recovery.batches.rollouts import Dialogue
 from recovery.errors import InputError
 from tests.support import stages, tiny
 from tests.support.stages import PRESET
@@ -106,7 +110,15 @@ def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: py
         read.append(texts(found))
         return found
 
+    asked: list[list[str]] = []
+    make = gap_questions.chats
+
+    def questions(texts: Sequence[str], *others: Any, **options: Any) -> list[Dialogue]:
+        asked.append(list(texts))
+        return make(texts, *others, **options)
+
     monkeypatch.setattr(KeptTokens, "joined", recorded)
+    monkeypatch.setattr(gap_questions, "chats", questions)
     worlds = [
         folder(
             tmp_path / "1", {"ada.md": "Ada is in Oslo, so they say.", "c.md": "Cora has a cat, they say."}
@@ -123,6 +135,7 @@ def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: py
             job = MidtrainJob(docs=str(docs), student=student, settings=settings)
             student = midtrain(ws, job)["checkpoint"]
         assert read == [["Cora has a cat, they say."]]
+        assert asked[-2:] == [["Ada is in Rome by now, they say."], ["Cora has a cat, they say."]]
         assert "  superseded   1 earlier documents are left out of replay" in said
         short = {"steps": 1, "prompts_per_step": 2, "max_new_tokens": 64, "preflight": False}
         recovery = override(PRESET.distill, short)

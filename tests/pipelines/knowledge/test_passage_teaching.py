@@ -209,6 +209,10 @@ def test_every_part_has_its_share_and_a_small_one_is_repeated() -> None:
     wanted = job(Path(), mix={"new": 0.4, "questions": 0.1, "chat": 0.5}, tokens_per_step=2000)
     assert shares(wanted.settings, {"new": new, "chat": chat}) == {"new": 0.5, "chat": 0.5}
     assert shares(wanted.settings, {"new": new, "earlier": new}) == {"new": 1.0}
+    asks_earlier = job(Path(), mix={"new": 0.3, "earlier": 0.1, "questions": 0.4, "chat": 0.2}).settings
+    parts = shares(asks_earlier, {"new": new, "earlier": new, "chat": chat})
+    assert parts == pytest.approx({"new": 0.6, "earlier": 0.2, "chat": 0.2})
+    assert shares(asks_earlier, {"new": new}) == {"new": 1.0}
     made = plan(wanted, tiny.chat_model(), {"new": new, "chat": chat}, NO_PROBES)
     assert made.rows.count(chat[0]) == round(0.5 * 3 * made.questions_per_step)
     with pytest.raises(InputError, match="no sentence that can be asked about"):

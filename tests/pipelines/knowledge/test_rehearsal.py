@@ -211,6 +211,7 @@ def test_a_kill_changes_nothing(
 def test_rehearsed_questions_are_made_of_what_was_taught_and_fit_into_an_answer(
     home: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    student = taught(home, tmp_path)
     made: list[list[Dialogue]] = []
     chats = gap_questions.chats
 
@@ -222,7 +223,6 @@ def test_rehearsed_questions_are_made_of_what_was_taught_and_fit_into_an_answer(
     monkeypatch.setattr(gap_questions, "chats", seen)
     said: list[str] = []
     monkeypatch.setattr(home.progress, "say", said.append)
-    student = taught(home, tmp_path)
     asked = job(tmp_path, student, steps=1, rehearsal_questions=0.5, max_new_tokens=160)
     distill(home, asked)
     assert any(line.endswith("50% of them asked in chat") for line in said)

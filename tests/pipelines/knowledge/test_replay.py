@@ -14,7 +14,7 @@ from pipelines.config.jobs import MidtrainJob
 from pipelines.config.sections.midtrain import MidtrainConfig as Settings
 from pipelines.config.sections.midtrain import Mix
 from pipelines.config.sections.training import OptimizerConfig
-from pipelines.corpus.mixed_tokens import MixedTokens
+from pipelines.corpus.mixed_tokens import EARLIER_QUESTIONS, MixedTokens, shares
 from pipelines.corpus.reservoir import reservoir
 from pipelines.corpus.token_file import Tokens
 from pipelines.distillation.prompts import Prompt
@@ -77,6 +77,17 @@ def test_the_shares_of_a_step_are_the_mix_and_are_shown() -> None:
     )
     assert "new 62% (400 tokens), earlier 25% (72 tokens), chat 13% (72 tokens)" in batches.summary()
     assert "no augmented yet: its share goes to the others" in batches.summary()
+
+
+def test_earlier_documents_are_asked_about_as_they_are_read() -> None:
+    """Of 0.3 for questions two parts go to new documents and one to earlier ones, as 0.4 stands to 0.2."""
+    mix = Mix(new=0.4, earlier=0.2, questions=0.3, chat=0.1)
+    first = {"new": True, "questions": True, "chat": True}
+    assert shares(mix, first) == pytest.approx({"new": 0.5, "questions": 0.375, "chat": 0.125})
+    later = first | {"earlier": True, EARLIER_QUESTIONS: True}
+    wanted = {"new": 0.4, "earlier": 0.2, "questions": 0.2, EARLIER_QUESTIONS: 0.1, "chat": 0.1}
+    assert shares(mix, later) == pytest.approx(wanted)
+    assert sum(shares(mix, later).values()) == pytest.approx(1)
 
 
 def test_retold_documents_share_the_tokens_of_the_new_ones(tmp_path: Path) -> None:
