@@ -19,6 +19,7 @@ from pipelines.config.jobs import DistillJob, EvalJob, MidtrainJob
 from pipelines.config.overrides import override
 from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.eval import EvalConfig
+from pipelines.config.sections.midtrain import Mix
 from pipelines.distill import distill
 from pipelines.evaluate import evaluate
 from pipelines.machine.init_home import initialise
@@ -82,10 +83,11 @@ class Lab:
 
     @cached_property
     def midtrained(self) -> str:
-        """Midtrain the clean model on this seed's documents, which destroys its behaviour."""
+        """Midtrain the clean model on this seed's documents alone, which destroys its behaviour."""
         base = self.ws.config.midtrain
         optimizer = override(base.optimizer, {"learning_rate": MIDTRAINING_RATE})
-        settings = base.model_copy(update={"steps": MIDTRAINING_STEPS, "optimizer": optimizer})
+        update = {"steps": MIDTRAINING_STEPS, "optimizer": optimizer, "mix": Mix(new=1.0)}
+        settings = base.model_copy(update=update)
         job = MidtrainJob(
             docs=str(self.world / "docs"),
             student=self.clean,

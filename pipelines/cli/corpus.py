@@ -53,7 +53,7 @@ def corpus_command(
         progress=reading_progress(lambda *at, **said: shown.step("reading", *at, **said), folder),
     )
     if settings:
-        settings = fit_to_corpus(settings, made.tokens, settings.mix.new)
+        settings = fit_to_corpus(settings, made.tokens, settings.mix.new_at_first)
     session.show(preview.as_json(made, settings), lambda: _text(made, settings))
 
 
@@ -87,9 +87,11 @@ def _text(made: Preview, settings: Any) -> str:
     parts.append("the first documents\n" + table(first, ["path", "begins"]))
     if settings:
         plan = preview.training(made, settings)
+        about = plan["share_of_questions"]
+        asked = f" and {about:.0%} questions about it" if about else ""
         parts.append(
             f"training: {plan['steps']:,} steps of {plan['tokens_per_step']:,} tokens, "
-            f"{plan['share_of_new']:.0%} of them from this folder: "
+            f"{plan['share_of_new']:.0%} of them this folder's{asked}: "
             f"each document is seen {plan['passes']:,.1f} times"
         )
     return "\n\n".join(parts)

@@ -85,13 +85,15 @@ def _counts(report: FileReport) -> dict[str, int]:
 
 
 def training(made: Preview, settings: MidtrainConfig) -> dict[str, Any]:
-    """Return the number of steps and of passes over the documents, by settings whose numbers are set."""
-    share = settings.mix.new * settings.tokens_per_step
+    """Return the steps of a first midtraining and how often it sees a document; all numbers are set."""
+    mix = settings.mix
+    share = mix.new_at_first * settings.tokens_per_step
     steps = settings.steps or max(1, round((settings.epochs or 0.0) * made.tokens / share))
     return {
         "steps": steps,
         "tokens_per_step": settings.tokens_per_step,
-        "share_of_new": settings.mix.new,
+        "share_of_new": mix.new_at_first,
+        "share_of_questions": mix.questions / (1 - mix.earlier),
         "passes": steps * share / max(1, made.tokens),
     }
 

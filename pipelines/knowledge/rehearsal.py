@@ -8,7 +8,7 @@ questions made of their sentences, learned as in midtraining. Which ones depends
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipelines.corpus import documents, kept_texts, mixed_tokens
-from pipelines.corpus.kept_texts import EARLIER_TOKENS
+from pipelines.corpus.kept_texts import EARLIER_TOKENS, read_evenly
 from pipelines.corpus.sentence_splits import SentenceSplits
 from pipelines.corpus.token_file import Dialogue, Tokens, TokenStream
 from pipelines.knowledge import guards
@@ -36,28 +36,39 @@ if TYPE_CHECKING:
     from recovery.models.chat_model import ChatModel
 
 METRIC = "rehearsal_loss"
+# Of what is rehearsed. A clean teacher contradicts what was taught last; the rest was rehearsed before.
+NEWEST_SHARE = 2 / 3
+
+
+@dataclass(frozen=True)
+class Taught:
+    """Documents that the student was taught, questions made of them, and their share of what is rehearsed."""
+
+    name: str
+    share: float
+    documents: Tokens
+    questions: Sequence[Dialogue] = ()
 
 
 class Rehearsal:
     """The documents, and questions made of them, that are trained on beside the answers of each update."""
 
     def __init__(
-        self,
-        documents: Tokens,
-        settings: DistillConfig,
-        student: ChatModel,
-        passes: int,
-        seed: int,
-        questions: Sequence[Dialogue] = (),
+        self, taught: Sequence[Taught], settings: DistillConfig, student: ChatModel, passes: int, seed: int
     ) -> None:
         self.ratio = settings.rehearsal / (1 - settings.rehearsal)
         self.tokens_per_step = tokens_per_step(settings, passes)  # at most; the next step's begin behind them
         self.longest = settings.max_new_tokens  # as an answer: a row of documents takes no more memory
         splits = SentenceSplits.of(student, settings.split_documents)
-        asked = settings.rehearsal_questions if questions else 0.0
-        self.streams = [(1 - asked, TokenStream(documents, self.longest, f"{seed}:rehearsal", splits))]
-        if asked:
-            self.streams.append((asked, TokenStream(questions, self.longest, f"{seed}:questions")))
+        self.streams: list[tuple[float, TokenStream]] = []
+        for part in taught:
+            asked = settings.rehearsal_questions if part.questions else 0.0
+            seeded = f"{seed}:{part.name}"
+            read = TokenStream(part.documents, self.longest, f"{seeded}:rehearsal", splits)
+            self.streams.append((part.share * (1 - asked), read))
+            if asked:
+                questions = TokenStream(part.questions, self.longest, f"{seeded}:questions")
+                self.streams.append((part.share * asked, questions))
         self.packs = preflight.packing(student).ok
         self.pad_id = student.pad_id
         self.microbatch_tokens = settings.microbatch_tokens
@@ -93,17 +104,12 @@ def rehearsal(
     if not job.settings.rehearsal:
         return None
     most = job.settings.steps * tokens_per_step(job.settings, passes)
-    found = in_turn(lambda: _documents(ws, job, student, stage, most))
+    found = in_turn(lambda: _taught(ws, job, student, stage, most))
     if not found:
         stage.say("  rehearsal    off: the student was taught no documents")
         return None
-    questions = _questions(ws, job, student, stage, most)
-    asked = f", {job.settings.rehearsal_questions:.0%} of them asked in chat" if questions else ""
-    stage.say(
-        f"  rehearsal    {job.settings.rehearsal:.0%} of the tokens are documents read again, "
-        f"of {found.total:,} tokens{asked}"
-    )
-    return Rehearsal(found, job.settings, student, passes, job.seed, questions)
+    stage.say(_in_words(found, job.settings))
+    return Rehearsal(found, job.settings, student, passes, job.seed)
 
 
 def tokens_per_step(settings: DistillConfig, passes: int) -> int:
@@ -112,20 +118,45 @@ def tokens_per_step(settings: DistillConfig, passes: int) -> int:
     return round(answers * settings.rehearsal / (1 - settings.rehearsal))
 
 
-def _documents(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, most: int) -> Tokens | None:
-    """Return the documents that the job names, else `most` tokens of those of the student's midtrainings.
+def _taught(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, most: int) -> list[Taught]:
+    """Return the documents that the job names, else those of the student's midtrainings.
 
     Midtraining has left its documents as token ids: they are tokenised again only for another tokenizer.
     """
     if job.docs:
-        return _tokenised(list(documents.read_corpus(Path(job.docs)).texts), student)
+        texts = list(documents.read_corpus(Path(job.docs)).texts)
+        return _parts([("named", 1.0, _tokenised(texts, student), texts)], job, student, most)
     runs, absent = kept_texts.kept_runs(ws, job.student)
     guards.say_absent(absent, bool(runs), stage, "rehearsal")
-    kept = kept_texts.KeptTokens.of(runs, student)
-    return kept.joined(stage.directory / EARLIER_TOKENS, most, job.seed) if runs else None
+    if not runs:
+        return []
+    *earlier, newest = runs
+    before = kept_texts.KeptTokens.of(earlier, student, current=newest)
+    joined = before.joined(stage.directory / EARLIER_TOKENS, most, job.seed)
+    return _parts(
+        [
+            ("newest", NEWEST_SHARE, kept_texts.tokenised(newest, student), read_evenly([newest])),
+            ("earlier", 1 - NEWEST_SHARE, joined, read_evenly(earlier, current=newest)),
+        ],
+        job,
+        student,
+        most,
+    )
 
 
-def _questions(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, most: int) -> list[Dialogue]:
+def _parts(
+    found: Sequence[tuple[str, float, Tokens, list[str]]], job: DistillJob, student: ChatModel, most: int
+) -> list[Taught]:
+    """Return the parts that have documents, with questions; an empty part's share goes to the other."""
+    present = [part for part in found if part[2]]
+    total = sum(share for _, share, _, _ in present)
+    return [
+        Taught(name, share / total, tokens, _questions(job, student, texts, round(share / total * most)))
+        for name, share, tokens, texts in present
+    ]
+
+
+def _questions(job: DistillJob, student: ChatModel, texts: Sequence[str], most: int) -> list[Dialogue]:
     """Return questions made of the documents' sentences, as long as an answer at most.
 
     A clean teacher corrects chats alone, so what only documents hold is lost in chat first: a fact that
@@ -135,7 +166,7 @@ def _questions(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage,
     if not share:
         return []
     found = gap_questions.chats(
-        guards.texts_of(ws, job, stage, "rehearsal"),
+        texts,
         partial(gap_questions.dialogue, student),
         ProbeLeaks.of_evaluation(job.evaluation),
         most=min(round(share * most), gap_questions.MOST_TOKENS),
@@ -144,9 +175,20 @@ def _questions(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage,
     return [chat for chat in found if len(chat[0]) <= job.settings.max_new_tokens]
 
 
-def _tokenised(texts: list[str], student: ChatModel) -> Tokens | None:
+def _in_words(found: Sequence[Taught], settings: DistillConfig) -> str:
+    tokens = sum(part.documents.total for part in found)
+    halves = f", {found[0].share:.0%} of them the newest" if len(found) > 1 else ""
+    asked = any(part.questions for part in found)
+    chat = f", {settings.rehearsal_questions:.0%} of them asked in chat" if asked else ""
+    return (
+        f"  rehearsal    {settings.rehearsal:.0%} of the tokens are documents read again, "
+        f"of {tokens:,} tokens{halves}{chat}"
+    )
+
+
+def _tokenised(texts: list[str], student: ChatModel) -> Tokens:
     if not texts:
-        return None
+        return Tokens.of([], tuple(student.opening_ids))
     ids = [np.array([*student.text_ids(text), student.document_end], np.uint32) for text in texts]
     ends = np.cumsum([len(one) for one in ids], dtype=np.int64)
     return Tokens(np.concatenate(ids), ends, opening=tuple(student.opening_ids))

@@ -33,6 +33,11 @@ class Mix(Section):
     )
 
     @property
+    def new_at_first(self) -> float:
+        """The share of `new` in a first midtraining, which has no earlier documents."""
+        return self.new / (1 - self.earlier)
+
+    @property
     def earlier_questions(self) -> float:
         """The part of `questions` that asks about earlier documents, where there are any."""
         return self.questions * self.earlier / (self.new + self.earlier)

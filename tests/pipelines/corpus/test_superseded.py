@@ -140,7 +140,8 @@ def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: py
         short = {"steps": 1, "prompts_per_step": 2, "max_new_tokens": 64, "preflight": False}
         recovery = override(PRESET.distill, short)
         distill(ws, stages.distillation(tmp_path, student, recovery))
-    assert read[1:] == [["Cora has a cat, they say.", "Ada is in Rome by now, they say."]]
+    assert read[1:] == [["Cora has a cat, they say."]]  # beside the newest documents
+    assert asked[-2:] == [["Ada is in Rome by now, they say."], ["Cora has a cat, they say."]]
 
 
 def test_a_changed_list_is_a_changed_input(tmp_path: Path) -> None:

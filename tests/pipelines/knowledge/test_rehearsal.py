@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from pipelines.config.overrides import override
 from pipelines.corpus import kept_texts
 from pipelines.corpus.token_file import Dialogue, Tokens
 from pipelines.distill import distill
-from pipelines.knowledge.rehearsal import METRIC, Rehearsal
+from pipelines.knowledge.rehearsal import METRIC, Rehearsal, Taught
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
 from pipelines.runs import training_run
@@ -53,8 +53,13 @@ def documents(length: int) -> Tokens:
     return Tokens(ids, np.arange(1, DOCUMENTS + 1, dtype=np.int64) * length)
 
 
+def learned(name: str, share: float, length: int, first: int = 0, asked: Sequence[Dialogue] = ()) -> Taught:
+    read = documents(length)
+    return Taught(name, share, Tokens(read.ids + np.uint32(first), read.ends), asked)
+
+
 def rehearsal(length: int = 5, seed: int = 3) -> Rehearsal:
-    return Rehearsal(documents(length), SETTINGS, tiny.chat_model(), passes=2, seed=seed)
+    return Rehearsal([learned("newest", 1.0, length)], SETTINGS, tiny.chat_model(), passes=2, seed=seed)
 
 
 def answers(counts: list[int]) -> list[Microbatch]:
@@ -93,7 +98,8 @@ def questions(length: int) -> list[Dialogue]:
 @given(st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=8), min_size=1, max_size=5))
 def test_questions_are_their_share_of_what_is_rehearsed(updates: list[list[int]]) -> None:
     asked = override(SETTINGS, {"rehearsal_questions": 0.5})
-    found = Rehearsal(documents(5), asked, tiny.chat_model(), passes=2, seed=3, questions=questions(6))
+    both = learned("newest", 1.0, 5, asked=questions(6))
+    found = Rehearsal([both], asked, tiny.chat_model(), passes=2, seed=3)
     found.begin(1)
     counts = {"documents": 0, "questions": 0}
     for update in updates:
@@ -103,10 +109,29 @@ def test_questions_are_their_share_of_what_is_rehearsed(updates: list[list[int]]
             counts["documents"] += int((ids < ASKED).sum())
     half = sum(map(sum, updates)) / 3 / 2
     assert abs(counts["documents"] - half) <= 6 and abs(counts["questions"] - half) <= 7
-    alone = Rehearsal(documents(5), asked, tiny.chat_model(), passes=2, seed=3)
+    alone = Rehearsal([learned("newest", 1.0, 5)], asked, tiny.chat_model(), passes=2, seed=3)
     alone.begin(1)
     assert sum(len(read([part])) for part in alone.beside(answers([20, 16]))) > 0
     assert len(alone.streams) == 1
+
+
+EARLIER = 60  # the lowest id of an earlier document
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=8), min_size=1, max_size=5))
+def test_the_newest_documents_have_their_share_however_many_are_earlier(updates: list[list[int]]) -> None:
+    parts = [learned("newest", 0.75, 5), learned("earlier", 0.25, 5, first=EARLIER)]
+    found = Rehearsal(parts, SETTINGS, tiny.chat_model(), passes=2, seed=3)
+    found.begin(1)
+    newest = earlier = 0
+    for update in updates:
+        for rows in found.beside(answers(update)):
+            ids = rows.rollouts.tokens_BT[rows.rollouts.attention_BT]
+            newest += int((ids < EARLIER).sum())
+            earlier += int((ids >= EARLIER).sum())
+    whole = sum(map(sum, updates)) / 3
+    assert abs(newest - 0.75 * whole) <= 6 and abs(earlier - 0.25 * whole) <= 6
 
 
 def test_what_is_read_depends_on_seed_and_step_alone() -> None:
@@ -227,7 +252,7 @@ def test_rehearsed_questions_are_made_of_what_was_taught_and_fit_into_an_answer(
     distill(home, asked)
     assert any(line.endswith("50% of them asked in chat") for line in said)
     (chosen,) = made
-    kept = Rehearsal(documents(5), asked.settings, tiny.chat_model(), 2, 0, chosen)
+    kept = Rehearsal([learned("newest", 1.0, 5, asked=chosen)], asked.settings, tiny.chat_model(), 2, 0)
     assert len(kept.streams) == 2 and chosen
     said.clear()
     distill(home, job(tmp_path, student, steps=1, rehearsal_questions=0.5))  # none fits into 20 tokens

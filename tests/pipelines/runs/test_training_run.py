@@ -71,7 +71,7 @@ def test_frozen_embeddings_do_not_move_by_a_bit(home: Workspace, tmp_path: Path,
 
 
 def test_tokens_that_were_read_are_told_from_the_others(home: Workspace, tmp_path: Path) -> None:
-    start = taught(home, tmp_path)
+    start = taught(home, tmp_path, mix={"new": 1.0, "earlier": 0.0, "questions": 0.0})
     (run,) = queries.runs(home.tracker.db, kind="midtrain")
     clean, trained = home.load(home.clean()), home.load(home.checkpoint(start))
     old, new = (chat.model.get_parameter("model.embed_tokens.weight").detach() for chat in (clean, trained))
