@@ -164,7 +164,10 @@ def require_accepted(rows: Iterable[dict[str, Any]]) -> None:
 
     for row in rows:
         if row.get("status") == "rejected":
-            raise GateError(f"cycle {row['cycle']} is rejected: {_why(row['verdict'])}")
+            raise GateError(
+                f"cycle {row['cycle']} is rejected: {_why(row['verdict'])}; `current` stays as it was: "
+                f"`recover review {row['cycle']} --approve` moves it to this cycle's model all the same"
+            )
 
 
 def _why(verdict: list[str] | dict[str, Any]) -> str:

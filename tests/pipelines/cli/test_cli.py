@@ -291,6 +291,7 @@ def test_a_rejected_cycle_prints_its_record_and_exits_with_3(
     said = recover("-q", "--home", fresh, "cycle", "--docs", world, "--json")
     assert said.code == 3  # four prompts cannot show anything
     assert said.error.startswith("Error: cycle 1 is rejected: behaviour: underpowered")
+    assert "`recover review 1 --approve` moves it to this cycle's model" in said.error
     row = said.json
     assert row == recover("--home", fresh, "show", "cycle:1", "--json").json
     assert row["cost"]["tokens_trained"] > 0
