@@ -18,6 +18,7 @@ from typing import IO, NoReturn
 
 PR_SET_PDEATHSIG = 1
 GRACE_SECONDS = 10.0
+ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 def die_with_parent(number: int = signal.SIGTERM) -> None:
@@ -50,16 +51,16 @@ def main(parent: int, command: list[str]) -> NoReturn:
         _ignore_signals()
         raise SystemExit(128 + number)
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    for number in ENDING:
+        signal.signal(number, stop)
     die_with_parent()
     if os.getppid() != parent:  # the parent died before prctl took effect
         raise SystemExit(1)
-    child = subprocess.Popen(
-        command, start_new_session=True, preexec_fn=lambda: die_with_parent(signal.SIGKILL)
-    )
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until the command is known, and can be ended
+    child = subprocess.Popen(command, start_new_session=True, preexec_fn=_begin)
     try:
         try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
             raise SystemExit(child.wait())
         finally:
             _ignore_signals()  # else a second request to end would cut the ending short, and leave orphans
@@ -67,8 +68,14 @@ def main(parent: int, command: list[str]) -> NoReturn:
         _end_group(child)
 
 
+def _begin() -> None:
+    """Prepare the command's process: it ends with this one, and may be asked to end."""
+    die_with_parent(signal.SIGKILL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
 def _ignore_signals() -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
 
 

@@ -506,7 +506,7 @@ def test_fitted_settings_are_printed_on_one_line(recover: Recover, tmp_path: Pat
         "  plan         32 steps of 202 tokens, warm-up of 3; each document is seen 32.0 times"
     )
     assert "all weights" in plan
-    assert (planned["steps"], planned["tokens_per_step"]) == (36, 512)  # beside chat and questions
+    assert (planned["steps"], planned["tokens_per_step"]) == (35, 512)  # beside chat and questions
     (run,) = [
         row for row in recover("--home", home, "ls", "runs", "--json").json if row["kind"] == "midtrain"
     ]

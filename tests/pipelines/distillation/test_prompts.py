@@ -395,7 +395,7 @@ def test_prompts_beside_the_documents_are_used_and_said(
     with Workspace.open(tmp_path / "home", progress=Progress()) as ws:
         initialise(ws)
         capsys.readouterr()
-        chat = {"midtrain.mix": {"new": 0.5, "earlier": 0.0, "chat": 0.5}}
+        chat = {"midtrain.mix": {"new": 0.5, "earlier": 0.0, "questions": 0.0, "chat": 0.5}}
         assert midtrain_job(ws, tmp_path / "world" / "docs", changes=chat).prompts == str(beside)
         assert f"{beside} beside the documents, not microworld of recover.yaml" in capsys.readouterr().err
         typed = chat | {"distill.prompts": "microworld"}

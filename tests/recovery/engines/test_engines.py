@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -297,6 +298,28 @@ def test_a_server_ends_when_the_process_that_started_it_is_killed() -> None:
     parent.kill()
     parent.wait()
     assert gone(pids)
+
+
+STARTING = (  # is asked to end when the command runs, but its supervisor does not yet know it
+    "import os, signal, subprocess, sys, time\nfrom recovery.engines import child_process as guard\n"
+    "start = subprocess.Popen\n"
+    "def interrupted(*words, **options):\n"
+    "    process = start(*words, **options)\n"
+    "    while not os.path.getsize(sys.argv[2]): time.sleep(0.05)\n"
+    "    os.kill(os.getpid(), signal.SIGTERM)\n"
+    "    return process\n"
+    "subprocess.Popen = interrupted\n"
+    "guard.main(os.getppid(), [sys.executable, '-c', sys.argv[1]])"
+)
+
+
+def test_a_supervisor_asked_to_end_while_it_starts_leaves_no_orphan(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with path.open("wb") as log:
+        process = subprocess.Popen([sys.executable, "-c", STARTING, FAMILY, str(path)], stdout=log)
+    child = said_by(path)
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert gone([child])
 
 
 def test_a_guarded_command_and_what_it_started_end_together(tmp_path: Path) -> None:
