@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 METRIC = "rehearsal_loss"
 # Of what is rehearsed. A clean teacher contradicts what was taught last; the rest was rehearsed before.
-NEWEST_SHARE = 2 / 3
+NEWEST_SHARE = 0.6
 
 
 @dataclass(frozen=True)

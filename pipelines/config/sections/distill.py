@@ -103,8 +103,8 @@ class DistillConfig(Section):
         default=0.0,
         ge=0,
         lt=1,
-        description="share of the tokens trained on that are the taught documents, read again: two thirds "
-        "of them the newest ones, the rest all earlier ones",
+        description="share of the tokens trained on that are the taught documents, read again: 0.6 of "
+        "them the newest ones, the rest all earlier ones",
     )
     rehearsal_questions: float = Field(
         default=0.0,
