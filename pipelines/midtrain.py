@@ -182,7 +182,7 @@ def _sources(ws: Workspace, job: MidtrainJob, stage: Stage, student: ChatModel, 
         read = _planned_tokens(job, sources, "earlier")
         sources["earlier"] = in_turn(lambda: _earlier(ws, job, stage, student, read))
     if mix.questions:
-        most = min(_planned_tokens(job, sources, "questions"), gap_questions.MOST_TOKENS)
+        most = _planned_tokens(job, sources, "questions")
         sources["questions"] = _questions(job, student, _new_texts(stage), most)
         if sources.get("earlier"):
             earlier = _earlier_texts(ws, job, stage)

@@ -53,7 +53,7 @@ def corpus_command(
         progress=reading_progress(lambda *at, **said: shown.step("reading", *at, **said), folder),
     )
     if settings:
-        settings = fit_to_corpus(settings, made.tokens, settings.mix.new_at_first)
+        settings = fit_to_corpus(settings, made.tokens, settings.mix.at_first.new)
     session.show(preview.as_json(made, settings), lambda: _text(made, settings))
 
 

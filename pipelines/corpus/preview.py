@@ -86,14 +86,14 @@ def _counts(report: FileReport) -> dict[str, int]:
 
 def training(made: Preview, settings: MidtrainConfig) -> dict[str, Any]:
     """Return the steps of a first midtraining and how often it sees a document; all numbers are set."""
-    mix = settings.mix
-    share = mix.new_at_first * settings.tokens_per_step
+    mix = settings.mix.at_first
+    share = mix.new * settings.tokens_per_step
     steps = settings.steps or max(1, round((settings.epochs or 0.0) * made.tokens / share))
     return {
         "steps": steps,
         "tokens_per_step": settings.tokens_per_step,
-        "share_of_new": mix.new_at_first,
-        "share_of_questions": mix.questions / (1 - mix.earlier),
+        "share_of_new": mix.new,
+        "share_of_questions": mix.questions,
         "passes": steps * share / max(1, made.tokens),
     }
 

@@ -7,7 +7,7 @@ questions made of their sentences, learned as in midtraining. Which ones depends
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -125,7 +125,7 @@ def _taught(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, mo
     """
     if job.docs:
         texts = list(documents.read_corpus(Path(job.docs)).texts)
-        return _parts([("named", 1.0, _tokenised(texts, student), texts)], job, student, most)
+        return _parts([("named", 1.0, _tokenised(texts, student), lambda: texts)], job, student, most)
     runs, absent = kept_texts.kept_runs(ws, job.student)
     guards.say_absent(absent, bool(runs), stage, "rehearsal")
     if not runs:
@@ -135,8 +135,8 @@ def _taught(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, mo
     joined = before.joined(stage.directory / EARLIER_TOKENS, most, job.seed)
     return _parts(
         [
-            ("newest", NEWEST_SHARE, kept_texts.tokenised(newest, student), read_evenly([newest])),
-            ("earlier", 1 - NEWEST_SHARE, joined, read_evenly(earlier, current=newest)),
+            ("newest", NEWEST_SHARE, kept_texts.tokenised(newest, student), partial(read_evenly, [newest])),
+            ("earlier", 1 - NEWEST_SHARE, joined, partial(read_evenly, earlier, current=newest)),
         ],
         job,
         student,
@@ -145,18 +145,23 @@ def _taught(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, mo
 
 
 def _parts(
-    found: Sequence[tuple[str, float, Tokens, list[str]]], job: DistillJob, student: ChatModel, most: int
+    found: Sequence[tuple[str, float, Tokens, Callable[[], list[str]]]],
+    job: DistillJob,
+    student: ChatModel,
+    most: int,
 ) -> list[Taught]:
     """Return the parts that have documents, with questions; an empty part's share goes to the other."""
     present = [part for part in found if part[2]]
     total = sum(share for _, share, _, _ in present)
     return [
-        Taught(name, share / total, tokens, _questions(job, student, texts, round(share / total * most)))
-        for name, share, tokens, texts in present
+        Taught(name, share / total, tokens, _questions(job, student, read, round(share / total * most)))
+        for name, share, tokens, read in present
     ]
 
 
-def _questions(job: DistillJob, student: ChatModel, texts: Sequence[str], most: int) -> list[Dialogue]:
+def _questions(
+    job: DistillJob, student: ChatModel, read: Callable[[], list[str]], most: int
+) -> list[Dialogue]:
     """Return questions made of the documents' sentences, as long as an answer at most.
 
     A clean teacher corrects chats alone, so what only documents hold is lost in chat first: a fact that
@@ -166,10 +171,10 @@ def _questions(job: DistillJob, student: ChatModel, texts: Sequence[str], most: 
     if not share:
         return []
     found = gap_questions.chats(
-        texts,
+        read(),
         partial(gap_questions.dialogue, student),
         ProbeLeaks.of_evaluation(job.evaluation),
-        most=min(round(share * most), gap_questions.MOST_TOKENS),
+        most=round(share * most),
         seed=job.seed,
     )
     return [chat for chat in found if len(chat[0]) <= job.settings.max_new_tokens]

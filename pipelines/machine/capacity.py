@@ -62,7 +62,7 @@ def _fitted(config: Config, size: Size, gpu: Gpu, tokens: int) -> Config:
     machine = Machine(gpu.usable_bytes)
     midtrain = fit_midtraining(config.midtrain, model, machine)
     fitted = {
-        "midtrain": fit_to_corpus(midtrain, tokens, config.midtrain.mix.new_at_first),
+        "midtrain": fit_to_corpus(midtrain, tokens, config.midtrain.mix.at_first.new),
         "distill": fit_distillation(config.distill, model, machine),
         "eval": fit_evaluation(config.eval, model, machine),
     }

@@ -60,7 +60,7 @@ def _midtrain(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
         later = sum(memory.values()) - memory["weights"]
         written = _chat_replay_bytes(size, gpu, job, memory["weights"])
         memory["chat replay, beyond training"] = max(0.0, written - later)
-    passes = (settings.epochs or 1) / settings.mix.new_at_first
+    passes = (settings.epochs or 1) / settings.mix.at_first.new
     tokens = (settings.steps or 0) * settings.tokens_per_step or passes * job.document_tokens
     flops = _training_flops(size, job, "midtrain", tokens, settings.row_tokens / 2)
     return Estimate("midtrain", memory, _compute_seconds(flops, gpu, TRAINING_SHARE, job.processes))

@@ -16,7 +16,6 @@ from pipelines.config.sections.base import Section
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.corpus import document_sample, text_file
 from pipelines.corpus.kept_texts import KEPT_TEXTS, TOKENS, tokenised
-from pipelines.corpus.mixed_tokens import shares
 from pipelines.knowledge import answer_probability
 from pipelines.machine.fitting import fitted_once
 from pipelines.runs.progress import duration, reading_progress
@@ -117,11 +116,9 @@ def _sampled(job: PilotJob, tokens: Tokens, chat_model: ChatModel) -> Sampled:
 
 
 def _share_of_new(ws: Workspace, job: PilotJob) -> float:
-    """Return the new documents' share of the mix: that of earlier ones is theirs where there are none."""
+    """Return the new documents' share of the mix, by whether the student was midtrained before."""
     mix = job.settings.midtrain.mix
-    earlier = bool(ws.midtraining_runs(job.student))
-    present = {"new": True, "earlier": earlier, "questions": True, "chat": True}
-    return shares(mix, present)["new"]
+    return (mix if ws.midtraining_runs(job.student) else mix.at_first).new
 
 
 def announced(ws: Workspace, plan: Plan) -> str:

@@ -53,6 +53,7 @@ def chats(
     texts: Sequence[str], encode: Callable[[Row], Dialogue], leaks: ProbeLeaks, *, most: int, seed: int
 ) -> list[Dialogue]:
     """Return encoded questions, about `most` tokens evenly of all texts; none that gives away a probe."""
+    most = min(most, MOST_TOKENS)
     found = list(rows(texts))
     random.Random(f"questions:{seed}").shuffle(found)
     chosen: list[Dialogue] = []

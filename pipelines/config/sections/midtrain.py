@@ -16,7 +16,7 @@ class Mix(Section):
 
     new: float = Field(default=1.0, gt=0, le=1, description="the documents given now")
     earlier: float = Field(
-        default=0.0, ge=0, lt=1, description="documents of earlier cycles (none yet: goes to `new`)"
+        default=0.0, ge=0, lt=1, description="documents of earlier cycles (none yet: goes to the others)"
     )
     chat: float = Field(
         default=0.0, ge=0, lt=1, description="chat prompts answered by the clean model itself"
@@ -33,9 +33,10 @@ class Mix(Section):
     )
 
     @property
-    def new_at_first(self) -> float:
-        """The share of `new` in a first midtraining, which has no earlier documents."""
-        return self.new / (1 - self.earlier)
+    def at_first(self) -> Mix:
+        """The mix of a first midtraining: there are no earlier documents, whose share goes to the others."""
+        rest = {name: share / (1 - self.earlier) for name, share in self.model_dump().items()}
+        return Mix(**rest | {"earlier": 0.0})
 
     @property
     def earlier_questions(self) -> float:
