@@ -4,6 +4,10 @@
     text           recovery rehearses documents as text alone
     whole          as text, and documents are never split: each is read from its beginning
     documents      as shipped, but midtraining reads documents alone, no questions made of them
+    shorter        midtraining of 240 steps, not six passes over the documents
+    half           half of recovery's tokens rehearsed, not two thirds
+    shorter-half   both: what was shipped before
+    longer-half    midtraining of 480 steps, half of recovery's tokens rehearsed
     keep           as shipped, with every recovery prompt used
     asked          as keep, with questions about every changed fact among the prompts
     asked-guard    the same prompts, without those that touch what the documents taught
@@ -21,12 +25,13 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Ledger, Line, markdown, paired, put, read, sections
 from benchmarks.outcomes.arguments import ways_parser
+from benchmarks.outcomes.old_odds import old_odds
 from evals import intervals, statistics
 from evals.probes import ANSWERED, NEW, OLD
 from evals.scores import Item, cluster
@@ -55,36 +60,29 @@ NAMES = ("seed", "way", "cycle", "stage")  # of a line
 
 @dataclass(frozen=True)
 class Way:
-    """One way to midtrain and to recover."""
+    """One way to midtrain and to recover, as changes to the preset; prompts may ask about changed facts."""
 
-    overlap: str = "drop"
-    asked: bool = False  # whether the prompts ask about the changed facts
-    whole: bool = False  # whether documents are never split
-    questions: float | None = None  # share of the rehearsed tokens that are questions; None: the preset's
-    mix: Mapping[str, float] | None = None  # of midtraining; None: the preset's
-
-    def midtraining(self) -> dict[str, Any]:
-        changes: dict[str, Any] = {"midtrain.split_documents": 0.0} if self.whole else {}
-        if self.mix:
-            changes["midtrain.mix"] = dict(self.mix)
-        return changes
-
-    def recovery(self) -> dict[str, Any]:
-        changes = {"distill.overlap": self.overlap, "distill.rehearsal_questions": self.questions}
-        if self.whole:
-            changes["distill.split_documents"] = 0.0
-        return {name: value for name, value in changes.items() if value is not None}
+    midtraining: Mapping[str, Any] = field(default_factory=dict)
+    recovery: Mapping[str, Any] = field(default_factory=dict)
+    asked: bool = False
 
 
+TEXT, KEEP = {"distill.rehearsal_questions": 0.0}, {"distill.overlap": "keep"}
+SHORTER, LONGER = {"midtrain.steps": 240}, {"midtrain.steps": 480}
+HALF = {"distill.rehearsal": 0.5}
 COMPARED = (("preset", "text"), ("text", "whole"), ("preset", "documents"))  # pairs that differ in one thing
 WAYS = {
     "preset": Way(),
-    "text": Way(questions=0.0),
-    "whole": Way(questions=0.0, whole=True),
-    "documents": Way(mix=DOCUMENTS),
-    "keep": Way("keep"),
-    "asked": Way("keep", asked=True),
-    "asked-guard": Way("drop", asked=True),
+    "text": Way(recovery=TEXT),
+    "whole": Way({"midtrain.split_documents": 0.0}, {**TEXT, "distill.split_documents": 0.0}),
+    "documents": Way({"midtrain.mix": DOCUMENTS}),
+    "shorter": Way(SHORTER),
+    "half": Way(recovery=HALF),
+    "shorter-half": Way(SHORTER, HALF),
+    "longer-half": Way(LONGER, HALF),
+    "keep": Way(recovery=KEEP),
+    "asked": Way(recovery=KEEP, asked=True),
+    "asked-guard": Way(asked=True),
 }
 
 
@@ -105,13 +103,13 @@ class World:
         return folder
 
     def midtrained(self, way: Way, cycle: int, student: str) -> str:
-        changes = {**self.changes, **way.midtraining()}
+        changes = {**way.midtraining, **self.changes}
         job = midtrain_job(self.ws, self.folder(cycle) / "docs", student, changes=changes)
-        key = f"midtrain:{student}:{cycle}:{way.midtraining()}"
+        key = f"midtrain:{student}:{cycle}:{dict(way.midtraining)}"
         return str(midtrain(self.ws, job, key=key)["checkpoint"])
 
     def recovered(self, way: Way, cycle: int, midtrained: str) -> dict[str, Any]:
-        changes = {**self.changes, **way.recovery()}
+        changes = {**way.recovery, **self.changes}
         if way.asked:
             changes["distill.prompts"] = str(self.asked(cycle))
         job = distill_job(self.ws, student=midtrained, changes=changes)
@@ -122,6 +120,9 @@ class World:
         job = eval_job(self.ws, checkpoint, ",".join(SUITES), changes=self.changes)
         ids = evaluate(self.ws, job, key=f"eval:{checkpoint}")["score_ids"]
         return {suite: recorded_items(self.ws, ids[suite]) for suite in SUITES}
+
+    def old_odds(self, checkpoint: str, updates: Sequence[Item]) -> list[float]:
+        return old_odds(self.ws.load(self.ws.checkpoint(checkpoint)), updates)
 
     def asked(self, cycle: int) -> Path:
         """Write the world's prompts with every training phrasing of every changed fact among them."""
@@ -169,7 +170,9 @@ def _measured(world: World, name: str, cycles: int, ledger: Ledger) -> Iterator[
                 touched = done.get("overlap", {}).get("prompts", {}).get("touch_new")
                 named = {"cycle": cycle, "stage": stage}
                 left_out = {"left_out": touched if stage == RECOVERED else None}
-                yield named | left_out | line(world.items(checkpoint))
+                items = world.items(checkpoint)
+                odds = {"old_odds": world.old_odds(checkpoint, items["updates"])}
+                yield named | left_out | line(items) | odds
 
 
 def line(items: dict[str, list[Item]]) -> Line:
@@ -195,7 +198,8 @@ def page(lines: list[Line]) -> str:
         f"Seeds {seeds}. Shares of all questions with 95 % intervals, clustered by fact. `new`, `old` and "
         "`neither` are answers to changed facts, in the familiar and in the held-out phrasing; `knowledge` "
         "asks about the new people, `stable` about facts of known people that did not change. `pulled back`: "
-        "answers to changed facts that were new after midtraining and are old after recovery."
+        "answers to changed facts that were new after midtraining and are old after recovery. `odds of old`: "
+        "how probable the old answer is where the model names the new or the old one, of both; the mean."
     )
     parts = [note, markdown(table(lines))]
     for one, other in COMPARED:
@@ -213,11 +217,15 @@ def table(lines: list[Line]) -> list[Line]:
                 chosen = {"cycle": cycle, "stage": stage, "way": way}
                 mine = [row for row in lines if chosen.items() <= row.items()]
                 if mine:
+                    pulled = _pulled_back(lines, mine) if stage == RECOVERED else None
                     row = chosen | {"way": f"`{way}`", "seeds": len(mine)} | shares(mine)
-                    found.append(
-                        row | {"pulled back": _pulled_back(lines, mine) if stage == RECOVERED else None}
-                    )
+                    found.append(row | {"pulled back": pulled, "odds of old": _mean_odds(mine)})
     return found
+
+
+def _mean_odds(mine: list[Line]) -> str:
+    odds = [p for row in mine for p in row["old_odds"]]
+    return f"{sum(odds) / len(odds):.3f}"
 
 
 def _pulled_back(lines: list[Line], recovered: list[Line]) -> str | None:

@@ -28,7 +28,8 @@ def items(answers: str, passed: str = "++") -> dict[str, list[Item]]:
 
 def lines(seed: int, way: str, answers: str, passed: str = "++", stage: str = "recovered") -> dict[str, Any]:
     named = {"seed": seed, "way": way, "cycle": 1, "stage": stage, "small": False, "left_out": 3}
-    return named | changed.line(items(answers, passed))
+    odds = [float(one == "o") for one in answers]
+    return named | changed.line(items(answers, passed)) | {"old_odds": odds}
 
 
 def test_the_table_pools_the_questions_of_all_seeds_in_the_order_of_the_ways() -> None:
@@ -51,6 +52,7 @@ def test_the_table_pools_the_questions_of_all_seeds_in_the_order_of_the_ways() -
         "0.125",
         "0.750",
     ]
+    assert both["odds of old"] == "0.125"
     low, high = (float(bound) for bound in both["new"][7:-1].split(" to "))
     assert low < 0.75 < high and both["prompts left out"] == 6
 
@@ -111,8 +113,9 @@ def test_ways_that_midtrain_alike_share_a_midtrained_model(
         found = {name: world.midtrained(way, 1, "base") for name, way in changed.WAYS.items()}
     finally:
         world.ws.tracker.close()
-    assert found["preset"] == found["text"] == found["asked-guard"]
-    assert len({found["preset"], found["whole"], found["documents"]}) == len(trained) == 3
+    assert found["preset"] == found["text"] == found["asked-guard"] == found["half"]
+    assert len({found[name] for name in ("preset", "whole", "documents", "shorter", "longer-half")}) == 5
+    assert len(trained) == 5 and found["shorter"] == found["shorter-half"]
     preset = trained[found["preset"]]
     documents = trained[found["documents"]]
     assert preset.mix.questions == 0.3 and documents.mix.questions == 0
@@ -141,9 +144,13 @@ def test_each_cycle_goes_on_from_the_one_before_and_nothing_is_measured_twice(
         def items(self, checkpoint: str) -> dict[str, list[Item]]:
             return items("nn" if checkpoint.startswith("r") else "oo")
 
+        def old_odds(self, checkpoint: str, updates: list[Item]) -> list[float]:
+            return [0.25 for _ in updates]
+
     monkeypatch.setattr(changed, "World", Fake)
     found = changed.run(tmp_path, 1, ["preset"], cycles=2)
     assert students == ["base", "r1"]
+    assert {tuple(row["old_odds"]) for row in found} == {(0.25, 0.25)}
     assert [(row["cycle"], row["stage"], row["answered"], row["left_out"]) for row in found] == [
         (1, "midtrained", ["old", "old"], None),
         (1, "recovered", ["new", "new"], 3),
