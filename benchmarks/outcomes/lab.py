@@ -86,8 +86,8 @@ class Lab:
         """Midtrain the clean model on this seed's documents alone, which destroys its behaviour."""
         base = self.ws.config.midtrain
         optimizer = override(base.optimizer, {"learning_rate": MIDTRAINING_RATE})
-        update = {"steps": MIDTRAINING_STEPS, "optimizer": optimizer, "mix": Mix(new=1.0)}
-        settings = base.model_copy(update=update)
+        changes = {"steps": MIDTRAINING_STEPS, "optimizer": optimizer, "mix": Mix(new=1.0)}
+        settings = override(base, changes)
         job = MidtrainJob(
             docs=str(self.world / "docs"),
             student=self.clean,

@@ -93,7 +93,7 @@ def whole_job(ws: Workspace, world: Path, expected: dict[str, Any], seed: int) -
     """Return the midtraining of all documents, followed by questions about all of them."""
     base = ws.config.midtrain
     optimizer = override(base.optimizer, {"learning_rate": expected["rate"]})
-    settings = base.model_copy(update={"steps": expected["steps"], "optimizer": optimizer})
+    settings = override(base, {"steps": expected["steps"], "optimizer": optimizer})
     questions = ws.home / "questions.jsonl"
     if not questions.exists():
         texts = documents.read_corpus(world / "docs").texts

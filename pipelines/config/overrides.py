@@ -15,9 +15,13 @@ EXCLUSIVE = ({"midtrain.steps", "midtrain.epochs"},)  # settings of which one at
 
 def override(section: AnySection, changes: Mapping[str, Any]) -> AnySection:
     """Replace settings of a section (None: keep) and validate it again."""
+    given = {key: value for key, value in changes.items() if value is not None}
     data = section.model_dump()
-    data.update({key: value for key, value in changes.items() if value is not None})
-    return validated(type(section), data)
+    for group in EXCLUSIVE:
+        names = {key.rpartition(".")[2] for key in group}
+        if names <= data.keys() and names & given.keys():
+            data.update(dict.fromkeys(names))
+    return validated(type(section), {**data, **given})
 
 
 def changed(config: Config, changes: Mapping[str, Any]) -> Config:

@@ -6,10 +6,20 @@ import pytest
 
 from pipelines.config import settings
 from pipelines.config.overrides import changed, override
-from pipelines.config.sections.training import LoraConfig
+from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.config.sections.training import LoraConfig, OptimizerConfig
 from recovery.errors import InputError
 
 TEXT = settings.preset_text("microworld")
+
+
+def test_a_length_in_steps_replaces_one_in_epochs_and_the_other_way_round() -> None:
+    read_six_times = MidtrainConfig(epochs=6, optimizer=OptimizerConfig(learning_rate=1e-3))
+    in_steps = override(read_six_times, {"steps": 3})
+    assert (in_steps.steps, in_steps.epochs) == (3, None)
+    assert override(in_steps, {"epochs": 6.0, "steps": None}) == read_six_times
+    with pytest.raises(InputError, match="either steps or epochs"):
+        override(read_six_times, {"steps": 3, "epochs": 6.0})
 
 
 def test_override_replaces_what_is_given_and_checks_again() -> None:
