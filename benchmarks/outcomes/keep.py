@@ -87,7 +87,7 @@ WAYS = {
     "no-replay": Variant({"midtrain.mix": {"new": 0.7, "earlier": 0.0, "questions": 0.3}}),
     "no-merge": Variant({"distill.merge": 0.0}),
     "no-rehearsal": Variant({"distill.rehearsal": 0.0}),
-    "documents": Variant({"midtrain.mix": DOCUMENTS}),
+    "documents": Variant(DOCUMENTS),
     "frozen": Variant({"midtrain.freeze_embeddings": True}),
     "no-guard": _touched("keep"),
     "guard": _touched("drop"),

@@ -53,6 +53,7 @@ NAMES = ("seed", "way", "stage")  # of a line
 CLEAN, PRESET = "clean", "preset"
 STAGES = (MIDTRAINED, RECOVERED)
 CYCLE = 1
+STEPS = 360  # of every midtraining; the preset's six passes take as many
 LORA_RANK = 32
 MARGINS = {axis.suite: axis.margin for axis in AXES if axis.reference == CLEAN}
 
@@ -86,7 +87,7 @@ class Models(World):
         super().__init__(home, seed, small)
         world = self.folder(CYCLE)
         asked = {f"eval.{name}": str(world / f"{name}.jsonl") for name in ("probes", "ifeval")}
-        self.changes = {**self.changes, **asked}
+        self.changes = {"midtrain.steps": STEPS, **self.changes, **asked}
 
     def way_in(self, name: str) -> str:
         way = WAYS[name]

@@ -11,6 +11,8 @@ import pytest
 from benchmarks.outcomes import changed
 from evals.probes import load_probes
 from evals.scores import Item
+from pipelines.config import overrides, settings
+from pipelines.config.fitted import fit_to_corpus
 from pipelines.config.jobs import MidtrainJob
 from pipelines.microworld.changes import state
 
@@ -119,7 +121,15 @@ def test_ways_that_midtrain_alike_share_a_midtrained_model(
     preset = trained[found["preset"]]
     documents = trained[found["documents"]]
     assert preset.mix.questions == 0.3 and documents.mix.questions == 0
-    assert documents == preset.model_copy(update={"mix": documents.mix})  # nothing else, and the same cost
+    assert documents == preset.model_copy(update={"mix": documents.mix})  # nothing else
+
+
+def test_documents_alone_take_as_many_steps_as_the_preset_in_every_cycle() -> None:
+    config = settings.parse(settings.preset_text("microworld"), "preset")
+    alone = overrides.changed(config, changed.DOCUMENTS).midtrain
+    for tokens, share in ((70_000, lambda mix: mix.at_first.new), (77_000, lambda mix: mix.new)):
+        one, other = (fit_to_corpus(mine, tokens, share(mine.mix)) for mine in (config.midtrain, alone))
+        assert one.steps == other.steps
 
 
 def test_each_cycle_goes_on_from_the_one_before_and_nothing_is_measured_twice(
