@@ -140,7 +140,7 @@ def _prepare(home: Path, small: bool) -> None:
 
 def _shrink(path: Path) -> None:
     """Reduce to a few steps and questions, to test the benchmark itself."""
-    text = re.sub(r"\b(epochs|steps): [\d.]+", "steps: 2", path.read_text(encoding="utf-8"))
+    text = re.sub(r"\n  (epochs|steps): [\d.]+", r"\n  steps: 2", path.read_text(encoding="utf-8"))
     text = text.replace("\neval:\n", "\neval:\n  limit: 20\n")
     path.write_text(text, encoding="utf-8")
 

@@ -35,7 +35,7 @@ def small(home: Path) -> Path:
     """A home whose demo trains for a few steps only: the story's shape, not its result."""
     home.mkdir()
     text = settings.preset_text("microworld")
-    text = re.sub(r"\n  steps: \d+", "\n  steps: 5", text)
+    text = re.sub(r"\n  (steps|epochs): \d+", "\n  steps: 5", text)
     text = re.sub(r"save_every: \d+", "save_every: 2", text)
     (home / settings.CONFIG_NAME).write_text(text, encoding="utf-8")
     return home

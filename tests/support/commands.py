@@ -78,7 +78,7 @@ def make_world(directory: Path) -> Path:
 
 def make_small(path: Path) -> None:
     """The microworld's settings with a tiny random model's lengths."""
-    text = path.read_text()
+    text = path.read_text().replace("\n  epochs:", "\n  steps:")
     small = {
         "max_new_tokens": 6,
         "row_tokens": 32,

@@ -47,7 +47,7 @@ def make_home(folder: Path) -> Workspace:
 def settle(ws: Workspace, margin: float, learning_rate: float) -> None:
     """Small lengths; midtraining at a rate that leaves the weights as they are, or not."""
     path = ws.home / "recover.yaml"
-    text = path.read_text()
+    text = path.read_text().replace("\n  epochs:", "\n  steps:")
     small = {
         "max_new_tokens": 4,
         "probe_max_new_tokens": 4,

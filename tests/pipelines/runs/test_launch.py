@@ -41,6 +41,7 @@ def home(folder: Path, **model: Any) -> Path:
     """A home whose trainings are short."""
     folder.mkdir()
     text = settings.preset_text("microworld").replace("dtype: float32", f"dtype: float32\n  {_yaml(model)}")
+    text = text.replace("\n  epochs:", "\n  steps:")
     for name, value in {"\n  steps": 3, "prompts_per_step": 8, "save_every": 1}.items():
         text = re.sub(rf"{name}: \d+", f"{name}: {value}", text)
     (folder / settings.CONFIG_NAME).write_text(text, encoding="utf-8")
