@@ -146,11 +146,31 @@ def ending_with(stop: int) -> ChatModel:
     return chat_model
 
 
-def test_a_student_that_ends_its_turns_otherwise() -> None:
-    checks = found(ending_with(258), ending_with(257))
+TURN_END, DOCUMENT_END = 257, 258  # both are stop tokens; the template writes the first
+
+
+def test_a_teacher_that_ends_its_turns_otherwise_than_the_template() -> None:
+    checks = found(ending_with(TURN_END), ending_with(DOCUMENT_END))
     assert not checks["stop mass"].ok
-    assert "student 257: 0.0025, 258: 0.3" in checks["stop mass"].detail
-    assert failures(ending_with(257), ending_with(257)) == []
+    assert "teacher 257: 0.0025, 258: 0.3" in checks["stop mass"].detail
+    assert failures(ending_with(TURN_END), ending_with(TURN_END)) == []
+
+
+def test_a_student_that_learned_to_end_turns_as_documents_end_is_there_to_be_recovered() -> None:
+    checks = found(ending_with(DOCUMENT_END), ending_with(TURN_END))
+    assert all(check.ok for check in checks.values())
+    assert "training will teach the student" in checks["stop mass"].detail
+
+
+def test_a_student_whose_template_ends_turns_otherwise_is_no_damage() -> None:
+    student = ending_with(DOCUMENT_END)
+    rollouts = InProcessSampler(student).sample([[5]] * 40, SamplingParams(max_new_tokens=32))
+    template = tiny.TEMPLATE.replace(tiny.IM_END, tiny.END_OF_TEXT)
+    student.tokenizer.chat_template = template
+    other = ChatModel.of(student.model, student.tokenizer, path="tiny")
+    assert other.encoder.turn_end_id == DOCUMENT_END
+    with torch.no_grad():
+        assert not preflight.same_stops("stops", other, ending_with(TURN_END), rollouts).ok
 
 
 def adapter_ending_with(adapted_stop: int, base_stop: int) -> ChatModel:
@@ -183,12 +203,12 @@ def adapter_ending_with(adapted_stop: int, base_stop: int) -> ChatModel:
 
 def test_an_adapter_is_compared_with_the_model_below_it() -> None:
     """The student teaches nothing to itself, so that its chat model stands for the base: adapter off."""
-    student = adapter_ending_with(258, base_stop=257)
+    student = adapter_ending_with(TURN_END, base_stop=DOCUMENT_END)
     checks = found(student, student)
     assert not checks["stop mass"].ok and not checks["student's stops"].ok
-    assert "teacher 257: 0.3" in checks["stop mass"].detail
+    assert "teacher 257: 0.0025, 258: 0.3" in checks["stop mass"].detail
     assert checks["self-KL"].ok
-    same = adapter_ending_with(257, base_stop=257)
+    same = adapter_ending_with(TURN_END, base_stop=TURN_END)
     assert failures(same, same) == []
 
 
