@@ -6,16 +6,21 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
+from pydantic import BaseModel
 
 from pipelines.cli.commands import COMMANDS, cli
 from pipelines.cli.options import shared
+from pipelines.config.settings import Config
+from recovery.methods.method import dials
 from recovery.methods.table import METHODS
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("pipelines/**/*.md")])
+FOLDERS = ("docs", "pipelines", "dashboard")
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in ROOT.glob(f"{folder}/**/*.md"))])
 CODE = re.compile(r"^```[^\n]*\n(.*?)^```|`([^`\n]+)`", re.MULTILINE | re.DOTALL)
 WITH_VALUE = {"--home", "--db"}
 
@@ -117,6 +122,41 @@ def test_every_make_target_that_is_shown_exists(page: Path) -> None:
     assert shown <= targets
 
 
+def settings(section: type[BaseModel], before: str = "") -> Iterator[str]:
+    """Every key of recover.yaml, with those of its sections; free mappings and what is in them aside."""
+    for name, setting in section.model_fields.items():
+        yield before + name
+        for kind in (setting.annotation, *get_args(setting.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from settings(kind, f"{before}{name}.")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_setting_that_is_shown_exists(page: Path) -> None:
+    sections, known = "|".join(Config.model_fields), set(settings(Config))
+    mappings = ("model.template_args.", "distill.routes.", "engine.arguments.")
+    shown = {
+        name
+        for line in code(page)
+        for name in re.findall(rf"(?<![\w./-])((?:{sections})\.[a-z_]+(?:\.[a-z_]+)*)(?!\w)", line)
+        if not name.endswith((".py", ".jsonl", ".yaml")) and not name.startswith(mappings)
+    }
+    assert shown <= known
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_module_that_is_shown_exists(page: Path) -> None:
+    shown = {name for line in code(page) for name in re.findall(r"python -m ([\w.]+)", line)}
+    own = {name for name in shown if (ROOT / name.partition(".")[0]).is_dir()}
+    places = {name: ROOT / name.replace(".", "/") for name in own}
+    gone = [
+        n
+        for n, at in places.items()
+        if not (at.with_suffix(".py").is_file() or (at / "__main__.py").is_file())
+    ]
+    assert gone == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_to_a_file_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
@@ -150,6 +190,13 @@ def test_the_methods_page_names_methods_that_exist() -> None:
         pytest.skip("docs/methods.md is not written yet")
     rows = re.findall(r"^\| *`([a-z-]+)`", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert set(METHODS) <= set(rows)
+
+
+def test_the_methods_page_has_every_dial() -> None:
+    named = re.findall(
+        r"^\| (`.+?`) \|", (ROOT / "docs" / "methods.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert set(dials()) <= {name for cell in named for name in re.findall(r"`([a-z_]+)`", cell)}
 
 
 @pytest.mark.parametrize(
