@@ -280,10 +280,8 @@ def axis_line(name: str, verdict: dict[str, Any]) -> str:
         return f"{name:<10} {verdict[name]}"
     margin = 100 * axis["margin"]
     limit = f"margin {margin:.0f}" if margin > 0 else f"a lead of {-margin:.0f} is needed"
-    parts = [f"lower bound {100 * axis['lower_bound']:+.1f} points", limit]
-    if verdict[name] == "underpowered" and axis.get("needed_n"):
-        parts.append(f"about {axis['needed_n']:,} prompts would decide")
-    return f"{name:<10} {verdict[name]} ({', '.join(parts)})"
+    bound = f"lower bound {100 * axis['lower_bound']:+.1f} points, {limit}"
+    return f"{name:<10} {verdict[name]} ({bound}{_needed(verdict[name], axis)})"
 
 
 def family_line(name: str, axis: dict[str, Any]) -> str:
@@ -295,7 +293,13 @@ def family_line(name: str, axis: dict[str, Any]) -> str:
     bound = f"lower bound {100 * axis['lower_bound']:+.1f} points{of}, margin {100 * axis['margin']:.0f}"
     count = details["families"]
     at_once = f", for {count} families at once" if count > 1 else ""
-    return f"{name:<11} {axis['outcome']} ({bound}{at_once})"
+    return f"{name:<11} {axis['outcome']} ({bound}{at_once}{_needed(axis['outcome'], axis)})"
+
+
+def _needed(outcome: str, axis: dict[str, Any]) -> str:
+    """Return how many prompts would decide a claim that too few leave open."""
+    needed = axis.get("needed_n") if outcome == "underpowered" else None
+    return f", about {needed:,} prompts would decide" if needed else ""
 
 
 def stale_lines(updates: dict[str, Any]) -> list[str]:

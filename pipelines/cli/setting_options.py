@@ -243,7 +243,7 @@ teacher_engine = setting(
     "--teacher-engine",
     "distill.teacher_engine",
     metavar="WHERE",
-    help="engine that scores, as --sampler (for opd-topk and opd-sampled)",
+    help="the teacher's engine, as --sampler (for opd-topk, opd-sampled, and methods whose teacher writes)",
 )
 
 # Evaluation

@@ -20,13 +20,15 @@ class Progress:
         self.quiet = quiet
         self.stream = stream or sys.stderr
         self._live = self.stream.isatty()
-        self._shown = ""
+        self._shown = ""  # what a terminal shows and the next line overwrites
+        self._logged = ""
         self._last = 0.0
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
         if not self.quiet:
             self._clear()
+            self._logged = ""
             print(printable(redact_text(text)), file=self.stream, flush=True)
 
     def step(
@@ -42,7 +44,9 @@ class Progress:
         eta = f"  ETA {duration(eta_seconds)}" if eta_seconds is not None and step < steps else ""
         text = printable(f"  {label:<12} {step:>4}/{steps}  {note}{eta}")
         if not self._live:
-            print(text, file=self.stream, flush=True)
+            if text != self._logged:  # the last step may be reported more than once
+                print(text, file=self.stream, flush=True)
+            self._logged = text
             return
         self._clear()
         self.stream.write(text)

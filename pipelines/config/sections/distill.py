@@ -52,7 +52,8 @@ class DistillConfig(Section):
     )
     teacher_engine: str = Field(
         default="inprocess",
-        description="engine that scores; other than inprocess for opd-topk and opd-sampled only",
+        description="the teacher's engine; other than inprocess for opd-topk, opd-sampled, and methods whose "
+        "teacher writes",
     )
     offload_teacher: bool = Field(
         default=False,

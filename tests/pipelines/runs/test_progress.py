@@ -44,3 +44,14 @@ def test_no_line_holds_what_a_terminal_obeys() -> None:
         "read ‹001B›]0;title‹0007›.pdf",
         "  eval ‹001B›[2J       3/3  ‹202E›gnp.exe",
     ]
+
+
+def test_a_log_shows_the_last_step_once_however_often_it_is_reported() -> None:
+    shown = io.StringIO()
+    progress = Progress(stream=shown)
+    for _ in range(3):
+        progress.step("midtrain", 7, 7, note="tokens")
+    progress.say("next")
+    progress.step("midtrain", 7, 7, note="tokens")
+    line = "  midtrain        7/7  tokens"
+    assert shown.getvalue().splitlines() == [line, "next", line]
