@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 INTERVAL = 1.0  # seconds between writes
 HEARTBEAT = 10.0  # seconds between heartbeats when there is nothing to write
 LONGEST_PAUSE = 30.0  # most seconds between retries while the database cannot be written
+MOST_DOUBLINGS = 32  # of the pause: 2**1024, after a night without the database, is no float
 MOST_POINTS = 1_000_000  # most points buffered in memory
 
 
@@ -125,7 +126,7 @@ class LiveRun:
 
     def _work(self) -> None:
         written, failures_in_a_row = 0.0, 0
-        while self._wait(min(self._interval * 2**failures_in_a_row, LONGEST_PAUSE)):
+        while self._wait(self._pause(failures_in_a_row)):
             with self._state:
                 batch = self._waiting
                 self._waiting = PendingWrites({}, {})
@@ -143,6 +144,11 @@ class LiveRun:
                 with self._state:
                     self._stored = logged
                     self._state.notify_all()
+
+    def _pause(self, failures_in_a_row: int) -> float:
+        """Return the seconds until the next write: doubled by every failure, up to LONGEST_PAUSE."""
+        doublings = min(failures_in_a_row, MOST_DOUBLINGS)
+        return min(self._interval * 2.0**doublings, LONGEST_PAUSE)
 
     def _wait(self, seconds: float) -> bool:
         """Block until a write is due or flush() was called; return False at the end."""

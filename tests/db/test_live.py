@@ -166,3 +166,25 @@ def test_logging_does_not_wait_for_a_slow_database(tracker: Tracker, monkeypatch
         assert not live.flush(timeout=0.01)
         assert live.flush()
     assert len(steps(tracker, run.id)) == 100
+
+
+def test_a_database_that_is_away_for_a_night(tracker: Tracker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pause doubles with every failure; after 1,024 of them the doubled number was no float."""
+    run, away, write = tracker.start_run("distill"), threading.Event(), Database.write
+    failures = 0
+
+    def gone(self: Database, work: object) -> object:
+        nonlocal failures
+        if away.is_set():
+            failures += 1
+            raise TrackerError("the server is away")
+        return write(self, work)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Database, "write", gone)
+    monkeypatch.setattr(live_module, "LONGEST_PAUSE", 1e-5)
+    away.set()
+    with live_module.LiveRun(tracker.db, run.id, interval=1e-5) as live:
+        live.metrics(1, {"loss": 0.5})
+        assert until(lambda: failures > 1100)
+        away.clear()
+        assert until(lambda: steps(tracker, run.id) == [1])
