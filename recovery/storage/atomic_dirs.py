@@ -133,7 +133,11 @@ def _hold(directory: Path) -> int | None:
     if locks is None:
         return None
     handle = os.open(directory, os.O_RDONLY)
-    locks.flock(handle, locks.LOCK_EX | locks.LOCK_NB)
+    try:
+        locks.flock(handle, locks.LOCK_EX | locks.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise
     return handle
 
 

@@ -27,6 +27,8 @@ from recovery.storage.training_state import TrainState, load_optimizer_tensors, 
 from recovery.storage.weights_hash import weights_sha256
 from tests.support import tiny
 
+OPEN_FILES = Path("/proc/self/fd")
+
 
 def writer(value: float = 0.0, size: int = 8) -> Callable[[Path], None]:
     def write(directory: Path) -> None:
@@ -453,3 +455,13 @@ def test_a_manifest_of_any_depth_is_refused_in_one_line(tmp_path: Path, depth: i
     (made.path / "manifest.json").write_text(f'{{"id": "{made.id}", "x": {deep}, "manifest_sha256": "0"}}')
     with pytest.raises(DamagedCheckpoint):
         CheckpointStore(tmp_path).open(made.id)
+
+
+@pytest.mark.skipif(not OPEN_FILES.is_dir(), reason="open files cannot be counted here")
+def test_a_sweep_past_a_live_writer_keeps_no_file_open(tmp_path: Path) -> None:
+    with atomic_dirs.new_directory(tmp_path):
+        before = len(list(OPEN_FILES.iterdir()))
+        for _ in range(5):
+            with atomic_dirs.new_directory(tmp_path):
+                pass
+        assert len(list(OPEN_FILES.iterdir())) == before
