@@ -16,6 +16,7 @@ from pathlib import Path
 from recovery.errors import Unstable
 from recovery.methods.choices import EXACT, SAMPLED_STATES, TEACHER_SIGNALS
 from recovery.methods.method import Method
+from recovery.storage.atomic_dirs import write_text
 
 History = Sequence[Mapping[str, float]]
 
@@ -191,7 +192,7 @@ class AlarmWatch:
             return
         way_on = ""
         if self.record is not None:
-            self.record.write_text(json.dumps([*self.muted, alarm.name]), encoding="utf-8")
+            write_text(self.record, json.dumps([*self.muted, alarm.name]))
             way_on = "; `recover resume` goes on without this alarm"
         raise Unstable(f"step {step}: {alarm}{way_on}")
 

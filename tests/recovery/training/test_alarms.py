@@ -182,3 +182,16 @@ def test_a_resumed_watch_is_held_to_how_it_began(killed_after: int) -> None:
             rang = step
             break
     assert rang == max(whole or 0, killed_after + 1)
+
+
+def test_a_kill_while_an_alarm_is_recorded_keeps_the_earlier_ones(tmp_path: Path) -> None:
+    """The record is replaced, not overwritten: a reader of the old file still sees all of it."""
+    record = tmp_path / "alarms.json"
+    record.write_text('["repetition collapse"]')
+    history = next(iter(COLLAPSES.values()))
+    with record.open() as before:
+        watch = AlarmWatch(OPD, before=lambda step: history[: step - 1], record=record)
+        with pytest.raises(Unstable):
+            watch(len(history), history[-1])
+        assert before.read() == '["repetition collapse"]'
+    assert AlarmWatch(OPD, record=record).muted[0] == "repetition collapse"
