@@ -9,6 +9,7 @@ gradient checkpointing and padding are left out.
 from __future__ import annotations
 
 import json
+import logging
 import resource
 import sys
 import time
@@ -18,6 +19,7 @@ from operator import add
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recovery import untrusted_json
 from recovery.storage import atomic_dirs
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ PEAK = "peak_bytes"
 SAVE_EVERY = 1.0  # seconds: what a kill may lose
 
 Cost = dict[str, float]
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -73,9 +76,18 @@ def spent(directory: Path) -> Cost:
     """Return the cost of all of a run's attempts so far: the sum of counts, the maximum of peaks."""
     total: Cost = {}
     for path in sorted(directory.glob("cost-*.json")):
-        for name, value in json.loads(path.read_text(encoding="utf-8")).items():
+        for name, value in _read(path).items():
             total[name] = (max if name == PEAK else add)(total.get(name, 0.0), value)
     return total
+
+
+def _read(path: Path) -> Cost:
+    """Return an attempt's cost; none where a power cut has left half a file, as no cost is worth a run."""
+    try:
+        return untrusted_json.parse_object(path.read_bytes())
+    except ValueError:
+        log.warning("%s is damaged: the cost of that attempt is left out", path)
+        return {}
 
 
 @dataclass(frozen=True)

@@ -85,3 +85,11 @@ def test_a_cycle_names_its_stages_and_the_price_of_a_point(tmp_path: Path) -> No
     assert row["cost_by_stage"]["eval"]["peak_bytes"] == 7
     assert row["cost_per_recovered_point"]["seconds"] == pytest.approx(4.5 / 50)
     assert worse["cost_per_recovered_point"] is None
+
+
+@pytest.mark.parametrize("left", [b"", b'{"seconds": 1', b"[]"])
+def test_a_cost_that_a_power_cut_has_damaged_does_not_fail_the_run(tmp_path: Path, left: bytes) -> None:
+    (tmp_path / "cost-1.json").write_bytes(left)
+    second = Ledger(tmp_path, 2)
+    second.spend(tokens_sampled=5)
+    assert second.total()["tokens_sampled"] == 5
