@@ -33,6 +33,8 @@ PACKAGES = (
     "sqlalchemy",
 )
 
+STATE = "state"  # in a run's folder
+
 
 @dataclass
 class Stage:
@@ -49,7 +51,7 @@ class Stage:
     @property
     def state(self) -> Path:
         """The directory of a training's resumable states."""
-        return self.directory / "state"
+        return self.directory / STATE
 
     def spend(self, **counts: float) -> None:
         """Add to tokens_sampled, tokens_scored, tokens_trained or flops."""
@@ -85,9 +87,10 @@ def run_stage(
         versions=versions(),
         git_revision=git_revision(),
     )
-    if run.done:
-        return dict(run.result or {})
     directory = workspace.run_directory(run.id)
+    if run.done:
+        _forget_state(directory)  # which a kill right after the end may have left
+        return dict(run.result or {})
     with _exclusive(directory), _recorded(workspace, run.id), workspace.tracker.live(run.id) as live:
         ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
         stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
@@ -98,8 +101,13 @@ def run_stage(
             ledger.save(at_once=True)  # a failed attempt costs too
         stage.live.flush()
         workspace.tracker.finish_run(run.id, result, cost=ledger.total())
-        shutil.rmtree(stage.state, ignore_errors=True)  # several times the model's size
+        _forget_state(directory)
     return result
+
+
+def _forget_state(directory: Path) -> None:
+    """Remove a finished run's resumable states, which are several times the model's size."""
+    shutil.rmtree(directory / STATE, ignore_errors=True)
 
 
 def _works_itself(kind: str) -> bool:

@@ -227,10 +227,11 @@ def remembered_database(home: Path) -> str | None:
 def _remember(home: Path, db_url: str | None) -> None:
     """Note the database of a new home, readable by its owner alone: a URL may hold a password."""
     kept = home / DATABASE_ELSEWHERE
-    if db_url is None or kept.exists() or (home / DATABASE_NAME).exists():
+    if db_url is None or remembered_database(home) or (home / DATABASE_NAME).exists():
         return
     place = db_url if "://" in db_url else str(Path(db_url).expanduser().absolute())
-    with open(kept, "x", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+    # "w": a kill may have left the file empty.
+    with open(kept, "w", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(place + "\n")
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from pipelines.runs.stage_runner import revision_of
+from db.reads import queries
+from pipelines.runs.stage_runner import Stage, revision_of, run_stage
+from pipelines.runs.workspace import Workspace, database_of
 
 
 def git(folder: Path, *words: str) -> None:
@@ -29,3 +31,28 @@ def test_a_revision_is_that_of_the_files_own_repository(tmp_path: Path) -> None:
     assert revision_of(installed) is None
     own.write_text("changed")
     assert revision_of(own) == f"{found}-dirty"
+
+
+def test_a_kill_right_after_the_end_leaves_no_training_state(tmp_path: Path) -> None:
+    """Between "done" and the removal of the state, which is several times the model's size."""
+
+    def work(stage: Stage) -> dict[str, int]:
+        stage.state.mkdir()
+        return {"made": 1}
+
+    with Workspace.open(tmp_path) as ws:
+        run_stage(ws, "midtrain", work, config={}, key="one")
+        (run,) = queries.runs(ws.tracker.db)
+        state = ws.run_directory(run["id"]) / "state"
+        assert not state.exists()
+        state.mkdir()  # killed before it was removed
+        assert run_stage(ws, "midtrain", work, config={}, key="one") == {"made": 1}
+        assert not state.exists()
+
+
+def test_a_database_is_remembered_after_a_kill_while_it_was_noted(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "database.url").write_text("")  # created, but not yet written
+    Workspace.open(home, str(tmp_path / "elsewhere.db")).tracker.close()
+    assert database_of(home) == str(tmp_path / "elsewhere.db")
