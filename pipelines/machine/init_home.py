@@ -15,7 +15,7 @@ import yaml
 from db.reads import queries
 from pipelines.config import settings as config
 from pipelines.runs.workspace import Workspace
-from recovery.errors import InputError, RecoverError
+from recovery.errors import InputError
 
 if TYPE_CHECKING:
     from pipelines.config.sections.model import ModelConfig
@@ -47,7 +47,7 @@ def initialise(
         ws.take_own_project()
     try:
         checkpoint = _clean(ws)
-    except RecoverError:
+    except BaseException:
         if new:  # settings of an unusable model would block the next attempt
             path.unlink()
         raise
@@ -175,8 +175,8 @@ def _register(ws: Workspace) -> Checkpoint:
         _pin_date(ws)
     checkpoint = ws.store.reference(found, config={"model": settings.path, "revision": commit})
     ws.record(checkpoint, None)
-    ws.tracker.set_alias("base", checkpoint.id)
     ws.tracker.set_alias("current", checkpoint.id)
+    ws.tracker.set_alias("base", checkpoint.id)  # last: a home that has `base` is set up
     return checkpoint
 
 

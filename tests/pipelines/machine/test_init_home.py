@@ -174,3 +174,41 @@ def test_other_processors_keep_float32(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(init_home, "SMALL_MODEL", 0)
     tiny.save(tmp_path / "model")
     assert not init_home._gains_by_bfloat16(tmp_path / "model")
+
+
+def test_settings_do_not_stay_behind_an_attempt_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would refuse another model at the next attempt, whatever ended this one."""
+    model = str(tiny.save(tmp_path / "model"))
+    with Workspace.open(tmp_path / "home") as ws, monkeypatch.context() as patched:
+        patched.setattr("recovery.models.loading.locate", _interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            initialise(ws, model="microworld")
+    with Workspace.open(tmp_path / "home") as ws:
+        assert initialise(ws, model=model)["model"] == model
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interruption_between_the_two_aliases_is_made_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = str(tiny.save(tmp_path / "model"))
+    with Workspace.open(tmp_path / "home") as ws:
+        set_alias, named = ws.tracker.set_alias, list[str]()
+
+        def killed_after_one(name: str, checkpoint_id: str) -> None:
+            if named:
+                raise KeyboardInterrupt
+            named.append(name)
+            set_alias(name, checkpoint_id)
+
+        monkeypatch.setattr(ws.tracker, "set_alias", killed_after_one)
+        with pytest.raises(KeyboardInterrupt):
+            initialise(ws, model=model)
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=model)
+        assert ws.checkpoint("current") == ws.checkpoint("base")
