@@ -17,7 +17,6 @@ from pipelines.midtrain import midtrain
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage
 from pipelines.runs.workspace import Workspace
-from recovery.errors import RecoverError
 
 
 def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str | None = None) -> Result:
@@ -35,10 +34,10 @@ def cycle(ws: Workspace, job: CycleJob, *, parent: str | None = None, key: str |
 
 
 def _marked(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
-    """Record a cycle that fails as failed; resuming sets it to running again."""
+    """Record a cycle that fails, for whatever reason, as failed; resuming sets it to running again."""
     try:
         return _work(ws, job, stage)
-    except RecoverError:
+    except Exception:
         ws.tracker.record_cycle(stage.id, status="failed")
         raise
 

@@ -147,3 +147,18 @@ def test_the_same_command_again_names_the_cycle_that_was_interrupted(
     said.clear()
     turned(ws, docs)
     assert said and not any("unfinished" in line for line in said)
+
+
+def test_a_cycle_that_breaks_is_recorded_as_failed(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by an error that is none of this project's, such as a GPU out of memory."""
+
+    def out_of_memory(*_: Any, **__: Any) -> None:
+        raise MemoryError("no memory left")
+
+    job = cycle_job(ws, docs)
+    monkeypatch.setattr("pipelines.cycle.midtrain", out_of_memory)
+    with pytest.raises(MemoryError):
+        cycle(ws, job, key="one")
+    assert queries.cycle(ws.tracker.db, 1)["status"] == "failed"
