@@ -42,15 +42,33 @@ if TYPE_CHECKING:
     from recovery.training.trainer import TrainReport
 
 
-def distill(ws: Workspace, job: DistillJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """Distil the student's behaviour back from the teacher; returns {"checkpoint": id, ...}."""
+def distill(
+    ws: Workspace,
+    job: DistillJob,
+    *,
+    parent: str | None = None,
+    key: str | None = None,
+    becomes_current: bool = False,
+) -> Result:
+    """Distil the student's behaviour back from the teacher; returns {"checkpoint": id, ...}.
+
+    With `becomes_current`, point `current` at the checkpoint before the run counts as done: a kill in between
+    is resumed, and neither is lost.
+    """
     # A wrong dial or engine is refused before anything is recorded.
     engine_places.check(job.settings, with_dials(job.settings.method, job.settings.dials))
     job = pinned(ws, job)
+
+    def distilled(stage: Stage) -> Result:
+        found = work(ws, job, stage)
+        if becomes_current:
+            ws.tracker.set_alias("current", found["checkpoint"])
+        return found
+
     return run_stage(
         ws,
         "distill",
-        lambda stage: work(ws, job, stage),
+        distilled,
         config=job.model_dump(),
         parent=parent,
         key=key,
@@ -74,9 +92,7 @@ def check_inputs(job: DistillJob) -> None:
 
 def distill_alone(ws: Workspace, job: DistillJob, *, key: str) -> Result:
     """Distil outside a cycle; the model becomes `current` without a verdict."""
-    found = distill(ws, job, key=key)
-    ws.tracker.set_alias("current", found["checkpoint"])
-    return found
+    return distill(ws, job, key=key, becomes_current=True)
 
 
 def work(ws: Workspace, job: DistillJob, stage: Stage) -> Result:

@@ -147,3 +147,26 @@ def test_the_example_of_the_core_alone_runs(tmp_path: Path) -> None:
     steps, tokens = run_example(EXAMPLES[1], tmp_path).split()
     assert steps == "2"
     assert int(tokens) > 0
+
+
+class Killed(BaseException):
+    """The end of a process that can do nothing about it."""
+
+
+def test_a_kill_right_after_a_distillation_has_moved_current(
+    home: Home, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is done is never resumed, so nothing may be left to do after that."""
+    home.midtrain(docs, settings={"midtrain.steps": 1})
+    tracker = home.workspace.tracker
+    finish_run, results = tracker.finish_run, list[dict[str, Any]]()
+
+    def killed_after(run_id: str, result: dict[str, Any], **rest: Any) -> None:
+        finish_run(run_id, result, **rest)
+        results.append(result)
+        raise Killed
+
+    monkeypatch.setattr(tracker, "finish_run", killed_after)
+    with pytest.raises(Killed):
+        home.distill(settings={**AS_IT_IS, "distill.steps": 1})
+    assert home.show("current")["id"] == results[-1]["checkpoint"]
