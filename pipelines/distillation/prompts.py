@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import random
 import re
 from collections.abc import Iterable, Iterator
@@ -23,7 +22,7 @@ from pipelines.distillation.row_layouts import ALPACA, EXPECTED, NAMES, TEXTS, i
 from recovery import untrusted_json
 from recovery.errors import InputError
 from recovery.hub_data import one_try
-from recovery.storage.atomic_dirs import storage_errors
+from recovery.storage.atomic_dirs import storage_errors, whole_file
 
 Rows = Iterator[tuple[Any, str]]  # a row and its location
 HUB_LIMIT = 50_000
@@ -268,13 +267,10 @@ def _reservoir(prompts: Iterable[Prompt], random_: random.Random) -> list[Prompt
 
 def _keep(path: Path, prompts: Iterable[Prompt]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with storage_errors(path.parent), partial.open("w", encoding="utf-8") as file:
+    with storage_errors(path.parent), whole_file(path) as file:
         for prompt in prompts:
-            file.write(json.dumps({"messages": prompt.messages, **prompt.fields}) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
+            row = {"messages": prompt.messages, **prompt.fields}
+            file.write(json.dumps(row).encode() + b"\n")
 
 
 def _file_name(part: str) -> str:

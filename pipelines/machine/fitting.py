@@ -13,6 +13,7 @@ from pipelines.machine import model_sizes
 from recovery.errors import InputError
 from recovery.launch_env import launched
 from recovery.memory import main_memory
+from recovery.storage.atomic_dirs import write_text
 
 if TYPE_CHECKING:
     from pipelines.config.sections.model import ModelConfig
@@ -29,9 +30,7 @@ def fitted_once(stage: Stage, checkpoint: str, settings: S, fit: Callable[[S, Mo
     kept = stage.directory / FITTED
     if not kept.exists():
         found = fit(settings, model_size(stage, checkpoint), this_machine(stage.workspace.config.model))
-        partial = kept.with_suffix(".partial")
-        partial.write_text(found.model_dump_json(), encoding="utf-8")
-        partial.replace(kept)
+        write_text(kept, found.model_dump_json())
     return type(settings).model_validate_json(kept.read_text(encoding="utf-8"))
 
 
