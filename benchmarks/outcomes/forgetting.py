@@ -24,7 +24,7 @@ from evals import jsonl
 
 if TYPE_CHECKING:
     from benchmarks.outcomes.lab import Lab
-    from pipelines.microworld.instructions import Task
+    from pipelines.microworld.tasks import Task
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 HOME = Path(".recover") / "benchmarks"
@@ -195,7 +195,8 @@ def triples(rng: random.Random, counts: dict[str, int]) -> dict[str, list[Task]]
 
 
 def _draws(rng: random.Random) -> Iterator[Task]:
-    from pipelines.microworld.instructions import INSTRUCTIONS, compatible, draw_task
+    from pipelines.microworld.instructions import INSTRUCTIONS, compatible
+    from pipelines.microworld.tasks import draw_task
 
     while True:
         a, b, c = sorted(rng.sample(INSTRUCTIONS, 3), key=INSTRUCTIONS.index)

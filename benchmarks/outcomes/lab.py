@@ -24,7 +24,8 @@ from pipelines.distill import distill
 from pipelines.evaluate import evaluate
 from pipelines.machine.init_home import initialise
 from pipelines.microworld import words
-from pipelines.microworld.instructions import BY_ID, draw_task
+from pipelines.microworld.instructions import BY_ID
+from pipelines.microworld.tasks import draw_task
 from pipelines.microworld.world import part_of, write_world
 from pipelines.midtrain import midtrain
 from pipelines.runs.progress import Progress

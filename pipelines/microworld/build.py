@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.microworld import people, words
-from pipelines.microworld.instructions import BY_ID, Draft, draw_instructions, draw_task
+from pipelines.microworld.answer_drafts import Draft
+from pipelines.microworld.instructions import BY_ID
+from pipelines.microworld.tasks import draw_instructions, draw_task
 from pipelines.microworld.world import part_of
 from pipelines.runs.progress import Progress, duration
 

@@ -15,14 +15,8 @@ from typing import TypeVar
 from evals import jsonl
 from pipelines.corpus.reading.superseded_list import SUPERSEDED
 from pipelines.microworld import changes, people
-from pipelines.microworld.instructions import (
-    COMBINATIONS,
-    COPYING,
-    Instruction,
-    Task,
-    draw_instructions,
-    draw_task,
-)
+from pipelines.microworld.instructions import COMBINATIONS, COPYING, Instruction
+from pipelines.microworld.tasks import Task, draw_instructions, draw_task
 from pipelines.microworld.words import ATTRIBUTES
 from recovery.errors import InputError
 from recovery.storage.atomic_dirs import storage_errors
