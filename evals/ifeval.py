@@ -57,7 +57,7 @@ def score_runs(runs: Sequence[IFEvalRun], suite: str = SUITE) -> Score:
         replace(one, key=f"{one.key}#{number}") for number, run in enumerate(runs) for one in run.checked
     )
     notes = tuple(dict.fromkeys(note for run in runs for note in run.notes))
-    return _score(replace(runs[0], checked=checked, notes=notes), suite=suite)
+    return _score(replace(runs[0], checked=checked, notes=notes), suite=suite, sampled=True)
 
 
 def score_responses(responses_path: str | Path, prompts_path: str | Path | None = None) -> Score:
@@ -138,33 +138,31 @@ class _Recorded:
             self.notes.append(f"the response to {near[0][:60]!r}… was paired with a reworded prompt")
 
 
-def _score(run: IFEvalRun, notes: Sequence[str] = (), suite: str = SUITE) -> Score:
-    items = tuple(_item(checked) for checked in run.checked)
+def _score(run: IFEvalRun, notes: Sequence[str] = (), suite: str = SUITE, *, sampled: bool = False) -> Score:
+    """Score checked answers; if `sampled`, keys end with the number of the answer to their prompt."""
+    prompts = [one.key.rpartition("#")[0] if sampled else one.key for one in run.checked]
+    items = tuple(_item(one, prompt) for one, prompt in zip(run.checked, prompts, strict=True))
     passed = [item.passed for item in items]
     return Score(
         suite=suite,
         metric=METRIC,
         value=share(passed),
         n=len(items),
-        interval=_share_interval(passed, [prompt_of(one.key) for one in run.checked]),
+        interval=_share_interval(passed, prompts),
         items=items,
-        details=_details(run.checked) | {"notes": [*run.notes, *notes]},
+        details=_details(run.checked, prompts) | {"notes": [*run.notes, *notes]},
     )
 
 
-def prompt_of(key: str) -> str:
-    """Return the prompt's key of an item: its key without the number of the sampled answer."""
-    return key.split("#")[0]
-
-
 def _share_interval(passed: Sequence[bool], prompts: Sequence[str]) -> tuple[float, float]:
-    """Wilson's; where prompts were answered several times, clustered by prompt."""
+    """Return Wilson's interval; where prompts were answered several times, one clustered by prompt."""
     if len(set(prompts)) == len(prompts):
         return wilson_interval(sum(passed), len(passed))
     return clustered_interval(passed, prompts)
 
 
-def _item(checked: CheckedAnswer) -> Item:
+def _item(checked: CheckedAnswer, prompt: str) -> Item:
+    """Return a checked answer as an item; the answers to one prompt are a cluster."""
     return Item(
         key=checked.key,
         prompt=checked.prompt,
@@ -175,15 +173,15 @@ def _item(checked: CheckedAnswer) -> Item:
             "strict": list(checked.strict),
             "loose": list(checked.loose),
             "passed_loose": all(checked.loose),
-            "cluster": prompt_of(checked.key),
+            "cluster": prompt,
         },
     )
 
 
-def _details(checked: tuple[CheckedAnswer, ...]) -> dict[str, Any]:
+def _details(checked: tuple[CheckedAnswer, ...], keys: Sequence[str]) -> dict[str, Any]:
+    """Return the four accuracies with their intervals, and the counts; `keys` are those of the prompts."""
     values: dict[str, float] = {}
     intervals: dict[str, tuple[float, float]] = {}
-    keys = [prompt_of(one.key) for one in checked]
     for mode in ("strict", "loose"):
         rows = [getattr(one, mode) for one in checked]
         prompts = [all(row) for row in rows]
@@ -203,7 +201,7 @@ def _details(checked: tuple[CheckedAnswer, ...]) -> dict[str, Any]:
 
 
 def _counts(checked: tuple[CheckedAnswer, ...], label: Callable[[str], str]) -> dict[str, dict[str, int]]:
-    """{type: {passed, passed_loose, n}}, types in alphabetical order."""
+    """Return {type: {passed, passed_loose, n}}, types in alphabetical order."""
     counts: dict[str, dict[str, int]] = {}
     for one in checked:
         for name, strict, loose in zip(one.instructions, one.strict, one.loose, strict=True):

@@ -124,6 +124,17 @@ def test_a_limit_asks_the_same_sample_of_every_checkpoint(prompts: Path) -> None
     assert ifeval.evaluate(lambda chats: ["x" for _ in chats], prompts, limit=99).n == len(PROMPTS)
 
 
+@pytest.mark.parametrize("samples", [1, 2])
+def test_a_key_may_hold_the_sign_before_a_sample_s_number(tmp_path: Path, samples: int) -> None:
+    """Keys such as doc#1 and doc#2 name two prompts, not two answers to one."""
+    asked = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    rows = [{"key": f"doc#{n}", "prompt": f"Line {n}.", **asked} for n in range(4)]
+    generate = [lambda chats: ["x" for _ in chats]] * samples
+    score = ifeval.evaluate(generate, write(tmp_path / "p.jsonl", rows))
+    assert (score.details["prompts"], score.details["samples"]) == (4, samples)
+    assert {item.detail["cluster"] for item in score.items} == {row["key"] for row in rows}
+
+
 def test_a_generator_that_drops_an_answer_is_caught(prompts: Path) -> None:
     with pytest.raises(RecoverError, match="5 answers to 6 prompts"):
         ifeval.evaluate(lambda chats: ["x"] * 5, prompts)
