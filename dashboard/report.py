@@ -16,7 +16,6 @@ from typing import Any
 
 from dashboard import run_names
 from dashboard.figures import metric_curves, scores_over_cycles, token_divergence
-from dashboard.figures.markers import STAGES
 from dashboard.figures.metric_curves import Curve
 from dashboard.figures.plane import cycles_plane
 from dashboard.figures.score_heatmap import Cell, heatmap, with_interval
@@ -24,6 +23,7 @@ from dashboard.markup import Html, document, join, tag, text
 from dashboard.number_format import NONE, count, duration, moment, number, points, share
 from dashboard.page_parts import number_headers, table
 from dashboard.status_chips import chip
+from db.cycle_names import STAGES
 from db.errors import NotFound
 from db.reads import curves as stored
 from db.reads import queries, traces

@@ -105,7 +105,7 @@ def _joined_parts(parts: list[Any]) -> str | None:
 
 def _tools(value: Any, where: str) -> list[Any]:
     """Return tool schemas, given as a list or as its JSON text."""
-    tools = _parsed(value, where) if isinstance(value, str) and value.strip() else value
+    tools = parsed(value, where) if isinstance(value, str) and value.strip() else value
     if not tools:
         return []
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
@@ -117,7 +117,8 @@ def _with_tools(messages: Messages, tools: list[Any]) -> Messages:
     return [{**messages[0], "tools": tools}, *messages[1:]] if tools else messages
 
 
-def _parsed(text: str, where: str) -> Any:
+def parsed(text: str, where: str) -> Any:
+    """Parse JSON; an error names the place."""
     try:
         return untrusted_json.parse(text)
     except ValueError as error:

@@ -40,7 +40,12 @@ def require_families(names: Sequence[str]) -> None:
 def require_listed(suites: str | None, folder: str | Path | None = None) -> None:
     """Refuse a list with an unknown name, as in "ifeval,mmlu"; None stands for the default suites."""
     if suites:
-        require([name.strip() for name in suites.split(",")], folder)
+        require(listed(suites), folder)
+
+
+def listed(suites: str | None) -> tuple[str, ...]:
+    """Return the names in a list such as "ifeval, knowledge"."""
+    return tuple(name.strip() for name in (suites or "").split(",") if name.strip())
 
 
 def require(names: Sequence[str], folder: str | Path | None = None) -> None:
@@ -67,14 +72,14 @@ def unknown(name: str, known: Iterable[str]) -> InputError:
 
 @cache
 def _shipped() -> frozenset[str]:
-    """Names in the installed lm-eval."""
+    """Return the names in the installed lm-eval."""
     found = importlib.util.find_spec("lm_eval")
     places = found.submodule_search_locations if found else None
     return frozenset(name for place in places or () for name in _named_in(Path(place) / "tasks"))
 
 
 def _named_in(folder: Path) -> set[str]:
-    """Names of tasks, groups and tags in a folder's YAML files and the files that they include."""
+    """Return the tasks, groups and tags in a folder's YAML files and the files that they include."""
     found: set[bytes] = set()
     waiting = list(folder.rglob("*.yaml"))
     seen = set[Path]()

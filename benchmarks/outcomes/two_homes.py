@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.ledger import Line, markdown, paired
+from db.cycle_names import STAGES
 from db.reads import queries
-from db.reads.cycles import STAGES
 from evals import statistics
 from evals.scores import Item, cluster, share
 from evals.statistics import PairedComparison

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dashboard.figures.markers import STAGES, Style
+from dashboard.figures.markers import Style
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE, number
+from db.cycle_names import STAGES
 
 Point = tuple[float, float | None]
 

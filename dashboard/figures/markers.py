@@ -12,7 +12,6 @@ from itertools import pairwise
 
 from dashboard.markup import Html, tag
 
-STAGES = ("clean", "midtrained", "recovered")
 OUTLINES: dict[str, Sequence[tuple[float, float]]] = {
     "square": [(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)],
     "triangle": [(0, -1.1), (1, 0.8), (-1, 0.8)],

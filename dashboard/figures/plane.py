@@ -7,10 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 from dashboard.figures.axes import frame, interval, label, nothing, percent, rule, scores_and_bounds, svg
-from dashboard.figures.markers import STAGE_STYLES, STAGES, Style, marker, markers, series
+from dashboard.figures.markers import STAGE_STYLES, Style, marker, markers, series
 from dashboard.figures.scales import Scale, spread
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import share
+from db.cycle_names import STAGES
 
 Row = Mapping[str, Any]
 Link = Callable[[int], str]

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from dashboard.figures.axes import interval, label, nothing, percent, rule, scores_and_bounds, svg
-from dashboard.figures.markers import STAGE_STYLES, STAGES, marker
+from dashboard.figures.markers import STAGE_STYLES, marker
 from dashboard.figures.scales import Scale
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import share
+from db.cycle_names import STAGES
 
 NAMES = {
     "ifeval": "instruction following",

@@ -10,8 +10,8 @@ from dashboard.form_controls import choose, choose_cycle
 from dashboard.markup import Html, tag
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, newest_measured
+from db.cycle_names import STAGES
 from db.reads import queries
-from db.reads.cycles import STAGES
 from evals.families.table import FAMILIES
 
 TITLE = "Behaviour"

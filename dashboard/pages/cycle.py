@@ -14,8 +14,8 @@ from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, table
 from dashboard.pages.cycles import said
 from dashboard.status_chips import chip
+from db.cycle_names import AXES
 from db.reads import queries
-from db.reads.cycles import AXES
 from db.redact import differences, redact_text
 
 TITLE = "Cycle"

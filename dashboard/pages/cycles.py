@@ -7,7 +7,7 @@ from typing import Any
 from dashboard import cycles_table
 from dashboard.address import PROJECT, Address
 from dashboard.cycles_table import PATH, cycle_link
-from dashboard.figures.markers import STAGES, stage_legend
+from dashboard.figures.markers import stage_legend
 from dashboard.figures.plane import cycles_plane
 from dashboard.figures.scores_over_cycles import stages_over_cycles
 from dashboard.markup import Html, join, tag
@@ -15,8 +15,8 @@ from dashboard.number_format import points, share
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, with_code
 from dashboard.status_chips import chip
+from db.cycle_names import AXES, STAGES
 from db.reads import queries
-from db.reads.cycles import AXES
 
 __all__ = ["PATH", "TITLE", "build", "said"]
 

@@ -11,8 +11,8 @@ from dashboard.markup import Html, join, tag, text
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, newest_measured
 from dashboard.word_difference import marked
+from db.cycle_names import STAGES
 from db.reads import queries
-from db.reads.cycles import STAGES
 from evals.families.table import FAMILIES
 
 TITLE = "Samples"

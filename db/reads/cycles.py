@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import CTE, ColumnElement, Connection, Row, RowMapping, Select, and_, case, select
 
+from db.cycle_names import AXES, STAGES
 from db.errors import NotFound
 from db.schema import Cycle, JSONObject, Review, Run, Score, Verdict
 from db.session import Database
 
-AXES = ("behaviour", "knowledge", "retention", "updates")
-STAGES = ("clean", "midtrained", "recovered")
 HEADLINE = {"ifeval": "prompt_strict"}  # the metric shown for a suite; default: the first recorded
 NO_COST = {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
 RECOVERY = ("distill", "merge")  # kinds of runs that recover behaviour

@@ -11,6 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import aliased
 
+from db.cycle_names import STAGES
 from db.errors import NotFound
 from db.reads.cycles import CycleRange, runs_of_cycles
 from db.reads.rows import Row, rows_of
@@ -223,7 +224,7 @@ def _newest_scores(span: CycleRange) -> sa.CTE:
     """Select the newest score of each cycle and stage: cycle, stage, suite, metric, item_set, score_id."""
     tree = runs_of_cycles(span)
     parts = []
-    for stage in ("clean", "midtrained", "recovered"):
+    for stage in STAGES:
         checkpoint = getattr(Cycle, f"{stage}_id")
         keys = (tree.c.cycle, sa.literal(stage).label("stage"), Score.suite, Score.metric, Score.item_set)
         query = sa.select(*keys, sa.func.max(Score.id).label("score_id")).select_from(tree)

@@ -8,13 +8,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.reads.cycles import EARLIER, HEADLINE
+from db.reads.cycles import EARLIER, HEADLINE, RECOVERY
 from db.schema import Cycle, Run, Score
 from db.session import Database
 
 AXES = ("ifeval", "knowledge", "retention")
 TRAINING = ("midtrain", "distill")
-RACING = ("distill", "merge")  # kinds of runs that recover behaviour
 
 Row = dict[str, Any]
 Measured = dict[str, dict[str, Row]]  # checkpoint -> suite -> score
@@ -58,7 +57,7 @@ def race(database: Database, *, student: str | None = None, limit: int = 100) ->
         Cycle.number.label("cycle"),
     )
     query = sa.select(*columns).join(Cycle, Cycle.run_id == Run.parent_id, isouter=True)
-    query = query.where(Run.project == database.project, Run.kind.in_(RACING), Run.status == "done").limit(
+    query = query.where(Run.project == database.project, Run.kind.in_(RECOVERY), Run.status == "done").limit(
         limit
     )
     if student is not None:

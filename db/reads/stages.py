@@ -9,7 +9,8 @@ from typing import Any
 from sqlalchemy import Select, Text, and_, case, cast, func, or_, select
 from sqlalchemy.orm import aliased
 
-from db.reads.cycles import HEADLINE, STAGES, CycleRange, runs_of_cycles
+from db.cycle_names import STAGES
+from db.reads.cycles import HEADLINE, CycleRange, runs_of_cycles
 from db.schema import Cycle, Item, Score
 from db.session import Database
 

@@ -11,8 +11,6 @@ from typing import Any
 from sqlalchemy import Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
-SPECIALS: dict[str, float] = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-
 
 def now() -> str:
     """Return the current time in UTC, such as 2026-11-20T08:21:07.123Z, which sorts as text."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from db.cycle_names import AXES, STAGES
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, several, shared, table
@@ -15,9 +16,6 @@ from pipelines.cli.options import Session, several, shared, table
 if TYPE_CHECKING:
     from pipelines.config.jobs import RealDemo
     from pipelines.runs.workspace import Workspace
-
-STAGES = ("clean", "midtrained", "recovered")
-AXES = ("behaviour", "knowledge", "retention", "updates")
 
 
 @click.command("demo")
@@ -310,7 +308,7 @@ def stale_lines(updates: dict[str, Any]) -> list[str]:
 
 
 def cost_lines(row: dict[str, Any]) -> list[str]:
-    """Seconds and FLOPs by stage, and what a recovered point has cost."""
+    """Format the seconds of each stage, and what a recovered point has cost."""
     parts = [f"{kind} {cost['seconds']:.0f} s" for kind, cost in row.get("cost_by_stage", {}).items()]
     each = row.get("cost_per_recovered_point")
     if each:

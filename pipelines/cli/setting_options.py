@@ -92,7 +92,7 @@ def adapter(rank: int) -> dict[str, Any] | None:
 
 
 def enabled(flag: bool) -> dict[str, Any] | None:
-    """Return a section with its defaults, or as recover.yaml sets it."""
+    """Return an empty section, which takes its defaults, for a flag that is set; None otherwise."""
     return {} if flag else None
 
 
@@ -278,7 +278,7 @@ limit = setting(
 behaviours = setting(
     "--behaviours",
     "eval.behaviours",
-    lambda value: [name.strip() for name in value.split(",")],
+    lambda value: [name.strip() for name in value.split(",") if name.strip()],
     metavar="NAMES",
     help="further behaviours to judge: json, tools, refusals, multi-turn, calibration; several with commas",
 )

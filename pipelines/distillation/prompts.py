@@ -88,7 +88,7 @@ def _lines(path: Path) -> Iterator[tuple[str, str]]:
 
 def _json_lines(path: Path) -> Rows:
     for line, where in _lines(path):
-        yield _json(line, where), where
+        yield dialogues.parsed(line, where), where
 
 
 def _json_file(path: Path) -> Rows:
@@ -97,7 +97,7 @@ def _json_file(path: Path) -> Rows:
     if not text.lstrip().startswith("["):
         yield from _json_lines(path)
         return
-    for number, row in enumerate(_json(text, str(path)), 1):
+    for number, row in enumerate(dialogues.parsed(text, str(path)), 1):
         yield row, f"{path}, entry {number}"
 
 
@@ -161,13 +161,6 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(entry) for key, entry in value.items() if entry is not None}
     return [_without_nulls(entry) for entry in value] if isinstance(value, list) else value
-
-
-def _json(text: str, where: str) -> Any:
-    try:
-        return untrusted_json.parse(text)
-    except ValueError as error:
-        raise InputError(f"{where}: not JSON: {error}") from error
 
 
 # Rows ----------------------------------------------------------------------------------------------------

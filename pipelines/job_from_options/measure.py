@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from evals.families.table import FAMILIES
-from evals.task_names import OURS, require_families
+from evals.task_names import OURS, listed, require_families
 from pipelines.config.jobs import DriftJob, EvalJob, LocateJob, RetrievalJob
 from pipelines.config.settings import Config
 from pipelines.evaluation.suites import answerable_suites
@@ -34,10 +34,9 @@ def eval_job(
     """Build an evaluation; without suites, on all for which there are questions."""
     chosen = ws.checkpoint(checkpoint or "current").id
     settings = resolved(ws, taught_folder(ws, chosen), changes)
-    names = tuple(name.strip() for name in (suites or "").split(",") if name.strip())
     return EvalJob(
         checkpoint=chosen,
-        suites=names or _answerable(settings, changes),
+        suites=listed(suites) or _answerable(settings, changes),
         settings=settings.eval,
         output=absolute(Path(output)) if output else None,
         seed=settings.seed,
@@ -61,7 +60,7 @@ def _file_option(suite: str) -> str:
 
 def suites_of_verdict(suites: str | None) -> tuple[str, ...]:
     """Parse names of suites; refuse one by which no verdict judges."""
-    names = tuple(name.strip() for name in suites.split(",")) if suites else ()
+    names = listed(suites)
     for name in names:
         if name not in OURS:
             raise InputError(f"--suite {name}: a cycle is judged by {', '.join(OURS)}")

@@ -7,7 +7,6 @@ there are several.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -17,9 +16,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recovery.engines.child_process import die_with_parent
 from recovery.errors import InputError
 from recovery.launch_env import RENDEZVOUS, launch_rank, launched
 
@@ -90,7 +91,7 @@ def launch(count: int) -> int:
 
 
 def _settle(children: list[subprocess.Popen[bytes]]) -> None:
-    """Once one process has ended, well or not, give the others a while to do so too."""
+    """Wait a while for the other processes to end, once one has, well or not."""
     deadline = time.monotonic() + GRACE_SECONDS
     while any(child.poll() is None for child in children) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -113,10 +114,4 @@ def _spawn(rank: int, count: int, rendezvous: Path) -> subprocess.Popen[bytes]:
         "LOCAL_WORLD_SIZE": str(count),
     }
     command = [sys.executable, "-P", "-m", "pipelines.cli", *sys.argv[1:]]
-    return subprocess.Popen(command, env=environment, preexec_fn=_die_with_parent)
-
-
-def _die_with_parent() -> None:
-    """Have the kernel end the children of a launcher that is killed (on Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+    return subprocess.Popen(command, env=environment, preexec_fn=partial(die_with_parent, signal.SIGKILL))

@@ -14,9 +14,9 @@ from starlette.testclient import TestClient
 
 from dashboard import app
 from dashboard.access.request_guard import RequestGuard
-from dashboard.figures.markers import STAGES
 from dashboard.figures.picture import standalone
 from dashboard.figures.plane import cycles_plane
+from db.cycle_names import STAGES
 from db.errors import BadRequest
 from db.writes.tracker import Tracker
 
