@@ -15,7 +15,7 @@ _ARTICLES = {"a", "an", "the"}
 
 
 def normalise(text: str) -> str:
-    """Lower case, no accents, punctuation or articles; decimal points stay, thousands separators go."""
+    """Strip case, accents, punctuation, articles and thousands separators; keep decimal points."""
     plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))
     plain = _THOUSANDS.sub("", unicodedata.normalize("NFKC", plain).casefold())
     words = _NOT_WORD.sub(" ", plain).split()

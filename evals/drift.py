@@ -23,7 +23,7 @@ _MOST = 2000  # rows of one set that a kernel is computed on
 
 
 def forgetting(base: float, post: float) -> float:
-    """F = base score - score after training; positive where something was lost."""
+    """Return F = base score - score after training; positive where something was lost."""
     return base - post
 
 
@@ -46,7 +46,7 @@ def words(text: str) -> list[str]:
 
 
 def jaccard_distance(a: Sequence[str], b: Sequence[str]) -> float:
-    """1 - shared words / all words of two sets of texts; 0 for two without any."""
+    """Return 1 - shared words / all words of two sets of texts; 0 for two without any."""
     one, other = ({word for text in texts for word in words(text)} for texts in (a, b))
     return 1 - len(one & other) / len(one | other) if one | other else 0.0
 
@@ -68,7 +68,7 @@ def mmd_rbf(x: Floats, y: Floats, bandwidth: float | None = None) -> float:
 
 
 def centroid_distance(x: Floats, y: Floats) -> float:
-    """Euclidean distance of the means."""
+    """Return the Euclidean distance of the means."""
     x, y = _same_width(x, y)
     return float(np.linalg.norm(x.mean(axis=0) - y.mean(axis=0)))
 

@@ -135,7 +135,7 @@ def instruction_types() -> tuple[str, ...]:
 
 @cache
 def instruction_conflicts() -> dict[str, frozenset[str]]:
-    """Instruction type -> the types that the checkers' authors do not combine it with."""
+    """Return, for each instruction type, the types that the checkers' authors do not combine it with."""
     sentences.settle()
     from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_CONFLICTS
 
@@ -174,7 +174,7 @@ class _GenerateLM(LM):
 
 
 def _load_task(prompts_path: str | Path | None) -> Task:
-    """lm-eval's `ifeval` task, over the hub's prompts or a local file's (in memory, nothing is cached)."""
+    """Load lm-eval's `ifeval` task, over the hub's prompts or a local file's (in memory, without a cache)."""
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     manager = lm_eval.tasks.TaskManager(include_defaults=False, include_path=str(_IFEVAL_FOLDER))
     if prompts_path is None:
@@ -303,7 +303,7 @@ class _Undetected(logging.Filter):
 
 @contextmanager
 def quiet() -> Iterator[_Undetected]:
-    """Inside, seed language detection and hide the progress bar; afterwards restore Python's random state."""
+    """Seed language detection and hide the progress bar inside; restore Python's random state afterwards."""
     undetected = _Undetected()
     logger = logging.getLogger("lm_eval.tasks.ifeval.instructions")
     state = random.getstate()

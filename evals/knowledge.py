@@ -182,7 +182,7 @@ def _item(probe: Probe, response: str) -> Item:
 
 
 def _groups(items: Sequence[Item], field: str) -> dict[str, dict[str, Any]]:
-    """{kind, cycle or status: {passed, n, value}}"""
+    """Return {kind, cycle or status: {passed, n, value}}."""
     groups: dict[str, list[bool]] = {}
     for item in items:
         groups.setdefault(str(item.detail[field]), []).append(item.passed)

@@ -128,7 +128,7 @@ def _load(manager: Any, name: str, leaves: list[str], overrides: list[dict[str, 
 
 
 def _local_rows(folder: str | Path | None) -> dict[str, Path]:
-    """File name without .jsonl -> file."""
+    """Return the folder's JSONL files by their name without .jsonl."""
     return {path.name.removesuffix(".jsonl"): path for path in Path(folder).glob("*.jsonl")} if folder else {}
 
 
@@ -149,7 +149,7 @@ def _override(manager: Any, leaf: str, data: dict[str, Path], folder: Any) -> di
 
 
 def _split_of(stem: str, leaf: str) -> str | None:
-    """NAME -> "", NAME.train -> "train", anything else -> None."""
+    """Return the split in a file's name: NAME -> "", NAME.train -> "train", anything else -> None."""
     if stem == leaf:
         return ""
     return stem.removeprefix(f"{leaf}.") if stem.startswith(f"{leaf}.") else None
@@ -168,7 +168,7 @@ class _Splits(dict[str, Any]):
 
 
 def _beside(files: Any, folder: Path) -> Any:
-    """Data files by their full path; a missing one is named now."""
+    """Return the data files by their full path; refuse a missing one."""
     if isinstance(files, dict):
         return {split: _beside(entry, folder) for split, entry in files.items()}
     if isinstance(files, list):
@@ -236,7 +236,7 @@ class _TaskLM(LM):
 
 
 def _settings(kwargs: dict[str, Any]) -> tuple[tuple[str, ...], int, float]:
-    """(stop strings, longest answer, temperature) of a request."""
+    """Return (stop strings, longest answer, temperature) of a request."""
     until = kwargs.get("until") or []
     stops = (until,) if isinstance(until, str) else tuple(until)
     warm = float(kwargs.get("temperature") or 1.0) if kwargs.get("do_sample") else 0.0

@@ -49,7 +49,7 @@ class Candidate:
 
 
 def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str | None = None) -> Result:
-    """{"checkpoint", "chosen", "tried": [...]}: candidates in order of cost until one passes.
+    """Try candidates in order of cost until one passes; return {"checkpoint", "chosen", "tried": [...]}.
 
     A candidate that cannot be made is left out with its reason ("left_out"); the last one's error is raised.
     """
@@ -114,7 +114,7 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> Non
 
 
 def _names(how: str) -> Iterator[str]:
-    """Candidates, the cheapest first."""
+    """Yield the candidates, the cheapest first."""
     if how == "auto":
         yield "none"
         yield EMBEDDINGS

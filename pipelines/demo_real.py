@@ -98,7 +98,7 @@ class HandbookWorld:
         return directory / "docs"
 
     def _ifeval(self, stage: Stage, seed: int) -> list[dict[str, Any]]:
-        """IFEval's prompts from the file that was named or from the hub, else generated ones."""
+        """Return IFEval's prompts from the file that was named or from the hub, else generated ones."""
         if self.options.ifeval:
             return drawn(ifeval.rows(self.options.ifeval), self.sizes.ifeval)
         try:

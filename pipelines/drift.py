@@ -65,7 +65,7 @@ def _rollouts(stage: Stage, model: ChatModel, ids: list[list[int]], job: DriftJo
 
 
 def _distances(reader: ChatModel, one: Rollouts, other: Rollouts) -> dict[str, float]:
-    """Distances between two sets of states: of their texts, and of one reader's hidden states."""
+    """Return the distances between two sets of states: of their texts, and of one reader's hidden states."""
     from recovery.inspection.distribution_shift import visited
 
     hidden_a, prefixes_a = visited(reader, one)

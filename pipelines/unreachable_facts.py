@@ -90,7 +90,7 @@ def _recovered(ws: Workspace, checkpoint: Checkpoint, suite: str, questions: Que
 def _ranks(
     chat_model: ChatModel, failed: Sequence[Probe], probes: Sequence[Probe]
 ) -> list[tuple[int, float]]:
-    """For each failed probe: how many candidates are likelier than the answer, and the chance of none."""
+    """Count, for each failed probe, the candidates likelier than the answer, and the chance of none."""
     from recovery.teachers.likelihood import Pair, continuation_logprobs, reader, split_ids
 
     clozes = {probe.fact: probe for probe in probes if probe.kind == CLOZE}

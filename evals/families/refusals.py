@@ -73,7 +73,7 @@ def draw(rng: random.Random) -> Question:
 
 
 def refuses(answer: str) -> bool:
-    """Whether an answer refuses, by the rule above."""
+    """Return whether an answer refuses, by the rule above."""
     opening = " ".join(answer[:OPENING].replace("’", "'").split())
     return REFUSAL.search(opening) is not None
 

@@ -159,7 +159,7 @@ def main() -> None:
 
 
 def _with_hint(error: click.ClickException) -> str:
-    """click's message, which says what is wrong, and where to read how it is right."""
+    """Return click's message, and the command that shows the right usage."""
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     return f"{message.rstrip('.')}: see `{context.command_path} --help`" if context else message

@@ -77,7 +77,7 @@ class Session:
 
 
 def finite(value: Any) -> Any:
-    """NaN and infinity are no JSON: they become null."""
+    """Replace NaN and infinity, which JSON does not have, by None."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
@@ -181,7 +181,7 @@ def _launch(ctx: click.Context, param: click.Parameter, count: int | None) -> No
 
 
 def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
-    """Aligned columns; nothing is wrapped or cut."""
+    """Format rows as aligned columns; nothing is wrapped or cut."""
     if not rows:
         return "nothing yet"
     cells = [columns, *([_cell(row.get(column)) for column in columns] for row in rows)]

@@ -56,7 +56,7 @@ def _anchored(key: str, value: str, folder: Path) -> str:
 
 
 def anchored_changes(changes: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Changes to settings with relative paths made absolute, as seen from `folder`."""
+    """Return changes to settings with relative paths made absolute, as seen from `folder`."""
     texts = {key: str(value) if isinstance(value, Path) else value for key, value in changes.items()}
     return {
         key: _anchored(key, value, folder) if key in FILES and isinstance(value, str) else value

@@ -45,8 +45,10 @@ class Machine:
 
 
 def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine) -> MidtrainConfig:
-    """Adapter and microbatch by model and memory, beside a teacher if there is one; `fit_to_corpus` does the
-    rest."""
+    """Set adapter and microbatch by model and memory, beside a teacher if there is one.
+
+    `fit_to_corpus` sets the rest.
+    """
     teacher = settings.method == "passage"
     lora = _lora(settings.lora, model, machine, teacher=teacher)
     free = machine.usable_bytes - _held(lora is not None, model, machine)
@@ -57,7 +59,7 @@ def fit_midtraining(settings: MidtrainConfig, model: ModelSize, machine: Machine
 
 
 def fit_distillation(settings: DistillConfig, model: ModelSize, machine: Machine) -> DistillConfig:
-    """Adapter and microbatch by model and memory, beside a teacher of the same size."""
+    """Set adapter and microbatch by model and memory, beside a teacher of the same size."""
     lora = _lora(settings.lora, model, machine, teacher=True)
     free = machine.usable_bytes - _held(lora is not None, model, machine)
     free -= model.parameters * machine.weight_bytes
@@ -74,7 +76,7 @@ def fit_evaluation(settings: EvalConfig, model: ModelSize, machine: Machine) -> 
 
 
 def fit_to_corpus(settings: MidtrainConfig, tokens: int, share: float) -> MidtrainConfig:
-    """Tokens of an update, length of a row and number of steps; documents are `share` of the tokens."""
+    """Set tokens of an update, length of a row and number of steps; documents are `share` of the tokens."""
     one_pass = tokens / share  # with what the other sources add
     passes = settings.epochs or PASSES
     step = settings.tokens_per_step
@@ -91,7 +93,7 @@ def fit_to_corpus(settings: MidtrainConfig, tokens: int, share: float) -> Midtra
 
 
 def warmup_steps(asked: int, steps: int) -> int:
-    """Steps of linear rise that take effect: never more than a tenth of the run."""
+    """Return the steps of linear rise that take effect: never more than a tenth of the run."""
     return min(asked, steps // 10)
 
 
@@ -121,7 +123,7 @@ def _lora(
 
 
 def _held(adapter: bool, model: ModelSize, machine: Machine) -> float:
-    """Bytes of the weights and of all that training keeps for them."""
+    """Return the bytes of the weights and of all that training keeps for them."""
     if adapter:
         return model.parameters * machine.weight_bytes + model.adapter * MASTER_BYTES
     copy = machine.weight_bytes if machine.weight_bytes < 4 else 0

@@ -23,7 +23,7 @@ class Job(Section):
     inputs: dict[str, str] = Field(default_factory=dict)  # SHA-256 of each source when the run began
 
     def sources(self) -> dict[str, str]:
-        """Files and folders that the run reads, by what they are."""
+        """Return the files and folders that the run reads, by what they are."""
         return {}
 
 
@@ -235,7 +235,7 @@ def _evaluation(settings: EvalConfig, earlier: dict[int, str]) -> dict[str, str]
 
 
 def _taught(docs: str) -> dict[str, str]:
-    """The folder of documents, and the list beside it of earlier ones that they supersede."""
+    """Return the folder of documents, and the list beside it of earlier ones that they supersede."""
     superseded = listed(Path(docs))
     return _named(documents=docs, superseded=str(superseded) if superseded else None)
 

@@ -37,7 +37,7 @@ class ModelAnswers:
         self.tokens_read = self.tokens_written = 0  # of the current score
 
     def chats(self, max_new_tokens: int) -> Generate | list[Generate]:
-        """Greedy answers; or several sampled ones, a function each."""
+        """Return the function that answers greedily; or several that sample, one an answer."""
         if self.settings.samples == 1:
             return self._chat(max_new_tokens, 0.0, 0)
         seeds = range(self.job.seed, self.job.seed + self.settings.samples)

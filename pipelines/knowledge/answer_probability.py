@@ -59,7 +59,7 @@ def unanswered(
 
 
 def _of_probes(texts: Sequence[str], probes: Sequence[Probe]) -> list[Question]:
-    """The probes, but for those of the verdict's apart kinds, whose passages stand in the texts."""
+    """Return the probes whose passages stand in the texts, but for kinds apart from the verdict."""
     everything = " ".join(" ".join(text.split()) for text in texts)
     return [
         Question(probe.prompt, probe.answers[0], probe.in_chat)

@@ -37,7 +37,7 @@ class Person:
 
 
 def bucket(text: str, buckets: int) -> int:
-    """Stable hash of a text, which splits texts into training, recovery and evaluation."""
+    """Return a stable hash of a text, which splits texts into training, recovery and evaluation."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") % buckets
 
 
@@ -52,7 +52,7 @@ def person(name: str, rng: random.Random) -> Person:
 
 
 def _value(name: str, attribute: Attribute, rng: random.Random) -> str:
-    """Not the horn for Ada Horn: her name alone would answer the question."""
+    """Draw a value that is not in the name: "horn" would answer the question about Ada Horn."""
     value = rng.choice(attribute.values)
     while value.lower() in name.lower().split():
         value = rng.choice(attribute.values)
@@ -61,18 +61,18 @@ def _value(name: str, attribute: Attribute, rng: random.Random) -> str:
 
 @cache
 def known_people() -> tuple[Person, ...]:
-    """People known to the clean checkpoint; the same in every world."""
+    """Return the people known to the clean checkpoint; the same in every world."""
     rng = random.Random("microworld:known")
     return tuple(person(name, rng) for name in all_names()[:KNOWN_COUNT])
 
 
 def retention_people() -> tuple[Person, ...]:
-    """Known people that occurred in training documents only; retention probes ask about them."""
+    """Return the people known from training documents only; retention probes ask about them."""
     return known_people()[:RETENTION_COUNT]
 
 
 def asked_people() -> tuple[Person, ...]:
-    """Known people with questions in the clean model's training; recovery prompts may ask about them."""
+    """Return the people with questions in the clean model's training; recovery prompts may ask about them."""
     return known_people()[RETENTION_COUNT:]
 
 

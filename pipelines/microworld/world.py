@@ -67,7 +67,7 @@ def ifeval_rows(seed: int, cycle: int) -> list[dict[str, object]]:
 
 
 def prompt_rows(seed: int, cycle: int) -> list[dict[str, object]]:
-    """Recovery prompts: instructions, and questions about people known to the clean model."""
+    """Return the recovery prompts: instructions, and questions about people known to the clean model."""
     rng = random.Random(f"microworld:prompts:{seed}:{cycle}")
     questions = int(RECOVERY_PROMPTS * KNOWN_QUESTION_SHARE)
     kinds = _recovery_kinds(RECOVERY_PROMPTS - questions, rng)
@@ -87,7 +87,7 @@ def prompt_rows(seed: int, cycle: int) -> list[dict[str, object]]:
 
 
 def _recovery_kinds(count: int, rng: random.Random) -> list[Kind]:
-    """Kinds of recovery prompts, every combination equally often: a rare one is not recovered."""
+    """Return kinds of recovery prompts, every combination equally often: a rare one is not recovered."""
     plain, copying = int(count * PLAIN_SHARE), int(count * COPYING_SHARE)
     kinds: list[Kind] = [()] * plain
     kinds += rotated(COPYING, copying, rng)
@@ -116,7 +116,7 @@ def _known_questions(count: int, rng: random.Random) -> list[dict[str, object]]:
 
 
 def probe_rows(seed: int, cycle: int, changed: float = 0.0) -> list[dict[str, object]]:
-    """Probes of new facts in three phrasings, reverse, indirect and multihop, of stable and changed facts."""
+    """Return probes of new facts (three phrasings, reverse, indirect, multihop), stable and changed ones."""
     rng = random.Random(f"microworld:probes:{seed}:{cycle}")
     rows = _new_facts(seed, cycle, rng) + _stable_facts(seed, cycle, changed, rng)
     rows += _changed_facts(seed, cycle, changed)
@@ -139,7 +139,7 @@ def _new_facts(seed: int, cycle: int, rng: random.Random) -> list[dict[str, obje
 
 
 def _stable_facts(seed: int, cycle: int, changed: float, rng: random.Random) -> list[dict[str, object]]:
-    """Retention probes, without the facts that have changed by now."""
+    """Return the retention probes, without the facts that have changed by now."""
     rows = [
         people.probe(who, attribute, kind, rng, suite="retention", fact_status="stable", cycle=0)
         for who in people.retention_people()
@@ -151,7 +151,7 @@ def _stable_facts(seed: int, cycle: int, changed: float, rng: random.Random) -> 
 
 
 def _changed_facts(seed: int, cycle: int, changed: float) -> list[dict[str, object]]:
-    """Probes of this cycle's changes; those of earlier cycles' people ask as that cycle asked."""
+    """Return probes of this cycle's changes; those of earlier cycles' people ask as that cycle asked."""
     rng = random.Random(f"microworld:updates:{seed}:{cycle}")
     asked: dict[str, object] = {}
     for number in range(1, cycle if changed else 0):

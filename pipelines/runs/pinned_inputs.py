@@ -42,7 +42,7 @@ def inherited(job: J, parent: Job) -> J:
 
 
 def hashes(sources: Mapping[str, str]) -> dict[str, str]:
-    """SHA-256 of each source that is a file or a folder; a name on the hub or a text is in the job itself."""
+    """Hash each source that is a file or a folder; a name on the hub or a text is in the job itself."""
     found = {}
     for name, source in sources.items():
         path = Path(source)

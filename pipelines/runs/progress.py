@@ -106,7 +106,7 @@ class Pace:
         self.tokens = tokens
 
     def rate(self) -> float:
-        """Tokens a second; 0 as long as nothing is known."""
+        """Return the tokens a second; 0 as long as nothing is known."""
         return self.tokens / max(self.clock() - self.started, 1e-9)
 
     def eta_seconds(self, done: int) -> float | None:

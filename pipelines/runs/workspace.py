@@ -45,7 +45,7 @@ class Workspace:
         create: bool = True,
         implicit: bool = False,
     ) -> Workspace:
-        """With create=False a home that is not there is refused, and nothing is made."""
+        """Open a home; with create=False refuse one that is not there, and make nothing."""
         if create:
             _make(home)
             _remember(home, db_url)
@@ -252,7 +252,7 @@ def is_file(text: str) -> bool:
 
 
 def companions(docs: Path) -> dict[str, str]:
-    """Files beside a folder of documents that say how to measure it: probes, prompts, ifeval."""
+    """Return the files beside a folder of documents that say how to measure it: probes, prompts, ifeval."""
     names = ("probes", "prompts", "ifeval")
     found = {name: docs.resolve().parent / f"{name}.jsonl" for name in names}
     return {name: str(path) for name, path in found.items() if path.is_file()}

@@ -87,7 +87,7 @@ class ProbeLeaks:
         return self._tells_a_held_out_fact(asked, normalise(answer))
 
     def _tells_a_held_out_fact(self, asked: set[str], said: str) -> bool:
-        """Whether a held-out answer is asked for, or told in a sentence about the same."""
+        """Return whether a held-out answer is asked for, or told in a sentence about the same."""
         told = asked | set(said.split())
         for answers, about in self.facts:
             wanted = {normalise(answer) for answer in answers}

@@ -95,7 +95,7 @@ def flaw(text: str, limits: Limits = Limits(), about: Entities | None = None) ->
 
 
 def _repeated(words: Sequence[str]) -> float:
-    """Share of word triples that occurred before."""
+    """Return the share of word triples that occurred before."""
     triples = list(zip(words, words[1:], words[2:], strict=False))
     return 1 - len(set(triples)) / len(triples) if triples else 0.0
 

@@ -145,5 +145,5 @@ def _content(event: Any) -> str:
 
 
 def _wait(asked: str | None, attempt: int) -> float:
-    """Seconds to wait: the server's Retry-After, else exponential backoff."""
+    """Return the seconds to wait: the server's Retry-After, else exponential backoff."""
     return min(LONGEST_PAUSE, float(asked) if asked and asked.isdigit() else 2.0**attempt)

@@ -52,7 +52,7 @@ def compare(
 
 
 def draw(logits_BV: Tensor, numbers_B: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
-    """See `FastPath.draw`; None for other dtypes and shapes."""
+    """Implement `FastPath.draw`; return None for other dtypes and shapes."""
     fit = fits(logits_BV) and numbers_B.dtype == torch.float64 and numbers_B.shape == logits_BV.shape[:1]
     kernels = library() if fit and logits_BV.numel() else None
     if kernels is None:

@@ -193,7 +193,7 @@ def logit_transform(core: Any) -> Callable[[torch.Tensor], torch.Tensor] | None:
 
 
 def _logit_scale(config: Any) -> float | None:
-    """Cohere and Falcon-H1 multiply; Granite divides by the setting that HyperCLOVA X multiplies by."""
+    """Return what the config multiplies logits by; Granite's setting divides, HyperCLOVA X's does not."""
     scaling = getattr(config, "logits_scaling", None)
     if scaling and not config.model_type.startswith("hyperclovax"):
         scaling = 1 / scaling

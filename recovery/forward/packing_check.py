@@ -78,7 +78,7 @@ def embeddings_as_leaves(model: Any) -> Iterator[Embeddings]:
 
 @contextmanager
 def evaluating(model: Any) -> Iterator[None]:
-    """Inside, the model is in eval mode."""
+    """Put the model into eval mode inside the block."""
     training = model.training
     model.eval()
     try:

@@ -90,7 +90,7 @@ def _pieces(module: SplitDelta) -> dict[str, Tensor]:
 
 
 def deltas(adapter: Path, base: Path) -> dict[str, Delta]:
-    """By name of the tensor in the base's files; anything but LoRA matrices is refused."""
+    """Return the deltas by the tensor's name in the base's files; refuse anything but LoRA matrices."""
     model = _skeleton(base)
     found: dict[str, Delta] = {}
     for name, delta in _by_parameter(adapter, _skeleton(base)):

@@ -198,7 +198,7 @@ def _base_of(adapter: Path) -> Path:
 
 
 def inner_products(one: StoredWeights, other: StoredWeights, name: str) -> tuple[float, float, float]:
-    """a.b, a.a and b.b of a whole tensor."""
+    """Return a.b, a.a and b.b of a whole tensor."""
     sums = torch.zeros(3, dtype=torch.float64)
     for rows in _chunks(one.slots[name].shape):
         a, b = one.read(name, rows).flatten().double(), other.read(name, rows).flatten().double()

@@ -208,7 +208,7 @@ def _counted(empty: EmptyModel) -> Size:
 
 
 def _read_by_text(core: Any, named: list[tuple[str, Any]]) -> int:
-    """Weights of the decoder and the head; an input embedding that is not the head too is only looked up."""
+    """Count the weights of decoder and head; an input embedding besides the head is only looked up."""
     looked_up, head = embedding_weights(core)
     read = {id(one) for one in core.get_decoder().parameters()} | {id(head)}
     tables = {id(m.weight) for m in core.get_decoder().modules() if isinstance(m, torch.nn.Embedding)}

@@ -106,7 +106,7 @@ def flush(directory: Path) -> None:
 
 
 def flush_entry(path: Path) -> None:
-    """fsync one file or folder."""
+    """Call fsync on one file or folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -185,7 +185,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_sealed(path: Path, value: dict[str, Any]) -> None:
-    """JSON that carries its own hash, so that a changed byte in it shows."""
+    """Replace a file by JSON that carries its own hash, so that a changed byte in it shows."""
     write_json(path, {**value, SEAL: digest(value)})
 
 
@@ -203,7 +203,7 @@ def read_sealed(label: str, path: Path) -> dict[str, Any]:
 
 
 def file_table(directory: Path, names: Iterable[str] | None = None) -> FileTable:
-    """{relative path: size and sha256} of the files under `directory` (or of those named)."""
+    """Return {relative path: size and sha256} of the files under `directory` (or of those named)."""
     chosen = sorted(names if names is not None else relative_files(directory))
     with ThreadPoolExecutor(workers()) as pool:
         entries = pool.map(lambda name: _entry(directory / name), chosen)
@@ -233,7 +233,7 @@ def check_files(label: str, directory: Path, table: FileTable) -> None:
 
 
 def digest(value: Any) -> str:
-    """sha256 of a JSON value in canonical form."""
+    """Return the sha256 of a JSON value in canonical form."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -243,5 +243,5 @@ def _entry(path: Path) -> dict[str, Any]:
 
 
 def workers() -> int:
-    """Threads for hashing, which runs outside Python's lock."""
+    """Return the number of threads for hashing, which runs outside Python's lock."""
     return min(8, os.cpu_count() or 1)

@@ -1,4 +1,4 @@
-"""Checkpoints: atomic, verified, content-addressed directories; and the state that a training resumes from.
+"""Publish, verify and list checkpoints: atomic, content-addressed directories.
 
 `root/<id>/` holds a checkpoint's files and `manifest.json` with the size and sha256 of each; the id is the
 hash of that table, so the same content always has the same id. Nothing is ever changed after the rename.
@@ -196,7 +196,7 @@ def model_files(directory: Path) -> list[str]:
 
 
 def _stamps(directory: Path, table: atomic_dirs.FileTable) -> Stamps:
-    """Size, time and inode of each file: equal stamps mean that no file changed."""
+    """Return size, time and inode of each file: equal stamps mean that no file changed."""
     found: Stamps = []
     for name in sorted(table):
         try:

@@ -1,4 +1,4 @@
-"""A training state's tensors on disk: one file a process where they are in shards, one file where not.
+"""Store a training state's tensors: in one file, or, if they are sharded, in one file per process.
 
 A shard is consecutive rows of a tensor; its file says where they begin. Reading gives whole tensors, one
 at a time, so any number of processes can resume a state.
@@ -25,7 +25,7 @@ def spread(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def write(directory: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Into one file; or, where they are in shards, each process's part into its own."""
+    """Write the tensors into one file; if they are sharded, each process's part into its own."""
     if not spread(tensors):
         safetensors.torch.save_file(own_storage(tensors), directory / WHOLE)
         return
@@ -61,7 +61,7 @@ def read(directory: Path) -> Mapping[str, Tensor]:
 
 
 class JoinedShards(Mapping[str, Tensor]):
-    """Tensors put together out of their shards when they are asked for."""
+    """A lazy mapping of whole tensors: each is joined from its shards on access."""
 
     def __init__(self, paths: list[Path]) -> None:
         self._places: dict[str, list[tuple[int, Path]]] = {}
@@ -86,7 +86,7 @@ class JoinedShards(Mapping[str, Tensor]):
 
 
 def own_storage(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """safetensors wants CPU tensors that share no memory: a view or a second name becomes a copy."""
+    """Return CPU tensors that share no memory, as safetensors requires: copy views and second names."""
     seen: set[int] = set()
     owned = {}
     for name, tensor in tensors.items():

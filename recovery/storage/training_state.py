@@ -26,8 +26,10 @@ class TrainState:
         self.keep = keep
 
     def save(self, step: int, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
-        """Write the state of `step` atomically; older ones beyond the last `keep` are removed after it.
-        Where tensors are in shards, every process calls this and writes its own."""
+        """Write the state of `step` atomically; then remove the older ones beyond the last `keep`.
+
+        If tensors are sharded, every process calls this and writes its own shards.
+        """
         from recovery import distributed
         from recovery.storage import sharded_state
 
@@ -96,7 +98,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tenso
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Put back what `optimizer_tensors` took, exactly; the optimizer must have the same parameters."""
+    """Restore exactly what `optimizer_tensors` named; the optimizer must have the same parameters."""
     whole = optimizer.state_dict()
     groups = [dict(group) for group in whole["param_groups"]]
     known = {index for group in groups for index in group["params"]}
@@ -116,7 +118,7 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[st
 
 
 def _cut(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    """Cut a tensor into the parameter's shards, where it has any."""
+    """Shard a tensor as its parameter is sharded, if at all."""
     from recovery import distributed
 
     return distributed.like(tensor, parameter) if tensor.ndim else tensor
@@ -139,7 +141,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _as_tensor(value: Any) -> torch.Tensor:
-    """Python floats keep all their bits as float64."""
+    """Convert a setting to a tensor; Python floats keep all their bits as float64."""
     import torch
 
     if isinstance(value, torch.Tensor):

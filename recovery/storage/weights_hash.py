@@ -62,7 +62,7 @@ def _directory_sha256(directory: Path) -> str:
 
 
 def _combined(rows: Iterable[tuple[str, str, tuple[int, ...], str]]) -> str:
-    """(name, dtype, shape, sha256 of the bytes) of every tensor -> one hash, independent of their order."""
+    """Combine (name, dtype, shape, sha256 of the bytes) of every tensor into one hash, in any order."""
     total = hashlib.sha256()
     for name, dtype, shape, sha in sorted(rows):
         total.update(json.dumps([name, dtype, list(shape), sha]).encode() + b"\n")

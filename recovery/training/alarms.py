@@ -67,7 +67,8 @@ def length_collapse(history: History, method: Method) -> Alarm | None:
     """Return an alarm if responses ended at first and now reach the length limit.
 
     A student that approaches its teacher meanwhile learns to write at length again: midtraining on documents
-    leaves short answers, and the limit may be short for the teacher too."""
+    leaves short answers, and the limit may be short for the teacher too.
+    """
     first, last = _first(history, "truncated_share"), _last(history, "truncated_share")
     if first is None or last is None or last < 0.8 or last < first + 0.3:
         return None

@@ -128,7 +128,7 @@ class Episodes:
         self.items = task.items
         self.rehearsal = rehearsal
         self.on_scored = on_scored
-        self.on_tokens: Callable[[int, int], None] | None = None  # told a step, and its tokens written so far
+        self.on_tokens: Callable[[int, int], None] | None = None  # (step, tokens sampled so far)
         self.ahead = ahead
         self.weights = _weights(task.weights, len(self.items))
         self.prompt_rows = range(len(task.prompts))

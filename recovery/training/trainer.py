@@ -131,7 +131,7 @@ def train(  # noqa: PLR0913 - the one loop's parts
             if reason:
                 break
     updater.finish(chat_model)
-    return progress.report(progress.stopped)
+    return progress.report()
 
 
 def _reported(batches: Batches, survey: SignalSurvey | None) -> dict[str, float]:
@@ -197,8 +197,8 @@ class _Progress:
         eta = mean * (steps - self.steps)
         return {"tokens_per_second": tokens / max(seconds, 1e-9), "step_seconds": seconds, "eta_seconds": eta}
 
-    def report(self, stopped: str | None) -> TrainReport:
-        return TrainReport(self.steps, round(self.tokens), self.seconds, stopped)
+    def report(self) -> TrainReport:
+        return TrainReport(self.steps, round(self.tokens), self.seconds, self.stopped)
 
 
 class _Saver:
@@ -298,7 +298,9 @@ def _tolerant(
                 on_metrics(step, metrics)
         except Exception as error:  # noqa: BLE001
             if not warned:
-                log.warning("step %d: its metrics were not taken (%s: %s)", step, type(error).__name__, error)
+                log.warning(
+                    "step %d: its metrics were not reported (%s: %s)", step, type(error).__name__, error
+                )
             warned = True
 
     return report

@@ -369,7 +369,7 @@ def test_metrics_that_nobody_can_take_do_not_stop_training(caplog: pytest.LogCap
     report = train(tiny.chat_model(), Texts(), LABELS, replace(CONFIG, steps=3), on_metrics=on_metrics)
     assert report.steps == 3
     assert [record.message for record in caplog.records] == [
-        "step 1: its metrics were not taken (OSError: disk full)"
+        "step 1: its metrics were not reported (OSError: disk full)"
     ]
 
 
