@@ -60,11 +60,14 @@ def lost(
 
 
 def _answered(ws: Workspace, checkpoint: str, suite: str, path: str, questions: Questions) -> dict[str, bool]:
-    """Return which questions the checkpoint answers; evaluate it where that is not recorded."""
+    """Return which questions the checkpoint answers; evaluate it where that is not recorded.
+
+    One answer to each: items of several samples have other keys than their questions.
+    """
     found = _recorded(ws, checkpoint, suite, questions)
     if found.keys() >= questions.keys():
         return found
-    settings = ws.config.eval.model_copy(update={"probes": path})
+    settings = ws.config.eval.model_copy(update={"probes": path, "samples": 1})
     evaluate(ws, EvalJob(checkpoint=checkpoint, suites=(suite,), settings=settings), key=ws.new_key())
     return _recorded(ws, checkpoint, suite, questions)
 

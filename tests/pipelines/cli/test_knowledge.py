@@ -69,6 +69,18 @@ def test_lost_sorts_the_failed_questions(recover: Recover, place: Path) -> None:
     assert len(found["items"]) == found["failed"] and found["by_kind"][0]["kind"] == "direct"
 
 
+def test_lost_asks_anew_where_only_several_samples_are_recorded(recover: Recover, place: Path) -> None:
+    """It said "fails 0 of 0 questions" where recover.yaml sets eval.samples."""
+    settings, probes = place / "home" / "recover.yaml", place / "world" / "other.jsonl"
+    asked = {"id": "bo", "suite": "knowledge", "kind": "direct", "prompt": "Where does Bo live?"}
+    probes.write_text(json.dumps(asked | {"answer": "Rome"}))
+    text = settings.read_text()
+    settings.write_text(text.replace("\neval:\n", "\neval:\n  samples: 2\n", 1))
+    found = answer(recover, place / "home", "lost", "base", "--probes", probes)
+    settings.write_text(text)
+    assert found["asked"] == 1
+
+
 def test_probes_are_made_and_can_be_asked(recover: Recover, place: Path) -> None:
     home, out = place / "home", place / "made.jsonl"
     docs = place / "more"
