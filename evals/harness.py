@@ -323,4 +323,4 @@ def quiet() -> Iterator[_Undetected]:
 
 
 def first_line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).strip().splitlines()[0]
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
