@@ -28,6 +28,7 @@ PLAIN_NAME = re.compile(
     r"|(primary|foreign|item|run|sort)_key$",
     re.IGNORECASE,
 )
+FOLDERS = ("PWD", "OLDPWD")  # variables that name where the shell is and was
 COUNTED = re.compile(r"tokens?($|[_.-])", re.IGNORECASE)
 NUMBER = re.compile(r"\d{1,12}(\.\d+)?")
 CAMEL_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -123,7 +124,7 @@ def redact_text(text: str) -> str:
 def redact_error(text: str) -> str:
     """Like redact_text, and also redact the environment's secrets, whole or broken across lines."""
     for name, value in os.environ.items():
-        if names_a_secret(name):
+        if names_a_secret(name) and name not in FOLDERS:
             for part in {value, *value.split(), repr(value)[1:-1], quote(value, safe="")}:
                 text = text.replace(part, HIDDEN) if len(part) >= SHORTEST_SECRET else text
     return redact_text(text)
@@ -172,8 +173,11 @@ def _redact_assignments(text: str) -> str:
 
 
 def _is_prose(name: re.Match[str], value: str) -> bool:
-    """Return whether a match is prose: "Token: the smallest unit" assigns nothing."""
-    return name[2] == ":" and name[1].lower() in ALSO_A_WORD and value.isalpha()
+    """Return whether a match is prose: "Token: the smallest unit" and "/etc/passwd: no such file" assign nothing."""
+    if name[2] != ":":
+        return False
+    in_a_path = name.start() > 0 and name.string[name.start() - 1] == "/"
+    return in_a_path or (name[1].lower() in ALSO_A_WORD and value.isalpha())
 
 
 # Differences ----------------------------------------------------------------------------------------------

@@ -116,6 +116,18 @@ def test_secrets_of_the_environment_are_hidden_in_errors(monkeypatch: pytest.Mon
     assert redact_error("refused: plain words only, no") == f"refused: {HIDDEN}, no"
 
 
+def test_paths_in_errors_stay_readable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PWD", "/home/me/corpora")
+    monkeypatch.setenv("OLDPWD", "/home/me/models")
+    for line in (
+        "/home/me/corpora/qa.jsonl:1: not JSON",
+        "/home/me/models/tiny: no such model directory",
+        "/etc/passwd: no such model directory",
+    ):
+        assert redact_error(line) == line
+    assert redact_error("passwd: hunter2") == f"passwd: {HIDDEN}"
+
+
 @pytest.mark.parametrize("piece", ["a=", "://a:", "Bearer ", '"', "?a", "key:", "--a", "%3a%2f%2f", " "])
 def test_any_text_is_read_in_time_in_proportion(piece: str) -> None:
     begun = time.process_time()
