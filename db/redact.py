@@ -173,7 +173,7 @@ def _redact_assignments(text: str) -> str:
 
 
 def _is_prose(name: re.Match[str], value: str) -> bool:
-    """Return whether a match is prose: "Token: the smallest unit" and "/etc/passwd: no such file" assign nothing."""
+    """Return whether a match is prose: "Token: the smallest unit", "/etc/passwd: no such file"."""
     if name[2] != ":":
         return False
     in_a_path = name.start() > 0 and name.string[name.start() - 1] == "/"
