@@ -86,6 +86,12 @@ def prompts(prompts_path: str | Path | None = None) -> list[str]:
     return [dialogues.contents(json.loads(doc.get(MESSAGES) or "0") or chat(doc["prompt"])) for doc in docs]
 
 
+def require_prompts(prompts_path: str | Path) -> None:
+    """Refuse a file that holds no prompts, or prompts whose instructions no checker knows."""
+    sentences.settle()
+    _check_docs(_load_task(prompts_path), str(prompts_path))
+
+
 def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
     """Return the task's prompts as rows in IFEval's format."""
     sentences.settle()

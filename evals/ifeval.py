@@ -76,6 +76,13 @@ def prompts(prompts_path: str | Path | None = None) -> list[str]:
     return harness.prompts(prompts_path)
 
 
+def require_prompts(prompts_path: str | Path) -> None:
+    """Refuse a file that the suite could not ask or check."""
+    from evals import harness
+
+    harness.require_prompts(prompts_path)
+
+
 def rows(prompts_path: str | Path | None = None) -> list[dict[str, Any]]:
     """Return the rows of a local file or of the hub's set, in IFEval's format."""
     from evals import harness

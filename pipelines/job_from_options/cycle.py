@@ -12,7 +12,6 @@ from pipelines.config.jobs import CycleJob
 from pipelines.config.settings import Config
 from pipelines.cycle import distillation
 from pipelines.distill import check_inputs
-from pipelines.distillation.leaks import ifeval_path
 from pipelines.evaluation.suites import answerable_suites
 from pipelines.job_from_options.inputs import (
     NONE,
@@ -20,6 +19,7 @@ from pipelines.job_from_options.inputs import (
     absolute,
     readable_folder,
     recovery_prompts,
+    require_ifeval,
     resolved,
 )
 from pipelines.job_from_options.measure import suites_of_verdict
@@ -54,7 +54,7 @@ def cycle_job(
         with_dials(settings.distill.method, settings.distill.dials)
     folder = readable_folder(docs)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment)})
-    ifeval_path(settings.eval)
+    require_ifeval(settings.eval)
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
     settings = _measuring(settings, judged)
     job = CycleJob(

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
+from evals import ifeval
 from pipelines.config.overrides import changed
+from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.corpus import documents
+from pipelines.distillation.leaks import ifeval_path
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.writing import self_prompts
 from recovery.errors import InputError
@@ -48,6 +51,16 @@ def taught_folder(ws: Workspace, checkpoint: str) -> Path | None:
     """Return the folder of documents that a checkpoint was last trained on; None for the clean model."""
     runs = ws.midtraining_runs(checkpoint)
     return Path(runs[-1]["config"]["docs"]) if runs else None
+
+
+# Questions -------------------------------------------------------------------------------------------------
+
+
+def require_ifeval(settings: EvalConfig) -> None:
+    """Refuse a local file of IFEval's prompts that the evaluation would refuse."""
+    path = ifeval_path(settings)
+    if path is not None:
+        ifeval.require_prompts(path)
 
 
 # Prompts ---------------------------------------------------------------------------------------------------

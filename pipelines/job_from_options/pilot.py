@@ -5,8 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipelines.config.jobs import PilotJob
-from pipelines.distillation.leaks import ifeval_path
-from pipelines.job_from_options.inputs import NONE, Changes, midtraining_prompts, readable_folder, resolved
+from pipelines.job_from_options.inputs import (
+    NONE,
+    Changes,
+    midtraining_prompts,
+    readable_folder,
+    require_ifeval,
+    resolved,
+)
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
@@ -34,7 +40,7 @@ def pilot_job(
     folder = readable_folder(docs)
     chosen = ws.checkpoint(student)
     rate = settings.midtrain.optimizer.learning_rate
-    ifeval_path(settings.eval)
+    require_ifeval(settings.eval)
     return PilotJob(
         docs=folder,
         student=chosen.id,

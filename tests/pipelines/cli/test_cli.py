@@ -285,6 +285,19 @@ def test_a_model_directory_serves_as_a_checkpoint(
 # A cycle, and going on --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "written", ["", '{"prompt": "Sing.", "instruction_id_list": ["no:such"], "kwargs": [{}]}\n']
+)
+def test_a_cycle_that_could_not_ask_its_prompts_is_not_begun(
+    recover: Recover, fresh: Path, world: Path, tmp_path: Path, written: str
+) -> None:
+    path = tmp_path / "asked.jsonl"
+    path.write_text(written)
+    said = recover("--home", fresh, "cycle", "--docs", world, "--ifeval", path)
+    assert said.code == 2 and said.error.startswith(f"Error: {path}")
+    assert recover("--home", fresh, "ls", "cycles", "--json").json == []
+
+
 def test_a_rejected_cycle_prints_its_record_and_exits_with_3(
     recover: Recover, fresh: Path, world: Path
 ) -> None:
