@@ -32,14 +32,15 @@ SHOWN = ("loss", "reverse_kl", "tokens_per_second")
 
 
 class LoggedState(TrainState):
-    """Store metrics before the state, so that a kill in between repeats metrics and loses none."""
+    """Store metrics and cost before the state, so that a kill in between repeats some and loses none."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage.state)
-        self._live = stage.live
+        self._stage = stage
 
     def save(self, step: int, tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
-        self._live.flush()
+        self._stage.live.flush()
+        self._stage.ledger.save(at_once=True)
         super().save(step, tensors, meta)
 
 

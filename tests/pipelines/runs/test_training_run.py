@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -18,7 +19,10 @@ from pipelines.knowledge import embedding_shift
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
 from pipelines.runs import training_run
+from pipelines.runs.cost import Ledger, spent
+from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
+from pipelines.worker_process import Silent
 from tests.support import stages, tiny
 from tests.support.stages import PRESET
 
@@ -108,3 +112,12 @@ def test_an_adapter_is_trained_whether_embeddings_are_frozen_or_not(home: Worksp
         for settings in (plain, frozen)
     ]
     assert names[0] == names[1] and names[0]
+
+
+def test_a_kill_right_after_a_saved_step_loses_nothing_of_its_cost(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path, 1)
+    ledger.save()  # files are written once a second, and this one was just written
+    ledger.spend(tokens_trained=7)
+    stage = SimpleNamespace(state=tmp_path / "state", live=Silent(), ledger=ledger)
+    training_run.LoggedState(cast(Stage, stage)).save(1, {"weight": torch.zeros(1)}, {})
+    assert spent(tmp_path)["tokens_trained"] == 7
