@@ -19,6 +19,7 @@ from pipelines.runs import launch
 from pipelines.runs.cost import Ledger
 from pipelines.runs.workspace import Workspace
 from recovery.errors import RecoverError
+from recovery.storage import atomic_dirs
 
 Result = dict[str, Any]
 PACKAGES = (
@@ -92,6 +93,7 @@ def run_stage(
         _forget_state(directory)  # which a kill right after the end may have left
         return dict(run.result or {})
     with _exclusive(directory), _recorded(workspace, run.id), workspace.tracker.live(run.id) as live:
+        atomic_dirs.sweep_files(directory)
         ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
         stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
         try:

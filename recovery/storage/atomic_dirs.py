@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,7 @@ with suppress(ImportError):
     import fcntl as locks
 
 TEMPORARY = "tmp-"
+SCRATCH = re.compile(r"\..+\.[0-9a-f]{8}")  # a file while `whole_file` writes it
 SEAL = "manifest_sha256"
 FileTable = dict[str, dict[str, Any]]
 
@@ -171,6 +173,13 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
             flush_entry(path.parent)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def sweep_files(directory: Path) -> None:
+    """Remove the files that killed writers left unfinished, in a directory that nobody else writes now."""
+    for leftover in directory.glob(".*"):
+        if SCRATCH.fullmatch(leftover.name) and leftover.is_file():
+            leftover.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:

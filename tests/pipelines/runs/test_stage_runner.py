@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from db.reads import queries
 from pipelines.runs.stage_runner import Stage, revision_of, run_stage
 from pipelines.runs.workspace import Workspace, database_of
@@ -48,6 +50,22 @@ def test_a_kill_right_after_the_end_leaves_no_training_state(tmp_path: Path) -> 
         state.mkdir()  # killed before it was removed
         assert run_stage(ws, "midtrain", work, config={}, key="one") == {"made": 1}
         assert not state.exists()
+
+
+def test_a_resumed_run_removes_what_its_killed_attempt_left_unfinished(tmp_path: Path) -> None:
+    def work(stage: Stage) -> dict[str, int]:
+        names = {path.name for path in stage.directory.iterdir()}
+        if not names & {".documents.jsonl.3e8c2938", ".notes"}:
+            (stage.directory / ".documents.jsonl.3e8c2938").write_text("half a corpus")
+            (stage.directory / ".notes").write_text("a user's own")
+            raise KeyboardInterrupt
+        assert names & {".documents.jsonl.3e8c2938", ".notes"} == {".notes"}
+        return {}
+
+    with Workspace.open(tmp_path) as ws:
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(ws, "midtrain", work, config={}, key="one")
+        run_stage(ws, "midtrain", work, config={}, key="one")
 
 
 def test_a_database_is_remembered_after_a_kill_while_it_was_noted(tmp_path: Path) -> None:
