@@ -50,7 +50,8 @@ def said(row: Row) -> str:
     if row["words"] != SAME:
         return f"b is {row['words']}"
     smallest = 100 * row["detectable"]
-    return f"{SAME}; {row['n']} prompts show differences of {smallest:.1f} points or more with 80 % power"
+    corrected = " after Holm's correction for all suites" if row["p_value"] <= ALPHA else ""
+    return f"{SAME}{corrected}; {row['n']} prompts show differences of {smallest:.1f} points or more with 80 % power"
 
 
 def stale(row: Row) -> str:

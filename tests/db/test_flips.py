@@ -168,7 +168,9 @@ def test_many_suites_do_not_make_luck_a_finding(ws: Workspace) -> None:
         scored(ws.tracker, "a", before, suite)
         scored(ws.tracker, "b", after if suite == "ifeval" else before, suite)
     assert compare(ws, "a", "b", "ifeval")["words"] == "worse"
-    assert compare(ws, "a", "b")["verdict"] == "not distinguishable"
+    found = compare(ws, "a", "b")
+    assert found["verdict"] == "not distinguishable"
+    assert compare_text(found).count("not distinguishable after Holm's correction for all suites") == 1
 
 
 def test_never_scored_together_says_what_to_run(ws: Workspace) -> None:
