@@ -51,7 +51,8 @@ def said(row: Row) -> str:
         return f"b is {row['words']}"
     smallest = 100 * row["detectable"]
     corrected = " after Holm's correction for all suites" if row["p_value"] <= ALPHA else ""
-    return f"{SAME}{corrected}; {row['n']} prompts show differences of {smallest:.1f} points or more with 80 % power"
+    shown = f"{row['n']} prompts show differences of {smallest:.1f} points or more with 80 % power"
+    return f"{SAME}{corrected}; {shown}"
 
 
 def stale(row: Row) -> str:
