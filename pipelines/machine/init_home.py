@@ -36,8 +36,8 @@ def initialise(
     converted = _converted(ws, model)
     if converted:
         model = str(converted.directory)
-    elif model and model != MICROWORLD and Path(model).is_dir():
-        model = str(Path(model).absolute())
+    elif model is not None and model != MICROWORLD:
+        model = _as_seen_from_here(model)
     if new:
         chosen = preset or _preset(model or MICROWORLD)
         _write_settings(path, model or MICROWORLD, revision, chosen)
@@ -64,6 +64,15 @@ def initialise(
         "model": ws.config.model.path,
         "weights_sha256": checkpoint.sha256,
     }
+
+
+def _as_seen_from_here(model: str) -> str:
+    """Return a hub id as it is, and a path absolute: recover.yaml reads relative ones from its own folder."""
+    from recovery.models.hub import names_a_place
+
+    if not model.strip():
+        raise InputError("--model: give a model's directory, a GGUF file or a hub id")
+    return str(Path(model).expanduser().absolute()) if names_a_place(model) else model
 
 
 def _keep_settings(ws: Workspace, model: str | None, revision: str | None, preset: str | None) -> None:

@@ -25,11 +25,19 @@ def locate(path: str, revision: str | None = None) -> tuple[Path, str | None]:
             if any(file.match(pattern) for pattern in WANTED_FILES):
                 require_regular(file)
         return local, None
-    if local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1 or not path:
+    if local.is_file():
+        raise InputError(f"{path}: a file: give a model's directory, a GGUF file or a hub id")
+    if names_a_place(path) or not path:
         expected = f" (expected at {local.absolute()})" if path and not local.is_absolute() else ""
         remedy = "check the path, or name its new place as model.path in recover.yaml"
         raise InputError(f"{path or '(empty)'}: no such model directory{expected}: {remedy}")
     return _download(path, revision)
+
+
+def names_a_place(path: str) -> bool:
+    """Return whether a model is named by its place on this machine, not by its hub id (owner/name)."""
+    local = Path(path).expanduser()
+    return local.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1
 
 
 def _download(name: str, revision: str | None) -> tuple[Path, str]:

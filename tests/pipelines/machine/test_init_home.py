@@ -57,6 +57,27 @@ def test_a_template_s_date_is_pinned_in_the_home(
         initialise(ws, model=model)
 
 
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        ("./missing", "{here}/missing: no such model directory"),
+        ("notes.bin", "{here}/notes.bin: a file: give a model's directory, a GGUF file or a hub id"),
+        ("", "--model: give a model's directory"),
+    ],
+)
+def test_a_model_that_is_not_there_is_named_as_seen_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, said: str
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "notes.bin").write_text("no model")
+    monkeypatch.chdir(here)
+    with Workspace.open(tmp_path / "home") as ws, pytest.raises(InputError) as refused:
+        initialise(ws, model=model)
+    assert str(refused.value).startswith(said.format(here=here))
+    assert not (tmp_path / "home" / "recover.yaml").exists()
+
+
 def test_a_date_that_the_settings_name_stays(tmp_path: Path) -> None:
     model = save(tmp_path / "model", DATED)
     with Workspace.open(tmp_path / "home") as ws:
