@@ -176,7 +176,7 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 
 
 def sweep_files(directory: Path) -> None:
-    """Remove the files that killed writers left unfinished, in a directory that nobody else writes now."""
+    """Remove the files that killed writers left unfinished, in a directory with no other writer now."""
     for leftover in directory.glob(".*"):
         if SCRATCH.fullmatch(leftover.name) and leftover.is_file():
             leftover.unlink(missing_ok=True)
