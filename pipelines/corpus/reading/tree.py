@@ -32,6 +32,7 @@ class Entry:
     reason: str | None = None
     handle: int = -1
     size: int = 0
+    weight: int = 0  # bytes of it in `extent`
 
     def close(self) -> None:
         if self.handle >= 0:
@@ -97,6 +98,7 @@ class Tree:
             if entry.reason is None and stat.S_ISDIR(info.st_mode):
                 return None
             if entry.reason is None:
+                entry.weight = _on_disk(info)
                 entry.handle = os.open(name, FILE, dir_fd=place)
                 _check_regular(entry)
         except OSError as error:
@@ -163,19 +165,23 @@ def _escaped(character: str) -> str:
 
 
 def extent(root: Path) -> tuple[int, int]:
-    """Count the files and bytes of a folder for a progress line, without opening any."""
+    """Count the names that a walk yields, and the bytes of its files, without opening any."""
     count = size = 0
     waiting: list[str | Path] = [root]
     while waiting:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
-                if entry.name.startswith("."):
-                    continue
+                hidden = entry.name.startswith(".")
                 with suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
+                    if entry.is_dir(follow_symlinks=False) and not hidden:
                         waiting.append(entry.path)
-                    elif entry.is_file(follow_symlinks=False):
-                        info = entry.stat(follow_symlinks=False)
-                        count = count + 1
-                        size = size + min(info.st_size, info.st_blocks * 512)
+                        continue
+                    count = count + 1
+                    if entry.is_file(follow_symlinks=False) and not hidden:
+                        size = size + _on_disk(entry.stat(follow_symlinks=False))
     return count, size
+
+
+def _on_disk(info: os.stat_result) -> int:
+    """Return how many bytes of a file there are to read: holes cost nothing."""
+    return min(info.st_size, info.st_blocks * 512)
