@@ -11,13 +11,7 @@ from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, shared, table
 
-WRITER = click.option(
-    "--writer",
-    metavar="base|CHECKPOINT|URL|gaps|template",
-    show_default=True,
-    help="a checkpoint, the URL of an OpenAI-compatible endpoint (key: RECOVER_API_KEY), gaps (blanked words "
-    "of the documents), or template (the microworld's patterns)",
-)
+ENDPOINT = "a checkpoint, the URL of an OpenAI-compatible endpoint (key: RECOVER_API_KEY)"
 MODEL = click.option("--model", "name", metavar="NAME", help="name of the model at the endpoint")
 
 
@@ -33,7 +27,12 @@ MODEL = click.option("--model", "name", metavar="NAME", help="name of the model 
     metavar="NAMES",
     help="kinds of text to write",
 )
-@WRITER
+@click.option(
+    "--writer",
+    metavar="base|CHECKPOINT|URL|gaps|template",
+    help=f"{ENDPOINT}, gaps (blanked words of the documents), or template (the microworld's patterns) "
+    "(default: base)",
+)
 @MODEL
 @click.option(
     "--questions",
@@ -92,7 +91,11 @@ def _kept(found: dict[str, Any]) -> str:
 @click.option(
     "--qa", type=click.Path(path_type=Path), metavar="FILE", help="questions of your own (default: qa.jsonl)"
 )
-@WRITER
+@click.option(
+    "--writer",
+    metavar="base|CHECKPOINT|URL|gaps",
+    help=f"{ENDPOINT}, or gaps (sentences with a word left out) (default: gaps)",
+)
 @MODEL
 @click.option(
     "--count",

@@ -39,7 +39,7 @@ class ProbeOptions:
     """The options of `recover probes`, except folders."""
 
     qa: Path | None = None  # the user's questions; None: qa.jsonl in or beside the documents
-    writer: str | None = None  # checkpoint or URL; None: gaps in sentences
+    writer: str | None = None  # checkpoint, URL or GAPS; None: GAPS
     name: str | None = None
     count: int = 100
     seed: int = 0
@@ -96,7 +96,11 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     if questions_file is not None:
         rows = probes.from_file(questions_file)
         source = f"your questions in {questions_file}"
-    elif options.writer is None:
+    elif options.writer == TEMPLATE:
+        raise InputError(
+            "--writer template writes for `recover augment` only: give gaps, a checkpoint or an endpoint"
+        )
+    elif options.writer in (None, GAPS):
         texts = documents.read_corpus(docs).texts
         rows = probes.from_gaps(texts, options.count, options.seed)
         source = "gaps, no writer"
