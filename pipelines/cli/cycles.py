@@ -198,17 +198,15 @@ def verdict_command(session: Session, cycle: int) -> None:
 
 @click.command("review")
 @common.cycle_number
-@click.option(
-    "--approve", "decision", flag_value="approve", help="make the cycle's recovered checkpoint `current`"
-)
-@click.option("--reject", "decision", flag_value="reject", help="refuse the cycle's model")
-@click.option("--needs-work", "decision", flag_value="needs-work", help="neither: more work is needed")
+@click.option("--approve", is_flag=True, help="make the cycle's recovered checkpoint `current`")
+@click.option("--reject", is_flag=True, help="refuse the cycle's model")
+@click.option("--needs-work", is_flag=True, help="neither: more work is needed")
 @click.option("--note", default="", metavar="TEXT", help="reason for the decision")
 @click.option("--reviewer", metavar="NAME", help="name of the reviewer (default: the login name)")
 @shared
 @click.pass_obj
 def review_command(
-    session: Session, cycle: int, decision: str | None, note: str, reviewer: str | None
+    session: Session, /, cycle: int, note: str, reviewer: str | None, **decisions: bool
 ) -> None:
     """Record your decision about a cycle.
 
@@ -217,12 +215,19 @@ def review_command(
     \b
     recover review cycle:1 --approve --note "answers read well"
     """
-    if decision is None:
-        raise click.UsageError("give --approve, --reject or --needs-work")
+    decision = _decision(decisions)
     with session.workspace() as ws:
         number = ws.tracker.add_review(cycle, decision, note, reviewer or login_name())
         found = {"review": number, "cycle": cycle, "decision": decision, "note": note}
         session.show(found, lambda: review_text(ws, found))
+
+
+def _decision(flags: dict[str, bool]) -> str:
+    """Return the only decision that was given."""
+    given = [name.replace("_", "-") for name, flag in flags.items() if flag]
+    if len(given) != 1:
+        raise click.UsageError("give one of --approve, --reject and --needs-work")
+    return given[0]
 
 
 def review_text(ws: Workspace, found: dict[str, Any]) -> str:
