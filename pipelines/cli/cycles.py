@@ -11,7 +11,7 @@ import click
 from db.cycle_names import AXES, STAGES
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, several, shared, table
+from pipelines.cli.options import SEED, Session, several, shared, table
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import RealDemo
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     "--cycles", type=int, metavar="N", help="number of cycles (default: 2; with --real 1, with --full 3)"
 )
 @click.option(
-    "--seed", default=0, show_default=True, metavar="N", help="draws the people, the facts and the prompts"
+    "--seed",
+    default=0,
+    show_default=True,
+    type=SEED,
+    metavar="N",
+    help="draws the people, the facts and the prompts",
 )
 @click.option("--minutes-budget", type=float, metavar="N", help="start no cycle that would end later")
 @click.option(

@@ -9,7 +9,7 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import SEED, Session, shared, table
 
 ENDPOINT = "a checkpoint, the URL of an OpenAI-compatible endpoint (key: RECOVER_API_KEY)"
 MODEL = click.option("--model", "name", metavar="NAME", help="name of the model at the endpoint")
@@ -105,7 +105,7 @@ def _kept(found: dict[str, Any]) -> str:
     metavar="N",
     help="number of facts to ask about",
 )
-@click.option("--seed", default=0, show_default=True, metavar="N", help="draws the facts")
+@click.option("--seed", default=0, show_default=True, type=SEED, metavar="N", help="draws the facts")
 @shared
 @click.pass_obj
 def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -> None:

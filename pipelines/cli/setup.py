@@ -10,7 +10,7 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import SEED, Session, shared, table
 
 
 @click.command("init")
@@ -117,7 +117,12 @@ def _outcome(row: dict[str, Any]) -> str:
     help="number of the cycle whose documents are written",
 )
 @click.option(
-    "--seed", default=0, show_default=True, metavar="N", help="draws the people, the facts and the prompts"
+    "--seed",
+    default=0,
+    show_default=True,
+    type=SEED,
+    metavar="N",
+    help="draws the people, the facts and the prompts",
 )
 @click.option(
     "--changed",

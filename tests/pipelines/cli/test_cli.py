@@ -620,6 +620,8 @@ def test_a_home_that_may_not_be_written_can_be_looked_at(
         ("midtrain --docs DOCS --mix new", 2, "write NAME=VALUE"),
         ("midtrain --docs DOCS --mix old=1", 2, "--mix old: choose among new"),
         ("midtrain --docs DOCS --student nobody", 2, "checkpoint 'nobody' is not recorded"),
+        ("midtrain --docs DOCS --seed 99999999999999999999", 2, "'--seed': 9+ is not in the range"),
+        ("probes --docs DOCS --out FILE --seed 99999999999999999999", 2, "'--seed': 9+ is not in the range"),
         ("midtrain", 2, "Missing option '--docs': see `recover midtrain --help`"),
         ("distill --method nope", 2, "no method is called 'nope'"),
         ("distill --set temperatur=1", 2, "temperatur"),
