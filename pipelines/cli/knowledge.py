@@ -121,7 +121,7 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
     with session.workspace(docs=docs) as ws:
         found = make_probes(ws, docs, out, ProbeOptions(**options))
         kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items())
-        statuses = ", ".join(f"{count} {name}" for name, count in found["by_fact_status"].items())
+        statuses = ", ".join(f"{count} {name}" for name, count in found["facts"].items())
         session.show(found, f"{found['path']}: {kinds} ({found['made_from']})\nfacts: {statuses}")
 
 

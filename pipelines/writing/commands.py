@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from db.reads import queries
-from evals.probes import FACT_STATUSES, Probe, load_probes
+from evals.probes import FACT_STATUSES, NEW, Probe, load_probes
 from pipelines.corpus import documents
 from pipelines.runs.recorded import earlier_probes
 from pipelines.runs.workspace import Workspace, companions
@@ -118,9 +119,17 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     rows = probes.compared_with_earlier(rows, _earlier(ws))
     by_kind = probes.save(out, rows)
     statuses = [probe.fact_status for probe in load_probes(out)]
-    heldout = len({row.get("fact", row["id"]) for row in rows if row.get("heldout_fact")})
+    heldout = len({probes.fact_of(row) for row in rows if row.get("heldout_fact")})
     counts = {"by_kind": by_kind, "by_fact_status": {name: statuses.count(name) for name in FACT_STATUSES}}
-    return {"path": str(out), "made_from": source, **counts, "heldout_facts": heldout}
+    facts = _facts([probes.fact_of(row) for row in rows], statuses)
+    return {"path": str(out), "made_from": source, **counts, "facts": facts, "heldout_facts": heldout}
+
+
+def _facts(names: Sequence[str], statuses: Sequence[str]) -> dict[str, int]:
+    """Count each fact once, by the status of its questions; some kinds of a known fact's are always new."""
+    known = {name: status for name, status in zip(names, statuses, strict=True) if status != NEW}
+    of_each = [known.get(name, NEW) for name in dict.fromkeys(names)]
+    return {status: of_each.count(status) for status in FACT_STATUSES}
 
 
 def _earlier(ws: Workspace) -> list[Probe]:
