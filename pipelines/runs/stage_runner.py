@@ -47,6 +47,7 @@ class Stage:
     workspace: Workspace
     ledger: Ledger
     first: bool = True  # of several processes the one that publishes and records
+    resumed: bool = False
 
     @property
     def state(self) -> Path:
@@ -94,6 +95,7 @@ def run_stage(
     with _exclusive(directory), _recorded(workspace, run.id), workspace.tracker.live(run.id) as live:
         ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
         stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
+        stage.resumed = run.attempts > 1
         try:
             with launch.together(workspace, kind, run.id, config):
                 result = work(stage)
@@ -130,6 +132,18 @@ def _exclusive(directory: Path) -> Iterator[None]:
             name = directory.name
             raise RecoverError(f"run {name} is being worked on by another process: wait for it") from error
         yield
+
+
+def worked_on(directory: Path) -> bool:
+    """Return whether a process works on the run of this directory now."""
+    try:
+        with (directory / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no lock: the run never began here
+        return False
+    return False
 
 
 @contextmanager
