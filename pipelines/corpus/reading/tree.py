@@ -117,8 +117,10 @@ class Tree:
         """Return the message for a link, which is never followed."""
         with suppress(OSError, ValueError):
             there = os.path.realpath(f"{self.real}/{folder.path}{name}")
+            if there == self.real:
+                return "a link to the folder itself"
             if os.path.commonpath([there, self.real]) == self.real:
-                return "a link to a file of the folder"
+                return _linked_inside(there)
         return "a link that leads out of the folder"
 
     def _open(self, folder: _Folder) -> int:
@@ -137,6 +139,17 @@ class Tree:
                 oldest.handle = -1
             folder = child
         return folder.handle
+
+
+def _linked_inside(there: str) -> str:
+    """Name what a link inside the folder leads to; a link to itself leads nowhere."""
+    try:
+        mode = os.lstat(there).st_mode
+    except OSError:
+        return "a link that leads nowhere"
+    if stat.S_ISLNK(mode):
+        return "a link that leads nowhere"
+    return f"a link to a {'folder' if stat.S_ISDIR(mode) else 'file'} of the folder"
 
 
 def _check_regular(entry: Entry) -> None:
