@@ -191,7 +191,9 @@ def microworld_command(session: Session, directory: Path, cycle: int, seed: int,
     metavar="N",
     help="tokens of a typical answer",
 )
-@click.option("--price", type=click.FloatRange(0), metavar="PRICE", help="price of one GPU hour, in any currency")
+@click.option(
+    "--price", type=click.FloatRange(0), metavar="PRICE", help="price of one GPU hour, in any currency"
+)
 @shared
 @click.pass_obj
 def plan_command(session: Session, /, **options: Any) -> None:
