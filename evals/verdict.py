@@ -140,7 +140,13 @@ def accepted(result: Mapping[str, Any], required: Sequence[str] | None = None) -
     Behaviour is always required. An axis outside `required` must pass where it was measured after all; an
     optional one must not be refuted.
     """
-    return all(result[axis.name] in _acceptable(axis, required) for axis in axes_of(result))
+    return not blocking(result, required)
+
+
+def blocking(result: Mapping[str, Any], required: Sequence[str] | None = None) -> dict[str, str]:
+    """Return the axes that stand in the way of acceptance, and their words."""
+    words = {axis: result[axis.name] for axis in axes_of(result)}
+    return {axis.name: word for axis, word in words.items() if word not in _acceptable(axis, required)}
 
 
 def _acceptable(axis: Axis, required: Sequence[str] | None) -> tuple[str, ...]:

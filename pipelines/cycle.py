@@ -15,7 +15,7 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.midtrain import midtrain
 from pipelines.runs.pinned_inputs import inherited, pinned
-from pipelines.runs.stage_runner import Result, Stage, run_stage
+from pipelines.runs.stage_runner import Result, Stage, run_stage, worked_on
 from pipelines.runs.workspace import Workspace
 
 
@@ -79,9 +79,11 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
 
 def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:
     """Say that a cycle of the same documents waits to be resumed: the same command again begins a new one."""
+    if stage.resumed:
+        return
     for run in queries.unfinished_runs(ws.tracker.db):
         same = run["kind"] == "cycle" and run["config"]["docs"] == job.docs and run["id"] != stage.id
-        if same:
+        if same and not worked_on(ws.run_directory(run["id"])):
             stage.say(
                 f"  unfinished   an earlier cycle of these documents is {run['status']}: "
                 f"`recover resume {run['id']}` goes on with it; this one begins anew"

@@ -1,4 +1,4 @@
-"""Ask the hub for a data set once; where it cannot be reached, read the local cache without retries."""
+"""Ask the hub once; where it cannot be reached, read the local cache without retries."""
 
 from __future__ import annotations
 
@@ -15,19 +15,29 @@ def one_try(name: str) -> Iterator[str | None]:
 
     An answer of the hub itself, such as "no such data set", is raised as it is.
     """
+    revision = asked_once(name, "dataset")
+    if revision is None:
+        with _offline():
+            yield None
+    else:
+        yield revision
+
+
+def asked_once(name: str, kind: str) -> str | None:
+    """Return the commit of a "model" or "dataset"; None where the hub is out of reach.
+
+    An answer of the hub itself, such as "no such model", is raised as it is.
+    """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
-    revision = None
     try:
-        revision = HfApi().dataset_info(name, timeout=TIMEOUT_SECONDS).sha
+        found = HfApi().repo_info(name, repo_type=kind, timeout=TIMEOUT_SECONDS)
     except HfHubHTTPError:
         raise
     except Exception:  # noqa: BLE001 - each way of being out of reach is another class
-        with _offline():
-            yield None
-        return
-    yield revision
+        return None
+    return found.sha
 
 
 @contextmanager

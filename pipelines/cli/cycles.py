@@ -11,7 +11,7 @@ import click
 from db.cycle_names import AXES, STAGES
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, several, shared, table
+from pipelines.cli.options import SEED, Session, several, shared, table
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import RealDemo
@@ -23,7 +23,12 @@ if TYPE_CHECKING:
     "--cycles", type=int, metavar="N", help="number of cycles (default: 2; with --real 1, with --full 3)"
 )
 @click.option(
-    "--seed", default=0, show_default=True, metavar="N", help="draws the people, the facts and the prompts"
+    "--seed",
+    default=0,
+    show_default=True,
+    type=SEED,
+    metavar="N",
+    help="draws the people, the facts and the prompts",
 )
 @click.option("--minutes-budget", type=float, metavar="N", help="start no cycle that would end later")
 @click.option(
@@ -58,7 +63,7 @@ def demo_command(
     with session.workspace(create=True) as ws:
         found = demo(ws, job, key=resumable_key(job) if options else ws.new_key())
         session.show({"home": str(ws.home), **found}, lambda: demo_story(found["cycles"], str(ws.home)))
-        require_accepted(found["cycles"])
+        require_accepted(ws, found["cycles"])
 
 
 def _real_demo(real: bool, model: str | None, ifeval: str | None, full: bool) -> RealDemo | None:
@@ -138,7 +143,7 @@ def cycle_command(session: Session, /, docs: Path, **options: Any) -> None:
         done = cycle(ws, job, key=ws.new_key())
         row = queries.cycle(ws.tracker.db, done["cycle"])
         session.show(row, lambda: cycle_text(row))
-        require_accepted([done])
+        require_accepted(ws, [row])
 
 
 @click.command("resume")
@@ -152,27 +157,43 @@ def resume_command(session: Session, run: str | None) -> None:
 
     with session.workspace() as ws:
         found = resume(ws, run)
-        session.show(found, lambda: f"{found['run']} done")
-        require_accepted(row for row in found.get("cycles", [found]) if isinstance(row, dict))
+        rows = _of_cycles(ws, found)
+        lines = [*map(cycle_text, rows)] or [f"{found['run']} done"]
+        session.show(found, lambda: "\n\n".join(lines))
+        require_accepted(ws, rows)
 
 
-def require_accepted(rows: Iterable[dict[str, Any]]) -> None:
+def _of_cycles(ws: Workspace, found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the recorded cycles of a resumed run's result, if it is a cycle's or a demo's."""
+    from db.reads import queries
+
+    of_cycle = [found["cycle"]] if {"cycle", "status"} <= found.keys() else []
+    numbers = [row["cycle"] if isinstance(row, dict) else row for row in found.get("cycles", of_cycle)]
+    return [queries.cycle(ws.tracker.db, number) for number in numbers]
+
+
+def require_accepted(ws: Workspace, rows: Iterable[dict[str, Any]]) -> None:
     """Exit with code 3 for a rejected cycle, whichever command ran it."""
     from recovery.errors import GateError
 
     for row in rows:
-        if row.get("status") == "rejected":
+        if row["status"] == "rejected":
             raise GateError(
-                f"cycle {row['cycle']} is rejected: {_why(row['verdict'])}; `current` stays as it was: "
-                f"`recover review {row['cycle']} --approve` moves it to this cycle's model all the same"
+                f"cycle {row['cycle']} is rejected: {_why(ws, row)}; "
+                f"`recover review cycle:{row['cycle']} --approve` takes its model all the same"
             )
 
 
-def _why(verdict: list[str] | dict[str, Any]) -> str:
-    """Return the verdict in words: sentences of a run's result, or one word per axis of a recorded cycle."""
-    if isinstance(verdict, dict):
-        verdict = [f"{axis}: {verdict[axis]}" for axis in (*AXES, *_families(verdict)) if verdict.get(axis)]
-    return "; ".join(verdict)
+def _why(ws: Workspace, row: dict[str, Any]) -> str:
+    """Return the axes for which a recorded cycle was rejected, together where their word is the same."""
+    from db.reads import queries
+    from evals.verdict import blocking
+
+    required = queries.run(ws.tracker.db, row["run"])["config"].get("required")
+    axes: dict[str, list[str]] = {}
+    for axis, word in blocking(row["verdict"], required).items():
+        axes.setdefault(word, []).append(axis)
+    return "; ".join(f"{', '.join(names)} {word}" for word, names in axes.items())
 
 
 @click.command("verdict")
@@ -198,17 +219,15 @@ def verdict_command(session: Session, cycle: int) -> None:
 
 @click.command("review")
 @common.cycle_number
-@click.option(
-    "--approve", "decision", flag_value="approve", help="make the cycle's recovered checkpoint `current`"
-)
-@click.option("--reject", "decision", flag_value="reject", help="refuse the cycle's model")
-@click.option("--needs-work", "decision", flag_value="needs-work", help="neither: more work is needed")
+@click.option("--approve", is_flag=True, help="make the cycle's recovered checkpoint `current`")
+@click.option("--reject", is_flag=True, help="refuse the cycle's model")
+@click.option("--needs-work", is_flag=True, help="neither: more work is needed")
 @click.option("--note", default="", metavar="TEXT", help="reason for the decision")
 @click.option("--reviewer", metavar="NAME", help="name of the reviewer (default: the login name)")
 @shared
 @click.pass_obj
 def review_command(
-    session: Session, cycle: int, decision: str | None, note: str, reviewer: str | None
+    session: Session, /, cycle: int, note: str, reviewer: str | None, **decisions: bool
 ) -> None:
     """Record your decision about a cycle.
 
@@ -217,12 +236,19 @@ def review_command(
     \b
     recover review cycle:1 --approve --note "answers read well"
     """
-    if decision is None:
-        raise click.UsageError("give --approve, --reject or --needs-work")
+    decision = _decision(decisions)
     with session.workspace() as ws:
         number = ws.tracker.add_review(cycle, decision, note, reviewer or login_name())
         found = {"review": number, "cycle": cycle, "decision": decision, "note": note}
         session.show(found, lambda: review_text(ws, found))
+
+
+def _decision(flags: dict[str, bool]) -> str:
+    """Return the only decision that was given."""
+    given = [name.replace("_", "-") for name, flag in flags.items() if flag]
+    if len(given) != 1:
+        raise click.UsageError("give one of --approve, --reject and --needs-work")
+    return given[0]
 
 
 def review_text(ws: Workspace, found: dict[str, Any]) -> str:

@@ -9,15 +9,9 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import SEED, Session, shared, table
 
-WRITER = click.option(
-    "--writer",
-    metavar="base|CHECKPOINT|URL|gaps|template",
-    show_default=True,
-    help="a checkpoint, the URL of an OpenAI-compatible endpoint (key: RECOVER_API_KEY), gaps (blanked words "
-    "of the documents), or template (the microworld's patterns)",
-)
+ENDPOINT = "a checkpoint, the URL of an OpenAI-compatible endpoint (key: RECOVER_API_KEY)"
 MODEL = click.option("--model", "name", metavar="NAME", help="name of the model at the endpoint")
 
 
@@ -33,7 +27,12 @@ MODEL = click.option("--model", "name", metavar="NAME", help="name of the model 
     metavar="NAMES",
     help="kinds of text to write",
 )
-@WRITER
+@click.option(
+    "--writer",
+    metavar="base|CHECKPOINT|URL|gaps|template",
+    help=f"{ENDPOINT}, gaps (blanked words of the documents), or template (the microworld's patterns) "
+    "(default: base)",
+)
 @MODEL
 @click.option(
     "--questions",
@@ -92,7 +91,11 @@ def _kept(found: dict[str, Any]) -> str:
 @click.option(
     "--qa", type=click.Path(path_type=Path), metavar="FILE", help="questions of your own (default: qa.jsonl)"
 )
-@WRITER
+@click.option(
+    "--writer",
+    metavar="base|CHECKPOINT|URL|gaps",
+    help=f"{ENDPOINT}, or gaps (sentences with a word left out) (default: gaps)",
+)
 @MODEL
 @click.option(
     "--count",
@@ -102,7 +105,7 @@ def _kept(found: dict[str, Any]) -> str:
     metavar="N",
     help="number of facts to ask about",
 )
-@click.option("--seed", default=0, show_default=True, metavar="N", help="draws the facts")
+@click.option("--seed", default=0, show_default=True, type=SEED, metavar="N", help="draws the facts")
 @shared
 @click.pass_obj
 def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -> None:
@@ -118,7 +121,7 @@ def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -
     with session.workspace(docs=docs) as ws:
         found = make_probes(ws, docs, out, ProbeOptions(**options))
         kinds = ", ".join(f"{count} {kind}" for kind, count in found["by_kind"].items())
-        statuses = ", ".join(f"{count} {name}" for name, count in found["by_fact_status"].items())
+        statuses = ", ".join(f"{count} {name}" for name, count in found["facts"].items())
         session.show(found, f"{found['path']}: {kinds} ({found['made_from']})\nfacts: {statuses}")
 
 

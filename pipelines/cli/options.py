@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from pipelines.config.seeds import MOST_SEED
+
 if TYPE_CHECKING:
     from pipelines.runs.workspace import Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_HOME = "./.recover"
+SEED = click.IntRange(0, MOST_SEED)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from evals import jsonl
 from evals.families import suite
 from evals.families.family import Family
 from evals.families.table import FAMILIES
-from pipelines.cli.options import F, Session, shared
+from pipelines.cli.options import SEED, F, Session, shared
 
 
 @click.group("prompts")
@@ -40,7 +40,7 @@ def drawing(command: F) -> F:
         ),
         click.option(
             "--seed",
-            type=click.IntRange(0),
+            type=SEED,
             default=0,
             show_default=True,
             metavar="N",

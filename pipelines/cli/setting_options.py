@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from pipelines.cli.options import F, Session
+from pipelines.cli.options import SEED, F, Session
 
 Read = Callable[[Any], Any]
 EPILOG = "[section.key] names the key of recover.yaml that an option overrides for this run."
@@ -98,7 +98,7 @@ def enabled(flag: bool) -> dict[str, Any] | None:
 
 OVERLAP = click.Choice(["drop", "weight", "keep"])
 
-seed = setting("--seed", "seed", type=int, metavar="N", help="seed of sampling and training")
+seed = setting("--seed", "seed", type=SEED, metavar="N", help="seed of sampling and training")
 prompts = setting(
     "--prompts",
     "distill.prompts",

@@ -10,7 +10,9 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import Session, shared, table
+from pipelines.cli.options import SEED, Session, shared, table
+
+MOST_TOKENS = 10**15  # of a plan: beyond any corpus
 
 
 @click.command("init")
@@ -117,7 +119,12 @@ def _outcome(row: dict[str, Any]) -> str:
     help="number of the cycle whose documents are written",
 )
 @click.option(
-    "--seed", default=0, show_default=True, metavar="N", help="draws the people, the facts and the prompts"
+    "--seed",
+    default=0,
+    show_default=True,
+    type=SEED,
+    metavar="N",
+    help="draws the people, the facts and the prompts",
 )
 @click.option(
     "--changed",
@@ -168,11 +175,25 @@ def microworld_command(session: Session, directory: Path, cycle: int, seed: int,
     default=None,
     help="shard the model over the GPUs with FSDP2 (default: as in recover.yaml)",
 )
-@click.option("--tokens", default=2_000_000, show_default=True, metavar="N", help="tokens of the documents")
 @click.option(
-    "--answer-tokens", default=400, show_default=True, metavar="N", help="tokens of a typical answer"
+    "--tokens",
+    default=2_000_000,
+    show_default=True,
+    type=click.IntRange(1, MOST_TOKENS),
+    metavar="N",
+    help="tokens of the documents",
 )
-@click.option("--price", type=float, metavar="PRICE", help="price of one GPU hour, in any currency")
+@click.option(
+    "--answer-tokens",
+    default=400,
+    show_default=True,
+    type=click.IntRange(1, MOST_TOKENS),
+    metavar="N",
+    help="tokens of a typical answer",
+)
+@click.option(
+    "--price", type=click.FloatRange(0), metavar="PRICE", help="price of one GPU hour, in any currency"
+)
 @shared
 @click.pass_obj
 def plan_command(session: Session, /, **options: Any) -> None:

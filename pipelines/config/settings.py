@@ -18,6 +18,7 @@ from pipelines.config.sections.engine import EngineConfig
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.sections.model import ModelConfig
+from pipelines.config.seeds import MOST_SEED
 from recovery.errors import InputError
 
 CONFIG_NAME = "recover.yaml"
@@ -31,7 +32,9 @@ class Config(Section):
     distill: DistillConfig = Field(description="bringing behaviour back")
     eval: EvalConfig = Field(description="measuring both")
     engine: EngineConfig = Field(default=EngineConfig(), description="vLLM")
-    seed: int = Field(default=0, description="of everything that is drawn, unless --seed says otherwise")
+    seed: int = Field(
+        default=0, ge=0, le=MOST_SEED, description="of everything that is drawn, unless --seed says otherwise"
+    )
 
 
 def presets() -> list[str]:

@@ -114,7 +114,7 @@ def read_folder(
                 if strict and isinstance(item, FileReport):
                     _refuse_skipped(item, directory)
             done = done + 1
-            size = size + job.entry.size
+            size = size + job.entry.weight
             if progress:
                 progress(done, size)
 

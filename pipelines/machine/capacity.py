@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from pipelines.machine.gpus import GIB, USABLE, Gpu, parse_gpus
 from pipelines.machine.model_sizes import model_size, read_size
 from pipelines.machine.stage_estimates import Estimate, estimates
 from pipelines.machine.stage_memory import PlannedWork
+from recovery.errors import InputError
 
 if TYPE_CHECKING:
     from recovery.models.size import Size
@@ -43,6 +45,8 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
     price: float | None = None,
 ) -> dict[str, Any]:
     """Plan a home's settings, or those of the preset for real models if the home has none."""
+    if price is not None and not math.isfinite(price):
+        raise InputError(f"--price {price} is no price: give a number, as in 3")
     path = home / CONFIG_NAME
     config = read(path) if path.exists() else parse(preset_text("real"), "preset")
     if shard is not None:

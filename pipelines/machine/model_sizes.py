@@ -11,6 +11,7 @@ from pipelines.config.sections.model import ModelConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.machine.stage_memory import training_bytes
 from recovery.errors import InputError
+from recovery.hub_data import asked_once
 
 if TYPE_CHECKING:
     from recovery.models.size import Size
@@ -64,7 +65,8 @@ def _from_hub(model: str) -> Path:
     try:
         from huggingface_hub import hf_hub_download
 
-        return Path(hf_hub_download(model, "config.json"))
+        commit = asked_once(model, "model")
+        return Path(hf_hub_download(model, "config.json", revision=commit, local_files_only=commit is None))
     except Exception as error:
         sizes = ", ".join(SIZES)
         raise InputError(

@@ -13,6 +13,7 @@ from pipelines.corpus.reading.tree import extent
 from recovery.printable import printable
 
 LOG_EVERY = 10.0  # seconds between lines where the line cannot be rewritten
+SOONEST_ETA = 1.0, 0.01  # seconds, and share done, before which the pace says nothing
 
 
 class Progress:
@@ -22,36 +23,56 @@ class Progress:
         self._live = self.stream.isatty()
         self._shown = ""  # what a terminal shows and the next line overwrites
         self._logged = ""
+        self._held = ""  # a newer last step than the one that the log shows
+        self._ended = ""  # label of the stage whose last step the log shows
         self._last = 0.0
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
         if not self.quiet:
             self._clear()
-            self._logged = ""
+            self.close()
+            self._logged = self._ended = ""
             print(printable(redact_text(text)), file=self.stream, flush=True)
 
     def step(
         self, label: str, step: int, steps: int, *, eta_seconds: float | None = None, note: str = ""
     ) -> None:
-        """Show how far a stage is; the last step is always shown."""
+        """Show how far a stage is; the last step is always shown, in a log its first and its last report."""
         if self.quiet:
             return
-        now = time.monotonic()
-        if now - self._last < (0.1 if self._live else LOG_EVERY) and step < steps:
-            return
-        self._last = now
         eta = f"  ETA {duration(eta_seconds)}" if eta_seconds is not None and step < steps else ""
         text = printable(f"  {label:<12} {step:>4}/{steps}  {note}{eta}")
+        again = not self._live and step >= steps and self._ended == label
+        if not again:
+            self.close()
+        now = time.monotonic()
+        if now - self._last < (0.1 if self._live else LOG_EVERY) and (step < steps or again):
+            self._held = text if again else ""
+            return
+        self._last = now
+        self._show(text)
+        self._ended = label if step >= steps else ""
+
+    def close(self) -> None:
+        """Print the last report of a last step, if it was held back."""
+        self._log(self._held)
+        self._held = ""
+
+    def _show(self, text: str) -> None:
+        self._held = ""
         if not self._live:
-            if text != self._logged:  # the last step may be reported more than once
-                print(text, file=self.stream, flush=True)
-            self._logged = text
+            self._log(text)
             return
         self._clear()
         self.stream.write(text)
         self.stream.flush()
         self._shown = text
+
+    def _log(self, text: str) -> None:
+        if text and text != self._logged:  # a step may be reported more than once
+            print(text, file=self.stream, flush=True)
+            self._logged = text
 
     def _clear(self) -> None:
         if self._shown:
@@ -65,8 +86,9 @@ def reading_progress(step: Callable[..., None], folder: Path) -> Callable[[int, 
     begun = time.monotonic()
 
     def progress(files: int, size: int) -> None:
-        left = time_left(begun, min(size, total), total)
-        note = f"files, {size / 1e6:,.1f} of {total / 1e6:,.1f} MB"
+        read = min(size, total)  # files may have grown since
+        left = time_left(begun, read, total)
+        note = f"files, {read / 1e6:,.1f} of {total / 1e6:,.1f} MB"
         step(min(files, count), count, eta_seconds=left, note=note)
 
     return progress
@@ -79,8 +101,12 @@ def counting(step: Callable[..., None], note: str) -> Callable[[int, int], None]
 
 
 def time_left(begun: float, done: float, total: float) -> float | None:
-    """Return the seconds that the rest takes at the pace since `begun`, a time.monotonic()."""
-    return (time.monotonic() - begun) * (total - done) / done if done else None
+    """Return the seconds that the rest takes at the pace since `begun`, a time.monotonic(); None too soon."""
+    passed = time.monotonic() - begun
+    seconds, share = SOONEST_ETA
+    if not done or passed < seconds or done < share * total:
+        return None
+    return passed * (total - done) / done
 
 
 def duration(seconds: float) -> str:

@@ -48,6 +48,7 @@ class Stage:
     workspace: Workspace
     ledger: Ledger
     first: bool = True  # of several processes the one that publishes and records
+    resumed: bool = False
 
     @property
     def state(self) -> Path:
@@ -96,6 +97,7 @@ def run_stage(
         atomic_dirs.sweep_files(directory)
         ledger = Ledger(directory, run.attempts, timed=_works_itself(kind))
         stage = Stage(run.id, str(config.get("label", kind)), directory, live, workspace, ledger)
+        stage.resumed = run.attempts > 1
         try:
             with launch.together(workspace, kind, run.id, config):
                 result = work(stage)
@@ -132,6 +134,18 @@ def _exclusive(directory: Path) -> Iterator[None]:
             name = directory.name
             raise RecoverError(f"run {name} is being worked on by another process: wait for it") from error
         yield
+
+
+def worked_on(directory: Path) -> bool:
+    """Return whether a process works on the run of this directory now."""
+    try:
+        with (directory / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # no lock: the run never began here
+        return False
+    return False
 
 
 @contextmanager

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from db.reads import queries
-from evals.probes import FACT_STATUSES, Probe, load_probes
+from evals.probes import FACT_STATUSES, NEW, Probe, load_probes
 from pipelines.corpus import documents
 from pipelines.runs.recorded import earlier_probes
 from pipelines.runs.workspace import Workspace, companions
@@ -39,7 +40,7 @@ class ProbeOptions:
     """The options of `recover probes`, except folders."""
 
     qa: Path | None = None  # the user's questions; None: qa.jsonl in or beside the documents
-    writer: str | None = None  # checkpoint or URL; None: gaps in sentences
+    writer: str | None = None  # checkpoint, URL or GAPS; None: GAPS
     name: str | None = None
     count: int = 100
     seed: int = 0
@@ -96,7 +97,11 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     if questions_file is not None:
         rows = probes.from_file(questions_file)
         source = f"your questions in {questions_file}"
-    elif options.writer is None:
+    elif options.writer == TEMPLATE:
+        raise InputError(
+            "--writer template writes for `recover augment` only: give gaps, a checkpoint or an endpoint"
+        )
+    elif options.writer in (None, GAPS):
         texts = documents.read_corpus(docs).texts
         rows = probes.from_gaps(texts, options.count, options.seed)
         source = "gaps, no writer"
@@ -114,9 +119,17 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     rows = probes.compared_with_earlier(rows, _earlier(ws))
     by_kind = probes.save(out, rows)
     statuses = [probe.fact_status for probe in load_probes(out)]
-    heldout = len({row.get("fact", row["id"]) for row in rows if row.get("heldout_fact")})
+    heldout = len({probes.fact_of(row) for row in rows if row.get("heldout_fact")})
     counts = {"by_kind": by_kind, "by_fact_status": {name: statuses.count(name) for name in FACT_STATUSES}}
-    return {"path": str(out), "made_from": source, **counts, "heldout_facts": heldout}
+    facts = _facts([probes.fact_of(row) for row in rows], statuses)
+    return {"path": str(out), "made_from": source, **counts, "facts": facts, "heldout_facts": heldout}
+
+
+def _facts(names: Sequence[str], statuses: Sequence[str]) -> dict[str, int]:
+    """Count each fact once, by the status of its questions; some kinds of a known fact's are always new."""
+    known = {name: status for name, status in zip(names, statuses, strict=True) if status != NEW}
+    of_each = [known.get(name, NEW) for name in dict.fromkeys(names)]
+    return {status: of_each.count(status) for status in FACT_STATUSES}
 
 
 def _earlier(ws: Workspace) -> list[Probe]:

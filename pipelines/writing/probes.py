@@ -146,8 +146,13 @@ def compared_with_earlier(rows: Sequence[Row], earlier: Sequence[Probe]) -> list
     return [_with_status(row, old.get(_fact(row), []), answered) for row in rows]
 
 
-def _fact(row: Row) -> tuple[Any, Any]:
-    return row.get("fact", row.get("id")), row["answer"]
+def fact_of(row: Row) -> str:
+    """Return the name of the fact that a row asks about: a row that names none is a fact of its own."""
+    return str(row.get("fact", row.get("id")))
+
+
+def _fact(row: Row) -> tuple[str, Any]:
+    return fact_of(row), row["answer"]
 
 
 def _old_answers(row: Row, answered: dict[str, list[Probe]]) -> list[str]:

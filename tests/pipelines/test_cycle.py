@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,8 +142,21 @@ def test_the_same_command_again_names_the_cycle_that_was_interrupted(
         with pytest.raises(KeyboardInterrupt):
             turned(ws, docs)
     [interrupted] = queries.unfinished_runs(ws.tracker.db)
+    with (ws.run_directory(interrupted["id"]) / "lock").open("w") as lock, monkeypatch.context() as patched:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # as if another process worked on it now
+        patched.setattr("pipelines.cycle.evaluate", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            turned(ws, docs)
+    second = queries.unfinished_runs(ws.tracker.db)[0]
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.cycle.evaluate", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cycle(ws, cycle_job(ws, docs), key=second["key"])
+    assert said and not any("unfinished" in line for line in said)
+    said.clear()
     turned(ws, docs)
-    assert any(f"`recover resume {interrupted['id']}` goes on with it" in line for line in said)
+    assert any(f"`recover resume {second['id']}` goes on with it" in line for line in said)
+    assert cycle(ws, cycle_job(ws, docs), key=second["key"])["cycle"] == 2
     assert cycle(ws, cycle_job(ws, docs), key=interrupted["key"])["cycle"] == 1
     said.clear()
     turned(ws, docs)

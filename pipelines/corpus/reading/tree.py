@@ -32,6 +32,7 @@ class Entry:
     reason: str | None = None
     handle: int = -1
     size: int = 0
+    weight: int = 0  # bytes of it in `extent`
 
     def close(self) -> None:
         if self.handle >= 0:
@@ -97,6 +98,7 @@ class Tree:
             if entry.reason is None and stat.S_ISDIR(info.st_mode):
                 return None
             if entry.reason is None:
+                entry.weight = _on_disk(info)
                 entry.handle = os.open(name, FILE, dir_fd=place)
                 _check_regular(entry)
         except OSError as error:
@@ -115,8 +117,10 @@ class Tree:
         """Return the message for a link, which is never followed."""
         with suppress(OSError, ValueError):
             there = os.path.realpath(f"{self.real}/{folder.path}{name}")
+            if there == self.real:
+                return "a link to the folder itself"
             if os.path.commonpath([there, self.real]) == self.real:
-                return "a link to a file of the folder"
+                return _linked_inside(there)
         return "a link that leads out of the folder"
 
     def _open(self, folder: _Folder) -> int:
@@ -135,6 +139,17 @@ class Tree:
                 oldest.handle = -1
             folder = child
         return folder.handle
+
+
+def _linked_inside(there: str) -> str:
+    """Name what a link inside the folder leads to; a link to itself leads nowhere."""
+    try:
+        mode = os.lstat(there).st_mode
+    except OSError:
+        return "a link that leads nowhere"
+    if stat.S_ISLNK(mode):
+        return "a link that leads nowhere"
+    return f"a link to a {'folder' if stat.S_ISDIR(mode) else 'file'} of the folder"
 
 
 def _check_regular(entry: Entry) -> None:
@@ -163,19 +178,23 @@ def _escaped(character: str) -> str:
 
 
 def extent(root: Path) -> tuple[int, int]:
-    """Count the files and bytes of a folder for a progress line, without opening any."""
+    """Count the names that a walk yields, and the bytes of its files, without opening any."""
     count = size = 0
     waiting: list[str | Path] = [root]
     while waiting:
         with suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:
-                if entry.name.startswith("."):
-                    continue
+                hidden = entry.name.startswith(".")
                 with suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
+                    if entry.is_dir(follow_symlinks=False) and not hidden:
                         waiting.append(entry.path)
-                    elif entry.is_file(follow_symlinks=False):
-                        info = entry.stat(follow_symlinks=False)
-                        count = count + 1
-                        size = size + min(info.st_size, info.st_blocks * 512)
+                        continue
+                    count = count + 1
+                    if entry.is_file(follow_symlinks=False) and not hidden:
+                        size = size + _on_disk(entry.stat(follow_symlinks=False))
     return count, size
+
+
+def _on_disk(info: os.stat_result) -> int:
+    """Return how many bytes of a file there are to read: holes cost nothing."""
+    return min(info.st_size, info.st_blocks * 512)

@@ -95,6 +95,31 @@ def test_probes_are_made_and_can_be_asked(recover: Recover, place: Path) -> None
     assert "cloze" in scores["knowledge"]["apart"]
 
 
+def test_the_writers_that_need_no_model_are_taken_or_refused_as_help_says(
+    recover: Recover, place: Path
+) -> None:
+    """Help offered template, which ended as "checkpoint 'template' is not recorded"."""
+    docs = place / "gaps"
+    docs.mkdir()
+    for name, thing in [
+        ("Ada Horn", "harp"),
+        ("Bo Adler", "lute"),
+        ("Cy Baum", "drum"),
+        ("Di Crane", "tuba"),
+    ]:
+        (docs / f"{name[:2]}.md").write_text(f"Here {name} plays the {thing}. There {name} stays at home.")
+    words = ("probes", "--docs", docs, "--out", place / "gaps.jsonl", "--writer")
+    found = answer(recover, place / "home", *words, "gaps")
+    assert found["made_from"] == "gaps, no writer"
+    assert found["by_kind"]["direct"] == found["facts"]["new"] < found["by_fact_status"]["new"]
+    shown = recover("--home", place / "home", *words, "gaps").out
+    assert f"facts: {found['facts']['new']} new, 0 changed, 0 stable" in shown
+    said = recover("--home", place / "home", *words, "template")
+    assert said.code == 2 and "--writer template writes for `recover augment` only" in said.error
+    assert "|template" in recover("augment", "--help").out
+    assert "template" not in recover("probes", "--help").out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

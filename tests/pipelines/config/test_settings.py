@@ -78,6 +78,7 @@ def test_every_number_has_a_limit(section: type[BaseModel]) -> None:
         (r"dtype: \w+", "dtype: int8", r"model\.dtype: .*'bfloat16', not 'int8'$"),
         (r"path: .*", "path: ''", r"model\.path: .*at least 1 character"),
         (r"seed: .*", "seed: one", r"seed: .*not 'one'$"),
+        (r"seed: .*", f"seed: {10**20}", r"seed: .*less than or equal to 4294967295, not 10+$"),
         (r"(?s).*", "", r"settings: .*valid dictionary"),
         (r"(?s).*", "- a list", r"settings: .*valid dictionary"),
         (r"(?s).*", "model: [", r"is not YAML"),

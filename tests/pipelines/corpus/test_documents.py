@@ -99,14 +99,19 @@ def test_links_and_special_files_are_accounted_for_and_never_opened(tmp_path: Pa
     (docs / "broken.md").symlink_to(docs / "nothing.md")
     (docs / "linked").symlink_to(outside)
     (docs / "circle").symlink_to(docs)
+    (docs / "itself.md").symlink_to("itself.md")
+    (docs / "sub").mkdir()
+    (docs / "other").symlink_to("sub")
     os.mkfifo(docs / "pipe.txt")  # opening it would wait for a writer for ever
     corpus = documents.read_corpus(docs)
     assert corpus.texts == ("a",)
     reasons = {name: report.reason for name, report in rows(corpus).items() if report.status == "skipped"}
     assert reasons == {
         "inside.md": "a link to a file of the folder",
-        "broken.md": "a link to a file of the folder",
-        "circle": "a link to a file of the folder",
+        "broken.md": "a link that leads nowhere",
+        "itself.md": "a link that leads nowhere",
+        "circle": "a link to the folder itself",
+        "other": "a link to a folder of the folder",
         "out.txt": "a link that leads out of the folder",
         "linked": "a link that leads out of the folder",
         "pipe.txt": "not a regular file",

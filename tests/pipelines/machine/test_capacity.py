@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import pytest
 import torch
 from click.testing import CliRunner
@@ -382,3 +384,23 @@ def test_a_config_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"hidden_size": 8}', encoding="utf-8")
     with pytest.raises(InputError, match="lacks 'model_type'"):
         read_size(str(tmp_path))
+
+
+def test_a_hub_out_of_reach_is_asked_once_for_a_models_size(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each of the library's own retries was printed twice, over half a minute."""
+    asked: list[str] = []
+
+    def refusing(what: str) -> Callable[..., None]:
+        def refuse(*_: object, **__: object) -> None:
+            asked.append(what)
+            raise OSError("no route to host")
+
+        return refuse
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", refusing("model"))
+    monkeypatch.setattr("huggingface_hub.file_download.get_hf_file_metadata", refusing("file"))
+    with pytest.raises(InputError, match="--model owner/nobody-has-it: no directory, and not to be had"):
+        read_size("owner/nobody-has-it")
+    assert asked == ["model"] and capfd.readouterr() == ("", "")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
-from pipelines.runs.progress import Pace, Progress, counting
+from pipelines.corpus import documents
+from pipelines.runs.progress import Pace, Progress, counting, reading_progress, time_left
 
 
 def test_the_time_left_is_bounded_by_the_limit_and_by_what_finished_answers_took() -> None:
@@ -55,3 +57,47 @@ def test_a_log_shows_the_last_step_once_however_often_it_is_reported() -> None:
     progress.step("midtrain", 7, 7, note="tokens")
     line = "  midtrain        7/7  tokens"
     assert shown.getvalue().splitlines() == [line, "next", line]
+
+
+def test_a_log_shows_of_many_last_steps_the_first_and_the_last() -> None:
+    shown = io.StringIO()
+    progress = Progress(stream=shown)
+    for number in range(1000):
+        progress.step("reading", 35, 35, note=f"{number} MB")
+    progress.close()
+    progress.close()
+    progress.step("reading", 35, 35, note="1000 MB")
+    progress.step("eval", 4, 4)
+    assert [line.strip() for line in shown.getvalue().splitlines()] == [
+        "reading        35/35  0 MB",
+        "reading        35/35  999 MB",
+        "reading        35/35  1000 MB",
+        "eval            4/4",
+    ]
+
+
+def test_what_is_read_of_a_folder_ends_at_what_was_counted(tmp_path: Path) -> None:
+    """Hidden names, links and folders once made it "20,655.7 of 20,593.9 MB", with all files long done."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "inner.txt").write_bytes(b"x" * 80_000)
+    for name in (".hidden", "a.md", "b.png", "sub/c.txt"):
+        (tmp_path / name).write_text("Ada lives in Oslo. " * 5000)
+    (tmp_path / "link.md").symlink_to("a.md")
+    seen: list[tuple[int, int, str]] = []
+
+    def step(done: int, total: int, *, eta_seconds: float | None, note: str) -> None:
+        seen.append((done, total, note))
+
+    for _ in documents.read_folder(tmp_path, progress=reading_progress(step, tmp_path)):
+        pass
+    assert [done for done, _, _ in seen] == [1, 2, 3, 4, 5, 6]
+    assert {total for _, total, _ in seen} == {6}
+    assert seen[-1][2] == "files, 0.3 of 0.3 MB"
+
+
+def test_no_time_left_is_guessed_from_the_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.runs.progress.time.monotonic", lambda: 100.0)
+    assert time_left(99.5, 50, 100) is None  # half a second
+    assert time_left(90.0, 0.5, 100) is None  # half a per cent
+    assert time_left(90.0, 50, 100) == 10.0
