@@ -52,7 +52,6 @@ def corpus_command(
         encode=_encoder(config) if config and tokens else None,
         progress=reading_progress(lambda *at, **said: shown.step("reading", *at, **said), folder),
     )
-    shown.close()
     if settings:
         settings = fit_to_corpus(settings, made.tokens, settings.mix.at_first.new)
     session.show(preview.as_json(made, settings), lambda: _text(made, settings))

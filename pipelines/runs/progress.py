@@ -13,7 +13,7 @@ from pipelines.corpus.reading.tree import extent
 from recovery.printable import printable
 
 LOG_EVERY = 10.0  # seconds between lines where the line cannot be rewritten
-SOONEST_ETA = 1.0, 0.01  # seconds, and share done, before which the pace says nothing
+SOONEST_ETA = 1.0  # seconds before which the pace says nothing
 
 
 class Progress:
@@ -22,57 +22,37 @@ class Progress:
         self.stream = stream or sys.stderr
         self._live = self.stream.isatty()
         self._shown = ""  # what a terminal shows and the next line overwrites
-        self._logged = ""
-        self._held = ""  # a newer last step than the one that the log shows
-        self._ended = ""  # label of the stage whose last step the log shows
+        self._ended = ""  # label of the stage whose last step was shown just now
         self._last = 0.0
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
         if not self.quiet:
             self._clear()
-            self.close()
-            self._logged = self._ended = ""
+            self._ended = ""
             print(printable(redact_text(text)), file=self.stream, flush=True)
 
     def step(
         self, label: str, step: int, steps: int, *, eta_seconds: float | None = None, note: str = ""
     ) -> None:
-        """Show how far a stage is; the last step is always shown, in a log its first and its last report."""
+        """Show how far a stage is; the last step always, but as rarely as others when it is repeated."""
         if self.quiet:
             return
-        eta = f"  ETA {duration(eta_seconds)}" if eta_seconds is not None and step < steps else ""
-        text = printable(f"  {label:<12} {step:>4}/{steps}  {note}{eta}")
-        again = not self._live and step >= steps and self._ended == label
-        if not again:
-            self.close()
         now = time.monotonic()
-        if now - self._last < (0.1 if self._live else LOG_EVERY) and (step < steps or again):
-            self._held = text if again else ""
+        ends = step >= steps and self._ended != label
+        if not ends and now - self._last < (0.1 if self._live else LOG_EVERY):
             return
         self._last = now
-        self._show(text)
         self._ended = label if step >= steps else ""
-
-    def close(self) -> None:
-        """Print the last report of a last step, if it was held back."""
-        self._log(self._held)
-        self._held = ""
-
-    def _show(self, text: str) -> None:
-        self._held = ""
+        eta = f"  ETA {duration(eta_seconds)}" if eta_seconds is not None and step < steps else ""
+        text = printable(f"  {label:<12} {step:>4}/{steps}  {note}{eta}")
         if not self._live:
-            self._log(text)
+            print(text, file=self.stream, flush=True)
             return
         self._clear()
         self.stream.write(text)
         self.stream.flush()
         self._shown = text
-
-    def _log(self, text: str) -> None:
-        if text and text != self._logged:  # a step may be reported more than once
-            print(text, file=self.stream, flush=True)
-            self._logged = text
 
     def _clear(self) -> None:
         if self._shown:
@@ -103,8 +83,7 @@ def counting(step: Callable[..., None], note: str) -> Callable[[int, int], None]
 def time_left(begun: float, done: float, total: float) -> float | None:
     """Return the seconds that the rest takes at the pace since `begun`, a time.monotonic(); None too soon."""
     passed = time.monotonic() - begun
-    seconds, share = SOONEST_ETA
-    if not done or passed < seconds or done < share * total:
+    if not done or passed < SOONEST_ETA:
         return None
     return passed * (total - done) / done
 

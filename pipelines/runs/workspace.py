@@ -76,7 +76,6 @@ class Workspace:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.progress.close()
         self.tracker.close()
 
     @staticmethod
