@@ -52,7 +52,7 @@ def test_a_log_shows_the_last_step_once_however_often_it_is_reported() -> None:
     shown = io.StringIO()
     progress = Progress(stream=shown)
     for number in range(1000):
-        progress.step("midtrain", 7, 7, note=f"tokens{'' if not number else number}")
+        progress.step("midtrain", 7, 7, note=f"tokens{number if number else ''}")
     progress.say("next")
     progress.step("midtrain", 7, 7, note="tokens")
     line = "  midtrain        7/7  tokens"
