@@ -14,6 +14,11 @@ def share(value: float | None, digits: int = 1) -> str:
     return NONE if value is None else f"{100 * value:.{digits}f}"
 
 
+def percent(value: float | None, digits: int = 1) -> str:
+    """Format a share with its unit: 0.987 -> 98.7 %."""
+    return NONE if value is None else f"{share(value, digits)} %"
+
+
 def points(value: float | None) -> str:
     """Format a difference of shares in signed percentage points: -0.012 -> −1.2."""
     return NONE if value is None else f"{100 * value:+.1f}".replace("-", "−")
