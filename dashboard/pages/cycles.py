@@ -26,8 +26,8 @@ NEWEST = 5  # cycles drawn as paths by default
 
 UNDECIDED = {
     "running": "It is under way; no verdict yet.",
-    "stalled": "Nothing has been heard of it for a minute: `recover resume` goes on with it.",
-    "failed": "It broke off before its verdict: `recover resume` goes on with it.",
+    "stalled": "Nothing has been heard of it for a minute: `recover resume RUN` goes on with it.",
+    "failed": "It broke off before its verdict: `recover resume RUN` goes on with it.",
 }
 
 Row = dict[str, Any]
@@ -106,12 +106,19 @@ def _current(context: PageContext, address: Address, rows: list[Row]) -> Html | 
     return "the clean model"
 
 
+def reason(row: Row) -> Html | None:
+    """Show why a cycle broke off, as it was recorded."""
+    why = row.get("error") if row["status"] == "failed" else None
+    return tag("span", why, class_="said small bad-text reason") if why else None
+
+
 def said(row: Row) -> list[Any]:
     """Describe a cycle's outcome in a sentence."""
     verdict = row["verdict"] or {}
     scores = row["scores"].get("ifeval", {})
     if not verdict:
-        return [with_code(UNDECIDED.get(row["status"], "It has no verdict."))]
+        words = UNDECIDED.get(row["status"], "It has no verdict.").replace("RUN", row["run"])
+        return [with_code(words), reason(row)]
     way = " → ".join(share(scores.get(stage)) for stage in STAGES)
     parts = [f"Instruction following {way} %"]
     bound, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")

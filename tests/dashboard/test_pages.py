@@ -122,9 +122,22 @@ def test_a_running_stage_shows_how_far_it_is_and_then_that_it_stalls(
     assert context.version() != before
     page = page_frame.render(context, f"/cycle?n={number}")
     assert (
-        "No sign of life" in page and "<code>recover resume</code>" in page and "1 min 35 s left" not in page
+        "No sign of life" in page
+        and f"<code>recover resume {run.id}</code>" in page
+        and "1 min 35 s left" not in page
     )
     assert "stalled" in page_frame.render(context, "/")
+
+
+def test_a_failed_cycle_names_its_run_and_its_reason(context: PageContext) -> None:
+    run = context.tracker.start_run("cycle", key="broken")
+    number = context.tracker.record_cycle(run.id, status="failed")
+    context.tracker.fail_run(run.id, f"NonFiniteLoss: step 2: <b>lower</b> the rate {SECRET}")
+    context.tracker.start_run("cycle", key="newer")
+    for url in ("/", f"/cycle?n={number}"):
+        page = page_frame.render(context, url)
+        assert f"<code>recover resume {run.id}</code> goes on with it." in page
+        assert "NonFiniteLoss: step 2: &lt;b&gt;lower&lt;/b&gt; the rate" in page and SECRET not in page
 
 
 def test_the_heat_map_counts_and_its_cells_open_the_failing_samples(context: PageContext) -> None:
