@@ -34,6 +34,12 @@ def count(value: float | None) -> str:
     return f"{value:.0f}"
 
 
+def size(value: float | None) -> str:
+    """Format bytes: 1_100_000_000 -> 1.1 GB."""
+    shown = count(value)
+    return shown if value is None else f"{shown}B" if " " in shown else f"{shown} B"
+
+
 def duration(seconds: float | None) -> str:
     """Format seconds: 4000 -> 1 h 07 min."""
     if seconds is None:

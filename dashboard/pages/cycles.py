@@ -106,6 +106,11 @@ def _current(context: PageContext, address: Address, rows: list[Row]) -> Html | 
     return "the clean model"
 
 
+def _by_stage(suite: Row) -> str:
+    """Name each model with its score: clean 10.0, midtrained 35.0, recovered 32.5 %."""
+    return ", ".join(f"{stage} {share(suite.get(stage))}" for stage in STAGES) + " %"
+
+
 def reason(row: Row) -> Html | None:
     """Show why a cycle broke off, as it was recorded."""
     why = row.get("error") if row["status"] == "failed" else None
@@ -119,14 +124,13 @@ def said(row: Row) -> list[Any]:
     if not verdict:
         words = UNDECIDED.get(row["status"], "It has no verdict.").replace("RUN", row["run"])
         return [with_code(words), reason(row)]
-    way = " → ".join(share(scores.get(stage)) for stage in STAGES)
-    parts = [f"Instruction following {way} %"]
+    parts = [f"Instruction following: {_by_stage(scores)}"]
     bound, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")
     if bound is not None and margin is not None:
         parts.append(f"at worst {points(bound)} points against a margin of −{100 * margin:.0f}")
     known = row["scores"].get("knowledge", {})
     if known.get("recovered") is not None:
-        parts.append(f"the new documents {share(known.get('clean'))} → {share(known['recovered'])} %")
+        parts.append(f"the new documents: {_by_stage(known)}")
     further = [name for name in verdict.get("axes", {}) if name not in AXES]
     judged = [
         tag("span", axis, " ", chip(verdict[axis]))

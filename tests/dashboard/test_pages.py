@@ -143,7 +143,7 @@ def test_a_failed_cycle_names_its_run_and_its_reason(context: PageContext) -> No
 def test_the_heat_map_counts_and_its_cells_open_the_failing_samples(context: PageContext) -> None:
     page = page_frame.render(context, "/behaviour?n=2")
     row = page.split("english capital")[1].split("</tr>")[0]
-    assert re.findall(r"<span>(\d+)</span>", row) == ["100", "0", "100"]  # of PASSES: items 0 and 3
+    assert re.findall(r"<span>(\d+) %</span>", row) == ["100", "0", "100"]  # of PASSES: items 0 and 3
     link = re.findall(r'href="(/samples[^"]*midtrained)"', page)[0].replace("&amp;", "&")
     samples = page_frame.render(context, link)
     assert samples.count("card sample") == 2 and samples.count("✕ fail") >= 2
@@ -175,6 +175,30 @@ def test_while_a_cycle_has_only_begun_the_last_measured_one_is_shown(context: Pa
     drawn = page_frame.render(context, path)
     assert "no ifeval" not in drawn and "no recovered model" not in drawn
     assert re.search(r"(cycle |cycle:)3\b", drawn) and "has no" in page_frame.render(context, "/samples?n=4")
+
+
+def test_scores_have_a_unit_and_say_whose_they_are(nothing: PageContext) -> None:
+    scores = {
+        "ifeval": {"clean": 1.0, "midtrained": 0.975, "recovered": 1.0},
+        "knowledge": {"clean": 0.1, "midtrained": 0.35, "recovered": 0.325},
+        "updates": {"clean": 0.1, "midtrained": 0.3},
+    }
+    number = record_cycle(nothing.tracker, scores)
+    run = queries.cycle(nothing.db, number)["run"]
+    made = nothing.tracker.start_run("merge", parent=run, key="more")
+    nothing.tracker.finish_run(made.id, cost={"peak_bytes": 1_100_000_000})
+    nothing.tracker.record_verdicts(
+        number,
+        {"behaviour": {"outcome": "recovered", "difference": 0.0, "lower_bound": -0.01, "margin": 0.03}},
+    )
+    table = page_frame.render(nothing, "/").split('class="cycles"')[1]
+    assert "32.5 %" in table and "10 → 35 → 32.5<" in table
+    page = page_frame.render(nothing, f"/cycle?n={number}")
+    assert "the new documents: clean 10.0, midtrained 35.0, recovered 32.5 %" in page
+    assert "<dt>memory at most</dt><dd>1.1 GB</dd>" in page
+    card = page.split("<h2>Verdict</h2>")[1].split("</section>")[0]
+    assert re.findall(r"<h3>(\w+)</h3>", card) == ["behaviour", "knowledge", "retention", "updates"]
+    assert "No retention question was asked." in card and "There is no updates score of: recovered." in card
 
 
 def test_samples_are_searched_and_paged_and_show_the_words_that_differ(context: PageContext) -> None:
