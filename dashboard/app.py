@@ -24,6 +24,7 @@ from dashboard.access.request_guard import LOOPBACK, RequestGuard, is_loopback
 from dashboard.drawing_queue import DrawingQueue
 from dashboard.figures.picture import standalone
 from dashboard.figures.plane import cycles_plane
+from dashboard.markup import document
 from dashboard.page_context import PageContext
 from dashboard.page_document import PageDocuments
 from dashboard.pages import PAGES
@@ -63,6 +64,7 @@ def make(tracker: Tracker, *, hosts: tuple[str, ...] = LOOPBACK, password: str |
         pages=(*page_frame.BY_PATH, *served),
         hosts=hosts,
         password=password,
+        unknown=document("unknown.html", page=page_frame.unknown()),
     )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 from dashboard.address import Address
 from dashboard.form_controls import choose, search_field
 from dashboard.markup import Html, join, tag
-from dashboard.number_format import count, duration, moment, points, share
+from dashboard.number_format import count, duration, moment, percent, points, share
 from dashboard.page_parts import sortable, table
 from dashboard.status_chips import chip
+from db.cycle_names import STAGES
 
 PATH = "/"
 LINES = 20  # rows per page
@@ -190,10 +191,10 @@ def _tokens(row: Row) -> float:
 
 
 def _shift(row: Row, suite: str) -> Html:
-    """Show a suite's score, with the earlier stages' scores below."""
+    """Show a suite's score, with the scores of all stages in their order below."""
     value = _score(row, suite, "recovered")
-    before = [share(_score(row, suite, stage), 0) for stage in ("clean", "midtrained")]
-    return tag("td", share(value), _below(" → ".join([*before, ""]) if value is not None else ""), class_="n")
+    way = " → ".join(share(_score(row, suite, stage)).removesuffix(".0") for stage in STAGES)
+    return tag("td", percent(value), _below(way if value is not None else ""), class_="n")
 
 
 def _pick(number: int, picked: list[int], address: Address) -> Html:

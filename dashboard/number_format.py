@@ -14,6 +14,11 @@ def share(value: float | None, digits: int = 1) -> str:
     return NONE if value is None else f"{100 * value:.{digits}f}"
 
 
+def percent(value: float | None, digits: int = 1) -> str:
+    """Format a share with its unit: 0.987 -> 98.7 %."""
+    return NONE if value is None else f"{share(value, digits)} %"
+
+
 def points(value: float | None) -> str:
     """Format a difference of shares in signed percentage points: -0.012 -> −1.2."""
     return NONE if value is None else f"{100 * value:+.1f}".replace("-", "−")
@@ -27,6 +32,12 @@ def count(value: float | None) -> str:
         if abs(value) >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value:.0f}"
+
+
+def size(value: float | None) -> str:
+    """Format bytes: 1_100_000_000 -> 1.1 GB."""
+    shown = count(value)
+    return shown if value is None else f"{shown}B" if " " in shown else f"{shown} B"
 
 
 def duration(seconds: float | None) -> str:

@@ -47,6 +47,13 @@ def render(context: PageContext, url: str, notice: str = "", *, done: bool = Fal
     )
 
 
+def unknown() -> Html:
+    """Return the page of an address that leads nowhere, with the way to all others; it needs no script."""
+    address = Address("")
+    header = tag("header", _brand(address), _navigation(address), class_="top")
+    return tag("div", header, tag("main", _no_page(), id="main"), id="root", class_="root")
+
+
 def version(context: PageContext, url: str) -> str:
     """Return the version by which a browser detects an outdated page."""
     address = Address.of(url)
@@ -99,7 +106,7 @@ def _version(context: PageContext, page: ModuleType | None, address: Address) ->
 
 def _body(context: PageContext, page: ModuleType | None, address: Address) -> Html:
     if page is None:
-        return problem("There is no such page.", "The links above lead to those that there are.")
+        return _no_page()
     try:
         return Html(page.build(context, address))
     except TrackerError as error:
@@ -112,24 +119,31 @@ def _body(context: PageContext, page: ModuleType | None, address: Address) -> Ht
         )
 
 
-def _header(context: PageContext, address: Address) -> Html:
+def _no_page() -> Html:
+    return problem("There is no such page.", "The links above lead to those that there are.")
+
+
+def _brand(address: Address) -> Html:
+    mark = tag("span", class_="mark", aria_hidden="true")
+    return tag("a", mark, "recover", href=address.page("/"), class_="brand")
+
+
+def _navigation(address: Address) -> Html:
     def entry(page: Any) -> Html:
         here = address.path == page.PATH
         return tag("a", page.TITLE, href=address.page(page.PATH), aria_current="page" if here else None)
 
     shown = [page for page in PAGES if getattr(page, "IN_NAVIGATION", True)]
+    return tag("nav", [entry(page) for page in shown], aria_label="Pages")
+
+
+def _header(context: PageContext, address: Address) -> Html:
     return tag(
         "header",
         tag("a", "Skip to content", href="#main", class_="skip"),
-        tag(
-            "a",
-            tag("span", class_="mark", aria_hidden="true"),
-            "recover",
-            href=address.page("/"),
-            class_="brand",
-        ),
+        _brand(address),
         _project(context),
-        tag("nav", [entry(page) for page in shown], aria_label="Pages"),
+        _navigation(address),
         tag("span", text("offline"), id="offline", role="status", hidden=True),
         tag("button", "Theme", id="theme", type="button", title="Light, dark, or as the system says"),
         class_="top",

@@ -170,7 +170,7 @@ def _families(cycle: Row) -> Html | None:
     if not scores:
         return None
     rows = [(name, [_stage_cell(name, found, stage) for stage in STAGES]) for name, found in scores.items()]
-    return _card("Families of behaviour, %", heatmap(list(STAGES), rows, "family"))
+    return _card("Families of behaviour", heatmap(list(STAGES), rows, "family"))
 
 
 def _stage_cell(name: str, found: Row, stage: str) -> Cell:

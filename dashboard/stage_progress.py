@@ -82,7 +82,7 @@ def bar(run: Row) -> Html | None:
 
 
 def trouble(runs: Sequence[Row]) -> Html | None:
-    """Explain why a cycle has stopped, with the command that resumes it."""
+    """Explain why a cycle has stopped, with the command that resumes it; `runs` begin with its own."""
     quiet = [run for run in runs if run.get("stalled")]
     broken = [run for run in runs if run["status"] in ("failed", "stopped")]
     if not (quiet or broken):
@@ -98,7 +98,7 @@ def trouble(runs: Sequence[Row]) -> Html | None:
         "div",
         tag("p", chip("stalled" if quiet else run["status"]), " ", why),
         tag("p", goes_on),
-        tag("pre", tag("code", "recover resume")),
+        tag("pre", tag("code", f"recover resume {runs[0]['id']}")),
         class_="trouble",
     )
 

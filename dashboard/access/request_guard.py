@@ -38,6 +38,7 @@ BELOW = re.compile(
 )
 LONGEST_BODY = 200_000
 BODY_SECONDS = 20.0
+NO_PAGE = 404, "there is no such page"
 HEADERS = (
     (b"x-frame-options", b"DENY"),
     (b"x-content-type-options", b"nosniff"),
@@ -72,8 +73,11 @@ class RequestGuard:
         pages: Collection[str] = ("/",),
         hosts: tuple[str, ...] = LOOPBACK,
         password: str | None = None,
+        unknown: str = "",
     ) -> None:
+        """`unknown` is the HTML document that a browser gets for an address that leads nowhere."""
         self.app = app
+        self.unknown = unknown
         self.pages = frozenset(pages)
         self.hosts = hosts
         self.login = None if password is None else Login(password)
@@ -87,7 +91,8 @@ class RequestGuard:
         if refusal is None and self.login is not None:
             refusal = self.login.refusal(scope, headers)
         if refusal is not None:
-            await _refuse(scope, send, *refusal)
+            shown = self.unknown if refusal == NO_PAGE and "text/html" in headers.get("accept", "") else ""
+            await _refuse(scope, send, *refusal, html=shown)
             return
         if scope["method"] == "POST":
             try:
@@ -119,7 +124,7 @@ class RequestGuard:
         if not _same_site(scope["method"], headers):
             return 403, "a request from another site"
         if not self._exists(scope):
-            return 404, "there is no such page"
+            return NO_PAGE
         if "transfer-encoding" in headers:
             return 411, "the request does not say how long it is"
         if scope["method"] == "POST" and not 0 < _length(headers) <= LONGEST_BODY:
@@ -212,16 +217,16 @@ def _name(url: str) -> str | None:
         return None
 
 
-async def _refuse(scope: Scope, send: Any, status: int, why: str) -> None:
+async def _refuse(scope: Scope, send: Any, status: int, why: str, html: str = "") -> None:
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
     headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-type", b"text/html; charset=utf-8" if html else b"text/plain; charset=utf-8"),
         (b"content-security-policy", policy()),
         *HEADERS,
     ]
     if status == 401:
         headers.append((b"www-authenticate", b'Basic realm="recover", charset="UTF-8"'))
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": why.encode()})
+    await send({"type": "http.response.body", "body": (html or why).encode()})

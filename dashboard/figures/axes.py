@@ -38,7 +38,9 @@ def frame(
     y_text: Callable[[float], str] = number,
     upright: bool = False,
 ) -> Html:
-    """Draw ticks, axis labels and the grid: horizontal lines, with `upright` vertical ones too."""
+    """Draw ticks, axis labels and the grid: horizontal lines, with `upright` vertical ones too.
+
+    A place that `x_text` has no words for gets no tick."""
     left = x.start
     right = x.end
     bottom = y.start
@@ -47,7 +49,7 @@ def frame(
     for value in y.ticks():
         parts.append(rule(left, y(value), right, y(value)))
         parts.append(label(left - 8, y(value) + 4, y_text(value), "end"))
-    for value in x.ticks(7):
+    for value in filter(x_text, x.ticks(7)):
         parts.append(rule(x(value), top if upright else bottom, x(value), bottom + 4))
         parts.append(label(x(value), bottom + 18, x_text(value), "middle"))
     if x_label:

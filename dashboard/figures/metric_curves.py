@@ -57,10 +57,15 @@ def figure(
     x = Scale.around(places, axes.LEFT, width - axes.RIGHT)
     values = [value for value in ends if value is not None]
     y = Scale.around(values, axes.HEIGHT - axes.BOTTOM, axes.TOP, log=log)
-    text = short_duration if axis == "time" else number
+    text = short_duration if axis == "time" else _whole
     drawn = [_drawn(series(place), curve, x, y, keep) for place, curve in enumerate(curves)]
     words = f"{metric} over {axis} of {', '.join(curve.name for curve in curves)}"
     return axes.svg(axes.frame(x, y, axis, metric, x_text=text), drawn, label=words, width=width)
+
+
+def _whole(place: float) -> str:
+    """Format a step or a number of tokens; there is nothing between two of them."""
+    return number(place) if abs(place - round(place)) < 1e-9 else ""
 
 
 def _drawn(style: Style, curve: Curve, x: Scale, y: Scale, keep: float) -> list[Html | None]:

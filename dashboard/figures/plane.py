@@ -15,6 +15,7 @@ from db.cycle_names import STAGES
 
 Row = Mapping[str, Any]
 Link = Callable[[int], str]
+Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 WIDTH, HEIGHT = 640, 460
 LEFT, TOP, RIGHT, BOTTOM = 62.0, 14.0, 548.0, 404.0
@@ -150,24 +151,25 @@ def score(row: Row, suite: str) -> float | None:
 
 def methods_plane(rows: Sequence[Row], methods: Sequence[str], references: Mapping[str, Row]) -> Html:
     """Draw one sign per recovery; `references` are the scores of the clean and the midtrained model."""
-    shown = [row for row in rows if _both(row)]
+    shown = [row for row in rows if drawn(row)]
     if not shown:
         return nothing("No recovery has scores on both axes yet.")
-    named = {stage: row for stage, row in references.items() if _both(row)}
+    named = {stage: row for stage, row in references.items() if drawn(row)}
     barred = len(shown) <= MOST_BARS
     x = Scale.around_shares(_held(shown, named, "knowledge", barred=barred), LEFT, WIDTH - 16)
     y = Scale.around_shares(_held(shown, named, "ifeval", barred=barred), BOTTOM, TOP)
-    drawn = (
+    parts = (
         _frame(x, y),
-        [_reference(stage, row, x, y) for stage, row in named.items()],
+        [_ring(stage, row, x, y) for stage, row in named.items()],
         # The newest is drawn last, on top.
         [
             _recovery(row, series(methods.index(row["method"])), x, y, barred=barred)
             for row in reversed(shown)
         ],
+        _ring_names(named, _covered([*shown, *named.values()], x, y, barred=barred), x, y),
     )
     words = "methods: knowledge against instruction following"
-    return svg(drawn, label=words, width=WIDTH, height=HEIGHT, class_="plane")
+    return svg(parts, label=words, width=WIDTH, height=HEIGHT, class_="plane")
 
 
 def _held(shown: Sequence[Row], named: Mapping[str, Row], suite: str, *, barred: bool) -> list[float | None]:
@@ -178,7 +180,8 @@ def _held(shown: Sequence[Row], named: Mapping[str, Row], suite: str, *, barred:
     return held
 
 
-def _both(row: Row) -> bool:
+def drawn(row: Row) -> bool:
+    """Return whether a recovery or a reference has a score on both axes."""
     return score(row, "knowledge") is not None and score(row, "ifeval") is not None
 
 
@@ -194,9 +197,60 @@ def _recovery(row: Row, style: Style, x: Scale, y: Scale, *, barred: bool) -> Ht
     return tag("g", words, bars if barred else None, marker(style, left, top, 7, stroke="var(--card)"))
 
 
-def _reference(stage: str, row: Row, x: Scale, y: Scale) -> Html:
-    left = x(score(row, "knowledge") or 0.0)
-    top = y(score(row, "ifeval") or 0.0)
-    beside, side = (left - 14, "end") if left > (x.start + x.end) / 2 else (left + 14, "start")
-    ring = tag("circle", cx=left, cy=top, r=9, class_=f"{STAGE_STYLES[stage].colour} stroke thick")
-    return tag("g", ring, label(beside, top + 4, stage, side, "strong"))
+def _place(row: Row, x: Scale, y: Scale) -> tuple[float, float]:
+    return x(score(row, "knowledge") or 0.0), y(score(row, "ifeval") or 0.0)
+
+
+def _ring(stage: str, row: Row, x: Scale, y: Scale) -> Html:
+    left, top = _place(row, x, y)
+    return tag("circle", cx=left, cy=top, r=9, class_=f"{STAGE_STYLES[stage].colour} stroke thick")
+
+
+def _covered(rows: Sequence[Row], x: Scale, y: Scale, *, barred: bool) -> list[Box]:
+    """Return the boxes of all signs and interval bars: a name on one of them would be struck through."""
+    boxes = []
+    for row in rows:
+        left, top = _place(row, x, y)
+        boxes.append((left - 9, top - 9, left + 9, top + 9))
+        known, behaved = row["scores"]["knowledge"], row["scores"]["ifeval"]
+        if barred and "method" in row and None not in (known["low"], behaved["low"]):
+            boxes.append((x.clamped(known["low"]), top, x.clamped(known["high"]), top))
+            boxes.append((left, y.clamped(behaved["high"]), left, y.clamped(behaved["low"])))
+    return boxes
+
+
+def _ring_names(named: Mapping[str, Row], taken: list[Box], x: Scale, y: Scale) -> Html:
+    """Write each stage beside its ring, where the fewest signs and bars are."""
+    parts = []
+    for stage, row in named.items():
+        left, top, box = _free(stage, *_place(row, x, y), taken)
+        taken = [*taken, box]
+        parts.append(label(left, top, stage, "middle", "strong over"))
+    return join(parts)
+
+
+def _free(words: str, left: float, top: float, taken: Sequence[Box]) -> tuple[float, float, Box]:
+    """Return where a name stands freest around a ring: its middle, its base line and its box."""
+    half = 4.0 * len(words) + 3
+    around = [
+        (half + 12, 4),
+        (-half - 12, 4),
+        (0, -15),
+        (0, 24),
+        (half, -15),
+        (half, 24),
+        (-half, -15),
+        (-half, 24),
+    ]
+    found = []
+    for number, (across, down) in enumerate(around):
+        middle = min(WIDTH - half, max(LEFT + half, left + across))
+        base = min(BOTTOM - 6, max(TOP + 10, top + down))
+        box = (middle - half, base - 11, middle + half, base + 3)
+        found.append((sum(_meet(box, other) for other in taken), number, middle, base, box))
+    _, _, middle, base, box = min(found)
+    return middle, base, box
+
+
+def _meet(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dashboard.markup import Html, tag
-from dashboard.number_format import NONE, share
+from dashboard.number_format import NONE, percent, share
 
 
 class Cell(NamedTuple):
@@ -54,7 +54,7 @@ def _any_cell(name: str, cell: Any) -> Html:
 def _cell(name: str, cell: Cell) -> Html:
     if cell.value is None:
         return tag("td", NONE, class_="cell none", title=cell.words or None)
-    shown = [tag("span", share(cell.value, 0)), tag("span", f"of {cell.n}", class_="of")]
+    shown = [tag("span", percent(cell.value, 0)), tag("span", f"n {cell.n}", class_="of")]
     failed = round(cell.n * (1 - cell.value))
     words = cell.title or f"{name}, {cell.words}: {share(cell.value)} % of {cell.n}; {failed} fail"
     inner = tag("a", shown, href=cell.link, title=words) if cell.link else tag("span", shown, title=words)

@@ -36,7 +36,7 @@ def stages_over_cycles(cycles: Sequence[Row], panels: Sequence[tuple[str, str]] 
     x = _cycle_axis(numbers, 52.0, WIDTH - 16.0)
     drawn = [_panel(cycles, suite, words, x, index * PANEL) for index, (suite, words) in enumerate(panels)]
     height = len(panels) * PANEL + FOOT
-    foot = label((x.start + x.end) / 2, height - 2, "cycle", "middle", "ink")
+    foot = label((x.start + x.end) / 2, height - 14, "cycle", "middle", "ink")
     words = f"Scores of cycles {numbers[0]:.0f} to {numbers[-1]:.0f}"
     return axes.svg(drawn, foot, label=words, width=WIDTH, height=height, class_="timeline")
 

@@ -9,12 +9,12 @@ from dashboard import reviewing, stage_progress
 from dashboard.address import Address
 from dashboard.figures.stage_scores import stage_scores
 from dashboard.markup import Html, join, tag
-from dashboard.number_format import NONE, count, duration, moment, points, share
+from dashboard.number_format import NONE, count, duration, moment, points, share, size
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, table
 from dashboard.pages.cycles import said
 from dashboard.status_chips import chip
-from db.cycle_names import AXES
+from db.cycle_names import AXES, STAGES
 from db.reads import queries
 from db.redact import differences, redact_text
 
@@ -109,7 +109,9 @@ def _verdict(row: Row) -> Html:
     if not axes:
         return tag("p", "The verdict comes when the recovered model has been measured.", class_="soft")
     families = [name for name in axes if name not in AXES]
-    lines = [_axis(name, axes[name]) for name in (*AXES, *families) if name in axes]
+    lines = [
+        _axis(name, axes[name]) if name in axes else _unmeasured(name, row) for name in (*AXES, *families)
+    ]
     rates = row["scores"].get("updates", {}).get("stale_rate", {})
     earlier = row.get("knowledge_by_cycle") or []
     kept = [
@@ -123,6 +125,20 @@ def _verdict(row: Row) -> Html:
     still = tag("h3", "What it still knows of earlier documents", class_="more")
     known = [still, tag("ul", kept, class_="small")] if kept else None
     return join(tag("div", lines, class_="axes"), _stale(rates), known)
+
+
+def _unmeasured(name: str, row: Row) -> Html | None:
+    """Say why an axis has no verdict; updates are left out unless changed facts were asked about."""
+    suite = "ifeval" if name == "behaviour" else name
+    scores = row["scores"].get(suite)
+    if scores is None and name == "updates":
+        return None
+    absent = [stage for stage in STAGES if (scores or {}).get(stage) is None]
+    words = f"No {suite} question was asked."
+    if scores:
+        words = f"There is no {suite} score of: {', '.join(absent)}." if absent else "Nothing was compared."
+    shown = tag("p", words, class_="small")
+    return tag("div", tag("h3", name), chip("not measured"), shown, class_="axis-card")
 
 
 def _stale(rates: Mapping[str, float | None]) -> Html | None:
@@ -264,7 +280,9 @@ def _cost(row: Row) -> Html:
         if name.startswith("tokens_")
     ]
     parts += [
-        (name.replace("_", " "), count(value)) for name, value in cost.items() if name.startswith("peak_")
+        ("memory at most" if name == "peak_bytes" else name.replace("_", " "), size(value))
+        for name, value in cost.items()
+        if name.startswith("peak_")
     ]
     return tag("dl", [tag("div", tag("dt", name), tag("dd", value)) for name, value in parts], class_="facts")
 

@@ -26,8 +26,8 @@ NEWEST = 5  # cycles drawn as paths by default
 
 UNDECIDED = {
     "running": "It is under way; no verdict yet.",
-    "stalled": "Nothing has been heard of it for a minute: `recover resume` goes on with it.",
-    "failed": "It broke off before its verdict: `recover resume` goes on with it.",
+    "stalled": "Nothing has been heard of it for a minute: `recover resume RUN` goes on with it.",
+    "failed": "It broke off before its verdict: `recover resume RUN` goes on with it.",
 }
 
 Row = dict[str, Any]
@@ -106,20 +106,31 @@ def _current(context: PageContext, address: Address, rows: list[Row]) -> Html | 
     return "the clean model"
 
 
+def _by_stage(suite: Row) -> str:
+    """Name each model with its score: clean 10.0, midtrained 35.0, recovered 32.5 %."""
+    return ", ".join(f"{stage} {share(suite.get(stage))}" for stage in STAGES) + " %"
+
+
+def reason(row: Row) -> Html | None:
+    """Show why a cycle broke off, as it was recorded."""
+    why = row.get("error") if row["status"] == "failed" else None
+    return tag("span", why, class_="said small bad-text reason") if why else None
+
+
 def said(row: Row) -> list[Any]:
     """Describe a cycle's outcome in a sentence."""
     verdict = row["verdict"] or {}
     scores = row["scores"].get("ifeval", {})
     if not verdict:
-        return [with_code(UNDECIDED.get(row["status"], "It has no verdict."))]
-    way = " → ".join(share(scores.get(stage)) for stage in STAGES)
-    parts = [f"Instruction following {way} %"]
+        words = UNDECIDED.get(row["status"], "It has no verdict.").replace("RUN", row["run"])
+        return [with_code(words), reason(row)]
+    parts = [f"Instruction following: {_by_stage(scores)}"]
     bound, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")
     if bound is not None and margin is not None:
         parts.append(f"at worst {points(bound)} points against a margin of −{100 * margin:.0f}")
     known = row["scores"].get("knowledge", {})
     if known.get("recovered") is not None:
-        parts.append(f"the new documents {share(known.get('clean'))} → {share(known['recovered'])} %")
+        parts.append(f"the new documents: {_by_stage(known)}")
     further = [name for name in verdict.get("axes", {}) if name not in AXES]
     judged = [
         tag("span", axis, " ", chip(verdict[axis]))

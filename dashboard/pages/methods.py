@@ -10,7 +10,7 @@ from dashboard.figures import plane
 from dashboard.figures.markers import key, legend, series
 from dashboard.form_controls import choose
 from dashboard.markup import Html, tag
-from dashboard.number_format import count, duration, share
+from dashboard.number_format import NONE, count, duration, percent
 from dashboard.page_context import PageContext
 from dashboard.page_parts import empty, number_headers, table
 from db.reads import overview
@@ -68,20 +68,30 @@ def _plane(
         choose("Sort by", "sort", SORTS, address.choice("sort", SORTS, "newest")),
         class_="controls",
     )
-    signs = [(series(number), method) for number, method in enumerate(methods)]
     note = ("Bars are 95 % intervals. " if len(rows) <= plane.MOST_BARS else "") + (
-        "These recoveries began from different models: choose one to compare like with like."
+        "These recoveries began from different models and may have answered different questions: choose "
+        "one to compare like with like."
         if chosen == "all" and len(students) > 1
-        else "All began from the same midtrained model, to come back to the clean model's behaviour."
+        else "All began from the same midtrained model, to come back to the clean model's behaviour, and "
+        "answered the same questions."
     )
     return tag(
         "section",
         tag("div", tag("h1", "Methods"), controls, class_="head"),
         plane.methods_plane(rows, methods, _references(context, rows, chosen)),
-        legend(signs),
+        _legend(rows, methods),
         tag("p", note, class_="soft small"),
         class_="card",
     )
+
+
+def _legend(rows: Sequence[Row], methods: list[str]) -> Html:
+    """Return the signs of the methods in the plot, and name those that lack a score for it."""
+    drawn = {row["method"] for row in rows if plane.drawn(row)}
+    signs = [(series(number), method) for number, method in enumerate(methods) if method in drawn]
+    absent = [method for method in methods if method not in drawn]
+    words = f"not in the plot, for want of a score on these questions: {', '.join(absent)}"
+    return legend(signs, words) if signs and absent else legend(signs)
 
 
 def _begun(student: str, every: Sequence[Row]) -> str:
@@ -91,13 +101,17 @@ def _begun(student: str, every: Sequence[Row]) -> str:
 
 
 def _references(context: PageContext, rows: Sequence[Row], chosen: str) -> dict[str, Row]:
-    """Return the headline scores of the chosen student and its teacher; none if all students are shown."""
+    """Return the chosen student's and its teacher's scores on the questions that its recoveries answered."""
     if chosen == "all":
         return {}
     teacher = next((str(row["teacher"]) for row in rows if row["teacher"]), "")
-    scores = overview.headlines(context.db, [chosen, teacher])
-    found = {"clean": {"scores": scores[teacher]}, "midtrained": {"scores": scores[chosen]}}
-    return {name: row for name, row in found.items() if row["scores"]}
+    measured = overview.headlines(context.db, [chosen, teacher])
+    asked = overview.questions_of(rows)
+    found = {
+        stage: overview.answers_to(asked, measured[name])
+        for stage, name in {"clean": teacher, "midtrained": chosen}.items()
+    }
+    return {stage: row for stage, row in found.items() if row["scores"]}
 
 
 def _sorted(rows: Sequence[Row], by: str) -> list[Row]:
@@ -129,7 +143,8 @@ def _table(address: Address, rows: Sequence[Row], methods: list[str]) -> Html:
         table(headers, lines),
         tag(
             "p",
-            "Tokens are those sampled, scored by the teacher and trained on. A merge trains nothing.",
+            "n is the number of items. Tokens are those sampled, scored by the teacher and trained on. A "
+            "merge trains nothing.",
             class_="soft small",
         ),
         class_="card",
@@ -142,11 +157,19 @@ def _bar(part: float) -> Html:
     return tag("svg", drawn, viewBox="0 0 100 12", class_="figure cost", aria_hidden="true")
 
 
+def _score(row: Row, suite: str) -> Html:
+    """Show a score in percent with its n, or that the model answered only other questions of the suite."""
+    found = row["scores"].get(suite)
+    if found is None:
+        words = "other questions" if suite in row["otherwise"] else ""
+        return tag("td", NONE, tag("div", words, class_="soft small"), class_="n")
+    return tag(
+        "td", percent(found["value"]), tag("div", f"n {found['n']:,}", class_="soft small"), class_="n"
+    )
+
+
 def _line(address: Address, row: Row, methods: list[str], dearest: dict[str, float]) -> list[Any]:
-    scores = [
-        tag("td", share(plane.score(row, suite)), class_="n")
-        for suite in ("ifeval", "knowledge", "retention")
-    ]
+    scores = [_score(row, suite) for suite in ("ifeval", "knowledge", "retention")]
     tokens, seconds = _cost(row, "tokens"), _cost(row, "time")
     where = (
         tag("a", row["label"], href=address.page("/cycle", n=row["cycle"]))

@@ -11,6 +11,7 @@ from sqlalchemy import CTE, ColumnElement, Connection, Row, RowMapping, Select, 
 
 from db.cycle_names import AXES, STAGES
 from db.errors import NotFound
+from db.reads.changes import stalled
 from db.schema import Cycle, JSONObject, Review, Run, Score, Verdict
 from db.session import Database
 
@@ -83,9 +84,10 @@ def _read(connection: Connection, wanted: Select[Cycle], *, earlier: bool) -> li
     costs, reviews = _costs(connection, span), _reviews(connection, span)
     asked = {number for measured in scores.values() for number in _earlier_suites(measured)}
     learned = _learned(connection, span.project, asked) if earlier else None
+    states = _states(connection, span)
     return [
         _assemble(row, scores[number], verdicts[number], costs[number], learned)
-        | {"review": reviews.get(number)}
+        | {"review": reviews.get(number), **states[number]}
         for row, number in zip(rows, map(_number, rows), strict=True)
     ]
 
@@ -290,6 +292,15 @@ def _reviews(connection: Connection, span: CycleRange) -> dict[int, JSONObject]:
     columns = (Review.cycle, Review.decision, Review.note, Review.reviewer, Review.at)
     query = select(*columns).where(span.holds(Review.project, Review.cycle)).order_by(Review.id)
     return {row["cycle"]: dict(row) for row in connection.execute(query).mappings()}
+
+
+def _states(connection: Connection, span: CycleRange) -> dict[int, JSONObject]:
+    """Return why each cycle's run failed, when it was last heard of, and whether it is running but silent."""
+    query = select(Cycle.number, Run.status, Run.error, Run.heartbeat_at).join(Run, Run.id == Cycle.run_id)
+    return {
+        number: {"error": error, "heartbeat_at": heard, "stalled": stalled(status, heard)}
+        for number, status, error, heard in connection.execute(query.where(span.cycles())).all()
+    }
 
 
 def _number(row: RowMapping) -> int:

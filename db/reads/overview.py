@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,7 +16,8 @@ AXES = ("ifeval", "knowledge", "retention")
 TRAINING = ("midtrain", "distill")
 
 Row = dict[str, Any]
-Measured = dict[str, dict[str, Row]]  # checkpoint -> suite -> score
+Questions = tuple[str | None, int]  # what a score was measured on: its item set and how many items
+Measured = dict[str, dict[Questions, Row]]  # suite -> questions -> score
 
 
 def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str] | None = None) -> list[Row]:
@@ -45,8 +46,9 @@ def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str]
 def race(database: Database, *, student: str | None = None, limit: int = 100) -> list[Row]:
     """Return finished recovery runs, newest first: method, student, teacher, checkpoint, cost, scores.
 
-    Scores map a suite to value, low, high and n. `student` selects the runs that started from that
-    checkpoint."""
+    Scores map a suite to value, low, high and n; recoveries of one student have theirs on the same
+    questions, and `otherwise` names the suites where one answered only others. `student` selects the runs
+    that started from that checkpoint."""
     columns = (
         Run.id,
         Run.kind,
@@ -65,8 +67,12 @@ def race(database: Database, *, student: str | None = None, limit: int = 100) ->
     with database.read() as connection:
         found = connection.execute(query.order_by(Run.ordinal.desc(), Run.id.desc())).mappings().all()
     rows = [_racer(dict(row)) for row in found]
-    scores = headlines(database, [row["checkpoint"] for row in rows])
-    return [row | {"scores": scores[row["checkpoint"]]} for row in rows]
+    measured = headlines(database, [row["checkpoint"] for row in rows])
+    by_student: dict[str | None, dict[str, Measured]] = defaultdict(dict)
+    for row in rows:
+        by_student[row["student"]][row["checkpoint"]] = measured[row["checkpoint"]]
+    asked = {name: common_questions(compared.values()) for name, compared in by_student.items()}
+    return [row | answers_to(asked[row["student"]], measured[row["checkpoint"]]) for row in rows]
 
 
 def _racer(row: Row) -> Row:
@@ -87,17 +93,46 @@ def _merge_name(config: Row) -> str:
     return name if weight is None or (weight == 1 and name != "merge") else f"{name} {weight:g}"
 
 
-def headlines(database: Database, checkpoints: Iterable[str]) -> Measured:
-    """Return the newest headline score of some checkpoints on the three axes."""
-    columns = (Score.checkpoint_id, Score.suite, Score.metric, Score.value, Score.low, Score.high, Score.n)
-    query = sa.select(*columns).where(Score.checkpoint_id.in_(set(checkpoints)), Score.suite.in_(AXES))
-    found: Measured = defaultdict(dict)
+def headlines(database: Database, checkpoints: Iterable[str]) -> dict[str, Measured]:
+    """Return the newest headline score of some checkpoints on each set of questions of the three axes."""
+    columns = (Score.id, Score.checkpoint_id, Score.suite, Score.metric, Score.value)
+    query = sa.select(*columns, Score.low, Score.high, Score.n, Score.item_set)
+    query = query.where(Score.checkpoint_id.in_(set(checkpoints)), Score.suite.in_(AXES))
+    found: dict[str, Measured] = defaultdict(lambda: defaultdict(dict))
+    shown: dict[tuple[str, str], str] = {}  # metric
     with database.read() as connection:
         for row in connection.execute(query.order_by(Score.id)).mappings():
-            suites = found[row["checkpoint_id"]]
-            if row["metric"] == HEADLINE.get(row["suite"], suites.get(row["suite"], row)["metric"]):
-                suites[row["suite"]] = dict(row)
+            name, suite, metric = row["checkpoint_id"], row["suite"], row["metric"]
+            if metric == shown.setdefault((name, suite), HEADLINE.get(suite, metric)):
+                found[name][suite][row["item_set"], row["n"]] = dict(row)
     return found
+
+
+def common_questions(measured: Collection[Measured]) -> dict[str, Questions]:
+    """Return, per suite, the questions that most checkpoints answered; among equals the most, the newest."""
+    found = {}
+    for suite in AXES:
+        held = [suites[suite] for suites in measured if suite in suites]
+        scores = sorted((score["id"], asked) for by_asked in held for asked, score in by_asked.items())
+        newest = {asked: number for number, asked in scores}
+        often = Counter(asked for _, asked in scores)
+        if often:
+            found[suite] = max((often[asked], asked[1], newest[asked], asked) for asked in often)[-1]
+    return found
+
+
+def questions_of(rows: Iterable[Row]) -> dict[str, Questions]:
+    """Return, per suite, the questions that some rows of `race` have their scores on."""
+    scores = [(suite, score) for row in rows for suite, score in row["scores"].items()]
+    return {suite: (score["item_set"], score["n"]) for suite, score in scores}
+
+
+def answers_to(questions: Mapping[str, Questions], measured: Measured) -> Row:
+    """Return a checkpoint's scores on those questions, and the suites where it answered only others."""
+    scores = {
+        suite: measured[suite][one] for suite, one in questions.items() if one in measured.get(suite, {})
+    }
+    return {"scores": scores, "otherwise": [suite for suite in measured if suite not in scores]}
 
 
 def knowledge(database: Database, *, before: int | None = None, limit: int = 40) -> list[Row]:

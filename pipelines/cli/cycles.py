@@ -11,7 +11,7 @@ import click
 from db.cycle_names import AXES, STAGES
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import SEED, Session, several, shared, table
+from pipelines.cli.options import SEED, Session, several, shared, state_words, table
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import RealDemo
@@ -275,7 +275,8 @@ def cycle_text(row: dict[str, Any]) -> str:
         {"suite": name, **{stage: suite[stage] for stage in STAGES}, "n": suite["n"]}
         for name, suite in row["scores"].items()
     ]
-    lines = [f"cycle {row['cycle']}: {row['status']}", table(scores, ["suite", *STAGES, "n"])]
+    lines = [f"cycle {row['cycle']}: {state_words(row)}", *resume_lines(row)]
+    lines.append(table(scores, ["suite", *STAGES, "n"]))
     verdict = row["verdict"]
     if verdict:
         lines += [axis_line(axis, verdict) for axis in AXES if _shown(axis, verdict)]
@@ -285,6 +286,14 @@ def cycle_text(row: dict[str, Any]) -> str:
         then = f", {earlier['then']:.3f} when it ended" if earlier.get("then") is not None else ""
         lines.append(f"cycle {earlier['cycle']}'s documents: {earlier['score']:.3f}{then}")
     return "\n".join([*lines, *cost_lines(row)])
+
+
+def resume_lines(row: dict[str, Any]) -> list[str]:
+    """Return why a cycle without a verdict broke off, and the command that goes on with it."""
+    if row["verdict"] or not (row.get("stalled") or row["status"] == "failed"):
+        return []
+    why = [f"reason     {row['error']}"] if row.get("error") else []
+    return [*why, f"to go on   recover resume {row['run']}"]
 
 
 def _shown(axis: str, verdict: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from pipelines.cli import options as common
-from pipelines.cli.options import Session, finite, shared, table
+from pipelines.cli.options import Session, finite, shared, state_words, table
 from recovery.errors import InputError
 
 LISTS = {
@@ -35,7 +35,18 @@ def ls_command(session: Session, what: str, limit: int) -> None:
         rows = getattr(queries, what)(ws.tracker.db, limit=limit)
         if what != "cycles":
             rows = rows[::-1]
-        session.show(rows, lambda: cycles_text(rows) if what == "cycles" else table(rows, LISTS[what]))
+        session.show(rows, lambda: list_text(what, rows))
+
+
+def list_text(what: str, rows: list[dict[str, Any]]) -> str:
+    """Format rows of a list, a line each."""
+    if what == "cycles":
+        return cycles_text(rows)
+    return table([_with_state(row) for row in rows], LISTS[what])
+
+
+def _with_state(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"status": state_words(row)} if "status" in row else row
 
 
 def cycles_text(rows: list[dict[str, Any]]) -> str:
@@ -49,7 +60,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     """Flatten a cycle: one column for each recovered score, and the newest decision."""
     scores = {name: suite["recovered"] for name, suite in row["scores"].items()}
     review = row["review"] or {}
-    return {**row, **scores, "review": review.get("decision")}
+    return {**_with_state(row), **scores, "review": review.get("decision")}
 
 
 @click.command("show")
@@ -80,7 +91,9 @@ def record_text(row: dict[str, Any]) -> str:
     """Format a record as YAML, without the fields that are empty."""
     import yaml
 
-    kept = {name: value for name, value in finite(row).items() if value not in (None, {}, [], "")}
+    kept = {
+        name: value for name, value in finite(_with_state(row)).items() if value not in (None, {}, [], "")
+    }
     text = yaml.safe_dump(json.loads(json.dumps(kept, default=str)), sort_keys=False, allow_unicode=True)
     return text.rstrip("\n")
 

@@ -183,6 +183,12 @@ def _launch(ctx: click.Context, param: click.Parameter, count: int | None) -> No
         sys.exit(launch(count))  # ctx.exit's code would not reach main()
 
 
+def state_words(row: dict[str, Any]) -> str:
+    """Return the status of a run or a cycle, and since when it is silent though it is recorded as running."""
+    since = str(row["heartbeat_at"])[:16].replace("T", " ") if row.get("stalled") else ""
+    return f"{row['status']}, stalled since {since} UTC" if since else str(row["status"])
+
+
 def table(rows: list[dict[str, Any]], columns: list[str]) -> str:
     """Format rows as aligned columns; nothing is wrapped or cut."""
     if not rows:

@@ -97,6 +97,9 @@ def test_light_dark_and_a_phone(page: Page) -> None:
     try:
         for url in ("/", "/cycle?n=2", "/behaviour?n=2", "/samples?n=2"):
             assert page.go(url).overflow() <= 0, url
+            assert page.js(
+                "const nav = document.querySelector('nav'); return nav.scrollWidth <= nav.clientWidth"
+            )
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 

@@ -10,6 +10,7 @@ import pytest
 
 from dashboard.figures.plane import methods_plane
 from dashboard.page_context import PageContext
+from db.reads import overview
 from db.writes.tracker import Tracker
 from pipelines.compare import compare
 from pipelines.runs.workspace import Workspace
@@ -105,6 +106,52 @@ def test_merges_are_named_by_their_kind(tmp_path: Path) -> None:
         page = views.look(views.context(tracker), "/methods")
     assert all(name in page.text for name in ("merge 0.5", "embeddings", "residual 0.7"))
     assert "embeddings 1" not in page.text
+
+
+def recovered(tracker: Tracker, method: str, **passed: list[bool]) -> None:
+    """A recovery of `mid`, with a score of each suite on as many questions as there are answers."""
+    run = tracker.start_run("distill", config={"student": "mid", "teacher": "clean"})
+    measured(tracker, method, **passed)
+    tracker.finish_run(run.id, {"checkpoint": method, "method": method})
+
+
+def measured(tracker: Tracker, name: str, **passed: list[bool]) -> None:
+    tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name * 8)
+    run = tracker.start_run("eval")
+    for suite, answers in passed.items():
+        value = sum(answers) / len(answers)
+        tracker.record_score(run.id, name, databases.score(suite, value, *answers, n=len(answers)))
+
+
+def test_methods_are_compared_on_the_same_questions(tmp_path: Path) -> None:
+    few, many = [True] * 2, [True] * 30 + [False] * 10
+    with Tracker(tmp_path / "recover.db") as tracker:
+        measured(tracker, "clean", ifeval=many, knowledge=many)
+        for method in ("opd", "merge"):
+            recovered(tracker, method, ifeval=many, knowledge=many)
+        recovered(tracker, "sft", ifeval=few, knowledge=many)
+        measured(tracker, "opd", ifeval=few, knowledge=few)  # later, and fewer
+        rows = {row["method"]: row for row in overview.race(tracker.db)}
+        page = views.look(views.context(tracker), "/methods")
+    assert {row["scores"]["ifeval"]["n"] for row in rows.values() if "ifeval" in row["scores"]} == {40}
+    assert rows["sft"]["scores"].keys() == {"knowledge"} and rows["sft"]["otherwise"] == ["ifeval"]
+    assert "75.0 %n 40" in page.text and "other questions" in page.text and "100.0 %" not in page.text
+    assert "not in the plot, for want of a score on these questions: sft" in page.text
+
+
+def test_bars_and_signs_do_not_strike_through_a_name(tmp_path: Path) -> None:
+    one = {"value": 0.5, "low": 0.2, "high": 0.8}
+    ring = {"value": 0.5, "low": 0.4, "high": 0.6}
+    row = {"method": "opd", "label": "x", "scores": {"knowledge": one, "ifeval": one}}
+    drawn = str(methods_plane([row], ["opd"], {"clean": {"scores": {"knowledge": ring, "ifeval": ring}}}))
+    bars = [
+        [float(end) for end in re.findall(r'[xy][12]="([-.0-9]+)"', line)] for line in BARS.findall(drawn)
+    ]
+    left, base = map(float, re.findall(r'<text x="([.0-9]+)" y="([.0-9]+)"[^>]*>clean', drawn)[0])
+    for x1, y1, x2, y2 in bars:
+        assert (
+            max(x1, x2) < left - 15 or min(x1, x2) > left + 15 or max(y1, y2) < base - 9 or min(y1, y2) > base
+        )
 
 
 def test_the_intervals_of_methods_are_drawn_to_their_ends() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from dashboard.figures import axes
 from dashboard.figures.markers import series
-from dashboard.figures.metric_curves import smoothed
+from dashboard.figures.metric_curves import Curve, figure, smoothed
 from dashboard.figures.scales import Scale
 from dashboard.page_context import PageContext
 from dashboard.pages.curves import elapsed, tokens_until
@@ -43,6 +44,13 @@ def test_several_runs_lie_in_one_frame_and_can_be_taken_away(home: Home) -> None
 def test_every_axis_draws_a_line(home: Home, axis: str, log: str) -> None:
     page = views.look(home[0], f"/curves?runs={home[1]['opd']}&axis={axis}{log}")
     assert page.all("path", "thick c-s1") and axis in page.text
+
+
+def test_the_axis_of_a_few_steps_names_whole_steps_only() -> None:
+    rows = [{"step": step, "value": 0.5, "low": 0.5, "high": 0.5, "n": 1, "special": ""} for step in (1, 2)]
+    drawn = str(figure([Curve("run", rows, [1.0, 2.0])], "loss", "steps"))
+    bottom = re.findall(r'y="(?:336|336.0)" text-anchor="middle">([^<]*)<', drawn)
+    assert bottom == ["1", "2"]
 
 
 def test_an_alarm_and_a_value_that_is_none_are_marked(home: Home) -> None:

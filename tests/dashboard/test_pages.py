@@ -122,15 +122,28 @@ def test_a_running_stage_shows_how_far_it_is_and_then_that_it_stalls(
     assert context.version() != before
     page = page_frame.render(context, f"/cycle?n={number}")
     assert (
-        "No sign of life" in page and "<code>recover resume</code>" in page and "1 min 35 s left" not in page
+        "No sign of life" in page
+        and f"<code>recover resume {run.id}</code>" in page
+        and "1 min 35 s left" not in page
     )
     assert "stalled" in page_frame.render(context, "/")
+
+
+def test_a_failed_cycle_names_its_run_and_its_reason(context: PageContext) -> None:
+    run = context.tracker.start_run("cycle", key="broken")
+    number = context.tracker.record_cycle(run.id, status="failed")
+    context.tracker.fail_run(run.id, f"NonFiniteLoss: step 2: <b>lower</b> the rate {SECRET}")
+    context.tracker.start_run("cycle", key="newer")
+    for url in ("/", f"/cycle?n={number}"):
+        page = page_frame.render(context, url)
+        assert f"<code>recover resume {run.id}</code> goes on with it." in page
+        assert "NonFiniteLoss: step 2: &lt;b&gt;lower&lt;/b&gt; the rate" in page and SECRET not in page
 
 
 def test_the_heat_map_counts_and_its_cells_open_the_failing_samples(context: PageContext) -> None:
     page = page_frame.render(context, "/behaviour?n=2")
     row = page.split("english capital")[1].split("</tr>")[0]
-    assert re.findall(r"<span>(\d+)</span>", row) == ["100", "0", "100"]  # of PASSES: items 0 and 3
+    assert re.findall(r"<span>(\d+) %</span>", row) == ["100", "0", "100"]  # of PASSES: items 0 and 3
     link = re.findall(r'href="(/samples[^"]*midtrained)"', page)[0].replace("&amp;", "&")
     samples = page_frame.render(context, link)
     assert samples.count("card sample") == 2 and samples.count("✕ fail") >= 2
@@ -164,6 +177,30 @@ def test_while_a_cycle_has_only_begun_the_last_measured_one_is_shown(context: Pa
     assert re.search(r"(cycle |cycle:)3\b", drawn) and "has no" in page_frame.render(context, "/samples?n=4")
 
 
+def test_scores_have_a_unit_and_say_whose_they_are(nothing: PageContext) -> None:
+    scores = {
+        "ifeval": {"clean": 1.0, "midtrained": 0.975, "recovered": 1.0},
+        "knowledge": {"clean": 0.1, "midtrained": 0.35, "recovered": 0.325},
+        "updates": {"clean": 0.1, "midtrained": 0.3},
+    }
+    number = record_cycle(nothing.tracker, scores)
+    run = queries.cycle(nothing.db, number)["run"]
+    made = nothing.tracker.start_run("merge", parent=run, key="more")
+    nothing.tracker.finish_run(made.id, cost={"peak_bytes": 1_100_000_000})
+    nothing.tracker.record_verdicts(
+        number,
+        {"behaviour": {"outcome": "recovered", "difference": 0.0, "lower_bound": -0.01, "margin": 0.03}},
+    )
+    table = page_frame.render(nothing, "/").split('class="cycles"')[1]
+    assert "32.5 %" in table and "10 → 35 → 32.5<" in table
+    page = page_frame.render(nothing, f"/cycle?n={number}")
+    assert "the new documents: clean 10.0, midtrained 35.0, recovered 32.5 %" in page
+    assert "<dt>memory at most</dt><dd>1.1 GB</dd>" in page
+    card = page.split("<h2>Verdict</h2>")[1].split("</section>")[0]
+    assert re.findall(r"<h3>(\w+)</h3>", card) == ["behaviour", "knowledge", "retention", "updates"]
+    assert "No retention question was asked." in card and "There is no updates score of: recovered." in card
+
+
 def test_samples_are_searched_and_paged_and_show_the_words_that_differ(context: PageContext) -> None:
     page = page_frame.render(context, "/samples?n=1")
     answer = re.findall(r"some words number (\d+)", page)[0]
@@ -195,7 +232,10 @@ def test_figures_cope_with_none_one_and_five_hundred_cycles() -> None:
     many = [row(number) for number in range(1, 501)]
     assert cycles_plane(many, [500]).count("<path") < 30 and len(stages_over_cycles(many)) < 100_000
     assert "cycle 500" in cycles_plane(many, [500])
-    assert stages_over_cycles([row(1)]).count("c-clean fill") == 2
+    one = stages_over_cycles([row(1)])
+    assert one.count("c-clean fill") == 2
+    height, foot = re.search(r"0 0 640 (\d+)", one), re.search(r'y="(\d+)"[^>]*>cycle<', one)
+    assert height and foot and int(height[1]) - int(foot[1]) >= 10  # the legend stands below
 
 
 def test_labels_keep_apart_and_in_order() -> None:

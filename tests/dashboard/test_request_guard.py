@@ -51,6 +51,13 @@ def routes(served: Any) -> set[str]:
     return found
 
 
+def test_an_address_that_leads_nowhere_shows_the_way_to_every_page(client: TestClient) -> None:
+    answer = client.get("/nowhere<b>?x=<i>", headers={"accept": "text/html,*/*", "host": "127.0.0.1:7860"})
+    assert answer.status_code == 404 and "There is no such page." in answer.text
+    assert 'href="/methods"' in answer.text and "nowhere" not in answer.text
+    assert client.get("/nowhere").text == "there is no such page"
+
+
 def ask(
     guard: Any, method: str, path: str, headers: dict[str, str], client: str = "127.0.0.1"
 ) -> tuple[int, bytes, dict[str, str]]:

@@ -18,6 +18,8 @@ from typing import Any
 import click
 import pytest
 
+from db.reads import changes
+from db.writes.tracker import Tracker
 from pipelines.cli.commands import COMMANDS, cli
 from pipelines.cli.setting_options import SettingOption
 from pipelines.config import settings
@@ -208,6 +210,29 @@ def test_compare_pairs_two_checkpoints_on_the_same_prompts(recover: Recover, hom
         (4, said.json["gained"], said.json["lost"])
     ]
     assert recover("--home", home, "flips").out == "nothing yet\n"
+
+
+def test_a_cycle_that_broke_off_or_went_silent_says_so(
+    recover: Recover, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = tmp_path / "recover.db"
+    with Tracker(database) as tracker:
+        runs = [tracker.start_run("cycle", key=key).id for key in ("broken", "silent")]
+        tracker.record_cycle(runs[0], status="failed")
+        tracker.fail_run(runs[0], "NonFiniteLoss: step 2: lower the rate, not hf_abcdefghijklmnopqrstuv")
+        tracker.record_cycle(runs[1])
+    broken = recover("--db", database, "show", "cycle:1").out
+    assert (
+        "NonFiniteLoss: step 2" in broken and f"recover resume {runs[0]}" in broken and "hf_abc" not in broken
+    )
+    assert "stalled" not in recover("--db", database, "ls").out
+    monkeypatch.setattr(changes, "STALLED_SECONDS", -1.0)
+    for words in (["ls"], ["ls", "runs"], ["show", runs[1]], ["show", "cycle:2"]):
+        assert re.search(
+            r"running, stalled since \d{4}-\d\d-\d\d \d\d:\d\d UTC", recover("--db", database, *words).out
+        )
+    rows = recover("--db", database, "ls", "--json").json
+    assert [(row["status"], row["stalled"]) for row in rows] == [("failed", False), ("running", True)]
 
 
 def test_show_finds_runs_aliases_and_the_beginning_of_an_id(recover: Recover, home: Path) -> None:
