@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -68,10 +68,10 @@ def race(database: Database, *, student: str | None = None, limit: int = 100) ->
         found = connection.execute(query.order_by(Run.ordinal.desc(), Run.id.desc())).mappings().all()
     rows = [_racer(dict(row)) for row in found]
     measured = headlines(database, [row["checkpoint"] for row in rows])
-    by_student: dict[str | None, dict[str, Measured]] = defaultdict(dict)
+    by_student: dict[str | None, list[tuple[str, Measured]]] = defaultdict(list)
     for row in rows:
-        by_student[row["student"]][row["checkpoint"]] = measured[row["checkpoint"]]
-    asked = {name: common_questions(compared.values()) for name, compared in by_student.items()}
+        by_student[row["student"]].append((row["method"], measured[row["checkpoint"]]))
+    asked = {student: common_questions(compared) for student, compared in by_student.items()}
     return [row | answers_to(asked[row["student"]], measured[row["checkpoint"]]) for row in rows]
 
 
@@ -108,17 +108,21 @@ def headlines(database: Database, checkpoints: Iterable[str]) -> dict[str, Measu
     return found
 
 
-def common_questions(measured: Collection[Measured]) -> dict[str, Questions]:
-    """Return, per suite, the questions that most checkpoints answered; among equals the most, the newest."""
-    found = {}
-    for suite in AXES:
-        held = [suites[suite] for suites in measured if suite in suites]
-        scores = sorted((score["id"], asked) for by_asked in held for asked, score in by_asked.items())
-        newest = {asked: number for number, asked in scores}
-        often = Counter(asked for _, asked in scores)
-        if often:
-            found[suite] = max((often[asked], asked[1], newest[asked], asked) for asked in often)[-1]
-    return found
+def common_questions(measured: Iterable[tuple[str, Measured]]) -> dict[str, Questions]:
+    """Return, per suite, the questions that most methods answered; among equals the most, then the newest.
+
+    Each checkpoint comes with its method's name: many checkpoints of one method have one voice."""
+    methods: dict[str, dict[Questions, set[str]]] = defaultdict(lambda: defaultdict(set))
+    newest: dict[Questions, int] = {}
+    for method, suites in measured:
+        for suite, by_asked in suites.items():
+            for asked, score in by_asked.items():
+                methods[suite][asked].add(method)
+                newest[asked] = max(newest.get(asked, 0), score["id"])
+    return {
+        suite: max(voices, key=lambda asked: (len(voices[asked]), asked[1], newest[asked]))
+        for suite, voices in methods.items()
+    }
 
 
 def questions_of(rows: Iterable[Row]) -> dict[str, Questions]:

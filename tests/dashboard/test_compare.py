@@ -108,11 +108,11 @@ def test_merges_are_named_by_their_kind(tmp_path: Path) -> None:
     assert "embeddings 1" not in page.text
 
 
-def recovered(tracker: Tracker, method: str, **passed: list[bool]) -> None:
+def recovered(tracker: Tracker, name: str, method: str | None = None, **passed: list[bool]) -> None:
     """A recovery of `mid`, with a score of each suite on as many questions as there are answers."""
     run = tracker.start_run("distill", config={"student": "mid", "teacher": "clean"})
-    measured(tracker, method, **passed)
-    tracker.finish_run(run.id, {"checkpoint": method, "method": method})
+    measured(tracker, name, **passed)
+    tracker.finish_run(run.id, {"checkpoint": name, "method": method or name})
 
 
 def measured(tracker: Tracker, name: str, **passed: list[bool]) -> None:
@@ -137,6 +137,18 @@ def test_methods_are_compared_on_the_same_questions(tmp_path: Path) -> None:
     assert rows["sft"]["scores"].keys() == {"knowledge"} and rows["sft"]["otherwise"] == ["ifeval"]
     assert "75.0 %n 40" in page.text and "other questions" in page.text and "100.0 %" not in page.text
     assert "not in the plot, for want of a score on these questions: sft" in page.text
+
+
+def test_many_checkpoints_of_one_method_do_not_outvote_two_methods(tmp_path: Path) -> None:
+    few, many = [True] * 2, [True] * 30 + [False] * 10
+    with Tracker(tmp_path / "recover.db") as tracker:
+        for method in ("opd", "sft"):
+            recovered(tracker, method, ifeval=many)
+        for number in range(4):
+            recovered(tracker, f"part{number}", method="parts", ifeval=few)
+        rows = {row["checkpoint"]: row for row in overview.race(tracker.db)}
+    assert rows["opd"]["scores"]["ifeval"]["n"] == rows["sft"]["scores"]["ifeval"]["n"] == 40
+    assert all(rows[f"part{number}"]["otherwise"] == ["ifeval"] for number in range(4))
 
 
 def test_bars_and_signs_do_not_strike_through_a_name(tmp_path: Path) -> None:
