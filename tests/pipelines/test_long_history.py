@@ -103,7 +103,7 @@ def test_the_database_is_asked_as_often(ws: Workspace, histories: tuple[int, str
     assert len(runs) == len(probes) == len(law.points) == cycles
     assert [Path(path).name for path in probes.values()] == [f"probes-{n + 1}.jsonl" for n in range(cycles)]
     assert law.points == ((0.5, 0.5),) * cycles
-    assert len(statements) == 9, "\n".join(statements)  # whatever the number of cycles
+    assert len(statements) == 10, "\n".join(statements)  # whatever the number of cycles
 
 
 def test_no_more_tokens_are_copied_than_a_training_reads_and_none_is_made_again(
