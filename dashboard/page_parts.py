@@ -31,6 +31,12 @@ def problem(what: str, hint: str = "") -> Html:
     )
 
 
+def failure(row: dict[str, Any]) -> Html | None:
+    """Show why a cycle broke off, as it was recorded."""
+    why = row.get("error") if row["status"] == "failed" else None
+    return tag("span", why, class_="said small bad-text reason") if why else None
+
+
 def empty(what: str, command: str) -> Html:
     """Return an empty state: what is missing, and the command that creates it."""
     return tag(

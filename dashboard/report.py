@@ -21,7 +21,7 @@ from dashboard.figures.plane import cycles_plane
 from dashboard.figures.score_heatmap import Cell, heatmap, with_interval
 from dashboard.markup import Html, document, join, tag, text
 from dashboard.number_format import NONE, count, duration, moment, number, points, share
-from dashboard.page_parts import number_headers, table
+from dashboard.page_parts import failure, number_headers, table
 from dashboard.status_chips import chip
 from db.cycle_names import STAGES
 from db.errors import NotFound
@@ -99,6 +99,7 @@ def _head(cycle: Row) -> Html:
             f"{duration(cost['seconds'])} of work · {count(spent)} tokens",
             class_="soft",
         ),
+        failure(cycle),
         tag("p", "Review: ", reviewed),
         tag(
             "p",

@@ -29,6 +29,7 @@ from pipelines.merge import merge
 from pipelines.midtrain import midtrain
 from pipelines.pilot import pilot
 from pipelines.retrieval import retrieval
+from pipelines.runs.stage_runner import worked_on
 from pipelines.runs.workspace import Workspace
 from pipelines.sweep import sweep
 from recovery.errors import InputError
@@ -62,9 +63,13 @@ def resume(ws: Workspace, run_id: str | None = None) -> dict[str, Any]:
 
 def _newest(ws: Workspace) -> dict[str, Any]:
     """Return the newest interrupted run; one that failed on its input only if there is no other."""
-    runs = [run for run in queries.unfinished_runs(ws.tracker.db) if run["kind"] in AGAIN and run["key"]]
+    unfinished = [
+        run for run in queries.unfinished_runs(ws.tracker.db) if run["kind"] in AGAIN and run["key"]
+    ]
+    runs = [run for run in unfinished if not worked_on(ws.run_directory(run["id"]))]
     if not runs:
-        raise InputError("no run was interrupted: `recover ls runs` lists every run")
+        busy = "; another process works on what is unfinished" if unfinished else ""
+        raise InputError(f"no run was interrupted{busy}: `recover ls runs` lists every run")
     return next((run for run in runs if not _refused(run)), runs[0])
 
 

@@ -13,7 +13,7 @@ from dashboard.figures.scores_over_cycles import stages_over_cycles
 from dashboard.markup import Html, join, tag
 from dashboard.number_format import points, share
 from dashboard.page_context import PageContext
-from dashboard.page_parts import empty, with_code
+from dashboard.page_parts import empty, failure, with_code
 from dashboard.status_chips import chip
 from db.cycle_names import AXES, STAGES
 from db.reads import queries
@@ -111,19 +111,13 @@ def _by_stage(suite: Row) -> str:
     return ", ".join(f"{stage} {share(suite.get(stage))}" for stage in STAGES) + " %"
 
 
-def reason(row: Row) -> Html | None:
-    """Show why a cycle broke off, as it was recorded."""
-    why = row.get("error") if row["status"] == "failed" else None
-    return tag("span", why, class_="said small bad-text reason") if why else None
-
-
 def said(row: Row) -> list[Any]:
     """Describe a cycle's outcome in a sentence."""
     verdict = row["verdict"] or {}
     scores = row["scores"].get("ifeval", {})
     if not verdict:
         words = UNDECIDED.get(row["status"], "It has no verdict.").replace("RUN", row["run"])
-        return [with_code(words), reason(row)]
+        return [with_code(words), failure(row)]
     parts = [f"Instruction following: {_by_stage(scores)}"]
     bound, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")
     if bound is not None and margin is not None:

@@ -118,6 +118,16 @@ def test_a_cycle_that_has_just_begun_has_a_report_too(tmp_path: Path) -> None:
             report.report(tracker.db, 2)
 
 
+def test_a_failed_cycle_says_why(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        run = tracker.start_run("cycle").id
+        number = tracker.record_cycle(run)
+        tracker.fail_run(run, f"Unstable: {views.HOSTILE}")
+        tracker.record_cycle(run, status="failed")
+        page = report.report(tracker.db, number)
+    assert "Unstable: " in views.Scan(page).text and views.HOSTILE not in page
+
+
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium to open the file with")
 def test_a_browser_opens_it_from_disk_in_both_themes(page: str, tmp_path: Path) -> None:
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")

@@ -16,6 +16,7 @@ from pipelines.config.jobs import EvalJob
 from pipelines.cycle import cycle
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options.cycle import cycle_job
+from pipelines.resume import resume
 from pipelines.runs.workspace import Workspace
 from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.errors import InputError
@@ -144,6 +145,8 @@ def test_the_same_command_again_names_the_cycle_that_was_interrupted(
     [interrupted] = queries.unfinished_runs(ws.tracker.db)
     with (ws.run_directory(interrupted["id"]) / "lock").open("w") as lock, monkeypatch.context() as patched:
         fcntl.flock(lock, fcntl.LOCK_EX)  # as if another process worked on it now
+        with pytest.raises(InputError, match="another process works on what is unfinished"):
+            resume(ws)
         patched.setattr("pipelines.cycle.evaluate", interrupt)
         with pytest.raises(KeyboardInterrupt):
             turned(ws, docs)
