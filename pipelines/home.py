@@ -155,6 +155,12 @@ class Home:
 
         return resume(self.workspace, run)
 
+    def prune(self, *, cycles: int = 2, remove: bool = False) -> Found:
+        """Find the checkpoints that nothing needs; remove their files where asked to."""
+        from pipelines.prune import prune
+
+        return prune(self.workspace, cycles=cycles, remove=remove)
+
     def show(self, reference: str) -> Found:
         """Return everything recorded about cycle:N, a run or a checkpoint."""
         from pipelines.runs.recorded import recorded

@@ -10,6 +10,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
+from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
 from db.errors import BadRequest
@@ -161,6 +162,11 @@ class Tracker:
             upsert(session, CheckpointPlace, [place])
 
         self.db.write(work)
+
+    def forget_place(self, checkpoint_id: str) -> None:
+        """Record that this project has no folder of a checkpoint any more."""
+        here = CheckpointPlace.checkpoint_id == checkpoint_id, CheckpointPlace.project == self.db.project
+        self.db.write(lambda session: session.execute(delete(CheckpointPlace).where(*here)))
 
     def set_alias(self, name: str, checkpoint_id: str) -> None:
         """Point an alias at a checkpoint and record the move."""

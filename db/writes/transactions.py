@@ -9,7 +9,19 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from db.errors import BadRequest, NotFound
-from db.schema import DEFAULT_PROJECT, Alias, AliasMove, Checkpoint, Cycle, Item, Project, Review, Run, Score
+from db.schema import (
+    DEFAULT_PROJECT,
+    Alias,
+    AliasMove,
+    Checkpoint,
+    CheckpointPlace,
+    Cycle,
+    Item,
+    Project,
+    Review,
+    Run,
+    Score,
+)
 from db.writes.upsert import upsert
 from db.writes.values import now, storable
 
@@ -63,6 +75,10 @@ def set_alias(session: Session, project: str, name: str, checkpoint_id: str) -> 
     if session.get(Checkpoint, checkpoint_id) is None:
         raise NotFound(
             f"checkpoint {checkpoint_id} is not recorded: `recover ls checkpoints` lists those that are"
+        )
+    if session.get(CheckpointPlace, (checkpoint_id, project)) is None:
+        raise BadRequest(
+            f"checkpoint {checkpoint_id} has no files here any more: `recover prune` removed them"
         )
     alias = session.get(Alias, (project, name))
     if alias is not None and alias.checkpoint_id == checkpoint_id:

@@ -64,6 +64,7 @@ SECTIONS = {
         "dashboard": "look",
         "export": "look",
         "query": "look",
+        "prune": "look",
         "methods": "look",
     },
 }

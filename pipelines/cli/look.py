@@ -1,4 +1,4 @@
-"""ls, show, export, report, query, methods, dashboard: read what is recorded."""
+"""ls, show, export, report, query, methods, dashboard, prune: read what is recorded, drop what is spare."""
 
 from __future__ import annotations
 
@@ -184,6 +184,45 @@ def query_command(session: Session, sql: str) -> None:
     with session.workspace() as ws:
         rows = queries.select(ws.tracker.db, sql)
         session.show(rows, lambda: table(rows, list(rows[0]) if rows else []))
+
+
+@click.command("prune")
+@click.option(
+    "--cycles",
+    default=2,
+    show_default=True,
+    type=click.IntRange(0),
+    metavar="N",
+    help="keep the checkpoints of the newest N cycles",
+)
+@click.option("--yes", is_flag=True, help="remove the files; without it they are only listed")
+@shared
+@click.pass_obj
+def prune_command(session: Session, cycles: int, yes: bool) -> None:
+    """List or remove the checkpoints that nothing needs.
+
+    Kept are the checkpoints of the newest cycles, those that an alias such as base or current names, and
+    those of runs that may be resumed. What is recorded of the others stays: scores, samples, lineage.
+
+    \b
+    recover prune
+    recover prune --yes
+    """
+    from pipelines.prune import prune
+
+    with session.workspace() as ws:
+        found = prune(ws, cycles=cycles, remove=yes)
+        session.show(found, lambda: prune_text(found))
+
+
+def prune_text(found: dict[str, Any]) -> str:
+    """Format what was or would be removed, with the disk that this frees."""
+    rows = [row | {"MiB": f"{row['bytes'] / 2**20:,.1f}"} for row in found["checkpoints"]]
+    if not rows:
+        return f"nothing to remove: all {found['kept']} checkpoints are needed"
+    said = f"{len(rows)} checkpoints, {found['bytes'] / 2**20:,.1f} MiB; {found['kept']} are kept"
+    said = f"removed {said}" if found["removed"] else f"{said}; `recover prune --yes` removes these files"
+    return f"{table(rows, ['id', 'what', 'MiB'])}\n{said}"
 
 
 @click.command("methods")

@@ -129,6 +129,10 @@ class Workspace:
                     f"checkpoint {checkpoint_id} is not in {self.home}: it lies in {home} (project "
                     f"{place['project']!r}) as {place['path']}: work there, or give that folder"
                 )
+        raise InputError(
+            f"checkpoint {checkpoint_id} is recorded, but its files are not in {self.store.root}: "
+            "`recover prune` or somebody removed them; `recover ls checkpoints` lists those that are there"
+        )
 
     def clean(self) -> Checkpoint:
         """Return the clean checkpoint, verified against the hash pinned when it was registered."""

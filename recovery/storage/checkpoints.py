@@ -108,6 +108,15 @@ class CheckpointStore:
         """Return the checkpoint `id` after verifying its manifest, but not its weights."""
         return self._checkpoint(checkpoint_id, self._manifest(checkpoint_id)).path
 
+    def size(self, checkpoint_id: str) -> int:
+        """Return the bytes of a checkpoint's files; 0 where it is not here."""
+        return sum(file.stat().st_size for file in (self.root / checkpoint_id).rglob("*") if file.is_file())
+
+    def remove(self, checkpoint_id: str) -> None:
+        """Remove a checkpoint's files in one step; needs no space, so that a full disk can be freed."""
+        with atomic_dirs.storage_errors(self.root):
+            atomic_dirs.remove(self.root / checkpoint_id)
+
     def list(self) -> Checkpoints:
         """List all checkpoints, oldest first, unverified; warn of an unreadable manifest and leave it out."""
         found = []

@@ -1,0 +1,79 @@
+"""Remove the files of checkpoints that nothing needs any more; whatever is recorded about them stays."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from db.cycle_names import STAGES
+from db.reads import queries
+from pipelines.runs.workspace import Workspace
+
+CYCLES = 2  # newest cycles whose checkpoints are kept: the next one may start or be taught from them
+EVERY = 1_000_000  # more rows than a home has
+
+Row = dict[str, Any]
+
+
+def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False) -> Row:
+    """Find the checkpoints that nothing needs, and remove their files where asked to."""
+    db = ws.tracker.db
+    needed = _needed(ws, cycles)
+    names = _names(ws)
+    rows = [row for row in reversed(queries.checkpoints(db, limit=EVERY)) if row["kind"] != "reference"]
+    spare = [
+        {
+            "id": row["id"],
+            "what": names.get(row["id"]) or _made_by(ws, row),
+            "bytes": ws.store.size(row["id"]),
+        }
+        for row in rows
+        if row["id"] not in needed
+    ]
+    for row in spare if remove else ():
+        ws.store.remove(row["id"])
+        ws.tracker.forget_place(row["id"])
+    freed = sum(row["bytes"] for row in spare)
+    return {"checkpoints": spare, "bytes": freed, "removed": remove, "kept": len(rows) - len(spare)}
+
+
+def _needed(ws: Workspace, cycles: int) -> set[str]:
+    """Return the checkpoints that an alias, a newest cycle or an unfinished run names, and their bases."""
+    db = ws.tracker.db
+    named = {row["checkpoint_id"] for row in queries.aliases(db)}
+    for row in queries.cycles(db, limit=cycles) if cycles else []:
+        named.update(row["checkpoints"].values())
+    rows = queries.checkpoints(db, limit=EVERY)
+    unfinished = _unfinished(ws)
+    recorded = json.dumps([[run["config"], run["result"]] for run in unfinished], default=str)
+    makers = {run["id"] for run in unfinished}
+    named.update(row["id"] for row in rows if row["run_id"] in makers or row["id"] in recorded)
+    bases = {row["base_id"] for row in rows if row["id"] in named}
+    return {checkpoint for checkpoint in named | bases if checkpoint}
+
+
+def _unfinished(ws: Workspace) -> list[Row]:
+    """Return the runs that may be resumed, and all stages below them."""
+    db = ws.tracker.db
+    found: list[Row] = []
+    level = queries.unfinished_runs(db)
+    while level:
+        found += level
+        level = queries.runs(db, parents=[run["id"] for run in level], limit=EVERY)
+    return found
+
+
+def _names(ws: Workspace) -> dict[str, str]:
+    """Name the checkpoints of cycles as a reader refers to them: cycle:2:midtrained."""
+    rows = queries.cycles(ws.tracker.db, limit=EVERY)
+    return {
+        row["checkpoints"][stage]: f"cycle:{row['cycle']}:{stage}"
+        for row in rows
+        for stage in STAGES
+        if row["checkpoints"][stage]
+    }
+
+
+def _made_by(ws: Workspace, row: Row) -> str:
+    run = queries.run(ws.tracker.db, row["run_id"])["kind"] if row["run_id"] else "no recorded run"
+    return f"made by {run}"

@@ -1,0 +1,136 @@
+"""`recover prune` removes the files of checkpoints that nothing needs, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from db.errors import BadRequest
+from db.reads import queries
+from pipelines.cycle import cycle
+from pipelines.job_from_options.cycle import cycle_job
+from pipelines.prune import prune
+from pipelines.resume import resume
+from pipelines.runs.workspace import Workspace
+from recovery.errors import InputError
+from recovery.storage.checkpoints import Checkpoint
+from tests.support.small_cycles import make_docs, make_home, settle
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    with make_home(tmp_path) as workspace:
+        settle(workspace, margin=0.4, learning_rate=1e-4)
+        yield workspace
+
+
+def published(ws: Workspace, text: str, *, run: str | None = None, base: str | None = None) -> str:
+    """Publish a checkpoint of other bytes than any other."""
+
+    def write(folder: Path) -> None:
+        for file in ws.clean().path.glob("*.safetensors"):
+            (folder / file.name).write_bytes(file.read_bytes())
+        (folder / "config.json").write_text(f'{{"name": "{text}"}}')
+
+    kind = "adapter" if base else "full"
+    made: Checkpoint = ws.store.publish(write, kind=kind, parent=ws.clean().id, base=base)
+    ws.record(made, run)
+    return made.id
+
+
+def turned(ws: Workspace, number: int, status: str = "done") -> dict[str, str]:
+    """Record a cycle with a midtrained and a recovered checkpoint."""
+    run = ws.tracker.start_run("cycle", key=f"{number}").id
+    made = {name: published(ws, f"{name} {number}", run=run) for name in ("midtrained", "recovered")}
+    stages = {f"{name}_id": checkpoint for name, checkpoint in made.items()}
+    ws.tracker.record_cycle(run, status="accepted", clean_id=ws.clean().id, **stages)  # type: ignore[arg-type]
+    if status == "done":
+        ws.tracker.finish_run(run)
+    else:
+        ws.tracker.stop_run(run, status)
+    return made
+
+
+def there(ws: Workspace) -> set[str]:
+    return {checkpoint.id for checkpoint in ws.store.list()}
+
+
+def test_what_is_needed_stays_and_what_is_recorded_stays_too(ws: Workspace) -> None:
+    first, second, third = (turned(ws, number) for number in (1, 2, 3))
+    ws.tracker.set_alias("best", first["recovered"])
+    ws.tracker.set_alias("current", third["recovered"])
+    base = published(ws, "base of an adapter")
+    adapter = published(ws, "adapter", base=base)
+    ws.tracker.set_alias("small", adapter)
+    scored = ws.tracker.start_run("eval", key="scored").id
+    ws.tracker.record_score(scored, second["midtrained"], {"suite": "s", "metric": "m", "value": 0.5, "n": 2})
+    ws.tracker.finish_run(scored)
+    before = there(ws)
+    listed = prune(ws, cycles=1)
+    spare = {first["midtrained"], *second.values()}
+    assert {row["id"] for row in listed["checkpoints"]} == spare
+    assert [row["what"] for row in listed["checkpoints"]] == [
+        "cycle:1:midtrained",
+        "cycle:2:midtrained",
+        "cycle:2:recovered",
+    ]
+    assert listed["bytes"] == sum(ws.store.size(checkpoint) for checkpoint in spare) > 0
+    assert there(ws) == before  # nothing is removed unless asked for
+    assert prune(ws, cycles=1, remove=True) == {**listed, "removed": True}
+    assert there(ws) == before - spare
+    assert {row["id"] for row in queries.checkpoints(ws.tracker.db, limit=99)} == before - spare
+    assert queries.checkpoint(ws.tracker.db, "cycle:2:midtrained")["id"] == second["midtrained"]
+    assert len(queries.scores(ws.tracker.db, checkpoint_id=second["midtrained"])) == 1
+    with pytest.raises(InputError, match="is recorded, but its files are not in"):
+        ws.checkpoint("cycle:2:midtrained")
+    with pytest.raises(BadRequest, match="has no files here any more"):
+        ws.tracker.add_review(2, "approve", "after all", "ada")
+    assert queries.cycle(ws.tracker.db, 2)["review"] is None
+    assert prune(ws, cycles=1)["checkpoints"] == []
+    assert turned(ws, 2)["midtrained"] == second["midtrained"]  # the same bytes again are a checkpoint again
+    assert ws.checkpoint("cycle:2:midtrained").id == second["midtrained"]
+
+
+def test_a_run_that_may_be_resumed_keeps_what_it_needs(ws: Workspace) -> None:
+    turned(ws, 1, status="interrupted")
+    named = published(ws, "named by a waiting run")
+    parent = ws.tracker.start_run("sweep", key="waiting", config={"checkpoints": [named]}).id
+    below = ws.tracker.start_run("merge", parent=parent, key="below").id
+    result = published(ws, "result of a stage below it", run=below)
+    ws.tracker.finish_run(below, {"checkpoint": result})
+    spare = published(ws, "spare")
+    assert [row["id"] for row in prune(ws, cycles=0)["checkpoints"]] == [spare]
+
+
+def test_an_interrupted_cycle_is_resumed_after_a_prune(
+    ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docs = make_docs(tmp_path)
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.cycle.distill", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cycle(ws, cycle_job(ws, docs), key="one")
+    midtrained = queries.cycle(ws.tracker.db, 1)["checkpoints"]["midtrained"]
+    assert midtrained in there(ws)
+    prune(ws, cycles=0, remove=True)
+    assert midtrained in there(ws)
+    assert resume(ws)["cycle"] == 1
+
+
+def test_a_kill_between_files_and_record_is_mended_by_the_next(
+    ws: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spare = published(ws, "spare")
+    with monkeypatch.context() as patched:
+        patched.setattr(ws.tracker, "forget_place", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            prune(ws, remove=True)
+    assert spare not in there(ws)
+    assert [row["bytes"] for row in prune(ws, remove=True)["checkpoints"]] == [0]
+    assert prune(ws)["checkpoints"] == []
