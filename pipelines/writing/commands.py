@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from db.reads import queries
-from evals.probes import FACT_STATUSES, NEW, Probe, load_probes
+from evals import verdict
+from evals.probes import FACT_STATUSES, KNOWLEDGE, NEW, Probe, load_probes
+from evals.statistics import items_to_pass
 from pipelines.corpus import documents
 from pipelines.runs.recorded import earlier_probes
 from pipelines.runs.workspace import Workspace, companions
@@ -42,7 +44,7 @@ class ProbeOptions:
     qa: Path | None = None  # the user's questions; None: qa.jsonl in or beside the documents
     writer: str | None = None  # checkpoint, URL or GAPS; None: GAPS
     name: str | None = None
-    count: int = 100
+    count: int | None = None  # None: as many facts as the verdict needs
     seed: int = 0
 
 
@@ -93,6 +95,8 @@ def _without_a_model(writer: str, texts: Any, unseen: Any) -> augmenting.Augment
 
 def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> dict[str, Any]:
     """Write probes from the user's questions if there are any, else from the writer, else from gaps."""
+    margins = ws.config.eval.margins()
+    count = options.count or items_to_pass(margins[KNOWLEDGE])
     questions_file = options.qa or probes.own_questions(docs)
     if questions_file is not None:
         rows = probes.from_file(questions_file)
@@ -103,7 +107,7 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
         )
     elif options.writer in (None, GAPS):
         texts = documents.read_corpus(docs).texts
-        rows = probes.from_gaps(texts, options.count, options.seed)
+        rows = probes.from_gaps(texts, count, options.seed)
         source = "gaps, no writer"
     else:
         writer = _writer(ws, options.writer, options.name, max_new_tokens=128, temperature=0.0)
@@ -111,7 +115,7 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
             documents.read_corpus(docs).texts,
             writer,
             Cache(out.with_suffix(".written.jsonl")),
-            options.count,
+            count,
             options.seed,
             on_progress=lambda done, total: ws.progress.step("probes", done, total),
         )
@@ -122,7 +126,15 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     heldout = len({probes.fact_of(row) for row in rows if row.get("heldout_fact")})
     counts = {"by_kind": by_kind, "by_fact_status": {name: statuses.count(name) for name in FACT_STATUSES}}
     facts = _facts([probes.fact_of(row) for row in rows], statuses)
-    return {"path": str(out), "made_from": source, **counts, "facts": facts, "heldout_facts": heldout}
+    few = verdict.power_warning({KNOWLEDGE: sum(facts.values())}, margins)
+    return {
+        "path": str(out),
+        "made_from": source,
+        **counts,
+        "facts": facts,
+        "heldout_facts": heldout,
+        "power": few[0] if few else None,
+    }
 
 
 def _facts(names: Sequence[str], statuses: Sequence[str]) -> dict[str, int]:

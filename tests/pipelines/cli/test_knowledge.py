@@ -12,6 +12,8 @@ from pipelines.cli.commands import cli
 from tests.support import tiny
 from tests.support.commands import Recover, make_small, make_world
 
+PAGES = Path(__file__).parents[3]  # of this repository: documents that were not written for a test
+
 
 def run(*words: object) -> None:
     cli.main(["-q", *map(str, words)], standalone_mode=False)
@@ -93,6 +95,19 @@ def test_probes_are_made_and_can_be_asked(recover: Recover, place: Path) -> None
     scores = answer(recover, home, "eval", "base", "--suite", "knowledge", "--probes", out)["scores"]
     assert scores["knowledge"]["n"] == 2 * found["by_kind"]["cloze"]
     assert "cloze" in scores["knowledge"]["apart"]
+    few = (
+        f"knowledge: on {found['facts']['new']} items a checkpoint that lost nothing passes with a chance of"
+    )
+    assert found["power"].startswith(few) and "725 items give 80%" in found["power"]
+
+
+def test_as_many_facts_are_asked_about_as_a_verdict_needs(recover: Recover, place: Path) -> None:
+    """By default there were 100, with which an equally good model passes once in five times."""
+    docs, home, out = PAGES / "docs", place / "home", place / "many.jsonl"
+    found = answer(recover, home, "probes", "--docs", docs, "--out", out)
+    assert 300 < sum(found["facts"].values()) <= 725
+    found = answer(recover, home, "probes", "--docs", docs, "--out", out, "--count", "7")
+    assert sum(found["facts"].values()) == 7
 
 
 def test_the_writers_that_need_no_model_are_taken_or_refused_as_help_says(
