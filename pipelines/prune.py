@@ -38,9 +38,9 @@ def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False) -> Row:
 
 
 def _needed(ws: Workspace, cycles: int) -> set[str]:
-    """Return the checkpoints that an alias, a newest cycle or an unfinished run names, and their bases."""
+    """Return what aliases, newest cycles and stages and unfinished runs name, and the bases of it."""
     db = ws.tracker.db
-    named = {row["checkpoint_id"] for row in queries.aliases(db)}
+    named = {row["checkpoint_id"] for row in queries.aliases(db)} | set(_by_hand(ws).values())
     for row in queries.cycles(db, limit=cycles) if cycles else []:
         named.update(row["checkpoints"].values())
     rows = queries.checkpoints(db, limit=EVERY)
@@ -50,6 +50,16 @@ def _needed(ws: Workspace, cycles: int) -> set[str]:
     named.update(row["id"] for row in rows if row["run_id"] in makers or row["id"] in recorded)
     bases = {row["base_id"] for row in rows if row["id"] in named}
     return {checkpoint for checkpoint in named | bases if checkpoint}
+
+
+def _by_hand(ws: Workspace) -> dict[str, str]:
+    """Return the newest checkpoint of each kind of stage that was run by itself."""
+    newest: dict[str, str] = {}
+    for run in queries.runs(ws.tracker.db, status="done", limit=EVERY):
+        made = (run["result"] or {}).get("checkpoint")
+        if made and not run["parent_id"]:
+            newest.setdefault(run["kind"], made)
+    return newest
 
 
 def _unfinished(ws: Workspace) -> list[Row]:

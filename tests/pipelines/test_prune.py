@@ -104,6 +104,15 @@ def test_a_run_that_may_be_resumed_keeps_what_it_needs(ws: Workspace) -> None:
     assert [row["id"] for row in prune(ws, cycles=0)["checkpoints"]] == [spare]
 
 
+def test_the_newest_of_each_stage_that_was_run_by_itself_stays(ws: Workspace) -> None:
+    made = []
+    for number, kind in enumerate(("midtrain", "merge", "midtrain")):
+        run = ws.tracker.start_run(kind, key=f"{number}").id
+        made.append(published(ws, f"by hand {number}", run=run))
+        ws.tracker.finish_run(run, {"checkpoint": made[-1]})
+    assert [row["id"] for row in prune(ws, cycles=0)["checkpoints"]] == made[:1]
+
+
 def test_an_interrupted_cycle_is_resumed_after_a_prune(
     ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
