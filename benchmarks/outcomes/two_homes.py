@@ -1,7 +1,8 @@
-"""Compare one stage of the first cycles of two homes, whose settings differ: paired by question.
+"""Compare one stage of a cycle in each of two homes, whose settings differ: paired by question.
 
     python -m benchmarks.outcomes.two_homes HOME OTHER                    # the clean model
     python -m benchmarks.outcomes.two_homes HOME OTHER --stage recovered
+    python -m benchmarks.outcomes.two_homes HOME OTHER --cycles 1 2       # cycle 2 of the other home
 
 Both must have been asked the same questions. Nothing is asked again, and nothing is written.
 """
@@ -23,7 +24,6 @@ from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
 
-CYCLE = 1
 Answers = dict[str, list[Item]]  # by suite and metric
 
 
@@ -34,15 +34,17 @@ def main() -> None:
     parser.add_argument("home", type=Path)
     parser.add_argument("other", type=Path)
     parser.add_argument("--stage", choices=STAGES, default="clean")
+    parser.add_argument("--cycles", type=int, nargs=2, default=(1, 1), metavar="N", help="one of each home")
     chosen = parser.parse_args()
-    found = [answers(home, chosen.stage) for home in (chosen.home, chosen.other)]
+    homes = zip((chosen.home, chosen.other), chosen.cycles, strict=True)
+    found = [answers(home, cycle, chosen.stage) for home, cycle in homes]
     sys.stdout.write(markdown(table(*found)) + "\n")
 
 
-def answers(home: Path, stage: str) -> Answers:
+def answers(home: Path, cycle: int, stage: str) -> Answers:
     """Return what the stage's model was asked, with what it passed."""
     with Workspace.open(home, progress=Progress(quiet=True)) as ws:
-        rows = queries.stage_scores(ws.tracker.db, CYCLE)
+        rows = queries.stage_scores(ws.tracker.db, cycle)
         return {
             f"{row['suite']} {row['metric']}": recorded_items(ws, row["id"])
             for row in rows
