@@ -222,7 +222,7 @@ def prune_text(found: dict[str, Any]) -> str:
     if not rows:
         return f"nothing to remove: all {found['kept']} checkpoints are needed"
     said = f"{len(rows)} checkpoints, {found['bytes'] / 2**20:,.1f} MiB; {found['kept']} are kept"
-    said = f"removed {said}" if found["removed"] else f"{said}; `recover prune --yes` removes these files"
+    said = f"removed {said}" if found["removed"] else f"{said}; add --yes to remove these files"
     return f"{table(rows, ['id', 'what', 'MiB'])}\n{said}"
 
 
