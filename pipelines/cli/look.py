@@ -221,7 +221,7 @@ def prune_text(found: dict[str, Any]) -> str:
     rows = [row | {"MiB": f"{row['bytes'] / 2**20:,.1f}"} for row in found["checkpoints"]]
     if not rows:
         return f"nothing to remove: all {found['kept']} checkpoints are needed"
-    said = f"{len(rows)} checkpoints, {found['bytes'] / 2**20:,.1f} MiB; {found['kept']} are kept"
+    said = f"{found['bytes'] / 2**20:,.1f} MiB in {len(rows)} of {len(rows) + found['kept']} checkpoints"
     said = f"removed {said}" if found["removed"] else f"{said}; add --yes to remove these files"
     return f"{table(rows, ['id', 'what', 'MiB'])}\n{said}"
 
