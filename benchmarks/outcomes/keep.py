@@ -7,7 +7,6 @@
     documents      midtraining reads documents alone, no questions made of them
     frozen         midtraining leaves the embeddings and the head as they are
     previous       recovery's teacher is what the cycle began with, not the clean model
-    moving-average recovery's teacher is the student's own moving average
     no-guard       recovery prompts include questions about the new people, all of them used
     guard          the same prompts, without those that overlap the new documents
     weight         the same prompts, those that overlap weighted 0.2
@@ -92,7 +91,6 @@ WAYS = {
     "documents": Variant(DOCUMENTS),
     "frozen": Variant({"midtrain.freeze_embeddings": True}),
     "previous": Variant({"distill.dials": {"teacher": "previous"}}),
-    "moving-average": Variant({"distill.dials": {"teacher": "self-ema"}}),
     "no-guard": _touched("keep"),
     "guard": _touched("drop"),
     "weight": _touched("weight"),
