@@ -17,33 +17,32 @@ Row = dict[str, Any]
 
 def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False) -> Row:
     """Find the checkpoints that nothing needs, and remove their files where asked to."""
-    db = ws.tracker.db
-    needed = _needed(ws, cycles)
-    names = _names(ws)
-    rows = [row for row in reversed(queries.checkpoints(db, limit=EVERY)) if row["kind"] != "reference"]
+    rows = queries.checkpoints(ws.tracker.db, limit=EVERY)[::-1]  # oldest first
+    turned = queries.cycles(ws.tracker.db)
+    needed = _needed(ws, rows, turned[max(0, len(turned) - cycles) :])
+    names = _names(turned)
+    stored = [row for row in rows if row["kind"] != "reference"]
     spare = [
         {
             "id": row["id"],
             "what": names.get(row["id"]) or _made_by(ws, row),
             "bytes": ws.store.size(row["id"]),
         }
-        for row in rows
+        for row in stored
         if row["id"] not in needed
     ]
     for row in spare if remove else ():
         ws.store.remove(row["id"])
         ws.tracker.forget_place(row["id"])
     freed = sum(row["bytes"] for row in spare)
-    return {"checkpoints": spare, "bytes": freed, "removed": remove, "kept": len(rows) - len(spare)}
+    return {"checkpoints": spare, "bytes": freed, "removed": remove, "kept": len(stored) - len(spare)}
 
 
-def _needed(ws: Workspace, cycles: int) -> set[str]:
+def _needed(ws: Workspace, rows: list[Row], newest: list[Row]) -> set[str]:
     """Return what aliases, newest cycles and stages and unfinished runs name, and the bases of it."""
-    db = ws.tracker.db
-    named = {row["checkpoint_id"] for row in queries.aliases(db)} | set(_by_hand(ws).values())
-    for row in queries.cycles(db, limit=cycles) if cycles else []:
-        named.update(row["checkpoints"].values())
-    rows = queries.checkpoints(db, limit=EVERY)
+    named = {row["checkpoint_id"] for row in queries.aliases(ws.tracker.db)} | set(_by_hand(ws).values())
+    for cycle in newest:
+        named.update(cycle["checkpoints"].values())
     unfinished = _unfinished(ws)
     recorded = json.dumps([[run["config"], run["result"]] for run in unfinished], default=str)
     makers = {run["id"] for run in unfinished}
@@ -73,12 +72,11 @@ def _unfinished(ws: Workspace) -> list[Row]:
     return found
 
 
-def _names(ws: Workspace) -> dict[str, str]:
+def _names(cycles: list[Row]) -> dict[str, str]:
     """Name the checkpoints of cycles as a reader refers to them: cycle:2:midtrained."""
-    rows = queries.cycles(ws.tracker.db, limit=EVERY)
     return {
         row["checkpoints"][stage]: f"cycle:{row['cycle']}:{stage}"
-        for row in rows
+        for row in cycles
         for stage in STAGES
         if row["checkpoints"][stage]
     }

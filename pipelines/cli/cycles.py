@@ -11,7 +11,7 @@ import click
 from db.cycle_names import AXES, STAGES
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import SEED, Session, several, shared, state_words, table
+from pipelines.cli.options import Session, several, shared, state_words, table
 
 if TYPE_CHECKING:
     from pipelines.config.jobs import RealDemo
@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--cycles", type=int, metavar="N", help="number of cycles (default: 2; with --real 1, with --full 3)"
 )
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=SEED,
-    metavar="N",
-    help="draws the people, the facts and the prompts",
-)
+@common.seed("draws the people, the facts and the prompts")
 @click.option("--minutes-budget", type=float, metavar="N", help="start no cycle that would end later")
 @click.option(
     "--real", is_flag=True, help="use SmolLM2 and the repository's pages; the same command again resumes"

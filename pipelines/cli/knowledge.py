@@ -9,7 +9,7 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import SEED, Session, shared, table
+from pipelines.cli.options import Session, shared, table
 
 ENDPOINT = "a checkpoint, the URL of an OpenAI-compatible endpoint (key: RECOVER_API_KEY)"
 MODEL = click.option("--model", "name", metavar="NAME", help="name of the model at the endpoint")
@@ -103,7 +103,7 @@ def _kept(found: dict[str, Any]) -> str:
     metavar="N",
     help="number of facts to ask about (default: as many as a verdict needs, 725 at a margin of 3 points)",
 )
-@click.option("--seed", default=0, show_default=True, type=SEED, metavar="N", help="draws the facts")
+@common.seed("draws the facts")
 @shared
 @click.pass_obj
 def probes_command(session: Session, /, docs: Path, out: Path, **options: Any) -> None:

@@ -143,6 +143,11 @@ def limit(most: int, text: str) -> Callable[[F], F]:
     return click.option("--limit", default=most, show_default=True, type=kind, metavar="N", help=text)
 
 
+def seed(text: str) -> Callable[[F], F]:
+    """Return the option --seed of a command that draws: the same seed draws the same."""
+    return click.option("--seed", default=0, show_default=True, type=SEED, metavar="N", help=text)
+
+
 student = click.option(
     "--student", default="current", show_default=True, metavar="CHECKPOINT", help="checkpoint to train"
 )

@@ -11,7 +11,7 @@ from evals import jsonl
 from evals.families import suite
 from evals.families.family import Family
 from evals.families.table import FAMILIES
-from pipelines.cli.options import SEED, F, Session, shared
+from pipelines.cli.options import F, Session, seed, shared
 
 
 @click.group("prompts")
@@ -38,14 +38,7 @@ def drawing(command: F) -> F:
             metavar="FILE",
             help="file to write (default: standard output)",
         ),
-        click.option(
-            "--seed",
-            type=SEED,
-            default=0,
-            show_default=True,
-            metavar="N",
-            help="draws the prompts",
-        ),
+        seed("draws the prompts"),
         click.option(
             "--count",
             type=click.IntRange(1, 100_000),

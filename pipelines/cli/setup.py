@@ -10,7 +10,7 @@ import click
 
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
-from pipelines.cli.options import SEED, Session, shared, table
+from pipelines.cli.options import Session, shared, table
 
 MOST_TOKENS = 10**15  # of a plan: beyond any corpus
 
@@ -118,14 +118,7 @@ def _outcome(row: dict[str, Any]) -> str:
     metavar="N",
     help="number of the cycle whose documents are written",
 )
-@click.option(
-    "--seed",
-    default=0,
-    show_default=True,
-    type=SEED,
-    metavar="N",
-    help="draws the people, the facts and the prompts",
-)
+@common.seed("draws the people, the facts and the prompts")
 @click.option(
     "--changed",
     default=0.0,

@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from db.reads import queries
 from db.schema import DEFAULT_PROJECT
@@ -117,11 +117,11 @@ class Workspace:
             raise InputError(f"{self.home} is not initialised: run `recover init` first, or give --home")
         checkpoint_id = queries.resolve(self.tracker.db, ref)
         if not (self.store.root / checkpoint_id).is_dir():
-            self._refuse_elsewhere(checkpoint_id)
+            self._refuse_absent(checkpoint_id)
         return self.store.open(checkpoint_id)
 
-    def _refuse_elsewhere(self, checkpoint_id: str) -> None:
-        """Name the home where a checkpoint lies that is not in this one."""
+    def _refuse_absent(self, checkpoint_id: str) -> NoReturn:
+        """Name the home where a checkpoint lies that is not in this one, or say that its files are gone."""
         for place in queries.checkpoint_places(self.tracker.db, checkpoint_id):
             if place["project"] != self.tracker.db.project:
                 home = place["home"] or "the first home of this database"
