@@ -1,4 +1,7 @@
-"""Make cloze gaps from documents without a model: a sentence about an entity up to its most telling word."""
+"""Make cloze gaps from documents without a model: a sentence up to its most telling word.
+
+What comes before has to say what is asked for: it names an entity, or is some words long.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pipelines.corpus.entities import Entities, Term, entities, sample
 from pipelines.corpus.general_words import GeneralWords, general_words
@@ -16,15 +20,18 @@ from pipelines.corpus.segments import segments
 
 LONGEST = 400  # characters of a sentence
 TELLING = 2.0  # nats: the word is in fewer than every seventh sentence
+CONTEXT = 6  # words before a gap where none of them is an entity
 ENOUGH = 30  # gaps; with fewer, ordinary words are asked for too
+TOGETHER = 3  # sentences: words that follow each other in so many, and more often than not, are one name
 ORDINARY = 5e-6  # share of a language's words from which on a word, unless it is a name, says little
 _ABBREVIATION = re.compile(r"(?:\w\.)+\w?|etc")
-MARKS = ".!?।'’*_`[]{}<>|"  # around a word, and no part of it
+_GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]")  # the end of a sentence and the next one's first word
+MARKS = ".!?।'‘’*_`[]{}<>|"  # around a word, and no part of it
 
 
 @dataclass(frozen=True)
 class Cloze:
-    """`before` and `answer` follow each other in the document; `entity` is named in `before`."""
+    """`before`, naming `entity` unless that is empty, and `answer` follow each other in the document."""
 
     before: str
     answer: str
@@ -33,7 +40,7 @@ class Cloze:
 
 
 def clozes(texts: Sequence[str], *, limit: int, seed: int = 0, about: Entities | None = None) -> list[Cloze]:
-    """Return at most `limit` different gaps that have one filling each, spread over the entities."""
+    """Return at most `limit` gaps, different and with one filling each; those about entities come first."""
     known = about or entities(texts)
     sampled = sample(texts)
     short = sorted({said for text in sampled for said in prose_sentences(text) if len(said) <= LONGEST})
@@ -46,7 +53,7 @@ def clozes(texts: Sequence[str], *, limit: int, seed: int = 0, about: Entities |
 
 
 def _one_each(cut: Sequence[Cloze]) -> list[Cloze]:
-    """Return the gaps that have one filling each, spread over the entities."""
+    """Return the gaps that have one filling each, spread over the entities; those about none come last."""
     fillings: dict[str, set[str]] = {}
     for gap in cut:
         fillings.setdefault(gap.before.casefold(), set()).add(gap.answer.casefold())
@@ -54,7 +61,8 @@ def _one_each(cut: Sequence[Cloze]) -> list[Cloze]:
     for gap in cut:
         if len(fillings[gap.before.casefold()]) == 1:
             by_entity.setdefault(gap.entity, {}).setdefault(gap.answer, gap)
-    return _in_turn([list(gaps.values()) for gaps in by_entity.values()])
+    rest = by_entity.pop((), {})
+    return [*_in_turn([list(gaps.values()) for gaps in by_entity.values()]), *rest.values()]
 
 
 @dataclass(frozen=True)
@@ -62,24 +70,31 @@ class _Words:
     """How much a word tells: its rarity among the sentences and in the language in general."""
 
     spread: Counter[str]  # sentences that hold a word
+    pairs: Counter[tuple[str, str]]  # sentences that hold two words in a row
     sentences: int
     general: GeneralWords | None
 
     @classmethod
     def of(cls, sentences: Sequence[str], general: GeneralWords | None) -> _Words:
-        spread = Counter[str]()
+        spread, pairs = Counter[str](), Counter[tuple[str, str]]()
         for sentence in sentences:
-            spread.update({word.casefold() for _, word in _words(sentence)})
-        return cls(spread, len(sentences), general)
+            said = [word.casefold() for _, word in _words(sentence)]
+            spread.update(set(said))
+            pairs.update(set(pairwise(said)))
+        return cls(spread, pairs, len(sentences), general)
 
-    def tells(self, word: str) -> float:
-        """Return the nats that a word tells; 0 for one that many sentences hold."""
+    def tells(self, word: str, previous: str) -> float:
+        """Return the nats that a word tells; 0 for one in many sentences, or that usually comes next."""
         here = math.log(self.sentences / self.spread[word.casefold()])
-        if here < TELLING:
+        if here < TELLING or self._usually_follow(previous.casefold(), word.casefold()):
             return 0.0
         if self.general is None or self.is_ordinary(word):
             return here
         return here - math.log(self._share(word))
+
+    def _usually_follow(self, previous: str, word: str) -> bool:
+        together = self.pairs[previous, word]
+        return together >= TOGETHER and together > self.spread[previous] / 2
 
     def is_ordinary(self, word: str) -> bool:
         """Return whether a word is no name and is frequent in the language in general."""
@@ -94,21 +109,39 @@ def _words(sentence: str) -> Iterator[tuple[int, str]]:
     """Yield the words of a sentence, without the marks around them, and where each begins with its marks."""
     for at, segment in segments(sentence):
         word = segment.strip(MARKS)
-        if any(map(str.isalnum, word)) and "//" not in word and not _ABBREVIATION.fullmatch(word):
+        if any(map(str.isalnum, word)) and not _no_word(word):
             yield at, word
 
 
+def _no_word(text: str) -> bool:
+    return "//" in text or bool(_ABBREVIATION.fullmatch(text) or _GLUED.search(text))
+
+
 def _cut(sentence: str, known: Entities, words: _Words) -> Cloze | None:
-    """Cut before the most telling word behind the longest entity; None where the word comes up before."""
+    """Cut before the most telling word behind the longest entity, or else, if it is none of the ordinary
+    ones, behind some words."""
     mentions = list(known.mentions(sentence))
-    if not mentions:
+    if mentions:
+        entity, end = max(mentions, key=lambda mention: (len(mention[0]), -mention[1]))
+        gap = _cut_behind(end, entity, sentence, known, words)
+        if gap is not None:
+            return gap
+    begins = [at for at, _ in _words(sentence)]
+    if len(begins) <= CONTEXT:
         return None
-    entity, end = max(mentions, key=lambda mention: (len(mention[0]), -mention[1]))
+    gap = _cut_behind(begins[CONTEXT], (), sentence, known, words)
+    return None if gap is None or words.is_ordinary(gap.answer) else gap
+
+
+def _cut_behind(end: int, entity: Term, sentence: str, known: Entities, words: _Words) -> Cloze | None:
+    """Cut before the most telling word from `end` on; None where there is none or it comes up before."""
     options = []
+    previous = ""
     for at, word in _words(sentence):
-        telling = words.tells(word)
-        if at >= end and telling and entity not in known.within(word):
+        telling = words.tells(word, previous) if at >= end else 0.0
+        if telling and entity not in known.within(word):
             options.append((telling, -at, word))
+        previous = word
     if not options:
         return None
     _, negative_start, answer = max(options)

@@ -1,0 +1,41 @@
+"""Gaps in the documents' sentences."""
+
+from __future__ import annotations
+
+from pipelines.corpus.cloze import CONTEXT, clozes
+
+HANDBOOK = [
+    "We are glad that you are here, and this page says how things are done in our house.",
+    "Vision insurance in the US is provided through MetLife. Ask the people who know.",
+    "Zarquon Insurance has paid since then for everyone's spectacles.",
+    "You can spend it on whatever you like. Some of it is paid through Airbase.",
+    "All this and more is known by everyone in this house to be told by Made Tech.",
+    "Whatever it is that you want to be told, you can ask Made Tech.",
+    "None of us is in this house for more than what we do for Made Tech.",
+    "Figo pays.",
+]
+
+
+def test_a_gap_needs_an_entity_or_some_words_before_it() -> None:
+    found = {gap.answer: gap for gap in clozes(HANDBOOK, limit=50)}
+    assert found["spectacles"].entity == ("zarquon", "insurance")
+    assert found["MetLife"].before == "Vision insurance in the US is provided through"
+    assert found["MetLife"].entity == ()
+    assert "Airbase" in found
+    assert not {"pays", "like", "here"} & set(found)
+    assert all(gap.entity or len(gap.before.split()) >= CONTEXT for gap in found.values())
+
+
+def test_gaps_about_entities_come_first() -> None:
+    named = [bool(gap.entity) for gap in clozes(HANDBOOK, limit=50)]
+    assert named == sorted(named, reverse=True)
+    assert clozes(HANDBOOK, limit=1)[0].entity
+
+
+def test_the_end_of_a_name_is_not_asked_for() -> None:
+    assert "Tech" not in {gap.answer for gap in clozes(HANDBOOK, limit=50)}
+
+
+def test_words_without_a_space_between_their_sentences_are_none() -> None:
+    glued = "You will find everything that there is to know in the handbook.If not, ask whoever is around."
+    assert all("." not in gap.answer for gap in clozes([*HANDBOOK, glued], limit=50))
