@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.ledger import Line, markdown, paired
 from db.cycle_names import STAGES
 from db.reads import queries
-from evals import statistics
+from evals import intervals, statistics
 from evals.scores import Item, cluster, share
 from evals.statistics import PairedComparison
 from pipelines.evaluation.recorded_scores import recorded_items
@@ -64,6 +64,13 @@ def compared(after: Sequence[Item], before: Sequence[Item], *, otherwise: str) -
     passed_after = [item.passed for item in after]
     passed_before = [item.passed for item in before]
     return statistics.compare(passed_after, passed_before, clusters=clusters(after))
+
+
+def scored(items: Sequence[Item]) -> str:
+    """Format a share of passes with its interval."""
+    passed = [item.passed for item in items]
+    low, high = intervals.clustered_interval(passed, clusters(items))
+    return f"{share(passed):.3f} [{low:.3f}, {high:.3f}]"
 
 
 def clusters(items: Sequence[Item]) -> list[str]:

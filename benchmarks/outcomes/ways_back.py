@@ -26,10 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Line, markdown, paired, put
-from benchmarks.outcomes.two_homes import clusters, compared
+from benchmarks.outcomes.two_homes import compared, scored
 from db.reads import queries
-from evals import intervals
-from evals.scores import Item, share
+from evals.scores import Item
 from pipelines.config.jobs import CycleJob, EvalJob, Kind, MergeJob
 from pipelines.config.overrides import override
 from pipelines.cycle import distillation
@@ -111,7 +110,7 @@ def table(answers: dict[str, Answers]) -> list[Line]:
     """Return each way's score on each suite, with its interval."""
     return [
         {"way": f"`{way}`" if way != CLEAN else way}
-        | {f"{suite} (n = {len(items)})": _share(items) for suite, items in found.items()}
+        | {f"{suite} (n = {len(items)})": scored(items) for suite, items in found.items()}
         for way, found in answers.items()
     ]
 
@@ -124,12 +123,6 @@ def against(answers: dict[str, Answers], reference: str) -> list[Line]:
         for way, found in answers.items()
         if way not in (CLEAN, reference)
     ]
-
-
-def _share(items: Sequence[Item]) -> str:
-    passed = [item.passed for item in items]
-    low, high = intervals.clustered_interval(passed, clusters(items))
-    return f"{share(passed):.3f} [{low:.3f}, {high:.3f}]"
 
 
 def _difference(ours: Sequence[Item], theirs: Sequence[Item]) -> str:

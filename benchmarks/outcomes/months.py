@@ -1,0 +1,201 @@
+"""Run cycle upon cycle of a model on folders of documents, a home a seed, and put the seeds together.
+
+    python -m benchmarks.outcomes.months OUT --model FILE.gguf --docs month1 month2 --seeds 0 1 2 \\
+        --ifeval input_data.jsonl --prompts prompts.jsonl
+    python -m benchmarks.outcomes.months OUT ... --generated 1000   # ask every model N instructions more
+    python -m benchmarks.outcomes.months OUT --write-docs           # train nothing: write what OUT has
+
+Every folder is a cycle with the settings that `recover cycle` takes for it, upon what the cycle before it
+ended with, whatever its verdict. The questions about folder N are OUT/probes-N.jsonl, made as `recover
+probes` makes them unless they lie there. Repeat the command to resume; processes may share OUT with other
+seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.ledger import Clock, Line, markdown, paired, put
+from benchmarks.outcomes.two_homes import compared, scored
+from db.cycle_names import STAGES
+from db.reads import queries
+from evals.probes import KNOWLEDGE
+from evals.scores import Item, share
+from pipelines.config.jobs import EvalJob
+from pipelines.config.overrides import override
+from pipelines.cycle import cycle
+from pipelines.evaluate import evaluate
+from pipelines.evaluation.recorded_scores import recorded_items
+from pipelines.handbook.corpus import write_rows
+from pipelines.job_from_options.cycle import cycle_job
+from pipelines.machine.init_home import initialise
+from pipelines.runs.progress import Progress
+from pipelines.runs.workspace import Workspace
+from pipelines.writing import instruction_prompts
+from pipelines.writing.commands import ProbeOptions, make_probes
+
+PAGE = Path(__file__).parents[2] / "docs" / "real.md"
+CLEAN, MIDTRAINED, RECOVERED = STAGES
+FINISHED = ("accepted", "rejected")
+GENERATED = "generated"
+GENERATED_SEED = 1000  # not that of generated recovery prompts
+OTHERWISE = "a model was asked other questions than the one that it is compared with"
+Asked = tuple[int, str]  # month and suite
+Answers = dict[Asked, dict[str, dict[int, list[Item]]]]  # by stage and seed
+
+
+def main() -> None:
+    asked = _arguments()
+    clock = Clock(len(asked.seeds))
+    for seed in [] if asked.write_docs else asked.seeds:
+        clock.say(f"seed {seed}")
+        train(asked, seed)
+        clock.done += 1
+    text = page(recorded(asked.out))
+    sys.stdout.write(text + "\n")
+    if asked.write_docs:
+        put(PAGE, "months", text)
+
+
+def train(asked: argparse.Namespace, seed: int) -> None:
+    """Run a seed's cycles that are not finished, and ask their models the generated instructions."""
+    home = asked.out / f"seed-{seed}"
+    with Workspace.open(home, progress=Progress()) as ws:
+        initialise(ws, model=asked.model)
+    with Workspace.open(home, progress=Progress()) as ws:  # anew: settings are read once
+        student = "base"
+        for number, docs in enumerate(asked.docs, 1):
+            if number not in finished(ws):
+                job = cycle_job(ws, docs, student=student, changes=_changes(ws, asked, number, seed))
+                cycle(ws, job, key=f"month:{number}")
+            student = queries.cycle(ws.tracker.db, number)["checkpoints"][RECOVERED]
+        for number in finished(ws) if asked.generated else ():
+            for checkpoint in queries.cycle(ws.tracker.db, number)["checkpoints"].values():
+                ask_generated(ws, asked.out, asked.generated, checkpoint)
+
+
+def finished(ws: Workspace) -> list[int]:
+    rows = queries.cycles(ws.tracker.db)
+    return sorted(row["cycle"] for row in rows if row["status"] in FINISHED)
+
+
+def _changes(ws: Workspace, asked: argparse.Namespace, number: int, seed: int) -> dict[str, Any]:
+    """Return the settings of a cycle; write the questions about its documents where there are none."""
+    probes = asked.out / f"probes-{number}.jsonl"
+    if not probes.is_file():
+        make_probes(ws, asked.docs[number - 1], probes, ProbeOptions())
+    files = {"eval.probes": probes, "eval.ifeval": asked.ifeval, "distill.prompts": asked.prompts}
+    return {"seed": seed} | {key: str(path.absolute()) for key, path in files.items() if path}
+
+
+def ask_generated(ws: Workspace, out: Path, count: int, checkpoint: str) -> str:
+    """Ask a checkpoint as many generated instructions, once; return the score's id."""
+    path = out / f"{GENERATED}-{count}.jsonl"
+    if not path.is_file():
+        write_rows(path, instruction_prompts.rows(instruction_prompts.generate(count, GENERATED_SEED), 1))
+    settings = override(ws.config.eval, {"ifeval": str(path.absolute())})
+    job = EvalJob(checkpoint=checkpoint, suites=("ifeval",), settings=settings, label=GENERATED)
+    return str(evaluate(ws, job, key=f"{GENERATED}:{count}:{checkpoint}")["score_ids"]["ifeval"])
+
+
+def recorded(out: Path) -> Answers:
+    """Read what the models of all seeds answered after each finished cycle, by suite and stage."""
+    found: Answers = defaultdict(lambda: defaultdict(dict))
+    for home in sorted(out.glob("seed-*")):
+        seed = int(home.name.removeprefix("seed-"))
+        with Workspace.open(home, progress=Progress(quiet=True), create=False) as ws:
+            for number in finished(ws):
+                for row in queries.stage_scores(ws.tracker.db, number):
+                    if seed not in found[number, row["suite"]][row["stage"]]:  # the headline metric is first
+                        found[number, row["suite"]][row["stage"]][seed] = recorded_items(ws, row["id"])
+                for stage, items in _generated(ws, number):
+                    found[number, GENERATED][stage][seed] = items
+    return found
+
+
+def _generated(ws: Workspace, number: int) -> list[tuple[str, list[Item]]]:
+    """Return the stages of a cycle that were asked the generated instructions, with their answers."""
+    asked = {
+        run["config"]["checkpoint"]: run["result"]["score_ids"]["ifeval"]
+        for run in queries.runs(ws.tracker.db, kind="eval", limit=10_000)
+        if (run["key"] or "").startswith(f"{GENERATED}:") and run["status"] == "done"
+    }
+    stages = queries.cycle(ws.tracker.db, number)["checkpoints"].items()
+    return [(stage, recorded_items(ws, asked[found])) for stage, found in stages if found in asked]
+
+
+def page(answers: Answers) -> str:
+    parts = [markdown(table(answers))]
+    if earlier := earlier_documents(answers):
+        parts += ["What is known of earlier documents after later months:", markdown(earlier)]
+    return "\n\n".join(parts)
+
+
+def table(answers: Answers) -> list[Line]:
+    """Return a row for each month and suite: the stages' shares of all seeds, and how recovery differs."""
+    return [
+        {"month": month, "suite": suite, "n": _times(stages[RECOVERED])}
+        | {stage: _share(stages[stage]) for stage in STAGES}
+        | {f"recovered − {stage}": _difference(stages[RECOVERED], stages[stage]) for stage in STAGES[:2]}
+        | {"recovered, by seed": _each(stages[RECOVERED])}
+        for (month, suite), stages in sorted(answers.items())
+        if set(STAGES) <= set(stages)
+    ]
+
+
+def earlier_documents(answers: Answers) -> list[Line]:
+    """Return a row for each earlier month's questions asked again: what was known then, and now."""
+    found = []
+    for (month, suite), stages in sorted(answers.items()):
+        name, _, earlier = suite.partition(":")
+        if name == KNOWLEDGE and earlier:
+            now, then = stages[RECOVERED], answers[int(earlier), KNOWLEDGE][RECOVERED]
+            line = {"month": month, "documents of month": earlier, "n": _times(now), "then": _share(then)}
+            found.append({**line, "now": _share(now), "difference": _difference(now, then)})
+    return found
+
+
+def _times(by_seed: dict[int, list[Item]]) -> str:
+    each = {len(items) for items in by_seed.values()}
+    return f"{len(by_seed)} × {', '.join(map(str, sorted(each)))}"
+
+
+def _share(by_seed: dict[int, list[Item]]) -> str:
+    return scored([item for items in by_seed.values() for item in items])
+
+
+def _difference(ours: dict[int, list[Item]], theirs: dict[int, list[Item]]) -> str:
+    """Compare the seeds that both have; the answers of all seeds to a question are one cluster."""
+    both = [seed for seed in ours if seed in theirs]
+    after, before = ([item for seed in both for item in side[seed]] for side in (ours, theirs))
+    return paired(compared(after, before, otherwise=OTHERWISE))
+
+
+def _each(by_seed: dict[int, list[Item]]) -> str:
+    return ", ".join(f"{share([item.passed for item in by_seed[seed]]):.3f}" for seed in sorted(by_seed))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("out", type=Path, help="folder for the homes; repeat it to resume")
+    parser.add_argument("--model", help="GGUF file, directory or hub id (default: the shipped tiny one)")
+    parser.add_argument("--docs", nargs="+", type=Path, default=[], help="a folder of documents a month")
+    parser.add_argument("--prompts", type=Path, help="recovery prompts (default: as `recover cycle` takes)")
+    parser.add_argument("--ifeval", type=Path, help="IFEval's prompts (default: as `recover cycle` takes)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
+    parser.add_argument("--generated", type=int, metavar="N", help="ask N generated instructions as well")
+    parser.add_argument("--write-docs", action="store_true", help="train nothing, write docs/real.md")
+    asked = parser.parse_args()
+    if not asked.docs and not asked.write_docs:
+        parser.error("--docs FOLDER ... is missing: which documents?")
+    return asked
+
+
+if __name__ == "__main__":
+    main()
