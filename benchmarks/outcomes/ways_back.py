@@ -3,6 +3,7 @@
     none         no recovery: the midtrained model
     opd          the cycle's own recovery
     longer       the same with twice as many steps
+    self         the same on the clean model's own prompts and generated ones, as without a hub
     seqkd        as many steps of fine-tuning on the clean model's own answers
     merge        half midtrained weights and half clean ones, without training
     embeddings   the clean embeddings and output head put back, without training
@@ -39,12 +40,14 @@ from pipelines.merge import merge
 from pipelines.runs.pinned_inputs import inherited
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
+from pipelines.writing import self_prompts
+from pipelines.writing.self_prompts import SELF
 
 PAGE = Path(__file__).parents[2] / "docs" / "real.md"
 CLEAN, NONE, OPD = "clean", "none", "opd"
 RECORDED = {CLEAN: "clean", NONE: "midtrained", OPD: "recovered"}  # way -> stage of the cycle
 MERGES: dict[str, tuple[Kind, float]] = {"merge": ("linear", 0.5), "embeddings": ("embeddings", 1.0)}
-TRAININGS: dict[str, dict[str, Any]] = {"longer": {}, "seqkd": {"method": "seqkd"}}
+TRAININGS: dict[str, dict[str, Any]] = {"longer": {}, SELF: {}, "seqkd": {"method": "seqkd"}}
 FAMILIES = ("json", "tools", "refusals", "multi-turn")  # whose answers pass or not
 WAYS = (NONE, OPD, *TRAININGS, *MERGES)
 Answers = dict[str, list[Item]]  # by suite
@@ -99,10 +102,14 @@ class Finished:
             kind, weight = MERGES[way]
             mixture = MergeJob(student=midtrained, other=self.job.clean, kind=kind, weight=weight)
             return str(merge(self.ws, mixture, key=key)["checkpoint"])
-        job = distillation(self.job, midtrained)
+        job = inherited(distillation(self.job, midtrained), self.job)
         steps = job.settings.steps * (2 if way == "longer" else 1)
-        settings = override(job.settings, {"steps": steps, **TRAININGS[way]})
-        job = inherited(job.model_copy(update={"settings": settings}), self.job)
+        update: dict[str, Any] = {"settings": override(job.settings, {"steps": steps, **TRAININGS[way]})}
+        if way == SELF:
+            count = steps * job.settings.prompts_per_step
+            update["prompts"] = self_prompts.resolved(self.ws, SELF, job.seed, asked=count)
+            update["inputs"] = {}  # its prompts are not those of the cycle
+        job = job.model_copy(update=update)
         return str(distill(self.ws, job, key=key)["checkpoint"])
 
 

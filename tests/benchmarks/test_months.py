@@ -69,7 +69,7 @@ def test_the_second_month_begins_where_the_first_ended(tmp_path: Path) -> None:
     with Workspace.open(home) as ws:
         runs = len(queries.runs(ws.tracker.db, limit=100))
         first, then = (queries.cycle(ws.tracker.db, number) for number in (1, 2))
-        trained = [run for run in queries.runs(ws.tracker.db, kind="midtrain", limit=9)][0]
+        [trained] = queries.runs(ws.tracker.db, kind="midtrain", limit=1)
     assert trained["config"]["student"] == first["checkpoints"]["recovered"]
     assert trained["seed"] == 5
     assert then["checkpoints"]["recovered"] != first["checkpoints"]["recovered"]

@@ -62,9 +62,13 @@ def test_a_finished_cycle_is_asked_again_only_for_what_it_did_not_try(tmp_path: 
         assert all(found == suites["opd"] for found in suites.values())
         [longer] = queries.runs(ws.tracker.db, kind="distill", limit=1)
         assert longer["config"]["settings"]["steps"] == 2 * finished.job.settings.distill.steps
+        finished.answers("self")
+        [by_itself] = queries.runs(ws.tracker.db, kind="distill", limit=1)
+        assert "self-" in by_itself["config"]["prompts"] != longer["config"]["prompts"]
+        runs = len(queries.runs(ws.tracker.db, limit=100))
         finished.answers("merge")
         assert set(Finished.of(ws, number, ["refusals"]).answers("opd")) == {*answers["opd"], "refusals"}
-        assert len(queries.runs(ws.tracker.db, limit=100)) == cycle_runs + 5
+        assert len(queries.runs(ws.tracker.db, limit=100)) == runs + 1
 
 
 def test_an_unfinished_cycle_is_refused(tmp_path: Path) -> None:
