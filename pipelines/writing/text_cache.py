@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from recovery.storage.atomic_dirs import storage_errors
 
@@ -18,24 +19,28 @@ if TYPE_CHECKING:
 
 
 class Cache:
-    """One file of {"key", "text"} lines; an incomplete last line is cut off before the next write."""
+    """One file of {"key", "text"} lines; an incomplete last line is cut off before the next write.
+
+    Several processes may write to one file: each adds behind what the others wrote.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.texts: dict[str, str] = {}
-        self._whole = 0
+        self._whole = 0  # bytes of the lines that were read or written
         if path.exists():
-            self._read()
+            with path.open("rb") as file:
+                self._read_on(file)
 
-    def _read(self) -> None:
-        with self.path.open("rb") as file:
-            for line in file:
-                try:
-                    row = json.loads(line) if line.endswith(b"\n") else {}
-                    self.texts[row["key"]] = row["text"]
-                except (ValueError, KeyError, TypeError):
-                    break
-                self._whole += len(line)
+    def _read_on(self, file: BinaryIO) -> None:
+        file.seek(self._whole)
+        for line in file:
+            try:
+                row = json.loads(line) if line.endswith(b"\n") else {}
+                self.texts[row["key"]] = row["text"]
+            except (ValueError, KeyError, TypeError):
+                break
+            self._whole += len(line)
 
     def add(self, rows: Iterable[tuple[str, str]]) -> None:
         """Append rows and flush them to disk."""
@@ -43,9 +48,10 @@ class Cache:
         data = "".join(json.dumps({"key": k, "text": t}, ensure_ascii=False) + "\n" for k, t in rows).encode()
         with storage_errors(self.path.parent):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("r+b" if self.path.exists() else "wb") as file:
+            with self.path.open("a+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                self._read_on(file)
                 file.truncate(self._whole)
-                file.seek(self._whole)
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

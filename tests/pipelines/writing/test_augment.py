@@ -117,6 +117,17 @@ def test_a_cache_reads_back_whatever_was_whole(
     assert Cache(path).texts == again.texts
 
 
+def test_two_writers_of_one_cache_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "written.jsonl"
+    one, other = Cache(path), Cache(path)
+    one.add([("a", "first")])
+    other.add([("b", "second")])
+    with path.open("ab") as file:
+        file.write(b'{"key": "c", "te')  # a third was killed
+    one.add([("d", "third")])
+    assert Cache(path).texts == one.texts == {"a": "first", "b": "second", "d": "third"}
+
+
 def test_bad_kinds_and_missing_files_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="poem: choose among qa"):
         augment(TEXTS, Fake(), tmp_path, kinds=["poem"])
