@@ -14,6 +14,7 @@ from pipelines.distill import distill
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.midtrain import midtrain
+from pipelines.runs import kept_probes
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage, worked_on
 from pipelines.runs.workspace import Workspace
@@ -45,6 +46,7 @@ def _marked(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
 def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
     number = ws.tracker.record_cycle(stage.id, clean_id=job.clean)
     stage.say(f"cycle {number}: {job.docs}")
+    kept_probes.keep(ws, job)
     _name_unfinished(ws, job, stage)
     for name in _missing_axes(job):
         stage.say(

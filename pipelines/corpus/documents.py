@@ -184,7 +184,7 @@ def _skipped(report: FileReport, reason: str | None) -> FileReport:
 
 
 def _refuse_skipped(report: FileReport, directory: Path) -> None:
-    if report.status == "skipped" and report.reason != tree.HIDDEN:
+    if report.status == "skipped" and report.reason not in tree.LEFT_ALONE:
         raise InputError(
             f"{directory}: {report.path}: {report.remark}: remove or repair it, or read without --strict"
         )
@@ -222,6 +222,6 @@ def refuse_nothing(directory: Path, manifest: list[FileReport]) -> None:
     """Refuse a folder in which no file was read."""
     if any(report.status == "read" for report in manifest):
         return
-    first = next((report for report in manifest if report.reason != tree.HIDDEN), None)
+    first = next((report for report in manifest if report.reason not in tree.LEFT_ALONE), None)
     skipped = f" ({len(manifest)} skipped: {first.path}: {first.remark})" if first else ""
     raise InputError(f"{directory} holds no readable document{skipped}: add {KINDS} files")

@@ -24,7 +24,7 @@ from pipelines.job_from_options.inputs import (
 )
 from pipelines.job_from_options.measure import suites_of_verdict
 from pipelines.midtrain import with_augmented
-from pipelines.runs.recorded import earlier_probes
+from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.methods.table import with_dials
@@ -65,7 +65,7 @@ def cycle_job(
         prompts=recovery_prompts(ws, settings, changes),
         suites=judged,
         required=_required(judged, named=bool(suites)),
-        earlier=earlier_probes(ws.tracker.db, ws.checkpoint(student).id),
+        earlier=earlier_probes(ws, ws.checkpoint(student).id),
         augment=absolute(augment) if augment else None,
         seed=settings.seed,
         recover_with=chosen_later,

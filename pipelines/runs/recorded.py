@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from db.errors import NotFound
@@ -41,13 +40,6 @@ def recorded(db: Database, reference: str) -> dict[str, Any]:
                 f"no checkpoint is named {reference}: write cycle:{reference} for a cycle"
             ) from error
         raise
-
-
-def earlier_probes(db: Database, student: str) -> dict[int, str]:
-    """Return the probes files of the cycles that a checkpoint has been through, by cycle number."""
-    jobs = queries.cycles_behind(db, student)
-    probes = {number: job["settings"]["eval"]["probes"] for number, job in jobs.items()}
-    return {number: path for number, path in probes.items() if path and Path(path).is_file()}
 
 
 def is_cycle(reference: str) -> bool:

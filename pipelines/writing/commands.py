@@ -12,7 +12,7 @@ from evals import verdict
 from evals.probes import FACT_STATUSES, KNOWLEDGE, NEW, Probe, load_probes
 from evals.statistics import items_to_pass
 from pipelines.corpus import documents
-from pipelines.runs.recorded import earlier_probes
+from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace, companions
 from pipelines.writing import augment as augmenting
 from pipelines.writing import gap_questions, probes
@@ -148,7 +148,7 @@ def _earlier(ws: Workspace) -> list[Probe]:
     """Return the probes of the cycles that the current checkpoint has been through, in their order."""
     db = ws.tracker.db
     current = next((row["checkpoint_id"] for row in queries.aliases(db) if row["name"] == "current"), None)
-    files = earlier_probes(db, current) if current else {}
+    files = earlier_probes(ws, current) if current else {}
     return [probe for cycle in sorted(files) for probe in load_probes(files[cycle])]
 
 

@@ -17,6 +17,7 @@ from pipelines.cycle import cycle
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.resume import resume
+from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.errors import InputError
@@ -179,3 +180,16 @@ def test_a_cycle_that_breaks_is_recorded_as_failed(
     with pytest.raises(MemoryError):
         cycle(ws, job, key="one")
     assert queries.cycle(ws.tracker.db, 1)["status"] == "failed"
+
+
+def test_a_cycle_is_asked_its_own_questions_after_the_file_was_rewritten(ws: Workspace, docs: Path) -> None:
+    keep_probes(docs, "knowledge")
+    before = (docs.parent / "probes.jsonl").read_text()
+    student = turned(ws, docs, suites="ifeval,knowledge")["checkpoints"]["recovered"]
+    keep_probes(docs, "retention")
+    (kept,) = earlier_probes(ws, student).values()
+    assert Path(kept).read_text() == before
+    Path(kept).unlink()
+    assert earlier_probes(ws, student) == {}
+    (docs.parent / "probes.jsonl").write_text(before)
+    assert earlier_probes(ws, student) == {1: str(docs.parent / "probes.jsonl")}

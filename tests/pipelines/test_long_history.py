@@ -20,7 +20,7 @@ from pipelines.corpus.token_file import IDS
 from pipelines.evaluation.suites import suites_of
 from pipelines.knowledge.forecast import METRIC, learned_law
 from pipelines.machine.init_home import initialise
-from pipelines.runs.recorded import earlier_probes
+from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.models.chat_model import ChatModel
 from tests.support import tiny
@@ -97,7 +97,7 @@ def test_the_database_is_asked_as_often(ws: Workspace, histories: tuple[int, str
     cycles, student = histories
     with counted(ws) as statements:
         runs = ws.midtraining_runs(student)
-        probes = earlier_probes(ws.tracker.db, student)
+        probes = earlier_probes(ws, student)
         law = learned_law(ws.tracker.db)
     assert [row["parent_id"] for row in runs] == [row["run"] for row in queries.cycles(ws.tracker.db)]
     assert len(runs) == len(probes) == len(law.points) == cycles
@@ -134,7 +134,7 @@ def test_no_more_tokens_are_copied_than_a_training_reads_and_none_is_made_again(
 def test_earlier_cycles_are_asked_about_together_as_much(ws: Workspace, histories: tuple[int, str]) -> None:
     cycles, student = histories
     settings = ws.config.eval.model_copy(update={"earlier_questions": 60})
-    earlier = earlier_probes(ws.tracker.db, student)
+    earlier = earlier_probes(ws, student)
     job = EvalJob(checkpoint=student, suites=(), settings=settings, earlier=earlier)
     asked: list[str] = []
 

@@ -21,6 +21,9 @@ LONGEST_SHOWN = 1000  # characters of a path: a database's index takes no more t
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 HIDDEN = "hidden: its name begins with a dot"
+ASKED = {"qa.jsonl", "probes.jsonl"}  # at the top: training on them would teach what the verdict asks
+QUESTIONS = "questions to be asked, not a document"
+LEFT_ALONE = (HIDDEN, QUESTIONS)  # reasons that nothing is wrong with
 
 
 @dataclass
@@ -94,7 +97,7 @@ class Tree:
             place = self._open(folder)
             info = os.stat(name, dir_fd=place, follow_symlinks=False)
             entry.size = info.st_size
-            entry.reason = HIDDEN if name.startswith(".") else self._refused(folder, name, info)
+            entry.reason = self._no_document(folder, name) or self._refused(folder, name, info)
             if entry.reason is None and stat.S_ISDIR(info.st_mode):
                 return None
             if entry.reason is None:
@@ -106,6 +109,11 @@ class Tree:
             linked = error.errno == errno.ELOOP
             entry.reason = "a link" if linked else f"cannot be read: {error.strerror}"
         return entry
+
+    def _no_document(self, folder: _Folder, name: str) -> str | None:
+        if name.startswith("."):
+            return HIDDEN
+        return QUESTIONS if folder is self.top and name in ASKED else None
 
     def _refused(self, folder: _Folder, name: str, info: os.stat_result) -> str | None:
         """Return why a name is not opened: a fifo would block, a link may lead out of the folder."""

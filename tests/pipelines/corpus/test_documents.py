@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pipelines.corpus import documents, text_file
 from pipelines.corpus.manifest import MANIFEST, FileReport, load_manifest, manifest_rows
+from pipelines.corpus.reading import tree
 from pipelines.corpus.reading.formats import Limits
 from pipelines.runs.workspace import companions
 from recovery.errors import InputError, RecoverError
@@ -127,6 +128,16 @@ def test_hidden_files_and_folders_are_left_alone_but_named(tmp_path: Path) -> No
         ".b.md": hidden,
         ".git": hidden,
     }
+
+
+def test_questions_at_the_top_of_the_folder_are_no_documents(tmp_path: Path) -> None:
+    asked = b'{"question": "Where does Ada live?", "answer": "Oslo"}\n'
+    names = ("qa.jsonl", "probes.jsonl", "below/qa.jsonl")
+    folder(tmp_path, {"a.md": b"a", **dict.fromkeys(names, asked)})
+    corpus = documents.read_corpus(tmp_path, strict=True)
+    assert corpus.texts == ("a", "question: Where does Ada live?\nanswer: Oslo")
+    skipped = [name for name, row in rows(corpus).items() if row.reason == tree.QUESTIONS]
+    assert skipped == ["probes.jsonl", "qa.jsonl"]
 
 
 def test_a_folder_that_cannot_be_listed_is_accounted_for(

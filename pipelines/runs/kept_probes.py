@@ -1,0 +1,52 @@
+"""Keep the questions that a cycle asks: the file that held them may hold the next month's by then."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from db.reads import queries
+from pipelines.config.jobs import CycleJob
+from pipelines.runs.workspace import Workspace
+from recovery.storage import atomic_dirs
+
+FOLDER = "probes"  # of a home; a file is named by the SHA-256 of what it holds
+INPUT = "probes"  # among a job's inputs
+
+
+def keep(ws: Workspace, job: CycleJob) -> None:
+    """Copy the probes of a cycle, whose inputs are hashed, into the home."""
+    if INPUT not in job.inputs or not job.settings.eval.probes:
+        return
+    kept = _place(ws, job.inputs[INPUT])
+    if not kept.exists():
+        kept.parent.mkdir(exist_ok=True)
+        with atomic_dirs.whole_file(kept) as file:
+            file.write(Path(job.settings.eval.probes).read_bytes())
+
+
+def earlier_probes(ws: Workspace, student: str) -> dict[int, str]:
+    """Return the files of questions that the cycles behind a checkpoint asked, by cycle number.
+
+    A cycle whose questions are neither kept nor unchanged where they lay is left out.
+    """
+    jobs = queries.cycles_behind(ws.tracker.db, student)
+    found = {number: _as_asked(ws, job) for number, job in jobs.items()}
+    return {number: str(path) for number, path in found.items() if path}
+
+
+def _as_asked(ws: Workspace, job: dict[str, Any]) -> Path | None:
+    named, digest = job["settings"]["eval"]["probes"], job.get("inputs", {}).get(INPUT)
+    if not named:
+        return None
+    if digest and _place(ws, digest).is_file():
+        return _place(ws, digest)
+    path = Path(named)
+    if not path.is_file():
+        return None
+    return path if digest in (None, hashlib.sha256(path.read_bytes()).hexdigest()) else None
+
+
+def _place(ws: Workspace, digest: str) -> Path:
+    return ws.home.absolute() / FOLDER / f"{digest}.jsonl"
