@@ -33,6 +33,7 @@ from pipelines.corpus.token_file import Tokens
 from pipelines.knowledge import answer_probability, embedding_shift, passage_teaching, replay
 from pipelines.knowledge.answer_probability import AnswerProbability
 from pipelines.knowledge.forecast import forecast
+from pipelines.knowledge.guards import say_absent
 from pipelines.machine.fitting import fitted_once
 from pipelines.runs import training_run
 from pipelines.runs.pinned_inputs import pinned
@@ -282,7 +283,8 @@ def _earlier(
     ws: Workspace, job: MidtrainJob, stage: Stage, chat_model: ChatModel, most: int
 ) -> Tokens | list[Dialogue]:
     """Return the tokens of the student's earlier midtrainings, of no more documents than will be read."""
-    runs = [ws.run_directory(run["id"]) for run in ws.midtraining_runs(job.student)]
+    runs, absent = kept_runs(ws, job.student)
+    say_absent(absent, bool(runs), stage, "replay")
     if not runs:
         return []
     kept = KeptTokens.of(runs, chat_model, current=stage.directory)

@@ -34,6 +34,7 @@ class ModelSize:
     activation_bytes: int  # of one trained token
     cache_bytes: int  # keys and values of one sampled token
     quantized: bool = False  # held in 4 bits: only an adapter can be trained
+    rank: int = 0  # of the adapter that the student is
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,11 @@ def in_words(settings: MidtrainConfig, tokens: int, share: float) -> str:
 def _lora(
     asked: LoraConfig | str | None, model: ModelSize, machine: Machine, *, teacher: bool
 ) -> LoraConfig | None:
-    """Train all weights if they can be trained, and take at most half of the memory with what they need."""
+    """Go on with the student's adapter; else train all weights where they fit into half of the memory."""
     if not isinstance(asked, str):
         return asked
+    if model.rank:
+        return LoraConfig(rank=model.rank)
     if model.quantized:
         return LoraConfig()
     held = _held(False, model, machine) + (model.parameters * machine.weight_bytes if teacher else 0)

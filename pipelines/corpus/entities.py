@@ -54,6 +54,7 @@ class Word(NamedTuple):
     opens: bool  # in a place where any word would be capitalised
     joined: bool  # nothing but one space, or nothing at all, since the word before
     named: bool  # written as a name is: with a capital, or with a digit among letters
+    at: int = 0  # where it begins
 
     @property
     def unspaced(self) -> bool:
@@ -71,7 +72,8 @@ def words(text: str) -> list[Word]:
         if end == 0 or "\n" in between:
             in_heading = between.rpartition("\n")[2].startswith("#")
         opens = end == 0 or in_heading or (between != " " and bool(_OPENS.search(between)))
-        found.append(Word(word, word.casefold(), opens, between in (" ", "") and end > 0, _named(word)))
+        joined = between in (" ", "") and end > 0
+        found.append(Word(word, word.casefold(), opens, joined, _named(word), match.start()))
         end = match.end()
     return found
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evals.families.table import FAMILIES
 from evals.task_names import require_families
 from evals.verdict import EVERY_AXIS
 from pipelines.choose import CHOICES
 from pipelines.config.jobs import CycleJob
+from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
 from pipelines.cycle import distillation
 from pipelines.distill import check_inputs
@@ -28,6 +30,9 @@ from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.methods.table import with_dials
+
+if TYPE_CHECKING:
+    from recovery.storage.checkpoints import Checkpoint
 
 
 def cycle_job(
@@ -57,15 +62,17 @@ def cycle_job(
     require_ifeval(settings.eval)
     judged = _judged_suites(settings, suites, typed="eval.behaviours" in changes)
     settings = _measuring(settings, judged)
+    chosen = ws.checkpoint(student)
+    _require_one_rank(chosen, settings)
     job = CycleJob(
         docs=folder,
-        student=ws.checkpoint(student).id,
+        student=chosen.id,
         clean=ws.clean().id,
         settings=settings,
         prompts=recovery_prompts(ws, settings, changes),
         suites=judged,
         required=_required(judged, named=bool(suites)),
-        earlier=earlier_probes(ws, ws.checkpoint(student).id),
+        earlier=earlier_probes(ws, chosen.id),
         augment=absolute(augment) if augment else None,
         seed=settings.seed,
         recover_with=chosen_later,
@@ -73,6 +80,22 @@ def cycle_job(
     if not chosen_later:
         check_inputs(distillation(job, job.student))
     return job
+
+
+def _require_one_rank(student: Checkpoint, settings: Config) -> None:
+    """Refuse ranks that a later stage cannot train: an adapter keeps the rank that it was made with."""
+    from recovery.models.adapters import adapter_rank
+
+    rank = adapter_rank(student.path)
+    for stage, lora in (("midtrain", settings.midtrain.lora), ("distill", settings.distill.lora)):
+        if not isinstance(lora, LoraConfig):
+            continue
+        if rank not in (None, lora.rank):
+            raise InputError(
+                f"{stage}.lora: the adapter to train will be of rank {rank}, one of rank {lora.rank} cannot "
+                f"take its place: give rank {rank} or auto"
+            )
+        rank = lora.rank
 
 
 def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tuple[str, ...]:

@@ -36,16 +36,19 @@ def fitted_once(stage: Stage, checkpoint: str, settings: S, fit: Callable[[S, Mo
 
 def model_size(stage: Stage, checkpoint: str) -> ModelSize:
     """Return the size of a checkpoint, or of an adapter's base model, from its config.json."""
+    from recovery.models.adapters import adapter_rank
+
     ws = stage.workspace
     found: Checkpoint = ws.checkpoint(checkpoint)
     path = ws.checkpoint(found.base).path if found.base else found.path
+    rank = adapter_rank(found.path) or 0
     try:
         size = model_sizes.read_size(str(path))
     except InputError:
-        return replace(_by_weights(path), quantized=ws.config.model.quantize is not None)
+        return replace(_by_weights(path), quantized=ws.config.model.quantize is not None, rank=rank)
     import torch
 
-    return model_sizes.model_size(size, ws.config.model, torch.cuda.is_available())
+    return replace(model_sizes.model_size(size, ws.config.model, torch.cuda.is_available()), rank=rank)
 
 
 def _by_weights(path: Path) -> ModelSize:

@@ -126,7 +126,8 @@ def make_probes(ws: Workspace, docs: Path, out: Path, options: ProbeOptions) -> 
     heldout = len({probes.fact_of(row) for row in rows if row.get("heldout_fact")})
     counts = {"by_kind": by_kind, "by_fact_status": {name: statuses.count(name) for name in FACT_STATUSES}}
     facts = _facts([probes.fact_of(row) for row in rows], statuses)
-    few = verdict.power_warning({KNOWLEDGE: sum(facts.values())}, margins)
+    counted = {probe.fact for probe in load_probes(out, KNOWLEDGE) if probe.counts}
+    few = verdict.power_warning({KNOWLEDGE: len(counted)}, margins)
     return {
         "path": str(out),
         "made_from": source,

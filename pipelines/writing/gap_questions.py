@@ -79,7 +79,7 @@ def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterat
     left_out = rare[:WORDS_ASKED]
     asked = [FILL[place].format(_without(said, word)) for place, word in enumerate(left_out)]
     if left_out:
-        beginning = max((said.partition(word.text)[0].rstrip() for word in left_out), key=len)
+        beginning = max((said[: word.at].rstrip() for word in left_out), key=len)
         asked += [GO_ON.format(beginning)] if len(words(beginning)) >= FEWEST_WORDS else []
         asked.append(RECALL.format(left_out[0].text))
     for prompt in asked:
@@ -87,6 +87,5 @@ def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterat
 
 
 def _without(said: str, word: Word) -> str:
-    """Replace a word, as a whole word, by a gap."""
-    before, _, after = said.partition(word.text)
-    return f"{before}___{after}"
+    """Replace a word by a gap."""
+    return f"{said[: word.at]}___{said[word.at + len(word.text) :]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from pipelines.runs.kept_probes import earlier_probes
 from pipelines.runs.workspace import Workspace
 from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.errors import InputError
+from recovery.models.adapters import adapter_rank
 from tests.support.small_cycles import lines, make_docs, make_home, settle
 
 
@@ -97,6 +99,7 @@ def test_next_months_questions_know_what_the_accepted_cycle_asked(ws: Workspace,
     out = docs.parent / "next.jsonl"
     found = make_probes(ws, docs, out, ProbeOptions())
     assert found["by_fact_status"] == {"new": 1, "changed": 1, "stable": 1}
+    assert "on 2 items" in found["power"]  # the changed fact is judged apart
     assert [(probe.suite, probe.was) for probe in load_probes(out, "updates")] == [("updates", ("Oslo",))]
 
 
@@ -193,3 +196,29 @@ def test_a_cycle_is_asked_its_own_questions_after_the_file_was_rewritten(ws: Wor
     assert earlier_probes(ws, student) == {}
     (docs.parent / "probes.jsonl").write_text(before)
     assert earlier_probes(ws, student) == {1: str(docs.parent / "probes.jsonl")}
+
+
+def test_ranks_that_recovery_could_not_train_are_refused_before_the_cycle(ws: Workspace, docs: Path) -> None:
+    ranks: dict[str, Any] = {"midtrain.lora": {"rank": 2}, "distill.lora": {"rank": 4}}
+    with pytest.raises(InputError, match=r"distill\.lora: the adapter to train will be of rank 2"):
+        cycle_job(ws, docs, changes=ranks)
+    cycle_job(ws, docs, changes=ranks | {"distill.lora": {"rank": 2}})
+
+
+def test_recovery_goes_on_with_midtrainings_adapter(ws: Workspace, docs: Path) -> None:
+    changes = {"midtrain.lora": {"rank": 2}, "distill.lora": "auto", "distill.merge": 0.0}
+    changes["distill.rehearsal"] = 0.0
+    done = cycle(ws, cycle_job(ws, docs, suites="ifeval", changes=changes), key="adapter")
+    made = queries.cycle(ws.tracker.db, done["cycle"])["checkpoints"]["recovered"]
+    assert adapter_rank(ws.checkpoint(made).path) == 2
+
+
+def test_a_cycle_goes_on_without_documents_whose_run_was_removed(ws: Workspace, docs: Path) -> None:
+    mix = {"new": 0.5, "earlier": 0.5, "questions": 0.0, "chat": 0.0}
+    mixed = {"distill.merge": 0.0, "distill.rehearsal": 0.0, "midtrain.mix": mix}
+    first = cycle(ws, cycle_job(ws, docs, suites="ifeval", changes=mixed), key="first")["cycle"]
+    student = queries.cycle(ws.tracker.db, first)["checkpoints"]["recovered"]
+    (midtrained,) = ws.midtraining_runs(student)
+    shutil.rmtree(ws.run_directory(midtrained["id"]))
+    job = cycle_job(ws, docs, student=student, suites="ifeval", changes=mixed)
+    assert cycle(ws, job, key="second")["status"] == "accepted"

@@ -99,6 +99,12 @@ def test_all_weights_where_they_fit_and_never_more_with_less_memory(
 
 
 @given(SIZE, MACHINE)
+def test_an_adapter_stays_the_one_that_it_is(model: ModelSize, machine: Machine) -> None:
+    found = fitted.fit_midtraining(midtraining(lora="auto"), replace(model, rank=16), machine)
+    assert found.lora == LoraConfig(rank=16)
+
+
+@given(SIZE, MACHINE)
 def test_a_teacher_that_sees_the_passage_takes_its_place_in_memory(
     model: ModelSize, machine: Machine
 ) -> None:

@@ -32,6 +32,13 @@ def test_a_gap_is_answered_by_its_whole_sentence() -> None:
     assert {"Oslo", "Bergen", "tripwire"} <= missing
 
 
+def test_a_gap_is_a_whole_word_though_a_longer_one_holds_it() -> None:
+    said = "A document is its tokens and the end of token text."
+    prompts = [row["prompt"] for row in gap_questions.rows([said])]
+    assert gap_questions.FILL[2].format("A document is its tokens and the end of ___ text.") in prompts
+    assert not any("___s" in prompt for prompt in prompts)
+
+
 def test_a_beginning_is_answered_by_its_whole_sentence() -> None:
     found = [row for row in gap_questions.rows(TEXTS) if row["prompt"].startswith("How does")]
     assert found
