@@ -73,7 +73,7 @@ def train(asked: argparse.Namespace, seed: int) -> None:
                 job = cycle_job(ws, docs, student=student, changes=_changes(ws, asked, number, seed))
                 cycle(ws, job, key=f"month:{number}")
             student = queries.cycle(ws.tracker.db, number)["checkpoints"][RECOVERED]
-        for number in finished(ws) if asked.generated else ():
+        for number in range(1, len(asked.docs) + 1) if asked.generated else ():
             for checkpoint in queries.cycle(ws.tracker.db, number)["checkpoints"].values():
                 ask_generated(ws, asked.out, asked.generated, checkpoint)
 
