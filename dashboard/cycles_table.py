@@ -23,6 +23,7 @@ STATUSES = {
     "rejected": "rejected",
     "running": "running",
     "stalled": "stalled",
+    "stopped": "stopped",
     "failed": "failed",
 }
 REVIEWS = {

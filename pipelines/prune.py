@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from db.cycle_names import STAGES
+from db.errors import BadRequest, NotFound
 from db.reads import queries
 from pipelines.runs.workspace import Workspace
 
@@ -39,26 +41,41 @@ def prune(ws: Workspace, *, cycles: int = CYCLES, remove: bool = False) -> Row:
 
 
 def _needed(ws: Workspace, rows: list[Row], newest: list[Row]) -> set[str]:
-    """Return what aliases, newest cycles and stages and unfinished runs name, and the bases of it."""
-    named = {row["checkpoint_id"] for row in queries.aliases(ws.tracker.db)} | set(_by_hand(ws).values())
+    """Return what aliases, newest cycles and stages, routes and unfinished runs name, and the bases of it."""
+    named = {row["checkpoint_id"] for row in queries.aliases(ws.tracker.db)}
+    named |= _by_hand(ws, rows) | _routes(ws)
     for cycle in newest:
         named.update(cycle["checkpoints"].values())
     unfinished = _unfinished(ws)
-    recorded = json.dumps([[run["config"], run["result"]] for run in unfinished], default=str)
+    named |= _named_in([[run["config"], run["result"]] for run in unfinished], rows)
     makers = {run["id"] for run in unfinished}
-    named.update(row["id"] for row in rows if row["run_id"] in makers or row["id"] in recorded)
+    named.update(row["id"] for row in rows if row["run_id"] in makers)
     bases = {row["base_id"] for row in rows if row["id"] in named}
     return {checkpoint for checkpoint in named | bases if checkpoint}
 
 
-def _by_hand(ws: Workspace) -> dict[str, str]:
-    """Return the newest checkpoint of each kind of stage that was run by itself."""
-    newest: dict[str, str] = {}
+def _by_hand(ws: Workspace, rows: list[Row]) -> set[str]:
+    """Return all that the newest result of each kind of stage names, of those that were run by themselves."""
+    newest: dict[str, set[str]] = {}
     for run in queries.runs(ws.tracker.db, status="done", limit=EVERY):
-        made = (run["result"] or {}).get("checkpoint")
-        if made and not run["parent_id"]:
-            newest.setdefault(run["kind"], made)
-    return newest
+        if not run["parent_id"] and not newest.get(run["kind"]):
+            newest[run["kind"]] = _named_in(run["result"], rows)
+    return set().union(*newest.values())
+
+
+def _named_in(recorded: Any, rows: list[Row]) -> set[str]:
+    """Return the checkpoints whose ids stand anywhere in what is recorded."""
+    text = json.dumps(recorded, default=str)
+    return {row["id"] for row in rows if row["id"] in text}
+
+
+def _routes(ws: Workspace) -> set[str]:
+    """Return the checkpoints among the teachers that `distill.routes` names."""
+    found = set()
+    for reference in ws.config.distill.routes.values():
+        with suppress(BadRequest, NotFound):  # such as a model's folder
+            found.add(queries.resolve(ws.tracker.db, reference))
+    return found
 
 
 def _unfinished(ws: Workspace) -> list[Row]:

@@ -15,12 +15,14 @@ from recovery.errors import InputError
 
 AXES = {"ifeval": "behaviour", "knowledge": "knowledge", "retention": "retention", "updates": "updates"}
 JUDGED = ("behaviour", "knowledge")  # criteria of the Pareto front
+WHOLE = ("linear", "slerp")  # kinds that are the other checkpoint itself at weight 1
 
 
 def sweep(ws: Workspace, job: SweepJob, *, parent: str | None = None, key: str | None = None) -> Result:
     """Return {"points": [{"weight", "checkpoint", "behaviour", "knowledge", ..., "pareto"}]} by weight.
 
-    Both end points are measured unmerged: the student (weight 0) and the other checkpoint (weight 1)."""
+    Both ends are measured: the student (weight 0) and, but for a residual, weight 1: the other checkpoint, or
+    the mixture where that leaves some of the student's weights as they are."""
     for weight in job.weights:
         require_share(weight)
     require(job)
@@ -42,9 +44,10 @@ def _work(ws: Workspace, job: SweepJob, stage: Stage) -> Result:
 
 
 def _point(ws: Workspace, job: SweepJob, stage: Stage, weight: float) -> dict[str, Any]:
-    """Merge one share (the end points need no merge) and measure it."""
-    checkpoint = {0.0: job.student, 1.0: job.other}.get(weight)
-    if checkpoint is None or (weight == 1 and job.kind == "residual"):
+    """Merge one share, unless a checkpoint is that already, and measure it."""
+    there = {0.0: job.student} | ({1.0: job.other} if job.kind in WHOLE else {})
+    checkpoint = there.get(weight)
+    if checkpoint is None:
         made = MergeJob(weight=weight, **job.model_dump(include=set(Mixture.model_fields)))
         checkpoint = str(merge(ws, made, parent=stage.id, key=f"merge:{weight:g}")["checkpoint"])
     asked = EvalJob(

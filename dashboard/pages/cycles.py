@@ -27,6 +27,7 @@ NEWEST = 5  # cycles drawn as paths by default
 UNDECIDED = {
     "running": "It is under way; no verdict yet.",
     "stalled": "Nothing has been heard of it for a minute: `recover resume RUN` goes on with it.",
+    "stopped": "It was interrupted before its verdict: `recover resume RUN` goes on with it.",
     "failed": "It broke off before its verdict: `recover resume RUN` goes on with it.",
 }
 

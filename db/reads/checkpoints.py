@@ -85,6 +85,12 @@ def alias_moves(database: Database, name: str) -> list[Row]:
     return rows_of(database, query.order_by(AliasMove.id.desc()))
 
 
+def alias_at(database: Database, name: str, moment: str) -> str | None:
+    """Return the checkpoint that an alias named at a moment; None if it named none yet."""
+    moves = alias_moves(database, name)
+    return next((str(move["checkpoint_id"]) for move in moves if move["moved_at"] <= moment), None)
+
+
 def resolve(database: Database, reference: str) -> str:
     """Return the checkpoint id of a reference.
 

@@ -19,6 +19,7 @@ HEADLINE = {"ifeval": "prompt_strict"}  # the metric shown for a suite; default:
 NO_COST = {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
 RECOVERY = ("distill", "merge")  # kinds of runs that recover behaviour
 UPDATES = "updates"  # suite on changed facts, whose scores have a stale rate
+BROKEN_OFF = ("failed", "stopped")  # states of a run that did not come to its end
 EARLIER = "knowledge:"  # suite knowledge:K covers the documents of cycle K
 
 Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row
@@ -295,11 +296,15 @@ def _reviews(connection: Connection, span: CycleRange) -> dict[int, JSONObject]:
 
 
 def _states(connection: Connection, span: CycleRange) -> dict[int, JSONObject]:
-    """Return why each cycle's run failed, when it was last heard of, and whether it is running but silent."""
-    query = select(Cycle.number, Run.status, Run.error, Run.heartbeat_at).join(Run, Run.id == Cycle.run_id)
+    """Return why each cycle's run broke off, when it was last heard of, and whether it is running but silent.
+
+    A cycle recorded as running has the status of a run that broke off: an interruption is recorded there."""
+    query = select(Cycle.number, Cycle.status, Run.status, Run.error, Run.heartbeat_at)
+    rows = connection.execute(query.join(Run, Run.id == Cycle.run_id).where(span.cycles())).all()
     return {
-        number: {"error": error, "heartbeat_at": heard, "stalled": stalled(status, heard)}
-        for number, status, error, heard in connection.execute(query.where(span.cycles())).all()
+        number: {"error": error, "heartbeat_at": heard, "stalled": stalled(of_run, heard)}
+        | ({"status": of_run} if status == "running" and of_run in BROKEN_OFF else {})
+        for number, status, of_run, error, heard in rows
     }
 
 

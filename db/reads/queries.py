@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from db.reads.changes import live_version, structure_version
 from db.reads.checkpoints import (
+    alias_at,
     alias_moves,
     aliases,
     checkpoint,
@@ -34,6 +35,7 @@ from db.session import Database
 
 __all__ = [
     "ItemFilter",
+    "alias_at",
     "alias_moves",
     "aliases",
     "checkpoint",

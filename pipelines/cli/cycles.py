@@ -204,7 +204,8 @@ def verdict_command(session: Session, cycle: int) -> None:
     with session.workspace() as ws:
         row = queries.cycle(ws.tracker.db, cycle)
         if not row["verdict"]:
-            raise GateError(f"cycle {cycle} has no verdict yet: it is {row['status']}")
+            onward = f"; `recover resume {row['run']}` goes on with it" if broke_off(row) else ""
+            raise GateError(f"cycle {cycle} has no verdict yet: it is {state_words(row)}{onward}")
         session.show({"cycle": cycle, "status": row["status"], **row["verdict"]}, lambda: cycle_text(row))
         if row["status"] != "accepted":
             raise GateError(f"cycle {cycle} is {row['status']}")
@@ -283,10 +284,14 @@ def cycle_text(row: dict[str, Any]) -> str:
 
 def resume_lines(row: dict[str, Any]) -> list[str]:
     """Return why a cycle without a verdict broke off, and the command that goes on with it."""
-    if row["verdict"] or not (row.get("stalled") or row["status"] == "failed"):
+    if not broke_off(row):
         return []
     why = [f"reason     {row['error']}"] if row.get("error") else []
     return [*why, f"to go on   recover resume {row['run']}"]
+
+
+def broke_off(row: dict[str, Any]) -> bool:
+    return not row["verdict"] and (row.get("stalled") or row["status"] in ("failed", "stopped"))
 
 
 def _shown(axis: str, verdict: dict[str, Any]) -> bool:

@@ -201,9 +201,9 @@ def query_command(session: Session, sql: str) -> None:
 def prune_command(session: Session, cycles: int, yes: bool) -> None:
     """List or remove the checkpoints that nothing needs.
 
-    Kept are the checkpoints of the newest cycles, those that an alias such as base or current names, the
-    newest of each stage that was run by itself, and those of runs that may be resumed. What is recorded of
-    the others stays: scores, samples, lineage.
+    Kept are the checkpoints of the newest cycles, those that an alias such as base or current or a route in
+    recover.yaml names, all in the result of the newest of each stage that was run by itself, and those of
+    runs that may be resumed. What is recorded of the others stays: scores, samples, lineage.
 
     \b
     recover prune

@@ -140,6 +140,19 @@ def test_a_failed_cycle_names_its_run_and_its_reason(context: PageContext) -> No
         assert "NonFiniteLoss: step 2: &lt;b&gt;lower&lt;/b&gt; the rate" in page and SECRET not in page
 
 
+def test_an_interrupted_cycle_is_stopped_and_names_its_run(context: PageContext) -> None:
+    run = context.tracker.start_run("cycle", key="interrupted")
+    number = context.tracker.record_cycle(run.id)
+    assert "It is under way" in page_frame.render(context, "/")
+    context.tracker.stop_run(run.id, "interrupted")
+    for url in ("/", f"/cycle?n={number}"):
+        page = page_frame.render(context, url)
+        assert f"<code>recover resume {run.id}</code> goes on with it." in page
+        assert "stopped" in page and "It is under way" not in page
+    table = page_frame.render(context, "/?status=stopped").split('class="cycles"')[1]
+    assert re.findall(r'href="/cycle\?n=(\d)" class="strong"', table) == [str(number)]
+
+
 def test_the_heat_map_counts_and_its_cells_open_the_failing_samples(context: PageContext) -> None:
     page = page_frame.render(context, "/behaviour?n=2")
     row = page.split("english capital")[1].split("</tr>")[0]

@@ -85,6 +85,20 @@ def test_a_cycle_that_has_only_begun(tracker: Tracker) -> None:
         queries.cycle(tracker.db, 7)
 
 
+@pytest.mark.parametrize("ended", ["accepted", "rejected", "failed"])
+def test_a_cycle_whose_run_was_stopped_is_stopped_until_it_goes_on(tracker: Tracker, ended: str) -> None:
+    run = tracker.start_run("cycle", key="k").id
+    tracker.record_cycle(run)
+    tracker.stop_run(run, "interrupted")
+    cycle = queries.cycle(tracker.db, 1)
+    assert (cycle["status"], cycle["error"], cycle["stalled"]) == ("stopped", "interrupted", False)
+    tracker.start_run("cycle", key="k")
+    assert queries.cycle(tracker.db, 1)["status"] == "running"
+    tracker.record_cycle(run, status=ended)
+    tracker.stop_run(run, "interrupted")  # after the decision, before the run was recorded as done
+    assert queries.cycle(tracker.db, 1)["status"] == ended
+
+
 def test_nothing_lost_is_no_division_by_zero(tracker: Tracker) -> None:
     record_cycle(tracker, {"ifeval": {"clean": 0.9, "midtrained": 0.9, "recovered": 0.9}})
     assert queries.cycle(tracker.db, 1)["recovered_fraction"] is None

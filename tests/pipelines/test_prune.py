@@ -113,6 +113,29 @@ def test_the_newest_of_each_stage_that_was_run_by_itself_stays(ws: Workspace) ->
     assert [row["id"] for row in prune(ws, cycles=0)["checkpoints"]] == made[:1]
 
 
+def test_all_that_the_newest_sweep_and_search_made_stays(ws: Workspace) -> None:
+    made = []
+    for number in range(2):
+        point, offered = (published(ws, f"{what} {number}") for what in ("point", "offered"))
+        swept = ws.tracker.start_run("sweep", key=f"sweep {number}").id
+        ws.tracker.finish_run(swept, {"points": [{"checkpoint": ws.clean().id}, {"checkpoint": point}]})
+        search = ws.tracker.start_run("locate", key=f"locate {number}").id
+        ws.tracker.finish_run(search, {"checkpoint": ws.clean().id, "offered": {"checkpoint": offered}})
+        made.append({point, offered})
+    assert {row["id"] for row in prune(ws, cycles=0)["checkpoints"]} == made[0]
+
+
+def test_the_teachers_that_recover_yaml_routes_to_stay(ws: Workspace) -> None:
+    teachers = turned(ws, 1)
+    adapter = published(ws, "adapter", base=teachers["recovered"])
+    spare = published(ws, "spare")
+    names = {"a": "cycle:1:midtrained", "b": adapter[:8], "c": str(ws.clean().path), "d": "nobody"}
+    path = ws.home / "recover.yaml"
+    path.write_text(path.read_text().replace("distill:\n", f"distill:\n  routes: {names}\n"))
+    vars(ws).pop("config", None)
+    assert [row["id"] for row in prune(ws, cycles=0)["checkpoints"]] == [spare]
+
+
 def test_an_interrupted_cycle_is_resumed_after_a_prune(
     ws: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,6 +235,21 @@ def test_a_cycle_that_broke_off_or_went_silent_says_so(
     assert [(row["status"], row["stalled"]) for row in rows] == [("failed", False), ("running", True)]
 
 
+def test_an_interrupted_cycle_is_stopped_and_says_how_to_go_on(recover: Recover, tmp_path: Path) -> None:
+    database = tmp_path / "recover.db"
+    with Tracker(database) as tracker:
+        run = tracker.start_run("cycle", key="interrupted").id
+        tracker.record_cycle(run)
+        tracker.stop_run(run, "interrupted")
+    shown = recover("--db", database, "show", "cycle:1").out
+    assert shown.startswith("cycle 1: stopped\nreason     interrupted\n") and f"recover resume {run}" in shown
+    listed = recover("--db", database, "ls").out
+    assert "stopped" in listed and "running" not in listed
+    verdict = recover("--db", database, "verdict", "1")
+    assert verdict.code == 3
+    assert f"it is stopped; `recover resume {run}` goes on with it" in verdict.err
+
+
 def test_show_finds_runs_aliases_and_the_beginning_of_an_id(recover: Recover, home: Path) -> None:
     runs = recover("--home", home, "ls", "runs", "--json").json
     run = next(row for row in runs if row["kind"] == "distill")

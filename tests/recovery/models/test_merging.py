@@ -305,3 +305,22 @@ def test_a_sweep_records_every_point(tmp_path: Path) -> None:
         assert sweep(ws, job, key="k") == found  # done: nothing is repeated
         alone = MergeJob(student=student.id, other="base", weight=0.5)
         assert merge(ws, alone)["checkpoint"] == found["points"][2]["checkpoint"]  # addressed by content
+
+
+def test_a_sweep_of_embeddings_mixes_them_alone_at_weight_one(tmp_path: Path) -> None:
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")))
+        chat = ws.load(ws.clean())
+        with torch.no_grad():
+            for name in ("model.norm.weight", "model.embed_tokens.weight"):
+                chat.model.get_parameter(name).mul_(1.5)
+        ends = {"student": ws.publish(chat, parent=ws.clean(), run_id=None, config={}).id}
+        ends |= {"other": ws.clean().id, "kind": "embeddings"}
+        job = SweepJob.model_validate(ends | {"weights": (0.5,), "suites": (), "settings": ws.config.eval})
+        points = sweep(ws, job, key="k")["points"]
+        assert [point["weight"] for point in points] == [0.0, 0.5, 1.0]
+        alone = MergeJob.model_validate(ends | {"weight": 1.0})
+        assert points[2]["checkpoint"] == merge(ws, alone)["checkpoint"] != ends["other"]
+        whole, clean = (ws.load(ws.checkpoint(name)).model for name in (points[2]["checkpoint"], "base"))
+        for name, share in (("model.norm.weight", 1.5), ("model.embed_tokens.weight", 1.0)):
+            torch.testing.assert_close(whole.get_parameter(name), share * clean.get_parameter(name))

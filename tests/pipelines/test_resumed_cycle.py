@@ -1,0 +1,100 @@
+"""What `current` names after a resumed cycle: its model, unless `current` was moved since the cycle began."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from db.reads import queries
+from pipelines.cycle import cycle
+from pipelines.distill import distill
+from pipelines.job_from_options.cycle import cycle_job
+from pipelines.resume import resume
+from pipelines.runs.workspace import Workspace
+from tests.support.small_cycles import make_docs, make_home, settle
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    return make_docs(tmp_path)
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    """A home whose midtraining changes nothing and whose margin is wide: every cycle is accepted."""
+    with make_home(tmp_path) as workspace:
+        settle(workspace, margin=0.4, learning_rate=1e-12)
+        yield workspace
+
+
+def begin(ws: Workspace, docs: Path, student: str = "current") -> dict[str, Any]:
+    changes = {"distill.merge": 0.0, "distill.rehearsal": 0.0}
+    return cycle(ws, cycle_job(ws, docs, student=student, changes=changes), key=ws.new_key())
+
+
+def interrupted(ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, student: str = "current") -> None:
+    """Begin a cycle and interrupt it after its midtraining."""
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.cycle.distill", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            begin(ws, docs, student)
+
+
+def other_model(ws: Workspace) -> str:
+    chat = ws.load(ws.clean())
+    with torch.no_grad():
+        chat.model.get_parameter("model.norm.weight").mul_(1.001)
+    return ws.publish(chat, parent=ws.clean(), run_id=None, config={}).id
+
+
+def test_a_resumed_cycle_leaves_current_where_it_was_moved_to(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(ws.progress, "say", said.append)
+    interrupted(ws, docs, monkeypatch)
+    later = other_model(ws)  # as a later cycle's acceptance does
+    ws.tracker.set_alias("current", later)
+    found = resume(ws)
+    assert (found["cycle"], found["status"]) == (1, "accepted")
+    assert queries.resolve(ws.tracker.db, "current") == later
+    assert len([line for line in said if f"stays {later}" in line]) == 1
+    assert any("`recover review cycle:1 --approve` makes" in line for line in said)
+    ws.tracker.add_review(1, "approve", "", "ada")
+    assert queries.resolve(ws.tracker.db, "current") == queries.resolve(ws.tracker.db, "cycle:1")
+
+
+@pytest.mark.parametrize("moved_and_back", [False, True])
+def test_a_resumed_cycle_of_any_student_becomes_current_where_that_is_as_it_was(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch, moved_and_back: bool
+) -> None:
+    before = other_model(ws)
+    ws.tracker.set_alias("current", before)
+    interrupted(ws, docs, monkeypatch, "base")
+    if moved_and_back:
+        ws.tracker.set_alias("current", ws.clean().id)
+        ws.tracker.set_alias("current", before)
+    assert resume(ws)["status"] == "accepted"
+    assert queries.resolve(ws.tracker.db, "current") == queries.resolve(ws.tracker.db, "cycle:1") != before
+
+
+def test_an_uninterrupted_cycle_becomes_current_whatever_was_made_so_meanwhile(
+    ws: Workspace, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = other_model(ws)
+
+    def moved(*words: Any, **named: Any) -> dict[str, Any]:
+        ws.tracker.set_alias("current", later)
+        return distill(*words, **named)
+
+    monkeypatch.setattr("pipelines.cycle.distill", moved)
+    assert begin(ws, docs)["status"] == "accepted"
+    assert queries.resolve(ws.tracker.db, "current") == queries.resolve(ws.tracker.db, "cycle:1") != later
