@@ -84,8 +84,10 @@ def verdict(
 ) -> dict[str, Any]:
     """Judge every axis: axis name -> word, and the counts and bounds of each measured axis under `axes`.
 
-    A family is judged if it is among the suites; `unmeasured` says why one of them has no scores.
+    A family is judged if it is among the suites; `unmeasured` says why one of them has no scores. A suite
+    without items, as in half of a small evaluation, is not measured.
     """
+    suites = {name: stages if any(map(_items, stages.values())) else {} for name, stages in suites.items()}
     margin_of = margins_by_axis(margins)
     words: dict[str, Any] = {}
     axes: dict[str, dict[str, Any]] = {}

@@ -1,8 +1,9 @@
 """Cheapest first, until one does the job: nothing, the clean embeddings, merged weights, self-answered SFT,
 distillation.
 
-One half of the evaluation (the probe split) judges the candidates; the first that passes all axes is chosen.
-The other half (the confirmation split) had no part in the choice and gives the cycle's verdict.
+Each candidate is asked all that the cycle's models are asked. One half of the questions (the probe split)
+judges it; the first that passes all axes is chosen. The other half (the confirmation split) has no part in
+the choice and gives the cycle's verdict.
 """
 
 from __future__ import annotations
@@ -10,17 +11,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
 
-from evals import ifeval, jsonl, verdict
-from evals.probes import PROBE_SUITES, suite_probes
+from evals import verdict
 from evals.scores import Item, cluster
 from pipelines.config.jobs import ChooseJob, DistillJob, EvalJob, MergeJob
 from pipelines.config.overrides import override
-from pipelines.config.sections.eval import EvalConfig
 from pipelines.distill import distill
-from pipelines.distillation.leaks import ifeval_path
 from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.merge import merge
@@ -66,7 +62,6 @@ def choose(ws: Workspace, job: ChooseJob, *, parent: str | None = None, key: str
 
 
 def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
-    settings = write_probe_split(job.settings.eval, stage.directory, job.seed)
     standards = {
         suite: {
             label: _on_probe(recorded_items(ws, ids[suite]), job.seed)
@@ -88,7 +83,7 @@ def _work(ws: Workspace, job: ChooseJob, stage: Stage) -> Result:
             left_out[name] = str(error)
             stage.say(f"  choose       {name}: left out: {error}")
             continue
-        tried.append(_judged(ws, job, stage, name, checkpoint, settings, standards))
+        tried.append(_judged(ws, job, stage, name, checkpoint, standards))
         stage.say(
             f"  choose       {name}: {'passes' if tried[-1].passed else 'does not pass'} on the probe split"
         )
@@ -107,7 +102,10 @@ def _warn_of_small_halves(job: ChooseJob, stage: Stage, standards: Items) -> Non
         for axis in verdict.EVERY_AXIS
         if standards.get(axis.suite)
     }
-    for line in verdict.power_warning(halves, job.settings.eval.margins()):
+    for name in (name for name, count in halves.items() if not count):
+        stage.say(f"  choose       {name}: none of its questions is in the half that chooses")
+    some = {name: count for name, count in halves.items() if count}
+    for line in verdict.power_warning(some, job.settings.eval.margins()):
         stage.say(
             f"  choose       {line}: raise eval.samples or write more prompts (`recover prompts ifeval`)"
         )
@@ -155,12 +153,10 @@ def _judged(
     stage: Stage,
     name: str,
     checkpoint: str,
-    settings: EvalConfig,
     standards: Items,
 ) -> Candidate:
     """Return the verdict on the probe split."""
-    asked = EvalJob(checkpoint=checkpoint, suites=job.suites, settings=settings, label=name)
-    ids = evaluate(ws, asked, parent=stage.id, key=f"eval:{name}")["score_ids"]
+    ids = _asked(ws, job, stage, name, checkpoint)
     suites = {
         suite: {**standards[suite], "recovered": _on_probe(recorded_items(ws, ids[suite]), job.seed)}
         if suite in ids
@@ -171,9 +167,26 @@ def _judged(
         require_same_questions(suite, stages)
     found = verdict.verdict(suites, job.settings.eval.margins())
     behaviour = found["axes"].get("behaviour", {}).get("difference")
-    return Candidate(
-        name, checkpoint, verdict.accepted(found, job.required), behaviour, verdict.summary(found)
+    passed = verdict.accepted(found, _required(job, standards))
+    return Candidate(name, checkpoint, passed, behaviour, verdict.summary(found))
+
+
+def _asked(ws: Workspace, job: ChooseJob, stage: Stage, name: str, checkpoint: str) -> dict[str, int]:
+    """Ask a candidate all that the cycle's models are asked, or take what is recorded; return the scores."""
+    settings = job.settings.eval.model_copy(update={"open_book": False})
+    asked = EvalJob(
+        checkpoint=checkpoint, suites=job.suites, settings=settings, label=name, reuse=settings.reuse
     )
+    # Not eval:NAME, under which earlier versions recorded answers to other questions than the standards'.
+    found = evaluate(ws, inherited(asked, job), parent=stage.id, key=f"asked:{name}")
+    return dict(found["score_ids"])
+
+
+def _required(job: ChooseJob, standards: Items) -> tuple[str, ...]:
+    """Return the axes without which nothing passes, but those of which the probe split has no question."""
+    empty = [suite for suite, stages in standards.items() if stages and not any(stages.values())]
+    unasked = [axis for axis in verdict.EVERY_AXIS if axis.suite in empty]
+    return tuple(name for name in job.required if not any(axis.named_in([name]) for axis in unasked))
 
 
 def _behaviour(tried: Candidate) -> float:
@@ -189,24 +202,5 @@ def _on_probe(items: Sequence[Item], seed: int) -> list[Item]:
 
 def on_probe(item: Item, seed: int) -> bool:
     """Return whether an item is in the probe split; items of one cluster are always in the same half."""
-    return _first_half(cluster(item.key, item.detail), seed)
-
-
-def _first_half(label: str, seed: int) -> bool:
-    return hashlib.sha256(f"{seed}:{label}".encode()).digest()[0] < 128
-
-
-def write_probe_split(settings: EvalConfig, folder: Path, seed: int) -> EvalConfig:
-    """Write the probe split's prompts and probes to files; return the settings that evaluate on them."""
-    rows = [row for row in ifeval.rows(ifeval_path(settings)) if _first_half(str(row["key"]), seed)]
-    files = {"ifeval": _written(folder / "probe-ifeval.jsonl", rows)}
-    everything = [probe for suite in PROBE_SUITES for probe in suite_probes(settings.probes, suite)]
-    probes = [probe for probe in everything if _first_half(probe.fact, seed)]
-    files["probes"] = _written(folder / "probe-probes.jsonl", [probe.row() for probe in probes])
-    found: EvalConfig = override(settings, files)
-    return found
-
-
-def _written(path: Path, rows: Sequence[Mapping[str, Any]]) -> str:
-    path.write_text(jsonl.lines(rows), encoding="utf-8")
-    return str(path.absolute())
+    label = f"{seed}:{cluster(item.key, item.detail)}"
+    return hashlib.sha256(label.encode()).digest()[0] < 128

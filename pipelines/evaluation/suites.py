@@ -58,7 +58,9 @@ def answerable_suites(settings: EvalConfig, model: str) -> tuple[str, ...]:
 
 
 def _earlier_probes(job: EvalJob) -> dict[int, list[Probe]]:
-    """Return each earlier cycle's probes, without those that a later cycle's changed facts contradict."""
+    """Return each earlier cycle's probes, without those that a later cycle's changed facts contradict.
+
+    A cycle of which no question is left is left out."""
     files = {cycle: load_probes(path) for cycle, path in job.earlier.items()}
     later = list(load_probes(job.settings.probes)) if job.settings.probes else []
     found = {}
@@ -66,7 +68,7 @@ def _earlier_probes(job: EvalJob) -> dict[int, list[Probe]]:
         asked = [probe for probe in files[cycle] if probe.suite == KNOWLEDGE]
         found[cycle] = without_superseded(asked, later)
         later += files[cycle]
-    return dict(sorted(found.items()))
+    return {cycle: probes for cycle, probes in sorted(found.items()) if any(one.counts for one in probes)}
 
 
 def _suite(job: EvalJob, name: str) -> Suite:

@@ -56,6 +56,17 @@ def test_one_axis_beyond_its_margin_rejects_the_cycle(changes: dict[str, int], a
     assert not accepted(result)
 
 
+def test_a_suite_without_items_is_not_measured() -> None:
+    none: dict[str, list[Item]] = {"clean": [], "midtrained": [], "recovered": []}
+    result = verdict(suites() | {"knowledge": none, "updates": none, "refusals": none})
+    assert {result[name] for name in ("knowledge", "updates", "refusals")} == {"not measured"}
+    assert set(result["axes"]) == {"behaviour", "retention", "refusals"}
+    assert not accepted(result) and accepted(result, ("ifeval", "retention"))
+    one_sided = suites() | {"knowledge": none | {"recovered": items(1, 2)}}
+    with pytest.raises(InputError, match="evaluate both checkpoints on the same prompts"):
+        verdict(one_sided)
+
+
 def test_too_few_prompts_are_underpowered_and_say_how_many_it_takes() -> None:
     few = {"ifeval": {"clean": items(50, 60), "recovered": items(50, 60)}}
     result = verdict(few)

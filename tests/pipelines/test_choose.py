@@ -10,15 +10,10 @@ from typing import Any
 import pytest
 
 from db.reads import queries
-from evals.probes import load_probes
-from evals.scores import Item
-from pipelines.choose import on_probe, write_probe_split
-from pipelines.config.sections.eval import EvalConfig
-from pipelines.cycle import cycle
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from tests.support.small_cycles import PROMPTS, lines, make_docs, make_home, settle
+from tests.support.small_cycles import PROMPTS, lines, make_docs, make_home, settle, tried
 
 
 @pytest.fixture
@@ -30,12 +25,6 @@ def docs(tmp_path: Path) -> Path:
 def ws(tmp_path: Path) -> Iterator[Workspace]:
     with make_home(tmp_path) as workspace:
         yield workspace
-
-
-def tried(ws: Workspace, docs: Path, **options: Any) -> dict[str, Any]:
-    done = cycle(ws, cycle_job(ws, docs, **options), key=ws.new_key())
-    (run,) = queries.runs(ws.tracker.db, kind="choose")
-    return {"cycle": queries.cycle(ws.tracker.db, done["cycle"]), **run["result"]}
 
 
 def test_nothing_is_done_where_nothing_was_lost(ws: Workspace, docs: Path) -> None:
@@ -120,6 +109,10 @@ def test_the_clean_embeddings_suffice_where_commas_pushed_all_else_down(ws: Work
     assert [(one["name"], one["passed"]) for one in found["tried"]] == [("none", False), ("embeddings", True)]
     assert (found["chosen"], found["cycle"]["status"]) == ("embeddings", "accepted")
     assert queries.runs(ws.tracker.db, kind="distill") == []
+    rows = queries.stage_scores(ws.tracker.db, found["cycle"]["cycle"])
+    assert {(row["stage"], row["n"]) for row in rows} == {
+        (stage, PROMPTS) for stage in ("clean", "midtrained", "recovered")
+    }  # a stage's score is of all questions, not of the half that judged it as a candidate
 
 
 def test_self_answered_words_suffice_where_no_mixture_of_weights_does(ws: Workspace, docs: Path) -> None:
@@ -150,19 +143,3 @@ def test_one_way_can_be_forced(ws: Workspace, docs: Path) -> None:
         cycle_job(ws, docs, recover_with="nope")
     with pytest.raises(InputError, match="give one of them"):
         cycle_job(ws, docs, recover_with="auto", changes={"distill.method": "opd"})
-
-
-def test_the_halves_share_no_prompt_and_no_fact(docs: Path, tmp_path: Path) -> None:
-    beside = docs.parent
-    settings = EvalConfig(ifeval=str(beside / "ifeval.jsonl"), probes=str(beside / "probes.jsonl"))
-    half = write_probe_split(settings, tmp_path, 3)
-    asked = load_probes(str(half.probes))
-    whole = load_probes(str(settings.probes))
-    assert set(asked) < set(whole)
-    inside = {probe.id for probe in asked}
-    for probe in whole:
-        item = Item(probe.id, probe.prompt, "", True, {"fact": probe.fact})
-        assert on_probe(item, 3) == (probe.id in inside)
-    assert any(
-        on_probe(Item(str(n), "", "", True), 3) != on_probe(Item(str(n), "", "", True), 4) for n in range(20)
-    )

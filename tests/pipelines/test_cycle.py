@@ -39,8 +39,11 @@ def ws(tmp_path: Path) -> Iterator[Workspace]:
         yield workspace
 
 
-def turned(ws: Workspace, docs: Path, **options: Any) -> dict[str, Any]:
-    job = cycle_job(ws, docs, changes={"distill.merge": 0.0, "distill.rehearsal": 0.0}, **options)
+def turned(
+    ws: Workspace, docs: Path, changes: dict[str, Any] | None = None, **options: Any
+) -> dict[str, Any]:
+    plain = {"distill.merge": 0.0, "distill.rehearsal": 0.0}
+    job = cycle_job(ws, docs, changes=plain | (changes or {}), **options)
     return queries.cycle(ws.tracker.db, cycle(ws, job, key=ws.new_key())["cycle"])
 
 
@@ -112,6 +115,43 @@ def test_a_fact_that_changed_later_is_no_question_about_the_earlier_cycle(ws: Wo
     found = evaluate(ws, job, key="later")["scores"]
     asked = sum(probe.counts for probe in load_probes(first, "knowledge"))
     assert (found["updates"]["n"], found["knowledge:1"]["n"]) == (1, asked - 1)
+
+
+ASKED = {"id": "asked", "prompt": "Where is Ada?", "answer": "Oslo"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ASKED,
+        ASKED | {"was": "Bonn"},
+        ASKED | {"suite": "retention"},
+        ASKED | {"kind": "cloze"},
+        ASKED | {"kind": "reverse"},
+    ],
+    ids=["superseded", "updates", "retention", "cloze", "apart"],
+)
+def test_an_earlier_cycle_of_which_no_question_is_left_is_left_out(
+    ws: Workspace, docs: Path, row: dict[str, Any]
+) -> None:
+    none_left = lines(docs.parent / "first.jsonl", [row])
+    moved = lines(docs.parent / "third.jsonl", [{**ASKED, "id": "moved", "answer": "Rome", "was": "Oslo"}])
+    settings = ws.config.eval.model_copy(update={"probes": str(moved), "earlier_questions": 20})
+    earlier = {1: str(none_left), 2: str(docs.parent / "probes.jsonl")}
+    job = EvalJob(checkpoint=ws.clean().id, suites=(), settings=settings, earlier=earlier)
+    found = evaluate(ws, job, key="third")["scores"]
+    assert set(found) == {"knowledge:2"}
+    assert found["knowledge:2"]["n"] == 20  # none is set aside for the cycle that is left out
+
+
+def test_a_cycle_after_one_that_asked_nothing_about_its_documents_is_finished(
+    ws: Workspace, docs: Path
+) -> None:
+    general = docs.parent / "general.jsonl"
+    lines(general, [probe.row() for probe in load_probes(docs.parent / "probes.jsonl", "retention")])
+    assert turned(ws, docs, {"eval.probes": str(general)}, suites="ifeval")["status"] == "accepted"
+    second = turned(ws, docs)
+    assert (second["status"], second["knowledge_by_cycle"]) == ("accepted", [])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from db.reads import queries
+from pipelines.cycle import cycle
+from pipelines.job_from_options.cycle import cycle_job
 from pipelines.machine.init_home import initialise
 from pipelines.runs.workspace import Workspace
 from tests.support import tiny
@@ -62,3 +65,10 @@ def settle(ws: Workspace, margin: float, learning_rate: float) -> None:
     text = re.sub(r"learning_rate: [\d.e-]+", f"learning_rate: {learning_rate:.1e}", text)
     path.write_text(text.replace("eval:\n", f"eval:\n  margin: {margin}\n  retention_margin: {margin}\n"))
     vars(ws).pop("config", None)
+
+
+def tried(ws: Workspace, docs: Path, **options: Any) -> dict[str, Any]:
+    """Turn a cycle that chooses its recovery; return what was chosen, what was tried, and the cycle."""
+    done = cycle(ws, cycle_job(ws, docs, **options), key=ws.new_key())
+    (run,) = queries.runs(ws.tracker.db, kind="choose")
+    return {"cycle": queries.cycle(ws.tracker.db, done["cycle"]), **run["result"]}

@@ -1,0 +1,116 @@
+"""The half of the questions that chooses among candidates, and the half that decides about the cycle."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from db.reads import queries
+from evals.probes import load_probes
+from evals.scores import Item
+from pipelines.choose import on_probe
+from pipelines.runs.workspace import Workspace
+from tests.support.small_cycles import PROMPTS, lines, make_docs, make_home, settle, tried
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    return make_docs(tmp_path)
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    """A home whose midtraining changes nothing and whose margin is wide: whatever is measured passes."""
+    with make_home(tmp_path) as workspace:
+        settle(workspace, margin=0.4, learning_rate=1e-12)
+        yield workspace
+
+
+def judged_on(words: str) -> int:
+    """The number of questions in a sentence of the verdict."""
+    return int(re.findall(r" of (\d+)", words)[0])
+
+
+def put(docs: Path, suite: str, rows: list[dict[str, Any]]) -> None:
+    """Put rows in the place of a suite's probes."""
+    path = docs.parent / "probes.jsonl"
+    lines(path, [*(probe.row() for probe in load_probes(path) if probe.suite != suite), *rows])
+
+
+def facts(ws: Workspace, count: int, *, chooses: bool) -> list[str]:
+    """Names of facts that are all in the half that chooses, or all in the one that decides."""
+    names = (f"fact{n}" for n in range(1000))
+    found = (one for one in names if on_probe(Item(one, "", "", True), ws.config.seed) == chooses)
+    return [next(found) for _ in range(count)]
+
+
+@pytest.mark.parametrize(("how", "limit"), [("auto", None), ("auto", 24), ("merge", 24)])
+def test_every_question_either_chooses_or_decides(
+    ws: Workspace, docs: Path, how: str, limit: int | None
+) -> None:
+    """Of a sample of the questions too, which is not half of a sample of its half."""
+    found = tried(ws, docs, recover_with=how, changes={"eval.limit": limit})
+    chosen, axes = found["tried"][-1], found["cycle"]["verdict"]["axes"]
+    assert chosen["passed"] and found["cycle"]["status"] == "accepted"
+    for name, words in zip(("behaviour", "knowledge", "retention"), chosen["words"], strict=False):
+        assert words.startswith(name)
+        assert 0 < judged_on(words) < axes[name]["n"] + judged_on(words) == (limit or PROMPTS)
+
+
+def test_a_model_is_asked_once_whether_as_a_candidate_or_as_the_result(ws: Workspace, docs: Path) -> None:
+    assert tried(ws, docs, recover_with="auto")["chosen"] == "none"
+    runs = {run["key"]: run["result"] for run in queries.runs(ws.tracker.db, kind="eval")}
+    for key in ("asked:none", "eval:recovered"):
+        scores = runs[key]["scores"]
+        assert set(scores) == {"ifeval", "knowledge", "retention"}
+        assert all(queries.RECORDED_IN in score for score in scores.values())
+
+
+def test_candidates_are_judged_by_calibration_too(ws: Workspace, docs: Path) -> None:
+    """Wrong options are answers to other questions, of either half."""
+    asked = [{"id": f"q{n}", "prompt": f"Say {n}.", "answer": f"word{n}"} for n in range(PROMPTS)]
+    put(docs, "retention", [row | {"suite": "retention"} for row in asked])
+    changes = {"eval.behaviours": ["calibration"], "eval.behaviours_margin": 0.4}
+    found = tried(ws, docs, recover_with="auto", changes=changes)
+    assert [(one["name"], one["passed"]) for one in found["tried"]] == [("none", True)]
+    (said,) = [words for words in found["tried"][0]["words"] if words.startswith("calibration: kept")]
+    axis = found["cycle"]["verdict"]["axes"]["calibration"]
+    assert (axis["outcome"], axis["n"] + judged_on(said)) == ("kept", PROMPTS)
+
+
+@pytest.mark.parametrize("chooses", [True, False])
+def test_two_changed_facts_may_both_be_in_one_half(ws: Workspace, docs: Path, chooses: bool) -> None:
+    """The half without them judges by the rest; the other cannot show of so few that they were updated."""
+    changed = {"prompt": "Where is Bo?", "answer": "Rome", "was": "Oslo"}
+    put(docs, "updates", [changed | {"id": name} for name in facts(ws, 2, chooses=chooses)])
+    found = tried(ws, docs, suites="ifeval,updates", recover_with="merge")
+    first = found["tried"][0]
+    (said,) = [words for words in first["words"] if words.startswith("updates")]
+    assert first["passed"] is ("not measured" in said) is not chooses
+    assert (found["cycle"]["verdict"]["updates"] == "not measured") is chooses
+    assert found["cycle"]["status"] == "rejected"  # updates were asked for
+    assert found["cycle"]["scores"]["updates"]["n"] == 2
+
+
+@pytest.mark.parametrize("chooses", [True, False])
+def test_the_only_fact_is_in_one_half(ws: Workspace, docs: Path, chooses: bool) -> None:
+    (name,) = facts(ws, 1, chooses=chooses)
+    put(docs, "knowledge", [{"id": name, "prompt": "Where is Bo?", "answer": "Rome"}])
+    found = tried(ws, docs, recover_with="merge")
+    assert found["tried"][0]["passed"] is not chooses
+    assert found["cycle"]["verdict"]["knowledge"] == ("not measured" if chooses else "underpowered")
+    assert found["cycle"]["status"] == "rejected"
+
+
+def test_the_halves_share_no_fact_and_depend_on_the_seed() -> None:
+    def item(key: str, **detail: str) -> Item:
+        return Item(key, "", "", True, detail)
+
+    for name in map(str, range(20)):
+        halves = {on_probe(item(f"{name}-{one}", fact=name), 3) for one in range(9)}
+        assert halves == {on_probe(item(name), 3)} == {on_probe(item(f"{name}#1", cluster=name), 3)}
+    assert any(on_probe(item(str(n)), 3) != on_probe(item(str(n)), 4) for n in range(20))
