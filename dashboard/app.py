@@ -15,6 +15,7 @@ import shutil
 import socket
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +122,9 @@ def serve(
         )
     shown = f"[{host}]" if ":" in host else host
     print(f"dashboard on http://{shown}:{port} (Ctrl-C ends it)", flush=True)
-    app = make(tracker, hosts=(*LOOPBACK, *_names(host), *names), password=password or None)
-    server(app, host, port).run()
+    with suppress(KeyboardInterrupt):
+        app = make(tracker, hosts=(*LOOPBACK, *_names(host), *names), password=password or None)
+        server(app, host, port).run()
 
 
 def server(app: Any, host: str, port: int, **options: Any) -> Any:

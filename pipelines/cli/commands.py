@@ -145,8 +145,8 @@ def main() -> None:
     except click.ClickException as error:
         _say(f"Error: {_with_hint(error)}")
         sys.exit(error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        _say("interrupted: go on with `recover resume`")
+    except (click.Abort, KeyboardInterrupt) as error:
+        _say(_interruption(error))
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
@@ -164,6 +164,12 @@ def _with_hint(error: click.ClickException) -> str:
     message = " ".join(error.format_message().split())
     context = getattr(error, "ctx", None)
     return f"{message.rstrip('.')}: see `{context.command_path} --help`" if context else message
+
+
+def _interruption(error: BaseException) -> str:
+    """Return what Ctrl-C has ended, with the note of the run that it interrupted, if it was a run."""
+    cause = error.__cause__ or error  # click replaces the interrupt by an error of its own
+    return ": ".join(["interrupted", *getattr(cause, "__notes__", [])])
 
 
 def _explain(error: Exception) -> int:

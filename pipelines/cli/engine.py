@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import click
 
 from pipelines.cli.options import Session, shared
@@ -45,4 +47,5 @@ def serve_command(
     ):
         found = {"url": server.url, "checkpoint": server.name, "log": str(server.log)}
         session.show(found, f"{server.url} serves {server.name}; its log is {server.log}")
-        server.wait()
+        with suppress(KeyboardInterrupt):  # the way to end it
+            server.wait()

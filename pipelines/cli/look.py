@@ -268,7 +268,8 @@ def dashboard_command(
 ) -> None:
     """Serve the review dashboard until interrupted.
 
-    Other machines reach it only with --host and a login, whose password is in RECOVER_DASHBOARD_PASSWORD.
+    Other machines reach it only with --host and a login, whose password is in RECOVER_DASHBOARD_PASSWORD; by
+    other names than this machine's own only with --allow-host.
     """
     from dashboard.app import picture_of, serve
 

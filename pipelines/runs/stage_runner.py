@@ -35,6 +35,7 @@ PACKAGES = (
 )
 
 STATE = "state"  # in a run's folder
+GO_ON = "go on with `recover resume`"  # only where a run was interrupted: there is something to go on with
 
 
 @dataclass
@@ -153,8 +154,10 @@ def _recorded(workspace: Workspace, run_id: str) -> Iterator[None]:
     """Record a failure or an interruption, and raise it again."""
     try:
         yield
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         workspace.tracker.stop_run(run_id, "interrupted")
+        if not hasattr(error, "__notes__"):  # which the stage of a cycle adds before the cycle
+            error.add_note(GO_ON)
         raise
     except Exception as error:
         workspace.tracker.fail_run(run_id, f"{type(error).__name__}: {error}")

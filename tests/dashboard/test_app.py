@@ -50,10 +50,8 @@ def test_a_picture_is_an_svg_file(tmp_path: Path) -> None:
                 app.picture_of(tracker, str(tmp_path / name))
 
 
-GUARDED = TestClient(
-    RequestGuard(Starlette(routes=[Route("/", lambda request: PlainTextResponse("in"))])),
-    base_url="http://127.0.0.1:7860",
-)
+INSIDE = Starlette(routes=[Route("/", lambda request: PlainTextResponse("in"))])
+GUARDED = TestClient(RequestGuard(INSIDE), base_url="http://127.0.0.1:7860")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +82,16 @@ def test_an_unknown_host_or_origin_is_refused(headers: dict[str, str]) -> None:
 def test_this_machines_own_browser_comes_in_and_gets_the_headers(headers: dict[str, str]) -> None:
     answer = GUARDED.get("/", headers=headers)
     assert answer.status_code == 200 and answer.headers["x-frame-options"] == "DENY"
+
+
+def test_an_allowed_host_may_be_written_in_capitals() -> None:
+    guard = RequestGuard(INSIDE, hosts=("Lab.Example",))
+    client = TestClient(guard, base_url="http://Lab.Example:7860")
+    for host in ("Lab.Example:7860", "lab.example:7860", "LAB.EXAMPLE"):
+        assert client.get("/", headers={"host": host}).text == "in"
+    refused = client.get("/", headers={"host": "other.example"})
+    assert refused.status_code == 400
+    assert refused.text == "unknown host: start the dashboard with --allow-host NAME"
 
 
 def test_the_real_page_is_served_behind_the_guard(tmp_path: Path) -> None:

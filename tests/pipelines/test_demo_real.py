@@ -69,6 +69,17 @@ def test_an_absent_model_is_said_with_the_command_that_installs_it(
     assert demo_real.INSTALL in failed.error
 
 
+def test_a_home_of_the_tiny_model_is_no_home_of_the_real_demo(
+    recover: Any,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    home = ("--home", tmp_path / "home", "-q")
+    assert recover(*home, "init", "--model", "microworld").code == 0
+    failed = recover(*home, "demo", "--real")
+    assert (failed.code, failed.error) == (2, f"Error: {demo_real.TINY}")
+    assert recover(*home, "ls", "cycles").out.strip() == "nothing yet"
+
+
 def test_options_of_the_real_demo_need_it(recover: Any, tmp_path: Path) -> None:  # noqa: F811
     failed = recover("--home", tmp_path / "home", "demo", "--full")
     assert failed.code == 2 and "--real" in failed.err

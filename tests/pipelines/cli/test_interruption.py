@@ -1,0 +1,75 @@
+"""Ctrl-C: the end of what serves, and a hint only where a run can go on."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from db.reads import queries
+from db.writes.tracker import Tracker
+from pipelines.distillation import engine_places
+from pipelines.runs.stage_runner import run_stage
+from pipelines.runs.workspace import Workspace
+from tests.attacks.load import free_port, wait_for
+from tests.support.commands import Recover
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with a database and nothing in it."""
+    with Tracker(tmp_path / "recover.db"):
+        return tmp_path
+
+
+def interrupt(*_: object, **__: object) -> Any:
+    raise KeyboardInterrupt
+
+
+def test_it_is_the_way_to_end_the_dashboard(home: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "pipelines.cli", "--home", str(home), "dashboard", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            wait_for(f"http://127.0.0.1:{port}", server)
+            server.send_signal(signal.SIGINT)
+            said = server.communicate(timeout=60)[1]
+        finally:
+            server.kill()
+    assert (server.returncode, said) == (0, "")
+
+
+def test_it_is_the_way_to_end_a_served_checkpoint(
+    recover: Recover, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def serving(*_: object, **__: object) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(url="http://127.0.0.1:9", name="base", log=home / "log", wait=interrupt)
+
+    monkeypatch.setattr(engine_places, "serve", serving)
+    said = recover("--home", home, "serve")
+    assert (said.code, said.err) == (0, "")
+
+
+def test_a_command_that_only_reads_names_nothing_to_go_on_with(
+    recover: Recover, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queries, "runs", interrupt)
+    said = recover("--home", home, "ls", "runs")
+    assert (said.code, said.err.strip()) == (130, "interrupted")
+
+
+def test_the_hint_is_given_once_for_a_stage_within_a_cycle(home: Path) -> None:
+    def outer(stage: Any) -> dict[str, Any]:
+        return run_stage(ws, "midtrain", interrupt, config={}, parent=stage.id, key="midtrain")
+
+    with Workspace.open(home) as ws, pytest.raises(KeyboardInterrupt) as caught:
+        run_stage(ws, "cycle", outer, config={}, key="cycle")
+    assert caught.value.__notes__ == ["go on with `recover resume`"]
