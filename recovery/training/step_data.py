@@ -167,7 +167,7 @@ class Episodes:
 
     def draw(self, step: int) -> StepInputs:
         """Draw the step's prompts, each repeated for its samples, and as many pairs."""
-        samples = max(self.config.samples_per_prompt, self.method.group_size)
+        samples = self.method.samples(self.config.samples_per_prompt)
         rows = drawn(self.prompt_rows, self.config.prompts_per_step, step, f"prompts:{self.config.seed}")
         data = drawn(
             self.pair_rows, self.config.prompts_per_step * samples, step, f"pairs:{self.config.seed}"
