@@ -214,7 +214,7 @@ def _episodes(
             weights=[row.weight for row in data.rows],
         ),
         StepConfig(seed=job.seed, **sizes),
-        rehearsal=rehearsal(stage.workspace, job, student, method.epochs, stage),
+        rehearsal=rehearsal(stage.workspace, job, student, method, stage),
         on_scored=_tracer(stage, student, method, settings.steps),
         ahead=ahead,
     )

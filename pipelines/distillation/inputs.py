@@ -94,6 +94,7 @@ def read_context(job: DistillJob, method: Method, pairs: list[Prompt]) -> Contex
 def read_reward(job: DistillJob, method: Method, data: PromptData) -> tuple[Reward | None, PromptData]:
     """Return the reward; for purely reward-based methods, drop the prompts that it cannot judge."""
     from recovery.teachers import rewards
+    from recovery.teachers.contexts import has
 
     name = job.settings.reward
     if not method.needs_rewards or name is None:
@@ -102,7 +103,7 @@ def read_reward(job: DistillJob, method: Method, data: PromptData) -> tuple[Rewa
     needed = JUDGED_BY.get(name)
     if needed is None:
         return found, data
-    judged = [prompt for prompt in data.prompts if prompt.fields.get(needed)]
+    judged = [prompt for prompt in data.prompts if has(prompt.fields, needed)]
     if not judged:
         raise InputError(f"{job.prompts}: no prompt has the field {needed!r}, which the reward {name} needs")
     if name == "ifeval":

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pipelines.config.sections.distill import DistillConfig
     from pipelines.runs.stage_runner import Stage
     from pipelines.runs.workspace import Workspace
+    from recovery.methods.method import Method
     from recovery.models.chat_model import ChatModel
 
 METRIC = "rehearsal_loss"
@@ -54,10 +55,10 @@ class Rehearsal:
     """The documents, and questions made of them, that are trained on beside the answers of each update."""
 
     def __init__(
-        self, taught: Sequence[Taught], settings: DistillConfig, student: ChatModel, passes: int, seed: int
+        self, taught: Sequence[Taught], settings: DistillConfig, student: ChatModel, method: Method, seed: int
     ) -> None:
         self.ratio = settings.rehearsal / (1 - settings.rehearsal)
-        self.tokens_per_step = tokens_per_step(settings, passes)  # at most; the next step's begin behind them
+        self.tokens_per_step = tokens_per_step(settings, method)  # at most; the next step's begin behind them
         self.longest = settings.max_new_tokens  # as an answer: a row of documents takes no more memory
         splits = SentenceSplits.of(student, settings.split_documents)
         self.streams: list[tuple[float, TokenStream]] = []
@@ -98,24 +99,24 @@ class Rehearsal:
 
 
 def rehearsal(
-    ws: Workspace, job: DistillJob, student: ChatModel, passes: int, stage: Stage
+    ws: Workspace, job: DistillJob, student: ChatModel, method: Method, stage: Stage
 ) -> Rehearsal | None:
     """Return the rehearsal of a job; None where it is off or the student learned no documents."""
     if not job.settings.rehearsal:
         return None
-    most = job.settings.steps * tokens_per_step(job.settings, passes)
+    most = job.settings.steps * tokens_per_step(job.settings, method)
     found = in_turn(lambda: _taught(ws, job, student, stage, most))
     if not found:
         stage.say("  rehearsal    off: the student was taught no documents")
         return None
     stage.say(_in_words(found, job.settings))
-    return Rehearsal(found, job.settings, student, passes, job.seed)
+    return Rehearsal(found, job.settings, student, method, job.seed)
 
 
-def tokens_per_step(settings: DistillConfig, passes: int) -> int:
+def tokens_per_step(settings: DistillConfig, method: Method) -> int:
     """Return the most tokens of documents that a step reads: beside answers of full length."""
-    answers = settings.prompts_per_step * settings.samples_per_prompt * settings.max_new_tokens * passes
-    return round(answers * settings.rehearsal / (1 - settings.rehearsal))
+    answers = settings.prompts_per_step * method.samples(settings.samples_per_prompt) * method.epochs
+    return round(answers * settings.max_new_tokens * settings.rehearsal / (1 - settings.rehearsal))
 
 
 def _taught(ws: Workspace, job: DistillJob, student: ChatModel, stage: Stage, most: int) -> list[Taught]:

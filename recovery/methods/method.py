@@ -21,6 +21,10 @@ class Method(Dials):
     def __post_init__(self) -> None:
         check(self)
 
+    def samples(self, asked: int) -> int:
+        """Return the answers to each prompt of a step: as many as asked for, but a whole group."""
+        return max(asked, self.group_size)
+
     def row(self) -> dict[str, str]:
         """Return the row of `recover methods`."""
         names = ("name", "states", "signal", "teacher", "context", "rails", "source", "summary", "keeps")

@@ -47,6 +47,7 @@ FIELDS = {  # fields of a prompt's row; the first one present is used
     "hints": ("hints",),
     "passage": ("passage",),
 }
+ABSENT: tuple[object, ...] = (None, "", [], {})  # values of a field that say nothing; 0 is an answer
 
 
 class PromptRow(Protocol):
@@ -108,7 +109,7 @@ class Context:
 
     def _text(self, item: PromptRow) -> str | None:
         """Return the row's own context, or that of all rows; None where there is neither."""
-        own = next((item.fields[name] for name in FIELDS[self.kind] if item.fields.get(name)), self.given)
+        own = next((item.fields[name] for name in FIELDS[self.kind] if has(item.fields, name)), self.given)
         if own is None:
             return None
         return "\n".join(map(str, own)) if isinstance(own, list) else str(own)
@@ -214,6 +215,11 @@ def prompt(item: PromptRow) -> str:
 
 def _last_user_turn(messages: Messages) -> int:
     return max(place for place, turn in enumerate(messages) if turn["role"] == "user")
+
+
+def has(fields: Mapping[str, Any], name: str) -> bool:
+    """Return whether a row has something in a field."""
+    return fields.get(name) not in ABSENT
 
 
 def response(item: PromptRow) -> str | None:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from recovery.errors import InputError, RecoverError
+from recovery.teachers.contexts import has
 
 Reward = Callable[[str, Mapping[str, Any]], float]
 
@@ -166,7 +167,7 @@ def _load(place: str, name: str) -> ModuleType:
 
 def where(reward: Reward, field: str) -> Reward:
     """Restrict a reward to rows with a field; other rows get 0, and so no advantage within their group."""
-    return lambda response, item: reward(response, item) if item.get(field) else 0.0
+    return lambda response, item: reward(response, item) if has(item, field) else 0.0
 
 
 def score(reward: Reward, responses: Sequence[str], items: Sequence[Mapping[str, Any]]) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -199,13 +199,23 @@ def scored(
     found: list[TeacherScores | None] = [None] * len(groups)
     for route, (_, one) in enumerate(routed):
         places = [i for i, (whose, _) in enumerate(groups) if whose == route and i in mine]
-        if places:
+        with whole(one):
+            if not places:
+                continue
             rows = torch.cat([groups[i][1] for i in places]).sort().values
             scores = _score_rows(one, rollouts, contexts, rows)
             own = rollouts.select(rows)
             for i in places:
                 found[i] = scores.take(own.places_N(torch.searchsorted(rows, groups[i][1])))
     return [(rollouts.select(rows), scores) for (_, rows), scores in zip(groups, found, strict=True)]
+
+
+def whole(teacher: Teacher | None) -> AbstractContextManager[None]:
+    """Gather a teacher that is the sharded student without its adapter, in every process.
+
+    Processes score different numbers of microbatches, or none: none may gather for one of its own.
+    """
+    return gathered(teacher.chat_model.model) if isinstance(teacher, CheckpointTeacher) else nullcontext()
 
 
 def _score_rows(

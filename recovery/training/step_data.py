@@ -25,7 +25,7 @@ from recovery.sampling.split import SplitSampler
 from recovery.seeds import step_seed
 from recovery.teachers.contexts import Context, PromptRow, RowEncoder, prompt, response
 from recovery.teachers.rewards import Reward, group_advantages, score
-from recovery.teachers.teachers import SelfTeacher, scored
+from recovery.teachers.teachers import SelfTeacher, scored, whole
 from recovery.training.alarms import response_metrics
 from recovery.training.step_budget import within_budget
 from recovery.training.trainer import ReportsMetrics
@@ -167,7 +167,7 @@ class Episodes:
 
     def draw(self, step: int) -> StepInputs:
         """Draw the step's prompts, each repeated for its samples, and as many pairs."""
-        samples = max(self.config.samples_per_prompt, self.method.group_size)
+        samples = self.method.samples(self.config.samples_per_prompt)
         rows = drawn(self.prompt_rows, self.config.prompts_per_step, step, f"prompts:{self.config.seed}")
         data = drawn(
             self.pair_rows, self.config.prompts_per_step * samples, step, f"pairs:{self.config.seed}"
@@ -237,10 +237,11 @@ class Episodes:
             parts = list(scored(self.teacher, rollouts, limit, contexts, updates=updates))
             self.tokens_scored += rollouts.n_tokens
         own = set(distributed.mine(len(parts), self.method.minibatches))
-        return [
-            Microbatch(part, self._signals(part, scores) if i in own else NO_SIGNALS)
-            for i, (part, scores) in enumerate(parts)
-        ]
+        with whole(self.task.anchor):
+            return [
+                Microbatch(part, self._signals(part, scores) if i in own else NO_SIGNALS)
+                for i, (part, scores) in enumerate(parts)
+            ]
 
     def update_teacher(self) -> None:
         """Update a moving-average teacher."""

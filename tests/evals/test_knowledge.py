@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from evals import knowledge
 from evals.answer_matching import matches, normalise
@@ -65,47 +63,6 @@ def write(folder: Path, rows: list[dict[str, Any]]) -> Path:
 
 def answer(chats: list[list[dict[str, str]]]) -> list[str]:
     return [ANSWERS[chat[-1]["content"]] for chat in chats]
-
-
-@pytest.mark.parametrize(
-    ("response", "answers", "expected"),
-    [
-        ("It is Oslo.", ["Oslo"], True),
-        ("It is Oslofjord.", ["Oslo"], False),
-        ("oslo", ["OSLO"], True),
-        ("**Oslo**\n", ["Oslo"], True),
-        ("São Paulo, of course", ["Sao Paulo"], True),
-        ("Paulo, then São", ["Sao Paulo"], False),
-        ("in 1,987 or so", ["1987"], True),
-        ("in 19875", ["1987"], False),
-        ("it weighs 3.5 kg.", ["3.5 kg"], True),
-        ("it weighs 3 or 5 kg", ["3.5 kg"], False),
-        ("the Beatles", ["Beatles"], True),
-        ("Beatles", ["The Beatles"], True),
-        ("blue-green", ["blue green"], True),
-        ("violet", ["red", "violet"], True),
-        ("答えは東京です", ["東京"], True),
-        ("Straße", ["strasse"], True),
-        ("vitamin A", ["A"], False),  # an answer of articles only is kept, the response's article is not
-        ("", ["Oslo"], False),
-    ],
-)
-def test_lenient_matching(response: str, answers: list[str], expected: bool) -> None:
-    assert matches(response, answers) is expected
-
-
-@pytest.mark.parametrize(
-    ("response", "expected"),
-    [("Oslo", True), (" the oslo.\n", True), ("It is Oslo.", False), ("Os lo", False)],
-)
-def test_strict_matching(response: str, expected: bool) -> None:
-    assert matches(response, ["Oslo"], strict=True) is expected
-
-
-@given(st.text(), st.text(min_size=1))
-def test_strict_implies_lenient_and_normalising_settles(response: str, wanted: str) -> None:
-    assert normalise(normalise(response)) == normalise(response)
-    assert matches(response, [wanted]) or not matches(response, [wanted], strict=True)
 
 
 def test_score_by_hand(probes: Path) -> None:

@@ -61,6 +61,8 @@ def test_a_probe_with_an_old_answer_asks_a_changed_fact(tmp_path: Path) -> None:
         {"prompt": "Bo's town?", "answer": "Rome", "was": ["Paris", "Bonn"], "suite": "updates"},
     ]
     loaded = load_probes(write(tmp_path, rows))
+    colder = load_probes(write(tmp_path, [MOVED | {"answer": "-5 °C", "was": "5 °C"}]))
+    assert colder[0].answered("It is 5 °C.") == "old"
     assert [p.suite for p in loaded] == ["updates", "knowledge", "knowledge", "retention", "updates"]
     assert [p.fact_status for p in loaded] == ["changed", "new", "stable", "stable", "changed"]
     assert [p.was for p in loaded] == [("Paris",), (), (), (), ("Paris", "Bonn")]

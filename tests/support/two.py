@@ -60,21 +60,22 @@ def read_alone(student: ChatModel, batches: Sequence[Microbatch]) -> None:
 
 def case(name: str) -> tuple[ChatModel, Any, Any]:
     kind, _, where = name.partition("-")
-    lora = where == "lora"
+    few = where == "few"  # one microbatch for two processes, read by an anchor too
+    lora = few or where == "lora"
     student = tiny.chat_model(seed=1, tie_word_embeddings=kind != "texts")
     varlen.use_varlen(student.model)  # as of every model that is loaded
     if lora:
         add_lora(student, LoraSpec(rank=4))
     if kind == "texts":
         return student, Texts(), TokenLoss(Objective(table.get("sft")))
-    method = table.with_dials("opd", {"minibatches": "2"})
+    method = table.with_dials("opd", {"anchor_beta": "0.1"} if few else {"minibatches": "2"})
     teacher = AdapterOffTeacher(student) if lora else CheckpointTeacher(tiny.chat_model())
     items = [Prompt([{"role": "user", "content": f"say {i}"}]) for i in range(9)]
-    config = StepConfig(prompts_per_step=6, max_new_tokens=8, microbatch_tokens=64, seed=3)
+    config = StepConfig(prompts_per_step=6, max_new_tokens=8, microbatch_tokens=4096 if few else 64, seed=3)
     episodes = Episodes(
         student,
         from_server(student) if where == "server" else InProcessSampler(student),
-        Task(method, items, teacher=teacher),
+        Task(method, items, teacher=teacher, anchor=teacher if few else None),
         config,
         on_scored=lambda step, batches: read_alone(student, batches),
     )

@@ -120,6 +120,15 @@ def test_a_pure_reward_leaves_out_what_it_cannot_judge(prompts: str) -> None:
         reward(prompts, "rl", "other")
 
 
+def test_an_answer_of_zero_is_judged(tmp_path: Path) -> None:
+    path = tmp_path / "zero.jsonl"
+    rows = [{"prompt": "One minus one?", "answer": 0}, {"prompt": "Who?", "answer": ""}, {"prompt": "Why?"}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found, kept = reward(str(path), "rl", "exact")
+    assert kept == ["One minus one?"]
+    assert [found("It is 0.", row) for row in rows] == [1.0, 0.0, 0.0] and found("It is 1.", rows[0]) == 0.0
+
+
 def test_the_microworlds_own_answers_earn_their_reward(tmp_path: Path) -> None:
     rows = [row for row in prompt_rows(3, 1) if row.get("instruction_id_list")][:40]
     path = tmp_path / "world.jsonl"

@@ -27,7 +27,7 @@ from pipelines.runs.training_run import any_of
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import gap_questions
 from recovery.batches.rollouts import Rollouts
-from recovery.methods.table import get
+from recovery.methods.table import get, with_dials
 from recovery.models.chat_model import ChatModel
 from recovery.objective.objective import Loss, Objective
 from recovery.training.trainer import TokenLoss
@@ -45,6 +45,7 @@ SETTINGS = override(
         "rehearsal": 0.25,
     },
 )
+TWICE = with_dials("opd", {"epochs": 2})
 
 
 def documents(length: int) -> Tokens:
@@ -59,7 +60,7 @@ def learned(name: str, share: float, length: int, first: int = 0, asked: Sequenc
 
 
 def rehearsal(length: int = 5, seed: int = 3) -> Rehearsal:
-    return Rehearsal([learned("newest", 1.0, length)], SETTINGS, tiny.chat_model(), passes=2, seed=seed)
+    return Rehearsal([learned("newest", 1.0, length)], SETTINGS, tiny.chat_model(), TWICE, seed=seed)
 
 
 def answers(counts: list[int]) -> list[Microbatch]:
@@ -99,7 +100,7 @@ def questions(length: int) -> list[Dialogue]:
 def test_questions_are_their_share_of_what_is_rehearsed(updates: list[list[int]]) -> None:
     asked = override(SETTINGS, {"rehearsal_questions": 0.5})
     both = learned("newest", 1.0, 5, asked=questions(6))
-    found = Rehearsal([both], asked, tiny.chat_model(), passes=2, seed=3)
+    found = Rehearsal([both], asked, tiny.chat_model(), TWICE, seed=3)
     found.begin(1)
     counts = {"documents": 0, "questions": 0}
     for update in updates:
@@ -109,7 +110,7 @@ def test_questions_are_their_share_of_what_is_rehearsed(updates: list[list[int]]
             counts["documents"] += int((ids < ASKED).sum())
     half = sum(map(sum, updates)) / 3 / 2
     assert abs(counts["documents"] - half) <= 6 and abs(counts["questions"] - half) <= 7
-    alone = Rehearsal([learned("newest", 1.0, 5)], asked, tiny.chat_model(), passes=2, seed=3)
+    alone = Rehearsal([learned("newest", 1.0, 5)], asked, tiny.chat_model(), TWICE, seed=3)
     alone.begin(1)
     assert sum(len(read([part])) for part in alone.beside(answers([20, 16]))) > 0
     assert len(alone.streams) == 1
@@ -122,7 +123,7 @@ EARLIER = 60  # the lowest id of an earlier document
 @given(st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=8), min_size=1, max_size=5))
 def test_the_newest_documents_have_their_share_however_many_are_earlier(updates: list[list[int]]) -> None:
     parts = [learned("newest", 0.75, 5), learned("earlier", 0.25, 5, first=EARLIER)]
-    found = Rehearsal(parts, SETTINGS, tiny.chat_model(), passes=2, seed=3)
+    found = Rehearsal(parts, SETTINGS, tiny.chat_model(), TWICE, seed=3)
     found.begin(1)
     newest = earlier = 0
     for update in updates:
@@ -145,6 +146,19 @@ def test_what_is_read_depends_on_seed_and_step_alone() -> None:
     another.begin(4)
     other.begin(4)
     assert read(another.beside(answers([20, 16]))) != read(other.beside(answers([20, 16])))
+
+
+@pytest.mark.parametrize("name", ["opd", "opd-reward", "rft", "rl"])
+def test_the_next_step_reads_on_where_this_one_ended(name: str) -> None:
+    method = get(name)
+    small = override(SETTINGS, {"prompts_per_step": 1, "samples_per_prompt": 1, "max_new_tokens": 12})
+    found = Rehearsal([learned("newest", 1.0, 4)], small, tiny.chat_model(), method, seed=3)
+    seen: list[int] = []
+    for step in (1, 2):
+        found.begin(step)
+        for _ in range(method.epochs):
+            seen += read(found.beside(answers([12] * method.group_size)))
+    assert len(seen) == len(set(seen)) == 2 * method.epochs * method.group_size
 
 
 def test_an_update_weighs_answers_and_documents_alike_by_token() -> None:
@@ -252,7 +266,7 @@ def test_rehearsed_questions_are_made_of_what_was_taught_and_fit_into_an_answer(
     distill(home, asked)
     assert any(line.endswith("50% of them asked in chat") for line in said)
     (chosen,) = made
-    kept = Rehearsal([learned("newest", 1.0, 5, asked=chosen)], asked.settings, tiny.chat_model(), 2, 0)
+    kept = Rehearsal([learned("newest", 1.0, 5, asked=chosen)], asked.settings, tiny.chat_model(), TWICE, 0)
     assert len(kept.streams) == 2 and chosen
     said.clear()
     distill(home, job(tmp_path, student, steps=1, rehearsal_questions=0.5))  # none fits into 20 tokens

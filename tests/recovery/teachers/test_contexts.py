@@ -66,7 +66,12 @@ def test_rules_are_named_as_rules() -> None:
         ("answer", {"answer": 42}, "42"),
         ("answer", {"response": "It is 42."}, "It is 42."),
         ("answer", {"answer": 42, "response": "It is 42."}, "42"),
+        ("answer", {"answer": 0, "response": "There are none."}, "0"),
+        ("answer", {"answer": 0.0}, "0.0"),
+        ("answer", {"answer": None, "response": "It is 42."}, "It is 42."),
+        ("answer", {"answer": "", "response": "It is 42."}, "It is 42."),
         ("hints", {"hints": ["think", "twice"]}, "think\ntwice"),
+        ("hints", {"hints": []}, "for everyone else"),
         ("demonstrations", {"demonstrations": "A: b"}, "A: b"),
     ],
 )

@@ -1,0 +1,69 @@
+"""Answers are found as whole words, whatever their case, accents and punctuation; a sign counts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evals.answer_matching import matches, normalise
+
+
+@pytest.mark.parametrize(
+    ("response", "answers", "expected"),
+    [
+        ("It is Oslo.", ["Oslo"], True),
+        ("It is Oslofjord.", ["Oslo"], False),
+        ("oslo", ["OSLO"], True),
+        ("**Oslo**\n", ["Oslo"], True),
+        ("São Paulo, of course", ["Sao Paulo"], True),
+        ("Paulo, then São", ["Sao Paulo"], False),
+        ("in 1,987 or so", ["1987"], True),
+        ("in 19875", ["1987"], False),
+        ("it weighs 3.5 kg.", ["3.5 kg"], True),
+        ("it weighs 3 or 5 kg", ["3.5 kg"], False),
+        ("the Beatles", ["Beatles"], True),
+        ("Beatles", ["The Beatles"], True),
+        ("blue-green", ["blue green"], True),
+        ("violet", ["red", "violet"], True),
+        ("答えは東京です", ["東京"], True),
+        ("Straße", ["strasse"], True),
+        ("vitamin A", ["A"], False),  # an answer of articles only is kept, the response's article is not
+        ("It is stored at 18 °C.", ["-18 °C"], False),
+        ("It is stored at -18 °C.", ["18 °C"], False),
+        ("It is stored at **\u221218 °C**.", ["-18 °C"], True),
+        ("x=-1,987.5", ["-1987.5"], True),
+        ("気温は-5度です", ["-5度"], True),
+        ("well-known, 10-12 days, 20%-30%, 5 - 7", ["well known 10 12 days 20 30 5 7"], True),
+        ("on 2024-05-03", ["2024 05 03"], True),
+        ("page 10--12", ["12"], True),
+        ("- 5 eggs", ["5 eggs"], True),
+        ("It is written in C.", ["C++"], False),
+        ("It is written in C++.", ["C"], False),
+        ("It is written in _C#_.", ["C#"], True),
+        ("It is written in C++11", ["c++"], True),
+        ("press Ctrl+C", ["Ctrl C"], True),
+        ("a grade of A+", ["A+"], True),
+        ("# Oslo", ["Oslo"], True),
+        ("", ["Oslo"], False),
+    ],
+)
+def test_lenient_matching(response: str, answers: list[str], expected: bool) -> None:
+    assert matches(response, answers) is expected
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [("Oslo", True), (" the oslo.\n", True), ("It is Oslo.", False), ("Os lo", False)],
+)
+def test_strict_matching(response: str, expected: bool) -> None:
+    assert matches(response, ["Oslo"], strict=True) is expected
+
+
+TEXTS = st.text() | st.text(st.sampled_from("c5a \u221e%-\u2212+#._,は"))
+
+
+@given(TEXTS, TEXTS.filter(bool))
+def test_strict_implies_lenient_and_normalising_settles(response: str, wanted: str) -> None:
+    assert normalise(normalise(response)) == normalise(response)
+    assert matches(response, [wanted]) or not matches(response, [wanted], strict=True)
