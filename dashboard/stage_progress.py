@@ -82,23 +82,24 @@ def bar(run: Row) -> Html | None:
 
 
 def trouble(runs: Sequence[Row]) -> Html | None:
-    """Explain why a cycle has stopped, with the command that resumes it; `runs` begin with its own."""
-    quiet = [run for run in runs if run.get("stalled")]
-    broken = [run for run in runs if run["status"] in ("failed", "stopped")]
-    if not (quiet or broken):
+    """Explain where a cycle has stopped, with the command that resumes it; `runs` begin with its own."""
+    own, *stages = runs
+    ended = [run for run in (*stages, own) if state(run) in ("stalled", "failed", "stopped")]
+    if not ended:
         return None
-    run = (quiet or broken)[0]
-    if quiet:
+    run = ended[0]
+    if run.get("stalled"):
         heard = _coarse(run["heartbeat_at"])
         why = f"No sign of life for more than a minute (the last {heard}): its process has ended, or hangs."
     else:
-        why = f"{run['key'] or run['kind']} {'broke off' if run['status'] == 'failed' else 'was stopped'}."
+        name = run["kind"] if run is own else run["key"] or run["kind"]  # a cycle's own key is no word
+        why = f"{name} {'broke off' if run['status'] == 'failed' else 'was stopped'}."
     goes_on = "To go on where it was cut off, type:"
     return tag(
         "div",
-        tag("p", chip("stalled" if quiet else run["status"]), " ", why),
+        tag("p", chip(state(run)), " ", why),
         tag("p", goes_on),
-        tag("pre", tag("code", f"recover resume {runs[0]['id']}")),
+        tag("pre", tag("code", f"recover resume {own['id']}")),
         class_="trouble",
     )
 

@@ -149,6 +149,11 @@ def test_an_interrupted_cycle_is_stopped_and_names_its_run(context: PageContext)
         page = page_frame.render(context, url)
         assert f"<code>recover resume {run.id}</code> goes on with it." in page
         assert "stopped" in page and "It is under way" not in page
+    assert "</span> cycle was stopped.</p>" in page
+    stage = context.tracker.start_run("midtrain", parent=run.id, key="midtrain")
+    context.tracker.stop_run(stage.id, "interrupted")
+    page = page_frame.render(context, f"/cycle?n={number}")
+    assert "</span> midtrain was stopped.</p>" in page and f"<code>recover resume {run.id}</code>" in page
     table = page_frame.render(context, "/?status=stopped").split('class="cycles"')[1]
     assert re.findall(r'href="/cycle\?n=(\d)" class="strong"', table) == [str(number)]
 
