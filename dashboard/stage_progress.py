@@ -18,6 +18,7 @@ PLAN = (
     ("distill", "bring behaviour back"),
     ("eval:recovered", "measure what came back"),
 )
+CHOSEN = {"distill": "choose"}  # what takes a stage's place where the recovery is chosen among candidates
 
 
 def state(run: Row) -> str:
@@ -27,10 +28,9 @@ def state(run: Row) -> str:
 def stage_list(runs: Sequence[Row]) -> Html:
     """Return the stages in order; `runs` are the cycle's child runs by key."""
     there = {run["key"]: run for run in runs}
-    planned = [(key, words, there.get(key)) for key, words in PLAN]
-    others = [
-        (run["key"] or run["kind"], run["kind"], run) for run in runs[::-1] if run["key"] not in dict(PLAN)
-    ]
+    plan = {CHOSEN[key] if CHOSEN.get(key) in there else key: words for key, words in PLAN}
+    planned = [(key, words, there.get(key)) for key, words in plan.items()]
+    others = [(run["key"] or run["kind"], run["kind"], run) for run in runs[::-1] if run["key"] not in plan]
     rows = [_stage(key, words, run) for key, words, run in [*planned, *others]]
     heads: list[Any] = [
         "stage",

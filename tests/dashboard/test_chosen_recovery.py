@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dashboard import report
 from dashboard.page_context import PageContext
 from db.reads import queries
 from db.writes.tracker import Tracker
@@ -57,3 +58,26 @@ def test_samples_of_a_model_that_is_not_measured_are_not_shown_as_all(
     page = views.look(context, f"/samples?n={number}&{query}")
     assert "Not measured: recovered." in page.text and not page.all("section", "sample")
     assert len(views.look(context, f"/samples?n={number}").all("section", "sample")) == 3
+
+
+def test_the_choice_takes_the_place_of_distillation_and_its_runs_are_reported(context: PageContext) -> None:
+    tracker = context.tracker
+    number = unrecovered(tracker, accepted=True)
+    chosen = tracker.start_run("choose", parent=queries.cycle(context.db, number)["run"], key="choose")
+    for key in ("seqkd", "distill"):
+        work = tracker.start_run("distill", parent=chosen.id, key=key)
+        for step in range(1, 9):
+            tracker.record_metrics(work.id, step, {"loss": 1 / step})
+        with tracker.live(work.id) as live:
+            live.traces(1, [views.trace("opd" if key == "distill" else "sft", 0)])
+        tracker.finish_run(work.id, {"checkpoint": key, "stopped": f"step 8: {key} rang"})
+    tracker.finish_run(chosen.id, {"checkpoint": "distill", "chosen": "distill"})
+    stages = views.look(context, f"/cycle?n={number}").text.split("Stage by stage")[1].split("Documents")[0]
+    assert re.findall(r"bring behaviour back(choose|distill)\W*(done|not yet)", stages) == [
+        ("choose", "done")
+    ]
+    assert stages.count("choose") == 1
+    text = views.Scan(report.report(context.db, number)).text
+    for words in ("distill: loss", "seqkd: loss", "distill, step 8: distill rang", "token by token"):
+        assert words in text, words
+    assert "Divergence KL" in text  # the trace is the last candidate's, which was taken
