@@ -47,7 +47,7 @@ def report(database: Database, number: int) -> str:
     """Return the complete HTML document."""
     cycle = queries.cycle(database, number)
     parts = queries.runs(database, parent=cycle["run"])
-    runs = [run for run in parts if run["kind"] in ("midtrain", "distill")]
+    runs = _trainings(database, parts)
     sections = [
         _head(cycle),
         _card("Knowledge against behaviour", cycles_plane([cycle], {number})),
@@ -62,6 +62,13 @@ def report(database: Database, number: int) -> str:
         _settings(database, cycle),
     ]
     return page(f"cycle {number}", join(sections))
+
+
+def _trainings(database: Database, parts: Sequence[Row]) -> list[Row]:
+    """Return the runs that trained: those of a choice of recovery, newest first, then the cycle's own."""
+    choices = [run["id"] for run in parts if run["key"] == "choose"]
+    tried = queries.runs(database, parents=choices) if choices else []
+    return [run for run in (*tried, *parts) if run["kind"] in ("midtrain", "distill")]
 
 
 def page(title: str, body: Html) -> str:
@@ -214,7 +221,7 @@ def _curves(database: Database, runs: Sequence[Row]) -> Html:
             rows = stored.metric_series(database, run["id"], metric, points=400)
             places = [float(row["last_step"]) for row in rows]
             if rows:
-                title = tag("h3", f"{kind}: {metric.replace('_', ' ')}")
+                title = tag("h3", f"{run['key'] or kind}: {metric.replace('_', ' ')}")
                 drawn.append(
                     tag(
                         "div",
@@ -224,7 +231,7 @@ def _curves(database: Database, runs: Sequence[Row]) -> Html:
                     )
                 )
     alarms = [
-        tag("p", chip("stalled", "alarm"), f" {run['kind']}, step {step}: {said}")
+        tag("p", chip("stalled", "alarm"), f" {run['key'] or run['kind']}, step {step}: {said}")
         for run in runs
         for step, said in run_names.alarms(run)
     ]

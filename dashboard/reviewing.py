@@ -55,6 +55,7 @@ def _form(cycle: Row, reviewer: str) -> Html:
     )
     return tag(
         "form",
+        tag("input", type="hidden", name="cycle", value=cycle["cycle"]),
         tag("fieldset", tag("legend", "Decision"), *choices, class_="choices"),
         hint,
         tag("label", "Note", note, class_="field"),
@@ -90,8 +91,10 @@ def _history(reviews: Sequence[Row]) -> Html:
 
 
 def record(context: PageContext, address: Address, fields: Mapping[str, str]) -> str:
-    """Record a review and return the confirmation. Concurrent reviews are all kept."""
-    number = address.number("n")
+    """Record a review of the cycle that the form names, and return the confirmation.
+
+    The address may name none: it then shows the newest. Concurrent reviews are all kept."""
+    number = Address(given=dict(fields)).number("cycle")
     decision = fields.get("decision", "")
     reviewer, note = fields.get("reviewer", "").strip(), fields.get("note", "").strip()
     if number is None:

@@ -18,6 +18,7 @@ PLAN = (
     ("distill", "bring behaviour back"),
     ("eval:recovered", "measure what came back"),
 )
+CHOSEN = {"distill": "choose"}  # what takes a stage's place where the recovery is chosen among candidates
 
 
 def state(run: Row) -> str:
@@ -27,10 +28,9 @@ def state(run: Row) -> str:
 def stage_list(runs: Sequence[Row]) -> Html:
     """Return the stages in order; `runs` are the cycle's child runs by key."""
     there = {run["key"]: run for run in runs}
-    planned = [(key, words, there.get(key)) for key, words in PLAN]
-    others = [
-        (run["key"] or run["kind"], run["kind"], run) for run in runs[::-1] if run["key"] not in dict(PLAN)
-    ]
+    plan = {CHOSEN[key] if CHOSEN.get(key) in there else key: words for key, words in PLAN}
+    planned = [(key, words, there.get(key)) for key, words in plan.items()]
+    others = [(run["key"] or run["kind"], run["kind"], run) for run in runs[::-1] if run["key"] not in plan]
     rows = [_stage(key, words, run) for key, words, run in [*planned, *others]]
     heads: list[Any] = [
         "stage",
@@ -82,23 +82,24 @@ def bar(run: Row) -> Html | None:
 
 
 def trouble(runs: Sequence[Row]) -> Html | None:
-    """Explain why a cycle has stopped, with the command that resumes it; `runs` begin with its own."""
-    quiet = [run for run in runs if run.get("stalled")]
-    broken = [run for run in runs if run["status"] in ("failed", "stopped")]
-    if not (quiet or broken):
+    """Explain where a cycle has stopped, with the command that resumes it; `runs` begin with its own."""
+    own, *stages = runs
+    ended = [run for run in (*stages, own) if state(run) in ("stalled", "failed", "stopped")]
+    if not ended:
         return None
-    run = (quiet or broken)[0]
-    if quiet:
+    run = ended[0]
+    if run.get("stalled"):
         heard = _coarse(run["heartbeat_at"])
         why = f"No sign of life for more than a minute (the last {heard}): its process has ended, or hangs."
     else:
-        why = f"{run['key'] or run['kind']} {'broke off' if run['status'] == 'failed' else 'was stopped'}."
+        name = run["kind"] if run is own else run["key"] or run["kind"]  # a cycle's own key is no word
+        why = f"{name} {'broke off' if run['status'] == 'failed' else 'was stopped'}."
     goes_on = "To go on where it was cut off, type:"
     return tag(
         "div",
-        tag("p", chip("stalled" if quiet else run["status"]), " ", why),
+        tag("p", chip(state(run)), " ", why),
         tag("p", goes_on),
-        tag("pre", tag("code", f"recover resume {runs[0]['id']}")),
+        tag("pre", tag("code", f"recover resume {own['id']}")),
         class_="trouble",
     )
 

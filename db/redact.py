@@ -131,11 +131,13 @@ def redact_error(text: str) -> str:
 
 
 def _redact_list(values: Sequence[Any], name: str) -> list[Any]:
-    """Redact a list; a value after a flag such as --api-key is a secret too."""
+    """Redact a list; a text after a flag such as --api-key is a secret too.
+
+    A number is none: in a distribution the token `-auth` stands before its log-probability."""
     found: list[Any] = []
     before: Any = None
     for value in values:
-        after_flag = isinstance(before, str) and FLAG.fullmatch(before) and not isinstance(value, Mapping)
+        after_flag = isinstance(before, str) and FLAG.fullmatch(before) and isinstance(value, str)
         found.append(redact(value, str(before).lstrip("-") if after_flag else name))
         before = value
     return found

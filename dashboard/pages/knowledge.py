@@ -38,7 +38,7 @@ def build(context: PageContext, address: Address) -> Html:
         ("knowledge", before), lambda: overview.knowledge(context.db, before=before, limit=PAGE)
     )
     if not rows:
-        return empty("No model was asked what it knows yet", "recover eval --probes probes.jsonl")
+        return empty("No model was asked what it knows yet", "recover cycle --docs DIR --probes probes.jsonl")
     kinds = list(dict.fromkeys(kind for row in rows for kind in sorted(row["kinds"])))
     kind = address.choice("kind", kinds, ALL)
     cycles = sorted({row["cycle"] for row in rows})

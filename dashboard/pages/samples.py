@@ -65,7 +65,8 @@ def build(context: PageContext, address: Address) -> Html:
         _controls(address, numbers, number, kinds, flips),
         class_="head",
     )
-    return join(tag("section", head, class_="card"), _found(context, address, scores, kinds))
+    found = _unmeasured(address, scores) or _found(context, address, scores, kinds)
+    return join(tag("section", head, class_="card"), found)
 
 
 def _scores(context: PageContext, number: int, suite: str) -> dict[str, Row]:
@@ -105,7 +106,11 @@ def _controls(
     flips: Mapping[str, tuple[str, int | None]],
 ) -> Html:
     types = {"": "any", **{name: name.replace("_", " ") for name in kinds}}
-    there = {name: f"{words} ({count:,})" for name, (words, count) in flips.items() if count is not None}
+    there = {
+        name: f"{words} ({'not measured' if count is None else f'{count:,}'})"
+        for name, (words, count) in flips.items()
+        if count is not None or name == address.text("flip")
+    }
     return tag(
         "div",
         choose_cycle(numbers, number),
@@ -124,6 +129,19 @@ def _controls(
     )
 
 
+def _unmeasured(address: Address, scores: Mapping[str, int]) -> Html | None:
+    """Say which of the models that the filters name has no answers."""
+    wanted = [*FLIPS[address.choice("flip", FLIPS, "")][1], address.choice("failing", STAGES, "")]
+    missing = [stage for stage in STAGES if stage in wanted and stage not in scores]
+    if not missing:
+        return None
+    return tag("section", tag("p", f"Not measured: {', '.join(missing)}. ", _all(address)), class_="card")
+
+
+def _all(address: Address) -> Html:
+    return tag("a", "Show all", href=address.page(PATH, n=address.text("n") or None))
+
+
 def _found(context: PageContext, address: Address, scores: Mapping[str, int], kinds: list[str]) -> Html:
     wanted = FLIPS[address.choice("flip", FLIPS, "")][1]
     failing = address.choice("failing", tuple(scores), "")
@@ -131,7 +149,7 @@ def _found(context: PageContext, address: Address, scores: Mapping[str, int], ki
         context.db,
         scores,
         queries.ItemFilter(
-            passed={stage: ok for stage, ok in wanted.items() if stage in scores},
+            passed=wanted,
             kind=address.choice("kind", kinds, ""),
             failing=failing,
             search=address.text("search"),
@@ -140,15 +158,7 @@ def _found(context: PageContext, address: Address, scores: Mapping[str, int], ki
         limit=PAGE + 1,
     )
     if not rows:
-        return tag(
-            "section",
-            tag(
-                "p",
-                "No sample matches. ",
-                tag("a", "Show all", href=address.page(PATH, n=address.text("n") or None)),
-            ),
-            class_="card",
-        )
+        return tag("section", tag("p", "No sample matches. ", _all(address)), class_="card")
     whole = address.text("whole")
     cards = [_sample(row, address, scores, whole=whole == row["key"]) for row in rows[:PAGE]]
     first = tag("a", "← From the start", href=address.link(after=None)) if address.text("after") else None

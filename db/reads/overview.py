@@ -8,7 +8,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from db.reads.cycles import EARLIER, HEADLINE, RECOVERY
+from db.reads.cycles import EARLIER, HEADLINE, RECOVERY, CycleRange, runs_of_cycles
 from db.schema import Cycle, Run, Score
 from db.session import Database
 
@@ -140,7 +140,7 @@ def answers_to(questions: Mapping[str, Questions], measured: Measured) -> Row:
 
 
 def knowledge(database: Database, *, before: int | None = None, limit: int = 40) -> list[Row]:
-    """Return the knowledge scores of the newest `limit` cycles below `before`.
+    """Return the knowledge scores of the newest `limit` cycles below `before`, as each cycle measured them.
 
     One row per cycle, stage and set of documents (the cycle's, and every earlier cycle's measured
     again): cycle, stage, documents (their cycle), kinds {kind: {value, n}}, value, n."""
@@ -158,12 +158,22 @@ def knowledge(database: Database, *, before: int | None = None, limit: int = 40)
     ]
     with database.read() as connection:
         rows = connection.execute(sa.union_all(*parts).order_by("id")).mappings().all()
-    return _by_documents([dict(row) for row in rows])
+    # Select by checkpoint, filter by run, as cycles.py does: it spares a join of all runs with all scores.
+    own = _own_runs(database, numbers)
+    return _by_documents([dict(row) for row in rows if (row["cycle"], row["run_id"]) in own])
+
+
+def _own_runs(database: Database, numbers: Sequence[int]) -> set[tuple[int, str]]:
+    """Return (cycle, run) of everything that ran for some cycles."""
+    tree = runs_of_cycles(CycleRange(database.project, min(numbers), max(numbers)))
+    with database.read() as connection:
+        return {(row.cycle, row.run_id) for row in connection.execute(sa.select(tree))}
 
 
 _KNOWN = (
     Cycle.number.label("cycle"),
     Score.id,
+    Score.run_id,
     Score.suite,
     Score.metric,
     Score.value,

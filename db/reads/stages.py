@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Select, Text, and_, case, cast, func, or_, select
+from sqlalchemy import CTE, Select, Text, and_, cast, func, literal, or_, select, union_all
 from sqlalchemy.orm import aliased
 
 from db.cycle_names import STAGES
@@ -24,26 +24,27 @@ def stage_scores(
 ) -> list[Row]:
     """Return the scores of some cycles, sorted by cycle: rows of `scores` with their cycle and stage.
 
-    If a stage was measured twice, the newest score counts; a suite's headline metric comes first."""
+    If a stage was measured twice, the newest score counts; a suite's headline metric comes first. A model of
+    two stages has its scores at both."""
     span = CycleRange(database.project, first, first if last is None else last)
     tree = runs_of_cycles(span)
-    stage = case(*[(getattr(Cycle, f"{name}_id") == Score.checkpoint_id, name) for name in STAGES])
-    query = (
-        select(tree.c.cycle, stage.label("stage"), *Score.__table__.c)
-        .join(Score, Score.run_id == tree.c.run_id)
-        .join(Cycle, Cycle.number == tree.c.cycle)
-        .where(span.cycles(), stage.is_not(None))
-        .order_by(tree.c.cycle, Score.id)
-    )
-    if suite is not None:
-        query = query.where(Score.suite == suite)
-    newest: dict[tuple[Any, ...], Row] = {}
+    parts = [_of_stage(tree, span, stage, suite) for stage in STAGES]
     with database.read() as connection:
-        for row in connection.execute(query).mappings():
-            newest[row["cycle"], row["stage"], row["suite"], row["metric"]] = dict(row)
+        rows = connection.execute(union_all(*parts)).mappings().all()
+    newest: dict[tuple[Any, ...], Row] = {}
+    for row in sorted(rows, key=lambda row: row["id"]):
+        newest[row["cycle"], row["stage"], row["suite"], row["metric"]] = dict(row)
     return sorted(
         newest.values(), key=lambda row: (row["cycle"], row["metric"] != HEADLINE.get(row["suite"]))
     )
+
+
+def _of_stage(tree: CTE, span: CycleRange, stage: str, suite: str | None) -> Select[Any]:
+    """Select the scores of one stage's models, measured in their cycles."""
+    query = select(tree.c.cycle, literal(stage).label("stage"), *Score.__table__.c)
+    query = query.join(Score, Score.run_id == tree.c.run_id).join(Cycle, Cycle.number == tree.c.cycle)
+    query = query.where(span.cycles(), Score.checkpoint_id == getattr(Cycle, f"{stage}_id"))
+    return query if suite is None else query.where(Score.suite == suite)
 
 
 def flip_counts(database: Database, scores: Mapping[str, int]) -> dict[tuple[bool | None, ...], int]:

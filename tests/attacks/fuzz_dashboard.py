@@ -63,7 +63,7 @@ def address(client: TestClient, chance: Random, names: list[str], _: str) -> int
 
 def event(client: TestClient, chance: Random, names: list[str], token: str) -> int:
     """Send an event that draws a page or records a review, of which anything may be changed."""
-    fields = {"decision": "reject", "note": "", "reviewer": "cy", "click": "one"}
+    fields = {"cycle": "2", "decision": "reject", "note": "", "reviewer": "cy", "click": "one"}
     given = {"url": "/cycle?n=2", "action": "review", "token": token, "fields": fields}
     body: dict[str, Any] = {
         "data": [],

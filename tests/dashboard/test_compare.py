@@ -194,7 +194,7 @@ def test_knowledge_is_a_triangle_by_cycle(home: Home) -> None:
     [
         ("/compare", "recover demo"),
         ("/methods", "recover distill"),
-        ("/knowledge", "recover eval"),
+        ("/knowledge", "recover cycle"),
     ],
 )
 def test_an_empty_home_says_what_to_type(tmp_path: Path, path: str, command: str) -> None:

@@ -149,6 +149,11 @@ def test_an_interrupted_cycle_is_stopped_and_names_its_run(context: PageContext)
         page = page_frame.render(context, url)
         assert f"<code>recover resume {run.id}</code> goes on with it." in page
         assert "stopped" in page and "It is under way" not in page
+    assert "</span> cycle was stopped.</p>" in page
+    stage = context.tracker.start_run("midtrain", parent=run.id, key="midtrain")
+    context.tracker.stop_run(stage.id, "interrupted")
+    page = page_frame.render(context, f"/cycle?n={number}")
+    assert "</span> midtrain was stopped.</p>" in page and f"<code>recover resume {run.id}</code>" in page
     table = page_frame.render(context, "/?status=stopped").split('class="cycles"')[1]
     assert re.findall(r'href="/cycle\?n=(\d)" class="strong"', table) == [str(number)]
 
@@ -314,7 +319,14 @@ def test_readers_who_want_the_same_at_once_wait_for_one_answer(context: PageCont
 
 
 def review(context: PageContext, **fields: str) -> str:
-    given = {"decision": "approve", "note": "looks good", "reviewer": "ann", "click": "", **fields}
+    given = {
+        "cycle": "2",
+        "decision": "approve",
+        "note": "looks good",
+        "reviewer": "ann",
+        "click": "",
+        **fields,
+    }
     return page_frame.submit_form(context, "/cycle?n=2", "review", given)
 
 
@@ -330,6 +342,9 @@ def test_an_approval_is_recorded_moves_current_and_is_seen(context: PageContext)
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
+        ({"cycle": ""}, "Which cycle?"),
+        ({"cycle": "-2"}, "Which cycle?"),
+        ({"cycle": "two"}, "Which cycle?"),
         ({"decision": ""}, "Choose approve"),
         ({"decision": "drop table"}, "Choose approve"),
         ({"reviewer": "  "}, "Give your name"),
@@ -342,6 +357,15 @@ def test_a_review_that_lacks_something_is_a_sentence_and_no_row(
 ) -> None:
     assert said in review(context, **fields)
     assert queries.reviews(context.db) == []
+
+
+def test_the_cycle_that_the_navigation_opens_is_reviewed_by_its_own_form(context: PageContext) -> None:
+    (link,) = re.findall(r'href="(/cycle)"', page_frame.render(context, "/"))
+    named = re.findall(r'<input type="hidden" name="cycle" value="(\d+)">', page_frame.render(context, link))
+    context.tracker.record_cycle(context.tracker.start_run("cycle").id)  # a newer one begins meanwhile
+    given = {"cycle": named[0], "decision": "reject", "note": "", "reviewer": "ann"}
+    assert "Recorded: cycle 3 rejected" in page_frame.submit_form(context, link, "review", given)
+    assert [row["cycle"] for row in queries.reviews(context.db)] == [3]
 
 
 def test_a_click_sent_twice_is_one_review_and_two_reviewers_are_two(context: PageContext) -> None:

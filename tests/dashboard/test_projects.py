@@ -51,7 +51,7 @@ def test_what_is_kept_of_one_project_is_not_shown_of_another(context: PageContex
 
 
 def test_a_review_is_of_the_project_that_was_looked_at(context: PageContext) -> None:
-    fields = {"decision": "reject", "note": "", "reviewer": "ann", "click": "c"}
+    fields = {"cycle": "1", "decision": "reject", "note": "", "reviewer": "ann", "click": "c"}
     assert "Recorded" in page_frame.submit_form(context, "/cycle?n=1&project=notes", "review", fields)
     notes = context.of_project("notes")
     assert len(queries.reviews(notes.db)) == 1 and queries.reviews(context.db) == []

@@ -250,7 +250,7 @@ def event(client: TestClient, name: int, data: dict[str, Any], **headers: str) -
 
 
 def act(client: TestClient, token: str, reviewer: str) -> str:
-    fields = {"decision": "reject", "note": "", "reviewer": reviewer}
+    fields = {"cycle": "1", "decision": "reject", "note": "", "reviewer": reviewer}
     said = event(client, 1, {"url": "/cycle?n=1", "action": "review", "token": token, "fields": fields})
     assert said.status_code == 200
     return str(said.json()["data"][0])
@@ -368,7 +368,7 @@ def test_a_repeated_click_with_another_decision_is_refused_in_words(
     token = re.findall(r'data-token="([^"]+)"', client.get("/cycle?n=2").text)[0]
     said = []
     for decision in ("reject", "reject", "approve"):
-        fields = {"decision": decision, "note": "", "reviewer": "cy", "click": "one"}
+        fields = {"cycle": "2", "decision": decision, "note": "", "reviewer": "cy", "click": "one"}
         given = {"url": "/cycle?n=2", "action": "review", "token": token, "fields": fields}
         said.append(event(client, 1, given).json()["data"][0])
     assert "Recorded" in said[0] and "Recorded" in said[1]

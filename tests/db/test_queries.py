@@ -381,9 +381,9 @@ def test_curves_are_found_by_their_key(tmp_path: Path) -> None:
 # Knowledge by documents -----------------------------------------------------------------------------------
 
 
-def asked(tracker: Tracker, metric: str, **kinds: float) -> None:
-    """A score of the recovered model's, as `recover eval` records it: kinds of question in its details."""
-    run = tracker.start_run("eval")
+def asked(tracker: Tracker, metric: str, *, by_its_cycle: bool = True, **kinds: float) -> None:
+    """A score of the recovered model's, as its cycle or `recover eval` records it: kinds in its details."""
+    run = tracker.start_run("eval", parent=queries.cycle(tracker.db, 1)["run"] if by_its_cycle else None)
     by_kind = {kind: {"value": value, "n": 16} for kind, value in kinds.items()}
     found = score("knowledge", sum(kinds.values()) / len(kinds), metric=metric)
     tracker.record_score(run.id, "rec1", found | {"details": {"by_kind": by_kind}})
@@ -410,6 +410,8 @@ def test_what_is_scored_beside_the_questions_is_not_the_headline(tracker: Tracke
     (row,) = overview.knowledge(tracker.db)
     assert row["value"] == pytest.approx(0.7) and row["kinds"]["direct"]["value"] == 0.8
     assert row["kinds"]["reverse"]["value"] == 0.2
+    asked(tracker, "lenient", by_its_cycle=False, direct=0.1, multihop=0.0)
+    assert overview.knowledge(tracker.db) == [row]  # what was asked later is no score of the cycle's
 
 
 # Scores under the same conditions ---------------------------------------------------------------------------

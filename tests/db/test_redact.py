@@ -110,6 +110,11 @@ def test_settings_are_hidden_by_their_names() -> None:
     }
 
 
+def test_a_likely_token_that_looks_like_a_flag_keeps_its_number() -> None:
+    top = [["-token", -0.1], ["-auth", -2.5], ["--password", -3.0], ["--api-key", "abc"]]
+    assert redact({"teacher_top": [top]}) == {"teacher_top": [[*top[:3], ["--api-key", HIDDEN]]]}
+
+
 def test_secrets_of_the_environment_are_hidden_in_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_SERVICE_TOKEN", "plain words only")
     monkeypatch.setenv("SHORT_TOKEN", "no")

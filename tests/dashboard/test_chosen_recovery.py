@@ -1,0 +1,83 @@
+"""A cycle whose recovery was chosen among candidates, of which the first is no recovery at all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dashboard import report
+from dashboard.page_context import PageContext
+from db.reads import queries
+from db.writes.tracker import Tracker
+from tests.support import databases, views
+
+PASSES = {"clean": (True, True, False), "midtrained": (True, False, True)}
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[PageContext]:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        yield views.context(tracker)
+
+
+def unrecovered(tracker: Tracker, *, accepted: bool) -> int:
+    """A cycle whose midtrained model is the recovered one too, once it is accepted."""
+    run = tracker.start_run("cycle")
+    number = tracker.record_cycle(run.id)
+    for stage, passed in PASSES.items():
+        tracker.record_checkpoint(stage, path=f"/c/{stage}", kind="full", sha256=stage * 8)
+        asked = tracker.start_run("eval", parent=run.id, key=f"eval:{stage}")
+        kinds = {"english_capital": {"passed": sum(passed), "n": 3}}
+        found = databases.score("ifeval", sum(passed) / 3, *passed, n=3)
+        tracker.record_score(asked.id, stage, found | {"details": {"by_instruction": kinds}})
+    tracker.record_cycle(run.id, clean_id="clean", midtrained_id="midtrained")
+    if accepted:
+        tracker.record_cycle(run.id, recovered_id="midtrained", status="accepted")
+    return number
+
+
+def test_a_model_that_needed_no_recovery_is_shown_as_the_recovered_one(context: PageContext) -> None:
+    number = unrecovered(context.tracker, accepted=True)
+    stages = [row["stage"] for row in queries.stage_scores(context.db, number)]
+    assert stages == ["clean", "midtrained", "recovered"]
+    lost = views.look(context, f"/samples?n={number}&flip=lost").text
+    assert "prompt 1" in lost and "prompt 0" not in lost and "prompt 2" not in lost
+    row = views.look(context, f"/behaviour?n={number}").text.split("english capital")[1]
+    assert re.findall(r"(\d+) %", row)[:3] == ["67", "367", "367"]  # 67 % of 3 prompts, three times
+    assert f"recovered {number}" in views.look(context, f"/families?n={number}").text
+
+
+@pytest.mark.parametrize("query", ["flip=lost", "failing=recovered"])
+def test_samples_of_a_model_that_is_not_measured_are_not_shown_as_all(
+    context: PageContext, query: str
+) -> None:
+    number = unrecovered(context.tracker, accepted=False)
+    page = views.look(context, f"/samples?n={number}&{query}")
+    assert "Not measured: recovered." in page.text and not page.all("section", "sample")
+    assert len(views.look(context, f"/samples?n={number}").all("section", "sample")) == 3
+
+
+def test_the_choice_takes_the_place_of_distillation_and_its_runs_are_reported(context: PageContext) -> None:
+    tracker = context.tracker
+    number = unrecovered(tracker, accepted=True)
+    chosen = tracker.start_run("choose", parent=queries.cycle(context.db, number)["run"], key="choose")
+    for key in ("seqkd", "distill"):
+        work = tracker.start_run("distill", parent=chosen.id, key=key)
+        for step in range(1, 9):
+            tracker.record_metrics(work.id, step, {"loss": 1 / step})
+        with tracker.live(work.id) as live:
+            live.traces(1, [views.trace("opd" if key == "distill" else "sft", 0)])
+        tracker.finish_run(work.id, {"checkpoint": key, "stopped": f"step 8: {key} rang"})
+    tracker.finish_run(chosen.id, {"checkpoint": "distill", "chosen": "distill"})
+    stages = views.look(context, f"/cycle?n={number}").text.split("Stage by stage")[1].split("Documents")[0]
+    assert re.findall(r"bring behaviour back(choose|distill)\W*(done|not yet)", stages) == [
+        ("choose", "done")
+    ]
+    assert stages.count("choose") == 1
+    text = views.Scan(report.report(context.db, number)).text
+    for words in ("distill: loss", "seqkd: loss", "distill, step 8: distill rang", "token by token"):
+        assert words in text, words
+    assert "Divergence KL" in text  # the trace is the last candidate's, which was taken
