@@ -13,6 +13,7 @@ from pipelines.machine.stage_memory import (
     LASTING_BYTES,
     PlannedWork,
     Sampled,
+    method_of,
     reading_bytes,
     rows_at_once,
     sampling_memory,
@@ -77,8 +78,10 @@ def _chat_replay_bytes(size: Size, gpu: Gpu, job: PlannedWork, student: float) -
 
 def _distill(size: Size, gpu: Gpu, job: PlannedWork) -> Estimate:
     settings = job.config.distill
-    answers = settings.prompts_per_step * settings.samples_per_prompt / job.processes
-    batch = Sampled(answers, answers / settings.samples_per_prompt, settings.max_new_tokens)
+    samples = method_of(job, "distill").samples(settings.samples_per_prompt)
+    prompts = settings.prompts_per_step / job.processes
+    answers = prompts * samples
+    batch = Sampled(answers, prompts, settings.max_new_tokens)
     states = 2.0 * size.hidden * answers * job.answer_tokens
     memory = training_memory(size, job, "distill")
     memory["teacher"] = _teacher_bytes(size, job)

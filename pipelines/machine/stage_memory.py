@@ -100,14 +100,14 @@ def _loss_bytes(size: Size, job: PlannedWork, stage: str) -> float:
     from recovery.objective.objective import CHUNK_ENTRIES
 
     settings = getattr(job.config, stage)
-    method = _method(job, stage)
+    method = method_of(job, stage)
     share = job.answer_tokens / (job.prompt_tokens + job.answer_tokens) if stage == "distill" else 1.0
     logits = share * settings.microbatch_tokens * size.vocabulary
     moved = 12.0 * min(BISECTED_ENTRIES, logits) if method.kl_budget is not None else 0.0
     return logit_bytes(method) * min(CHUNK_ENTRIES["accelerator"][1], logits) + moved
 
 
-def _method(job: PlannedWork, stage: str) -> Method:
+def method_of(job: PlannedWork, stage: str) -> Method:
     """Return the row of the table of methods that a stage trains by."""
     from recovery.methods.table import get, with_dials
 

@@ -306,6 +306,15 @@ def test_a_config_with_an_infinite_number_is_sized(tmp_path: Path) -> None:
     assert read_size(str(tmp_path)).parameters == size_from_config("H1", config.to_dict()).parameters
 
 
+def test_a_method_that_samples_a_group_is_planned_with_the_whole_group() -> None:
+    def planned(samples: int) -> tuple[float | None, dict[str, float]]:
+        config = changed(REAL, {"distill.method": "rl", "distill.samples_per_prompt": samples})
+        _, distill, _ = estimates(EIGHT, GPUS["H100"], stage_memory.PlannedWork(config))
+        return distill.seconds, distill.memory
+
+    assert planned(1) == planned(8) != planned(16)
+
+
 def test_time_by_hand() -> None:
     """8B on an H100: 3 passes over 1 M tokens that are a third, 6 FLOP a weight and token with an adapter and
     checkpointing, attention's 12 a number of its width at a context of 2,048, at 35 % of 989 TFLOP/s."""
