@@ -153,7 +153,8 @@ def earlier_documents(answers: Answers) -> list[Line]:
     for (month, suite), stages in sorted(answers.items()):
         name, _, earlier = suite.partition(":")
         if name == KNOWLEDGE and earlier:
-            now, then = stages[RECOVERED], answers[int(earlier), KNOWLEDGE][RECOVERED]
+            now = stages[RECOVERED]
+            then = {seed: answers[int(earlier), KNOWLEDGE][RECOVERED][seed] for seed in now}
             line = {"month": month, "documents of month": earlier, "n": _times(now), "then": _share(then)}
             found.append({**line, "now": _share(now), "difference": _difference(now, then)})
     return found

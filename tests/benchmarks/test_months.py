@@ -46,6 +46,15 @@ def test_only_seeds_that_were_asked_are_compared() -> None:
     assert row["recovered − clean"].startswith("-0.500 (")
 
 
+def test_what_was_known_then_is_of_the_seeds_that_are_asked_now() -> None:
+    answers: months.Answers = {
+        (1, "knowledge"): {"recovered": {4: items("pp"), 7: items("ff")}},
+        (2, "knowledge:1"): {"recovered": {4: items("pf")}},
+    }
+    [row] = months.earlier_documents(answers)
+    assert (row["then"][:5], row["now"][:5]) == ("1.000", "0.500")
+
+
 def test_the_second_month_begins_where_the_first_ended(tmp_path: Path) -> None:
     docs = make_docs(tmp_path)
     second = tmp_path / "second"
