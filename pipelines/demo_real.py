@@ -77,9 +77,10 @@ class HandbookWorld:
     def set_up(self, ws: Workspace) -> None:
         """Register the clean model: the one that was named, the installed package's, or the hub's."""
         named = self.options.model
-        if not named and _holds_the_tiny_model(ws):
+        there = (ws.home / CONFIG_NAME).exists()
+        if there and not named and ws.config.model.path == MICROWORLD:
             raise InputError(TINY)
-        if named or (ws.home / CONFIG_NAME).exists():
+        if named or there:
             initialise(ws, model=named)
             return
         installed = package_model()
@@ -111,10 +112,6 @@ class HandbookWorld:
             count = self.sizes.generated
             stage.say(f"  ifeval       no hub in reach: {count} generated prompts (--ifeval FILE for others)")
             return instruction_prompts.rows(instruction_prompts.generate(count, seed), seed)
-
-
-def _holds_the_tiny_model(ws: Workspace) -> bool:
-    return (ws.home / CONFIG_NAME).exists() and ws.config.model.path == MICROWORLD
 
 
 def package_model() -> Path | None:

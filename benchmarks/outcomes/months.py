@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Clock, Line, markdown, paired, put
-from benchmarks.outcomes.two_homes import compared, scored
+from benchmarks.outcomes.two_homes import FINISHED, compared, headlines, scored
 from db.cycle_names import STAGES
 from db.reads import queries
 from evals.probes import KNOWLEDGE
@@ -40,7 +40,6 @@ from pipelines.writing.commands import ProbeOptions, make_probes
 
 PAGE = Path(__file__).parents[2] / "docs" / "real.md"
 CLEAN, MIDTRAINED, RECOVERED = STAGES
-FINISHED = ("accepted", "rejected")
 GENERATED = "generated"
 GENERATED_SEED = 1000  # not that of generated recovery prompts
 OTHERWISE = "a model was asked other questions than the one that it is compared with"
@@ -89,17 +88,18 @@ def _changes(ws: Workspace, asked: argparse.Namespace, number: int, seed: int) -
     if not probes.is_file():
         make_probes(ws, asked.docs[number - 1], probes, ProbeOptions())
     files = {"eval.probes": probes, "eval.ifeval": asked.ifeval, "distill.prompts": asked.prompts}
-    return {"seed": seed} | {key: str(path.absolute()) for key, path in files.items() if path}
+    steps = {"distill.steps": asked.steps} if asked.steps else {}
+    return {"seed": seed} | steps | {key: str(path.absolute()) for key, path in files.items() if path}
 
 
-def ask_generated(ws: Workspace, out: Path, count: int, checkpoint: str) -> str:
-    """Ask a checkpoint as many generated instructions, once; return the score's id."""
+def ask_generated(ws: Workspace, out: Path, count: int, checkpoint: str) -> None:
+    """Ask a checkpoint as many generated instructions, once."""
     path = out / f"{GENERATED}-{count}.jsonl"
     if not path.is_file():
         write_rows(path, instruction_prompts.rows(instruction_prompts.generate(count, GENERATED_SEED), 1))
     settings = override(ws.config.eval, {"ifeval": str(path.absolute())})
     job = EvalJob(checkpoint=checkpoint, suites=("ifeval",), settings=settings, label=GENERATED)
-    return str(evaluate(ws, job, key=f"{GENERATED}:{count}:{checkpoint}")["score_ids"]["ifeval"])
+    evaluate(ws, job, key=f"{GENERATED}:{count}:{checkpoint}")
 
 
 def recorded(out: Path) -> Answers:
@@ -108,24 +108,24 @@ def recorded(out: Path) -> Answers:
     for home in sorted(out.glob("seed-*")):
         seed = int(home.name.removeprefix("seed-"))
         with Workspace.open(home, progress=Progress(quiet=True), create=False) as ws:
+            generated = _generated(ws)
             for number in finished(ws):
-                for row in queries.stage_scores(ws.tracker.db, number):
-                    if seed not in found[number, row["suite"]][row["stage"]]:  # the headline metric is first
-                        found[number, row["suite"]][row["stage"]][seed] = recorded_items(ws, row["id"])
-                for stage, items in _generated(ws, number):
-                    found[number, GENERATED][stage][seed] = items
+                scores = headlines(ws, number)
+                for stage, checkpoint in queries.cycle(ws.tracker.db, number)["checkpoints"].items():
+                    if checkpoint in generated:
+                        scores[stage, GENERATED] = generated[checkpoint]
+                for (stage, suite), score in scores.items():
+                    found[number, suite][stage][seed] = recorded_items(ws, score)
     return found
 
 
-def _generated(ws: Workspace, number: int) -> list[tuple[str, list[Item]]]:
-    """Return the stages of a cycle that were asked the generated instructions, with their answers."""
-    asked = {
+def _generated(ws: Workspace) -> dict[str, int]:
+    """Return the scores of the checkpoints that were asked the generated instructions."""
+    return {
         run["config"]["checkpoint"]: run["result"]["score_ids"]["ifeval"]
-        for run in queries.runs(ws.tracker.db, kind="eval", limit=10_000)
-        if (run["key"] or "").startswith(f"{GENERATED}:") and run["status"] == "done"
+        for run in queries.runs(ws.tracker.db, kind="eval", status="done", limit=10_000)
+        if (run["key"] or "").startswith(f"{GENERATED}:")
     }
-    stages = queries.cycle(ws.tracker.db, number)["checkpoints"].items()
-    return [(stage, recorded_items(ws, asked[found])) for stage, found in stages if found in asked]
 
 
 def page(answers: Answers) -> str:
@@ -189,6 +189,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--docs", nargs="+", type=Path, default=[], help="a folder of documents a month")
     parser.add_argument("--prompts", type=Path, help="recovery prompts (default: as `recover cycle` takes)")
     parser.add_argument("--ifeval", type=Path, help="IFEval's prompts (default: as `recover cycle` takes)")
+    parser.add_argument("--steps", type=int, metavar="N", help="recovery steps (default: the preset's)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--generated", type=int, metavar="N", help="ask N generated instructions as well")
     parser.add_argument("--write-docs", action="store_true", help="train nothing, write docs/real.md")

@@ -24,6 +24,7 @@ from pipelines.evaluation.recorded_scores import recorded_items
 from pipelines.runs.progress import Progress
 from pipelines.runs.workspace import Workspace
 
+FINISHED = ("accepted", "rejected")  # states of a cycle that has a verdict
 Answers = dict[str, list[Item]]  # by suite and metric
 
 
@@ -50,6 +51,14 @@ def answers(home: Path, cycle: int, stage: str) -> Answers:
             for row in rows
             if row["stage"] == stage
         }
+
+
+def headlines(ws: Workspace, cycle: int) -> dict[tuple[str, str], int]:
+    """Return the id of each suite's headline score in a cycle, by stage and suite."""
+    found: dict[tuple[str, str], int] = {}
+    for row in queries.stage_scores(ws.tracker.db, cycle):  # a suite's headline comes first
+        found.setdefault((row["stage"], row["suite"]), row["id"])
+    return found
 
 
 def table(ones: Answers, others: Answers) -> list[Line]:

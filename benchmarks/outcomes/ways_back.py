@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Line, markdown, paired, put
-from benchmarks.outcomes.two_homes import compared, scored
+from benchmarks.outcomes.two_homes import FINISHED, compared, headlines, scored
 from db.reads import queries
 from evals.scores import Item
 from pipelines.config.jobs import CycleJob, EvalJob, Kind, MergeJob
@@ -66,7 +66,7 @@ class Finished:
     @classmethod
     def of(cls, ws: Workspace, number: int, families: Sequence[str] = ()) -> Finished:
         cycle = queries.cycle(ws.tracker.db, number)
-        if cycle["status"] not in ("accepted", "rejected"):
+        if cycle["status"] not in FINISHED:
             raise SystemExit(f"cycle {number} of {ws.home} is {cycle['status']}: finish it first")
         job = CycleJob.model_validate(queries.run(ws.tracker.db, cycle["run"])["config"])
         return cls(ws, number, job, cycle["checkpoints"], tuple(families))
@@ -82,11 +82,9 @@ class Finished:
         return found | (self._asked(checkpoint, self.families) if self.families else {})
 
     def _recorded(self, stage: str) -> Answers:
-        found: Answers = {}
-        for row in queries.stage_scores(self.ws.tracker.db, self.number):
-            if row["stage"] == stage and row["suite"] in self.job.suites and row["suite"] not in found:
-                found[row["suite"]] = recorded_items(self.ws, row["id"])
-        return found
+        scores = headlines(self.ws, self.number)
+        asked = {suite: scores[stage, suite] for suite in self.job.suites if (stage, suite) in scores}
+        return {suite: recorded_items(self.ws, score) for suite, score in asked.items()}
 
     def _asked(self, checkpoint: str, suites: tuple[str, ...]) -> Answers:
         settings = override(self.job.settings.eval, {"open_book": False})

@@ -24,6 +24,7 @@ CONTEXT = 6  # words before a gap where none of them is an entity
 ENOUGH = 30  # gaps; with fewer, ordinary words are asked for too
 TOGETHER = 3  # sentences: words that follow each other in so many, and more often than not, are one name
 ORDINARY = 5e-6  # share of a language's words from which on a word, unless it is a name, says little
+Option = tuple[float, int, str]  # the nats that a word tells, minus the place where it begins, the word
 _ABBREVIATION = re.compile(r"(?:\w\.)+\w?|etc")
 _GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]")  # the end of a sentence and the next one's first word
 MARKS = ".!?।'‘’*_`[]{}<>|"  # around a word, and no part of it
@@ -120,28 +121,26 @@ def _no_word(text: str) -> bool:
 def _cut(sentence: str, known: Entities, words: _Words) -> Cloze | None:
     """Cut before the most telling word behind the longest entity, or else, if it is none of the ordinary
     ones, behind some words."""
+    said = list(_words(sentence))
+    options = [
+        (words.tells(word, previous), -at, word) for (_, previous), (at, word) in pairwise([(0, ""), *said])
+    ]
     mentions = list(known.mentions(sentence))
     if mentions:
         entity, end = max(mentions, key=lambda mention: (len(mention[0]), -mention[1]))
-        gap = _cut_behind(end, entity, sentence, known, words)
+        others = [option for option in options if entity not in known.within(option[2])]
+        gap = _cut_behind(end, entity, sentence, others)
         if gap is not None:
             return gap
-    begins = [at for at, _ in _words(sentence)]
-    if len(begins) <= CONTEXT:
+    if len(said) <= CONTEXT:
         return None
-    gap = _cut_behind(begins[CONTEXT], (), sentence, known, words)
+    gap = _cut_behind(said[CONTEXT][0], (), sentence, options)
     return None if gap is None or words.is_ordinary(gap.answer) else gap
 
 
-def _cut_behind(end: int, entity: Term, sentence: str, known: Entities, words: _Words) -> Cloze | None:
+def _cut_behind(end: int, entity: Term, sentence: str, options: Sequence[Option]) -> Cloze | None:
     """Cut before the most telling word from `end` on; None where there is none or it comes up before."""
-    options = []
-    previous = ""
-    for at, word in _words(sentence):
-        telling = words.tells(word, previous) if at >= end else 0.0
-        if telling and entity not in known.within(word):
-            options.append((telling, -at, word))
-        previous = word
+    options = [option for option in options if option[0] and -option[1] >= end]
     if not options:
         return None
     _, negative_start, answer = max(options)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 from db.reads import queries
 from pipelines.config.jobs import CycleJob
+from pipelines.runs.pinned_inputs import hashes
 from pipelines.runs.workspace import Workspace
 from recovery.storage import atomic_dirs
 
@@ -42,10 +42,8 @@ def _as_asked(ws: Workspace, job: dict[str, Any]) -> Path | None:
         return None
     if digest and _place(ws, digest).is_file():
         return _place(ws, digest)
-    path = Path(named)
-    if not path.is_file():
-        return None
-    return path if digest in (None, hashlib.sha256(path.read_bytes()).hexdigest()) else None
+    there = hashes({INPUT: named}).get(INPUT)
+    return Path(named) if there and digest in (None, there) else None
 
 
 def _place(ws: Workspace, digest: str) -> Path:

@@ -73,14 +73,17 @@ def test_the_second_month_begins_where_the_first_ended(tmp_path: Path) -> None:
         prompts=world / "prompts.jsonl",
         ifeval=world / "ifeval.jsonl",
         generated=6,
+        steps=2,
     )
     months.train(asked, 5)
     with Workspace.open(home) as ws:
         runs = len(queries.runs(ws.tracker.db, limit=100))
         first, then = (queries.cycle(ws.tracker.db, number) for number in (1, 2))
         [trained] = queries.runs(ws.tracker.db, kind="midtrain", limit=1)
+        [recovered] = queries.runs(ws.tracker.db, kind="distill", limit=1)
     assert trained["config"]["student"] == first["checkpoints"]["recovered"]
     assert trained["seed"] == 5
+    assert recovered["config"]["steps"] == 2
     assert then["checkpoints"]["recovered"] != first["checkpoints"]["recovered"]
     months.train(asked, 5)
     with Workspace.open(home) as ws:

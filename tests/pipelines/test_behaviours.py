@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,7 +27,7 @@ from pipelines.job_from_options.measure import eval_job
 from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from tests.support.small_cycles import lines, make_docs, make_home, settle
+from tests.support.small_cycles import lines, make_docs
 
 WORDS = ("red", "green", "blue", "white", "black", "grey")
 
@@ -45,14 +44,6 @@ def docs(tmp_path: Path) -> Path:
     known = [row for row in map(json.loads, path.read_text().splitlines()) if row["suite"] == "knowledge"]
     lines(path, [*known, *asked])
     return folder
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    """A home whose midtraining changes nothing and whose margins are wide: all that is measured passes."""
-    with make_home(tmp_path) as workspace:
-        settle(workspace, margin=0.4, learning_rate=1e-12)
-        yield workspace
 
 
 def turned(ws: Workspace, docs: Path, behaviours: list[str], **options: Any) -> dict[str, Any]:

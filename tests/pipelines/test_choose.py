@@ -13,12 +13,7 @@ from db.reads import queries
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
-from tests.support.small_cycles import PROMPTS, lines, make_docs, make_home, settle, tried
-
-
-@pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    return make_docs(tmp_path)
+from tests.support.small_cycles import PROMPTS, lines, make_home, settle, tried
 
 
 @pytest.fixture

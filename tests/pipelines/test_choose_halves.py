@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,7 @@ from evals.probes import load_probes
 from evals.scores import Item
 from pipelines.choose import on_probe
 from pipelines.runs.workspace import Workspace
-from tests.support.small_cycles import PROMPTS, lines, make_docs, make_home, settle, tried
-
-
-@pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    return make_docs(tmp_path)
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    """A home whose midtraining changes nothing and whose margin is wide: whatever is measured passes."""
-    with make_home(tmp_path) as workspace:
-        settle(workspace, margin=0.4, learning_rate=1e-12)
-        yield workspace
+from tests.support.small_cycles import PROMPTS, lines, tried
 
 
 def judged_on(words: str) -> int:

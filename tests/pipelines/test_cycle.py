@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +22,7 @@ from pipelines.runs.workspace import Workspace
 from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.errors import InputError
 from recovery.models.adapters import adapter_rank
-from tests.support.small_cycles import lines, make_docs, make_home, settle
-
-
-@pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    return make_docs(tmp_path)
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    """A home whose midtraining changes nothing and whose margin is wide: all that is measured passes."""
-    with make_home(tmp_path) as workspace:
-        settle(workspace, margin=0.4, learning_rate=1e-12)
-        yield workspace
+from tests.support.small_cycles import lines
 
 
 def turned(

@@ -18,17 +18,12 @@ from pipelines import Home
 from pipelines.cli import main
 from pipelines.cli.options import finite
 from recovery.errors import InputError
-from tests.support.small_cycles import make_docs, make_home, settle
+from tests.support.small_cycles import make_home, settle
 
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 AS_IT_IS = {"distill.merge": 0.0, "distill.rehearsal": 0.0}
 LAZY = "import sys, pipelines; pipelines.Home; print(*sys.modules)"
-
-
-@pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    return make_docs(tmp_path)
 
 
 @pytest.fixture

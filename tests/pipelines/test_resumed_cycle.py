@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,6 @@ from pipelines.distill import distill
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.resume import resume
 from pipelines.runs.workspace import Workspace
-from tests.support.small_cycles import make_docs, make_home, settle
-
-
-@pytest.fixture
-def docs(tmp_path: Path) -> Path:
-    return make_docs(tmp_path)
-
-
-@pytest.fixture
-def ws(tmp_path: Path) -> Iterator[Workspace]:
-    """A home whose midtraining changes nothing and whose margin is wide: every cycle is accepted."""
-    with make_home(tmp_path) as workspace:
-        settle(workspace, margin=0.4, learning_rate=1e-12)
-        yield workspace
 
 
 def begin(ws: Workspace, docs: Path, student: str = "current") -> dict[str, Any]:

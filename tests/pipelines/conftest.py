@@ -1,0 +1,24 @@
+"""Fixtures of tests that run whole cycles; a file that needs another home or folder has its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.runs.workspace import Workspace
+from tests.support.small_cycles import make_docs, make_home, settle
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    return make_docs(tmp_path)
+
+
+@pytest.fixture
+def ws(tmp_path: Path) -> Iterator[Workspace]:
+    """A home whose midtraining changes nothing and whose margin is wide: all that is measured passes."""
+    with make_home(tmp_path) as workspace:
+        settle(workspace, margin=0.4, learning_rate=1e-12)
+        yield workspace
