@@ -83,7 +83,7 @@ def test_the_second_month_begins_where_the_first_ended(tmp_path: Path) -> None:
         [recovered] = queries.runs(ws.tracker.db, kind="distill", limit=1)
     assert trained["config"]["student"] == first["checkpoints"]["recovered"]
     assert trained["seed"] == 5
-    assert recovered["config"]["steps"] == 2
+    assert recovered["config"]["settings"]["steps"] == 2
     assert then["checkpoints"]["recovered"] != first["checkpoints"]["recovered"]
     months.train(asked, 5)
     with Workspace.open(home) as ws:
