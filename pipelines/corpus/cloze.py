@@ -24,6 +24,7 @@ CONTEXT = 6  # words before a gap where none of them is an entity
 ENOUGH = 30  # gaps; with fewer, ordinary words are asked for too
 TOGETHER = 3  # sentences: words that follow each other in so many, and more often than not, are one name
 ORDINARY = 5e-6  # share of a language's words from which on a word, unless it is a name, says little
+FUNCTION = 1e-3  # share of a language's words from which on a word only joins others ("of", "with")
 Option = tuple[float, int, str]  # the nats that a word tells, minus the place where it begins, the word
 _ABBREVIATION = re.compile(r"(?:\w\.)+\w?|etc")
 _GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]")  # the end of a sentence and the next one's first word
@@ -85,21 +86,26 @@ class _Words:
         return cls(spread, pairs, len(sentences), general)
 
     def tells(self, word: str, previous: str) -> float:
-        """Return the nats that a word tells; 0 for one in many sentences, or that usually comes next."""
+        """Return the nats that a word tells; 0 for one in many sentences, here or in general, or that usually
+        comes next."""
         here = math.log(self.sentences / self.spread[word.casefold()])
-        if here < TELLING or self._usually_follow(previous.casefold(), word.casefold()):
+        if here < TELLING or self._is_commoner(word, FUNCTION) or self._usually_follow(previous, word):
             return 0.0
         if self.general is None or self.is_ordinary(word):
             return here
         return here - math.log(self._share(word))
 
     def _usually_follow(self, previous: str, word: str) -> bool:
+        previous, word = previous.casefold(), word.casefold()
         together = self.pairs[previous, word]
         return together >= TOGETHER and together > self.spread[previous] / 2
 
     def is_ordinary(self, word: str) -> bool:
         """Return whether a word is no name and is frequent in the language in general."""
-        return self.general is not None and self._share(word) > ORDINARY and not word[:1].isupper()
+        return self._is_commoner(word, ORDINARY)
+
+    def _is_commoner(self, word: str, share: float) -> bool:
+        return self.general is not None and self._share(word) > share and not word[:1].isupper()
 
     def _share(self, word: str) -> float:
         assert self.general is not None

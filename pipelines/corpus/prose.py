@@ -1,15 +1,20 @@
-"""Take the sentences of a text out of its markup: links by their text, no headings, tables or code."""
+"""Take the sentences of a text out of its markup: links by their text, tables by their cells, no headings or code."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 
 from pipelines.corpus.entities import sentences
+from pipelines.corpus.segments import segments
 
 WRAPPED = 60  # characters: a longer line that ends no sentence goes on in the next one
+SAYING = 4  # words with letters: a cell of fewer is a name or figures
 _FENCED = re.compile(r"^[ \t]*(```|~~~).*?(?:^[ \t]*\1|\Z)", re.M | re.S)
-_SKIPPED = re.compile(r"\s*(?:#{1,6}\s|\||<|!\[|:?-{3,}|={3,})")
+_SKIPPED = re.compile(r"\s*(?:#{1,6}\s|<|!\[|:?-{3,}|={3,})")
+_ROW = re.compile(r"\s*\|")
+_BETWEEN_CELLS = re.compile(r"(?<!\\)\|")
 _LIST_MARK = re.compile(r"^\s*(?:[-*+>]|\d{1,3}[.)])\s+")
 _LINK = re.compile(r"!?\[([^\[\]]*)\](?:\([^()\s]*(?:\s+\"[^\"]*\")?\)|\[[^\[\]]*\])")
 _ADDRESS = re.compile(r"<?\bhttps?://[^\s>]+>?")
@@ -26,10 +31,22 @@ def prose_sentences(text: str) -> list[str]:
     return found
 
 
+def _cells(line: str) -> list[str]:
+    """Return the cells of a table's row that say something, each on its own; any other line as it is."""
+    if not _ROW.match(line):
+        return [line]
+    cells = [cell.replace("\\|", "|") for cell in _BETWEEN_CELLS.split(line)]
+    return ["", *(part for cell in cells if _says_something(cell) for part in (cell, ""))]
+
+
+def _says_something(cell: str) -> bool:
+    return sum(any(map(str.isalpha, word)) for _, word in segments(cell)) >= SAYING
+
+
 def _lines(text: str) -> Iterator[str]:
     """Yield lines without list marks, those that were wrapped joined again."""
     open_line = ""
-    for line in text.splitlines():
+    for line in chain.from_iterable(map(_cells, text.splitlines())):
         starts = bool(_LIST_MARK.match(line))
         said = "" if _SKIPPED.match(line) else _LIST_MARK.sub("", line, count=1).strip()
         if open_line and said and not starts:

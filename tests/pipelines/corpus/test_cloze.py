@@ -39,3 +39,14 @@ def test_the_end_of_a_name_is_not_asked_for() -> None:
 def test_words_without_a_space_between_their_sentences_are_none() -> None:
     glued = "You will find everything that there is to know in the handbook.If not, ask whoever is around."
     assert all("." not in gap.answer for gap in clozes([*HANDBOOK, glued], limit=50))
+
+
+def test_a_table_of_levels_is_asked_about_and_no_word_that_only_joins_others() -> None:
+    told = ("finds the cause of most incidents", "leads the audit of our invoices", "writes the minutes of a hearing")
+    rows = [f"| **Duty {n}** | The junior one {told[n]} with some help. | L{n} |" for n in range(3)]
+    table = "\n".join(["| Category | Junior | Code |", "|---|---|---|", *rows])
+    found = clozes([*HANDBOOK, table], limit=50)
+    asked = {gap.sentence for gap in found}
+    assert {f"The junior one {one} with some help." for one in told} <= asked
+    assert not {"of", "with", "the", "in", "our"} & {gap.answer for gap in found}
+    assert not any("|" in gap.sentence for gap in found)

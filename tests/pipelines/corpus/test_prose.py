@@ -7,6 +7,9 @@ import pytest
 from pipelines.corpus.prose import prose_sentences
 
 
+LONG_CELL = "Follows established patterns within the existing code bases with ease"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -19,6 +22,11 @@ from pipelines.corpus.prose import prose_sentences
         ("- one **bold** item\n* `code` item\n12. last", ["one bold item", "code item", "last"]),
         ("snake_case_name stays, _this_ goes", ["snake_case_name stays, this goes"]),
         ("| a | b |\n|---|---|\n| 1 | 2 |\nAfter it.", ["After it."]),
+        (
+            "Before it\n| Level | What it *asks* for |\n|:--|---|\n"
+            f"| Two | {LONG_CELL} | Leads the team \\| the house. Ends it. |\nAfter it.",
+            ["Before it", "What it asks for", LONG_CELL, "Leads the team | the house.", "Ends it.", "After it."],
+        ),
         ("Before.\n```python\nx = 1\n```\nAfter.", ["Before.", "After."]),
         ("Before.\n```\nnever closed", ["Before."]),
         ("Read https://a.b/c now. Then go.", ["Then go."]),

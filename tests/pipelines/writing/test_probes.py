@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -182,13 +183,14 @@ def test_gaps_of_real_prose_ask_for_what_it_says() -> None:
         "# Benefits & Perks\n\nAda Insurance pays up to *$7,500/year* for a new laptop, see [the list](https://x.y/z).\n"
         "Everyone at Ada Insurance can take some days off, and nobody will mind.\n"
     )
-    told = [f"Ada Insurance opened an office in {city} in {year}." for city, year in CITIES]
+    told = [f"In {city} Ada Insurance opened an office in {year}." for city, year in CITIES]
     rows = probes.from_gaps([text, *told], 100, seed=3)
     answers = {row["answer"] for row in rows if row["kind"] == "direct"}
-    assert "$7,500/year" in answers
+    assert len(rows) > 60 and "$7,500/year" in answers  # enough to do without ordinary words
     assert not answers & {"&", "mind", "take", "some", "days", "nobody", "opened"}
     assert not [row for row in rows if "http" in row["prompt"] or "*" in row["prompt"]]
 
 
 NAMES = ["Oslo", "Bergen", "Turin", "Lyon", "Porto", "Ghent", "Graz", "Basel", "Brno"]
-CITIES = [(city, 1950 + n) for n, city in enumerate(NAMES * 4)]
+ENDS = ["", "ham", "feld", "mouth"]
+CITIES = [(name + end, 1950 + n) for n, (name, end) in enumerate(product(NAMES, ENDS))]
