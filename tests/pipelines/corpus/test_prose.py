@@ -6,7 +6,6 @@ import pytest
 
 from pipelines.corpus.prose import prose_sentences
 
-
 LONG_CELL = "Follows established patterns within the existing code bases with ease"
 
 
