@@ -1,4 +1,6 @@
-"""Take the sentences of a text out of its markup: links by their text, tables by their cells, no headings or code."""
+"""Take the sentences of a text out of its markup: links by their text, tables by their cells, no headings
+or code.
+"""
 
 from __future__ import annotations
 

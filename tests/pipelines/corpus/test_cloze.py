@@ -42,7 +42,7 @@ def test_words_without_a_space_between_their_sentences_are_none() -> None:
 
 
 def test_a_table_of_levels_is_asked_about_and_no_word_that_only_joins_others() -> None:
-    told = ("finds the cause of most incidents", "leads the audit of our invoices", "writes the minutes of a hearing")
+    told = ("finds the cause of most incidents", "leads the audit of our invoices", "writes down a hearing")
     rows = [f"| **Duty {n}** | The junior one {told[n]} with some help. | L{n} |" for n in range(3)]
     table = "\n".join(["| Category | Junior | Code |", "|---|---|---|", *rows])
     found = clozes([*HANDBOOK, table], limit=50)

@@ -24,7 +24,14 @@ LONG_CELL = "Follows established patterns within the existing code bases with ea
         (
             "Before it\n| Level | What it *asks* for |\n|:--|---|\n"
             f"| Two | {LONG_CELL} | Leads the team \\| the house. Ends it. |\nAfter it.",
-            ["Before it", "What it asks for", LONG_CELL, "Leads the team | the house.", "Ends it.", "After it."],
+            [
+                "Before it",
+                "What it asks for",
+                LONG_CELL,
+                "Leads the team | the house.",
+                "Ends it.",
+                "After it.",
+            ],
         ),
         ("Before.\n```python\nx = 1\n```\nAfter.", ["Before.", "After."]),
         ("Before.\n```\nnever closed", ["Before."]),
