@@ -9,6 +9,7 @@ from dashboard.markup import Html, join, tag
 from dashboard.number_format import NONE, ago, count, duration
 from dashboard.page_parts import table
 from dashboard.status_chips import chip
+from db.cycle_names import BROKEN_OFF
 
 Row = Mapping[str, Any]
 PLAN = (
@@ -84,7 +85,7 @@ def bar(run: Row) -> Html | None:
 def trouble(runs: Sequence[Row]) -> Html | None:
     """Explain where a cycle has stopped, with the command that resumes it; `runs` begin with its own."""
     own, *stages = runs
-    ended = [run for run in (*stages, own) if state(run) in ("stalled", "failed", "stopped")]
+    ended = [run for run in (*stages, own) if state(run) in ("stalled", *BROKEN_OFF)]
     if not ended:
         return None
     run = ended[0]

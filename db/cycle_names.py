@@ -1,4 +1,5 @@
-"""Name the stages and the axes of a cycle, in the order in which they are shown; imports no SQLAlchemy."""
+"""Name a cycle's stages, axes and broken-off states, in the order shown; imports no SQLAlchemy."""
 
 STAGES = ("clean", "midtrained", "recovered")
 AXES = ("behaviour", "knowledge", "retention", "updates")
+BROKEN_OFF = ("failed", "stopped")  # states of a run that did not come to its end

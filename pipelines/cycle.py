@@ -15,6 +15,7 @@ from pipelines.evaluate import evaluate
 from pipelines.evaluation.recorded_scores import recorded_items, require_same_questions
 from pipelines.midtrain import midtrain
 from pipelines.runs import kept_probes
+from pipelines.runs.current import make_current
 from pipelines.runs.pinned_inputs import inherited, pinned
 from pipelines.runs.stage_runner import Result, Stage, run_stage, worked_on
 from pipelines.runs.workspace import Workspace
@@ -75,22 +76,9 @@ def _work(ws: Workspace, job: CycleJob, stage: Stage) -> Result:
 
     decision = _decide(ws, job, stage, number, scores, unmeasured)
     if decision["status"] == "accepted":
-        _make_current(ws, stage, number, recovered)
+        approve = f"`recover review cycle:{number} --approve` makes this cycle's model current"
+        make_current(stage, recovered, otherwise=approve)
     return decision
-
-
-def _make_current(ws: Workspace, stage: Stage, number: int, recovered: str) -> None:
-    """Make the accepted model `current`, unless that was moved while the cycle lay interrupted."""
-    began = queries.run(ws.tracker.db, stage.id)["started_at"]
-    before = queries.alias_at(ws.tracker.db, "current", began)
-    now = queries.resolve(ws.tracker.db, "current")
-    if stage.resumed and now not in (before, recovered):
-        stage.say(
-            f"  current      stays {now}, to which it was moved after this cycle began: "
-            f"`recover review cycle:{number} --approve` makes this cycle's model current"
-        )
-        return
-    ws.tracker.set_alias("current", recovered)
 
 
 def _name_unfinished(ws: Workspace, job: CycleJob, stage: Stage) -> None:

@@ -21,6 +21,7 @@ from pipelines.knowledge import guards
 from pipelines.machine.fitting import fitted_once
 from pipelines.merge import merged
 from pipelines.runs import training_run
+from pipelines.runs.current import make_current
 from pipelines.runs.pinned_inputs import pinned
 from pipelines.runs.progress import counting
 from pipelines.runs.stage_runner import Result, Stage, run_stage
@@ -62,7 +63,8 @@ def distill(
     def distilled(stage: Stage) -> Result:
         found = work(ws, job, stage)
         if becomes_current:
-            ws.tracker.set_alias("current", found["checkpoint"])
+            named = f"`--student {found['checkpoint']}` names this run's model"
+            make_current(stage, found["checkpoint"], otherwise=named)
         return found
 
     return run_stage(

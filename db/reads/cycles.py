@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import CTE, ColumnElement, Connection, Row, RowMapping, Select, and_, case, select
 
-from db.cycle_names import AXES, STAGES
+from db.cycle_names import AXES, BROKEN_OFF, STAGES
 from db.errors import NotFound
 from db.reads.changes import stalled
 from db.schema import Cycle, JSONObject, Review, Run, Score, Verdict
@@ -19,7 +19,6 @@ HEADLINE = {"ifeval": "prompt_strict"}  # the metric shown for a suite; default:
 NO_COST = {"tokens_sampled": 0, "tokens_scored": 0, "tokens_trained": 0, "seconds": 0.0}
 RECOVERY = ("distill", "merge")  # kinds of runs that recover behaviour
 UPDATES = "updates"  # suite on changed facts, whose scores have a stale rate
-BROKEN_OFF = ("failed", "stopped")  # states of a run that did not come to its end
 EARLIER = "knowledge:"  # suite knowledge:K covers the documents of cycle K
 
 Measured = dict[str, dict[str, Row[Any]]]  # suite -> checkpoint id -> score row

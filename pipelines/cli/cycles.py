@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from db.cycle_names import AXES, STAGES
+from db.cycle_names import AXES, BROKEN_OFF, STAGES
 from pipelines.cli import options as common
 from pipelines.cli import setting_options
 from pipelines.cli.options import Session, several, shared, state_words, table
@@ -291,7 +291,7 @@ def resume_lines(row: dict[str, Any]) -> list[str]:
 
 
 def broke_off(row: dict[str, Any]) -> bool:
-    return not row["verdict"] and (row.get("stalled") or row["status"] in ("failed", "stopped"))
+    return not row["verdict"] and (row.get("stalled") or row["status"] in BROKEN_OFF)
 
 
 def _shown(axis: str, verdict: dict[str, Any]) -> bool:

@@ -460,6 +460,25 @@ def test_a_resumed_distillation_becomes_current_too(
     assert found == recover("--home", home, "ls", "checkpoints", "--json").json[2]["id"]
 
 
+def test_a_resumed_distillation_leaves_current_where_a_later_one_moved_it(
+    recover: Recover,
+    fresh: Path,
+    world: Path,
+    cut_off: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recover("-q", "--home", fresh, "midtrain", "--docs", world)
+    with monkeypatch.context():
+        cut_off("distill")
+        assert recover("-q", "--home", fresh, "distill", "--set", "epochs=1").code == 130
+        monkeypatch.undo()
+    later = recover("-q", "--home", fresh, "distill", "--set", "epochs=2", "--json").json["checkpoint"]
+    said = recover("--home", fresh, "resume", "--json")
+    assert said.json["checkpoint"] != later
+    assert f"`--student {said.json['checkpoint']}` names this run's model" in said.err
+    assert later == recover("--home", fresh, "show", "current", "--json").json["id"]
+
+
 def test_resume_prefers_what_was_cut_off_to_what_was_refused(
     recover: Recover,
     fresh: Path,

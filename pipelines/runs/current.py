@@ -1,0 +1,18 @@
+"""Point `current` at the model that a run has made, unless it was moved while the run lay interrupted."""
+
+from __future__ import annotations
+
+from db.reads import queries
+from pipelines.runs.stage_runner import Stage
+
+
+def make_current(stage: Stage, checkpoint: str, *, otherwise: str) -> None:
+    """Make a checkpoint `current`; `otherwise` says how to go on with it where another one stays current."""
+    tracker = stage.workspace.tracker
+    began = queries.run(tracker.db, stage.id)["started_at"]
+    before = queries.alias_at(tracker.db, "current", began)
+    now = queries.resolve(tracker.db, "current")
+    if stage.resumed and now not in (before, checkpoint):
+        stage.say(f"  current      stays {now}, to which it was moved after this run began: {otherwise}")
+        return
+    tracker.set_alias("current", checkpoint)
