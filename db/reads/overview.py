@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from db.reads.cycles import EARLIER, HEADLINE, RECOVERY, CycleRange, runs_of_cycles
+from db.reads.rows import of_cycle
 from db.schema import Cycle, Run, Score
 from db.session import Database
 
@@ -34,7 +35,7 @@ def training_runs(database: Database, *, limit: int = 60, run_ids: Sequence[str]
         Run.config,
         Cycle.number.label("cycle"),
     )
-    query = sa.select(*columns).join(Cycle, Cycle.run_id == Run.parent_id, isouter=True)
+    query = sa.select(*columns).join(Cycle, of_cycle(), isouter=True)
     here = sa.and_(Run.project == database.project, Run.kind.in_(TRAINING))
     query = query.where(here if run_ids is None else Run.id.in_(run_ids)).limit(limit)
     with database.read() as connection:
@@ -58,7 +59,7 @@ def race(database: Database, *, student: str | None = None, limit: int = 100) ->
         Run.started_at,
         Cycle.number.label("cycle"),
     )
-    query = sa.select(*columns).join(Cycle, Cycle.run_id == Run.parent_id, isouter=True)
+    query = sa.select(*columns).join(Cycle, of_cycle(), isouter=True)
     query = query.where(Run.project == database.project, Run.kind.in_(RECOVERY), Run.status == "done").limit(
         limit
     )

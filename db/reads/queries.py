@@ -28,7 +28,7 @@ from db.reads.curves import last_values, latest_metrics, metric_names, metric_se
 from db.reads.cycles import cycle, cycles, knowledge_kept, recovered_fraction
 from db.reads.flips import compared, flips, ledger, ledger_items, paired_suites, pairs
 from db.reads.readonly import select
-from db.reads.rows import Row, only, page_of, rows_of, runs_of
+from db.reads.rows import Row, of_cycle, only, page_of, rows_of, runs_of
 from db.reads.stages import ItemFilter, cycle_numbers, flip_counts, side_by_side, stage_scores
 from db.schema import Cycle, Document, Item, Review, Run, Score
 from db.session import Database
@@ -157,7 +157,7 @@ def scores_under(
     its_own = Score.run_id == run_id
     finished = sa.and_(Run.status == "done", Run.project == database.project)
     query = sa.select(Score.__table__, Cycle.number.label("cycle")).join(Run, Run.id == Score.run_id)
-    query = query.join(Cycle, Cycle.run_id == Run.parent_id, isouter=True).where(
+    query = query.join(Cycle, of_cycle(), isouter=True).where(
         Score.checkpoint_id == checkpoint_id,
         Score.suite == suite,
         Score.details[CONDITIONS].as_string() == conditions,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.orm import aliased
 
 from db.errors import NotFound
 from db.reads.changes import stalled
-from db.schema import Base
+from db.schema import Base, Cycle, Run
 from db.session import Database
 
 Row = dict[str, Any]
@@ -26,6 +27,13 @@ def runs_of(database: Database, query: sa.Select[*tuple[Any, ...]]) -> list[Row]
     for row in rows:
         row["stalled"] = stalled(row["status"], row["heartbeat_at"])
     return rows
+
+
+def of_cycle() -> sa.ColumnElement[bool]:
+    """Return the SQL condition that a cycle began a run, itself or by one of its stages that runs others."""
+    stage = aliased(Run)
+    above = sa.select(stage.parent_id).where(stage.id == Run.parent_id).scalar_subquery()
+    return Cycle.run_id.in_([Run.parent_id, above])
 
 
 def page_of(model: type[Base], moment: Any, before: str | None) -> sa.Select[Any]:

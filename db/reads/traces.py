@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import select
 
 from db.errors import NotFound
+from db.reads.rows import of_cycle
 from db.schema import Cycle, Run, Trace
 from db.session import Database
 
@@ -19,7 +20,7 @@ def traced_runs(database: Database, *, limit: int = 100) -> list[Row]:
     there = select(Trace.run_id).where(Trace.run_id == Run.id).exists()
     query = (
         select(Run.id, Run.kind, Run.status, Run.started_at, Run.config, Cycle.number.label("cycle"))
-        .join(Cycle, Cycle.run_id == Run.parent_id, isouter=True)
+        .join(Cycle, of_cycle(), isouter=True)
         .where(there, Run.project == database.project)
         .order_by(Run.ordinal.desc(), Run.id.desc())
         .limit(limit)

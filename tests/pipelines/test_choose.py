@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from db.reads import queries
+from db.reads import overview, queries
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
@@ -55,6 +55,8 @@ def test_where_nothing_cheaper_is_shown_to_do_it_distillation_is_tried_last(
     assert {"merge", "distill"} <= set(found["cycle"]["cost_by_stage"])
     methods = [run["result"]["method"] for run in queries.runs(ws.tracker.db, kind="distill")]
     assert sorted(methods) == ["opd", "seqkd"]
+    assert {row["cycle"] for row in overview.race(ws.tracker.db)} == {1}
+    assert {row["cycle"] for row in overview.training_runs(ws.tracker.db)} == {1}
 
 
 def test_a_candidate_that_cannot_be_made_is_left_out(
