@@ -2,7 +2,7 @@
 
     python -m benchmarks.outcomes.months OUT --model FILE.gguf --docs month1 month2 --seeds 0 1 2 \\
         --ifeval input_data.jsonl --prompts prompts.jsonl
-    python -m benchmarks.outcomes.months OUT ... --generated 1000   # ask every model N instructions more
+    python -m benchmarks.outcomes.months OUT ... --generated 1000   # and N instructions of the last month
     python -m benchmarks.outcomes.months OUT --write-docs           # train nothing: write what OUT has
 
 Every folder is a cycle with the settings that `recover cycle` takes for it, upon what the cycle before it
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def train(asked: argparse.Namespace, seed: int) -> None:
-    """Run a seed's cycles that are not finished, and ask their models the generated instructions."""
+    """Run a seed's cycles that are not finished; ask the last one's models the generated instructions."""
     home = asked.out / f"seed-{seed}"
     with Workspace.open(home, progress=Progress()) as ws:
         initialise(ws, model=asked.model)
@@ -72,9 +72,10 @@ def train(asked: argparse.Namespace, seed: int) -> None:
                 job = cycle_job(ws, docs, student=student, changes=_changes(ws, asked, number, seed))
                 cycle(ws, job, key=f"month:{number}")
             student = queries.cycle(ws.tracker.db, number)["checkpoints"][RECOVERED]
-        for number in range(1, len(asked.docs) + 1) if asked.generated else ():
-            for checkpoint in queries.cycle(ws.tracker.db, number)["checkpoints"].values():
-                ask_generated(ws, asked.out, asked.generated, checkpoint)
+        if asked.generated:
+            last = queries.cycle(ws.tracker.db, len(asked.docs))
+            for stage in STAGES:
+                ask_generated(ws, asked.out, asked.generated, last["checkpoints"][stage])
 
 
 def finished(ws: Workspace) -> list[int]:
@@ -111,9 +112,9 @@ def recorded(out: Path) -> Answers:
             generated = _generated(ws)
             for number in finished(ws):
                 scores = headlines(ws, number)
-                for stage, checkpoint in queries.cycle(ws.tracker.db, number)["checkpoints"].items():
-                    if checkpoint in generated:
-                        scores[stage, GENERATED] = generated[checkpoint]
+                checkpoints = queries.cycle(ws.tracker.db, number)["checkpoints"]
+                if generated.keys() >= set(checkpoints.values()):
+                    scores |= {(stage, GENERATED): generated[made] for stage, made in checkpoints.items()}
                 for (stage, suite), score in scores.items():
                     found[number, suite][stage][seed] = recorded_items(ws, score)
     return found
@@ -191,7 +192,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ifeval", type=Path, help="IFEval's prompts (default: as `recover cycle` takes)")
     parser.add_argument("--steps", type=int, metavar="N", help="recovery steps (default: the preset's)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--generated", type=int, metavar="N", help="ask N generated instructions as well")
+    parser.add_argument("--generated", type=int, metavar="N", help="ask the last month N instructions more")
     parser.add_argument("--write-docs", action="store_true", help="train nothing, write docs/real.md")
     asked = parser.parse_args()
     if not asked.docs and not asked.write_docs:

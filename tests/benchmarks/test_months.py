@@ -91,6 +91,6 @@ def test_the_second_month_begins_where_the_first_ended(tmp_path: Path) -> None:
     answers = months.recorded(tmp_path)
     suites = ["generated", "ifeval", "knowledge", "retention"]
     assert [(row["month"], row["suite"]) for row in months.table(answers)] == [
-        (month, suite) for month in (1, 2) for suite in suites
+        (month, suite) for month in (1, 2) for suite in suites if (month, suite) != (1, "generated")
     ]
     assert [row["documents of month"] for row in months.earlier_documents(answers)] == ["1"]
