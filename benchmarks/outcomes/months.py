@@ -7,8 +7,8 @@
 
 Every folder is a cycle with the settings that `recover cycle` takes for it, upon what the cycle before it
 ended with, whatever its verdict. The questions about folder N are OUT/probes-N.jsonl, made as `recover
-probes` makes them unless they lie there. Repeat the command to resume; processes may share OUT with other
-seeds.
+probes` makes them unless they lie there; the picture is months.png. Repeat the command to resume; processes
+may share OUT with other seeds.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.ledger import Clock, Line, markdown, paired, put
+from benchmarks.outcomes import months_picture
 from benchmarks.outcomes.two_homes import FINISHED, compared, headlines, scored
 from db.cycle_names import STAGES
 from db.reads import queries
@@ -54,10 +55,12 @@ def main() -> None:
         clock.say(f"seed {seed}")
         train(asked, seed)
         clock.done += 1
-    text = page(recorded(asked.out))
+    answers = recorded(asked.out)
+    text = page(answers)
     sys.stdout.write(text + "\n")
     if asked.write_docs:
         put(PAGE, "months", text)
+    months_picture.draw(answers, (PAGE.parent if asked.write_docs else asked.out) / "months.png")
 
 
 def train(asked: argparse.Namespace, seed: int) -> None:

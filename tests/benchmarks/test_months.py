@@ -6,7 +6,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from benchmarks.outcomes import months
+from benchmarks.outcomes import months, months_picture
 from db.reads import queries
 from evals.scores import Item
 from pipelines.runs.workspace import Workspace
@@ -94,3 +94,5 @@ def test_the_second_month_begins_where_the_first_ended(tmp_path: Path) -> None:
         (month, suite) for month in (1, 2) for suite in suites if (month, suite) != (1, "generated")
     ]
     assert [row["documents of month"] for row in months.earlier_documents(answers)] == ["1"]
+    months_picture.draw(answers, tmp_path / "months.png")
+    assert (tmp_path / "months.png").stat().st_size > 1000
