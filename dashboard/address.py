@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-LONGEST = 300  # characters per value
+LONGEST = 4_096  # characters per value: the next page begins after a path or a key
 MOST = 30  # parameters
 PROJECT = "project"  # the parameter that every link of a page keeps
 

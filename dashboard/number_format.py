@@ -29,7 +29,7 @@ def count(value: float | None) -> str:
     if value is None:
         return NONE
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
+        if abs(value) >= size * 0.9995:  # 999,700 rounds to 1 M
             return f"{value / size:.3g} {unit}"
     return f"{value:.0f}"
 
@@ -65,7 +65,7 @@ def number(value: float | None) -> str:
         return NONE
     size = abs(value)
     for most, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
-        if size >= most:
+        if size >= most * 0.99995:  # 9999.7 rounds to 10 k
             return f"{value / (1e3 if unit == ' k' else most):.4g}{unit}"
     if size == 0 or size >= 1e-4:
         return f"{value:.4g}".replace("-", "−")

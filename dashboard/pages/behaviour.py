@@ -99,7 +99,8 @@ def _types(context: PageContext, first: int, last: int, suite: str) -> dict[tupl
         found: dict[tuple[int, str], Types] = {}
         for row in queries.stage_scores(context.db, first, last, suite=suite):
             kinds = (row["details"] or {}).get(SUITES[suite][0]) or {}
-            found.setdefault((row["cycle"], row["stage"]), {}).update(kinds)
+            there = found.setdefault((row["cycle"], row["stage"]), {})
+            there |= kinds | there  # a suite's headline comes first, and keeps its own
         return found
 
     return context.cached(("types", first, last, suite), merged)

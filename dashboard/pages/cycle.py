@@ -165,7 +165,7 @@ def _numbers(axis: Mapping[str, Any]) -> str:
     if margin is not None and margin < 0:
         words += f", where {points(-margin)} must be shown"
     elif margin is not None:
-        words += f", where −{100 * margin:.0f} is allowed"
+        words += f", where {points(-margin)} is allowed"
     words += ". "
     if axis.get("n") is not None:
         lost, gained = ("old answers", "new ones") if margin and margin < 0 else ("prompts lost", "gained")

@@ -97,14 +97,14 @@ def _headline(context: PageContext, address: Address, rows: list[Row]) -> Html:
 
 
 def _current(context: PageContext, address: Address, rows: list[Row]) -> Html | str:
-    """Name the newest cycle whose recovered model is `current`."""
+    """Name the newest cycle whose recovered model is `current`, or the model itself."""
     targets = {alias["name"]: alias["checkpoint_id"] for alias in queries.aliases(context.db)}
     current = targets.get("current")
     for row in reversed(rows):
         if current and row["checkpoints"]["recovered"] == current:
             number = row["cycle"]
             return tag("a", f"cycle {number}'s model", href=address.page("/cycle", n=number))
-    return "the clean model"
+    return "the clean model" if current in (None, targets.get("base")) else tag("code", current)
 
 
 def _by_stage(suite: Row) -> str:
@@ -122,7 +122,7 @@ def said(row: Row) -> list[Any]:
     parts = [f"Instruction following: {_by_stage(scores)}"]
     bound, margin = verdict.get("behaviour_lower_bound"), verdict.get("margin")
     if bound is not None and margin is not None:
-        parts.append(f"at worst {points(bound)} points against a margin of −{100 * margin:.0f}")
+        parts.append(f"at worst {points(bound)} points against a margin of {points(-margin)}")
     known = row["scores"].get("knowledge", {})
     if known.get("recovered") is not None:
         parts.append(f"the new documents: {_by_stage(known)}")

@@ -119,8 +119,12 @@ def _sorted(rows: Sequence[Row], by: str) -> list[Row]:
         return sorted(rows, key=lambda row: _cost(row, by))
     if by in ("behaviour", "knowledge"):
         suite = "ifeval" if by == "behaviour" else by
-        return sorted(rows, key=lambda row: -(plane.score(row, suite) or -1.0))
+        return sorted(rows, key=lambda row: _best_first(plane.score(row, suite)))
     return list(rows)
+
+
+def _best_first(score: float | None) -> float:
+    return 1.0 if score is None else -score
 
 
 def _cost(row: Row, what: str) -> float:

@@ -19,7 +19,7 @@ from recovery.methods.method import Method
 from recovery.sampling.in_process import InProcessSampler
 from recovery.sampling.mixture import MixedSampler
 from recovery.sampling.protocol import Sampler, SamplingParams
-from recovery.sampling.split import SplitSampler
+from recovery.sampling.split import SplitSampler, in_parts
 from recovery.teachers.teachers import CheckpointTeacher, RoutedTeacher, Teacher
 
 if TYPE_CHECKING:
@@ -109,7 +109,13 @@ def teacher_mix(inputs: StepInputs) -> Rollouts:
 
     def write(one: Teacher, at: list[int]) -> Rollouts:
         sampler = MixedSampler(inputs.student, _local(one), inputs.method.share)
-        return sampler.sample(_pick(prompts, at), _pick(contexts, at), inputs.params)
+        asked, read = _pick(prompts, at), _pick(contexts, at)
+        return in_parts(
+            len(at),
+            lambda part, params: sampler.sample(asked[part], read[part], params),
+            inputs.params,
+            inputs.student.pad_id,
+        )
 
     written = _by_teacher(inputs, write)
     inputs.student_rollouts.append(written)

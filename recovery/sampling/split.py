@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from recovery.batches.rollouts import Rollouts, joined
 from recovery.distributed import gather, rank, share, world
 from recovery.sampling.protocol import OnProgress, Sampler, SamplingParams
+
+
+def in_parts(
+    count: int, write: Callable[[slice, SamplingParams], Rollouts], params: SamplingParams, pad_id: int
+) -> Rollouts:
+    """Write each process's part of `count` answers and gather all; of fewer than processes take rank 0's."""
+    if world() == 1:
+        return write(slice(count), params)
+    if count < world():
+        return share(write(slice(count), params).to("cpu"))
+    cuts = [count * part // world() for part in range(world() + 1)]
+    first, last = cuts[rank()], cuts[rank() + 1]
+    written = write(slice(first, last), replace(params, first=params.first + first)).to("cpu")
+    return joined(gather(replace(written, index_B=written.index_B + first)), pad_id)
 
 
 class SplitSampler:
@@ -23,16 +37,12 @@ class SplitSampler:
         self.pad_id = pad_id
 
     def sample(self, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Rollouts:
-        """Sample this process's part and gather all parts; of fewer prompts than processes take rank 0's."""
-        if len(prompts) < world():
-            return share(self.sampler.sample(prompts, params).to("cpu"))
-        cuts = [len(prompts) * part // world() for part in range(world() + 1)]
-        first = cuts[rank()]
-        last = cuts[rank() + 1]
-        part = replace(params, first=params.first + first)
-        written = self.sampler.sample(prompts[first:last], part).to("cpu")
-        parts = gather(replace(written, index_B=written.index_B + first))
-        return joined(parts, self.pad_id)
+        """Sample this process's part and gather all parts."""
+
+        def write(part: slice, params: SamplingParams) -> Rollouts:
+            return self.sampler.sample(prompts[part], params)
+
+        return in_parts(len(prompts), write, params, self.pad_id)
 
     def generate(
         self,

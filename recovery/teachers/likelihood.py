@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from recovery.batches.rollouts import Rollouts
 from recovery.batches.teacher_scores import TeacherScores
+from recovery.sampling.budget import context_length
 from recovery.teachers.teachers import evaluating, score
 
 if TYPE_CHECKING:
@@ -103,6 +104,6 @@ def split_ids(chat_model: ChatModel, context: str | Sequence[Any], continuation:
 
 
 def _cut(chat_model: ChatModel, context: list[int], continuation: list[int]) -> Pair:
-    longest = int(getattr(chat_model.model.config, "max_position_embeddings", 0) or 2**31)
+    longest = context_length(chat_model.model) or 2**31
     room = max(longest - len(continuation), 1)
     return context[-room:], continuation[-longest + 1 :]

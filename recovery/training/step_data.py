@@ -209,12 +209,12 @@ class Episodes:
         return rollouts
 
     def rewards(self, rollouts: Rollouts) -> Tensor:
-        """Return the reward of each sequence."""
+        """Return the reward of each sequence, the same in all processes: a judge may answer otherwise."""
         assert self.task.reward is not None
         items = [self.items[row] for row in rollouts.index_B.tolist()]
         texts = [self.student.answer(answer) for answer in rollouts.responses()]
         fields = [{**item.fields, "prompt": prompt(item)} for item in items]
-        rewards_B = score(self.task.reward, texts, fields)
+        rewards_B = distributed.once(partial(score, self.task.reward, texts, fields))
         self._last["reward"] = float(rewards_B.mean())
         return rewards_B
 

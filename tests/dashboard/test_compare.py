@@ -98,6 +98,16 @@ def test_the_page_has_methods_costs_and_the_models_it_is_between(home: Home) -> 
     assert "sft" not in one.text
 
 
+def test_a_score_of_nothing_stands_before_what_was_not_measured(tmp_path: Path) -> None:
+    with Tracker(tmp_path / "recover.db") as tracker:
+        recovered(tracker, "opd", ifeval=[True, True])
+        recovered(tracker, "sft", ifeval=[False, False])
+        recovered(tracker, "merge", knowledge=[True, True])
+        page = views.look(views.context(tracker), "/methods?sort=behaviour")
+    words = page.text.split("sort")[-1]
+    assert words.index("opd") < words.index("sft") < words.index("merge")
+
+
 def test_merges_are_named_by_their_kind(tmp_path: Path) -> None:
     with Tracker(tmp_path / "recover.db") as tracker:
         for kind, weight in (("linear", 0.5), ("embeddings", 1.0), ("residual", 0.7)):

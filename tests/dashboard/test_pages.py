@@ -16,7 +16,7 @@ from dashboard.figures.plane import cycles_plane
 from dashboard.figures.scales import spread
 from dashboard.figures.scores_over_cycles import stages_over_cycles
 from dashboard.page_context import PageContext
-from dashboard.pages import PAGES
+from dashboard.pages import PAGES, behaviour
 from dashboard.report import report
 from dashboard.word_difference import marked
 from db.errors import NotFound
@@ -104,6 +104,32 @@ def test_a_long_list_of_documents_comes_in_pages_and_only_when_asked_for(context
     assert [name for names in seen for name in names] == [*[row["path"] for row in rows], "x.bin"]
     only = page_frame.render(context, f"/cycle?n={number}&documents=skipped")
     assert "x.bin" in only and "odd" in only and "0001.md" not in only
+
+
+def test_documents_with_long_paths_come_to_an_end(context: PageContext) -> None:
+    run = context.tracker.start_run("cycle", key="deep")
+    number = context.tracker.record_cycle(run.id)
+    stage = context.tracker.start_run("midtrain", parent=run.id, key="midtrain")
+    deep = "folder/" * 60
+    rows = [{"path": f"{deep}{i:04}.md", "status": "read", "tokens": 10} for i in range(250)]
+    context.tracker.record_documents(stage.id, rows)
+    first = page_frame.render(context, f"/cycle?n={number}&documents=all")
+    onward = re.search(r'href="([^"]*docafter=[^"]*)">More', first)
+    assert onward
+    last = page_frame.render(context, onward[1].replace("&amp;", "&"))
+    assert "0249.md" in last and "0199.md" not in last and ">More" not in last
+
+
+def test_an_open_book_score_does_not_take_the_place_of_the_answers_from_memory(context: PageContext) -> None:
+    run = context.tracker.start_run("cycle", key="open")
+    number = context.tracker.record_cycle(run.id, clean_id="clean0")
+    for metric, passed in (("lenient", 30), ("open_book", 98)):
+        details = {"by_kind": {"direct": {"passed": passed, "n": 100}}}
+        found = score("knowledge", passed / 100, n=100) | {"metric": metric, "details": details}
+        asked = context.tracker.start_run("eval", parent=run.id, key=metric)
+        context.tracker.record_score(asked.id, "clean0", found)
+    types = behaviour._types(context, number, number, "knowledge")
+    assert types[number, "clean"]["direct"] == {"passed": 30, "n": 100}
 
 
 def test_a_running_stage_shows_how_far_it_is_and_then_that_it_stalls(

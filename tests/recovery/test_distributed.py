@@ -19,7 +19,7 @@ from tests.support.engine_fakes import TinyEngine, serving
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-CASES = ("texts", "opd", "texts-lora", "opd-lora", "opd-few", "opd-server")
+CASES = ("texts", "opd", "texts-lora", "opd-lora", "opd-few", "opd-server", "minillm", "rft")
 
 
 def launch(processes: int, folder: Path, *cases: str, server: str = "") -> int:

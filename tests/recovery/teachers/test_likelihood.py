@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from transformers import Gemma3Config
 
 from recovery.models.chat_model import ChatModel
-from recovery.teachers.likelihood import continuation_logprobs, loglikelihoods, reader, split_ids
+from recovery.teachers.likelihood import _cut, continuation_logprobs, loglikelihoods, reader, split_ids
 
 
 def by_hand(chat_model: ChatModel, before: list[int], after: list[int]) -> float:
@@ -28,6 +31,13 @@ def test_the_mode_is_put_back_and_nothing_is_nothing(tiny_chat_model: ChatModel)
     assert continuation_logprobs(reader(tiny_chat_model), [], 0) == []
     continuation_logprobs(reader(tiny_chat_model), [([1], [2])], 0)
     assert tiny_chat_model.model.training
+
+
+def test_a_text_is_cut_to_the_length_that_only_the_text_part_of_a_config_names() -> None:
+    vision = Gemma3Config(text_config={"max_position_embeddings": 6})
+    chat = SimpleNamespace(model=SimpleNamespace(config=vision))
+    assert _cut(chat, [1, 2, 3, 4, 5], [6, 7, 8]) == ([3, 4, 5], [6, 7, 8])  # type: ignore[arg-type]
+    assert _cut(chat, [1, 2], [3] * 9) == ([2], [3] * 5)  # type: ignore[arg-type]
 
 
 def test_a_text_is_cut_where_its_second_part_begins(tiny_chat_model: ChatModel) -> None:
