@@ -9,11 +9,15 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-# Scripts written without spaces: there, whole words can't be told and the answer only has to occur.
+# Scripts written without spaces: there, whole words can't be told and the answer only has to occur. A number
+# or a Latin word among them is a word of its own.
 _NO_SPACES = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _UNSPACED = re.compile(f"[{_NO_SPACES}]")
+_BORDER = re.compile(rf"(?<=[{_NO_SPACES}])(?=[^\s{_NO_SPACES}])|(?<=[^\s{_NO_SPACES}])(?=[{_NO_SPACES}])")
 _ACCENTS = re.compile("[\u0300-\u036f]")
+_THIN_SPACES = re.compile("(?<=\\d)['’\u00a0\u2009\u202f](?=\\d{3}(?!\\d))")  # 1'500
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_DECIMAL_COMMA = re.compile(r"(?<=\d),(?=\d\d?(?!\d))")
 # Marks that change what is meant: a minus that opens a number, where no range ends (10-12, 20%-30%), and the
 # signs at the end of C++, F# or A+, not those between words (Ctrl+C).
 _MINUS = rf"(?:(?<![^\W_])|(?<=[{_NO_SPACES}]))(?<![-\u2212%‰°′″€)\]])[-\u2212](?=\d)"
@@ -21,13 +25,19 @@ _SIGNS = r"(?<=[^\W\d_])(?:[+#]{2,}|[+#](?![^\W_]))"
 _NOT_WORD = r"(?<!\d)\.|\.(?!\d)|[^\w.]|_"
 _MARK = re.compile(f"(?P<minus>{_MINUS})|(?P<signs>{_SIGNS})|{_NOT_WORD}")
 _ARTICLES = {"a", "an", "the"}
+# The A of "Hall A is closed" is a name and no article; it is kept as a letter of its own.
+_NAMED_A = re.compile(r"(?<=[^\W_] )A(?=\s+[^\W\d_A-Z]|[.,;:!?)](?![^\W_]))")
+_LETTER_A = "\u1d00"
 
 
 def normalise(text: str) -> str:
     """Strip case, accents, punctuation, articles and thousands separators; keep decimal points and signs."""
-    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", text))
-    plain = _THOUSANDS.sub("", unicodedata.normalize("NFKC", plain).casefold())
-    words = _MARK.sub(_spaced, plain).split()
+    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", _THIN_SPACES.sub("", text)))
+    plain = _NAMED_A.sub(_LETTER_A, unicodedata.normalize("NFKC", plain)).casefold()
+    plain = _DECIMAL_COMMA.sub(".", _THOUSANDS.sub("", plain))
+    words = _MARK.sub(_spaced, _BORDER.sub(" ", plain)).split()
+    if words[-1:] == ["a"]:  # no word follows to which an article could belong
+        words[-1] = _LETTER_A
     return " ".join(word for word in words if word not in _ARTICLES) or " ".join(words)
 
 
@@ -47,7 +57,14 @@ def matches(response: str, answers: Iterable[str], strict: bool = False) -> bool
 
 def _occurs(answer: str, said: str) -> bool:
     """Return whether a normalised text contains a normalised answer as whole words."""
-    return answer in said if _UNSPACED.search(answer) else f" {answer} " in f" {said} "
+    return answer in said and _whole(answer).search(said) is not None
+
+
+def _whole(answer: str) -> re.Pattern[str]:
+    """Match an answer whose ends, where they are not of a script without spaces, are ends of words."""
+    begins = "" if _UNSPACED.match(answer) else r"(?<!\S)"
+    ends = "" if _UNSPACED.match(answer[-1]) else r"(?!\S)"
+    return re.compile(f"{begins}{re.escape(answer)}{ends}")
 
 
 def mentions(response: str, answers: Iterable[str], other_than: Iterable[str]) -> bool:
@@ -62,6 +79,4 @@ def mentions(response: str, answers: Iterable[str], other_than: Iterable[str]) -
 
 def _without(answer: str, said: str) -> str:
     """Replace a normalised answer in a normalised text by a mark that is no word."""
-    if _UNSPACED.search(answer):
-        return said.replace(answer, "|")
-    return re.sub(rf"(?<!\S){re.escape(answer)}(?!\S)", "|", said)
+    return _whole(answer).sub("|", said)

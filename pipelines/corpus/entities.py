@@ -26,7 +26,6 @@ _UNSPACED = re.compile(rf"[{UNSPACED}]")
 _SCHEME = re.compile(r"https?(?=://)")  # of a link, which names nothing
 _CODE = re.compile(r"[a-z][A-Z]|\w_\w")  # camelCase and snake_case
 _OPENS = re.compile(r"[.!?:;\n#*>|\"“(\[-]")
-_SENTENCE_END = re.compile(r"(?<=[.!?؟।])[\"'”’)\]]*\s+|(?<=[。！？])|\n+")
 
 MOST_CHARACTERS = 5_000_000  # of the documents, taken evenly: what they are about shows in part of them
 MOST_WORDS = 5  # of a name
@@ -87,11 +86,6 @@ def _named(word: str) -> bool:
     if word.isalpha():
         return len(word) > 1 and (word[0].isupper() or bool(_CODE.search(word)))
     return "_" in word or (any(map(str.isalpha, word)) and (word[0].isupper() or any(map(str.isdigit, word))))
-
-
-def sentences(text: str) -> list[str]:
-    """Split a text at the ends of its sentences and lines."""
-    return [piece.strip() for piece in _SENTENCE_END.split(text) if piece and piece.strip()]
 
 
 def spelled(text: str) -> list[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from pipelines.corpus.entities import sentences
+from pipelines.corpus.sentences import sentences
 
 CHARACTERS = 1500
 FEWEST = 20  # characters of a passage

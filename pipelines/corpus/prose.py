@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from itertools import chain
 
-from pipelines.corpus.entities import sentences
 from pipelines.corpus.segments import segments
+from pipelines.corpus.sentences import sentences
 
 WRAPPED = 60  # characters: a longer line that ends no sentence goes on in the next one
 SAYING = 4  # words with letters: a cell of fewer is a name or figures

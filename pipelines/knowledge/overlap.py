@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pipelines.corpus.entities import Entities, Term, entities, sample, sentences
+from pipelines.corpus.entities import Entities, Term, entities, sample
+from pipelines.corpus.sentences import sentences
 from pipelines.distillation.prompts import Prompt
 
 if TYPE_CHECKING:

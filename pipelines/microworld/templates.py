@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from pipelines.corpus.entities import sentences
+from pipelines.corpus.sentences import sentences
 from pipelines.microworld.words import ATTRIBUTES, Attribute
 
 NAME, VALUE = r"(?P<n>[A-Z][a-z]+ [A-Z][a-z]+)", r"(?P<v>[A-Za-z]+)"

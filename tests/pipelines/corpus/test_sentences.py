@@ -1,0 +1,49 @@
+"""A sentence ends at its full stop, not at those of abbreviations, initials and days."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.corpus.sentences import sentences
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        "The chief executive of Acme Inc. is Dr. Jane Q. Miller.",
+        "Die Prüfung findet am 3. Mai 2024 statt und wird von Prof. Dr. Weber geleitet.",
+        "Wir zahlen z. B. Äpfel, d. h. Obst, und z.B. Birnen.",
+        "See Fig. 3 and No. 12, e.g. Oslo.",
+        "J. R. R. Tolkien wrote it approx. five times etc. and went home.",
+        "She lives in St. Gallen vs. Bern.",
+    ],
+)
+def test_a_full_stop_inside_ends_nothing(whole: str) -> None:
+    assert sentences(f"{whole} Another one.") == [whole, "Another one."]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("We work for Acme Inc. The house is old.", ["We work for Acme Inc.", "The house is old."]),
+        ("He takes vitamin C. The rest is food.", ["He takes vitamin C.", "The rest is food."]),
+        ("Is it so? No. We pay.", ["Is it so?", "No.", "We pay."]),
+        ("It opened in 1998. May we come?", ["It opened in 1998.", "May we come?"]),
+        ("Read chapter 3. The end.", ["Read chapter 3.", "The end."]),
+        ("On May 3. Jane left.", ["On May 3.", "Jane left."]),
+        ('He said "go." She left (at last.) Good.', ['He said "go."', "She left (at last.)", "Good."]),
+        ("Dr.\nMiller", ["Dr.", "Miller"]),
+        ("一句。两句！三句", ["一句。", "两句！", "三句"]),
+        ("Go! and stay.", ["Go!", "and stay."]),
+        (" \n ", []),
+    ],
+)
+def test_sentences_end_where_they_end(text: str, said: list[str]) -> None:
+    assert sentences(text) == said
+
+
+@given(st.text(st.sampled_from('aA. \n"。!3')))
+def test_nothing_but_blanks_is_lost(text: str) -> None:
+    assert "".join("".join(sentences(text)).split()) == "".join(text.split())
