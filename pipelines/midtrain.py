@@ -46,6 +46,7 @@ from pipelines.writing.filters import ProbeLeaks
 from recovery.batches.rollouts import Dialogue
 from recovery.distributed import in_turn, once
 from recovery.methods.table import get
+from recovery.printable import one_line
 from recovery.training import preflight
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from recovery.storage.checkpoints import Checkpoint
     from recovery.training.trainer import Batches
 
+LONGEST_SAID = 300  # characters of the lines of a list that are named
 Source = Tokens | list[Dialogue]
 Sources = dict[str, Source]
 
@@ -290,6 +292,8 @@ def _earlier(
     kept = KeptTokens.of(runs, chat_model, current=stage.directory)
     if count := sum(map(len, kept.left_out)):
         stage.say(f"  superseded   {count} earlier documents are left out of replay")
+    if lines := superseded.unmatched([*runs, stage.directory]):
+        stage.say(f"  superseded   no earlier document is named {one_line(', '.join(lines), LONGEST_SAID)}")
     most = min(most, job.settings.replay_tokens or most)
     return kept.joined(stage.directory / EARLIER_TOKENS, most, job.seed)
 

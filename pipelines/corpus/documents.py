@@ -149,13 +149,17 @@ def _file(job: _Job, limits: Limits, similar: SimilarFiles) -> Iterator[TextPiec
 
 
 def _pieces(job: _Job, limits: Limits) -> Iterator[TextPiece]:
-    """Yield the pieces that are not blank."""
+    """Yield the documents that are not blank: from their first words on, with whatever ends them."""
     if job.answer is None:
         given = read_text(Source(job.entry.handle, job.packed, limits), job.facts)
     else:
         job.facts = job.answer.facts
         given = job.answer.pieces()
-    return (piece for piece in given if piece.goes_on or piece.text.strip())
+    begun = False  # a document whose last piece is still to come
+    for piece in given:
+        if begun or piece.text.strip():
+            begun = piece.goes_on
+            yield piece
 
 
 def _with_facts(report: FileReport, job: _Job, limits: Limits, reason: str | None) -> FileReport:

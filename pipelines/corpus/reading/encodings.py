@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from io import IncrementalNewlineDecoder
 
+from pipelines.corpus.reading import latin_pages
 from pipelines.corpus.reading.formats import Unreadable
 
 MARKS = (
@@ -133,7 +134,10 @@ def _legacy(codec: str) -> Encoding:
 
 
 def detected(sample: bytes) -> str | None:
-    """Return a legacy encoding in which the sample reads as text, by charset-normalizer's statistics."""
+    """Return a legacy encoding in which the sample reads as text, by charset-normalizer's statistics.
+
+    Latin code pages are told apart by their letters, where those statistics tie.
+    """
     import charset_normalizer
 
     telling = sample if len(sample) < DENSE else _dense(sample)
@@ -141,6 +145,7 @@ def detected(sample: bytes) -> str | None:
     name = best.encoding if best else "cp1252"
     if name in ("ascii", "utf_8"):
         name = "cp1252"
+    name = latin_pages.likeliest(telling, name)
     text = sample.decode(name, "replace")
     return codecs.lookup(name).name if _looks_like_text(text) else None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -42,6 +43,17 @@ NAMES = _words(
 )
 INVISIBLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden")
 DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]{0,200}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]+)""", re.I)
+# What browsers read for a declared encoding: what pages hold that name it.
+AS_BROWSERS = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+}
+LONGEST_ROW = 2000  # characters of a row that is joined: a page laid out as a table keeps its paragraphs
 MENU_RUN, MENU_LINE = 5, 40  # consecutive short lines of links that make a menu
 
 
@@ -61,21 +73,47 @@ def read_html(source: Source, facts: FileFacts) -> Iterator[str]:
 
 
 def _decoded(source: Source, facts: FileFacts) -> Iterator[str]:
-    """Decode by the byte order mark, else by the declared encoding, else as any other text."""
+    """Decode by the byte order mark, else as UTF-8 if it is that, else as declared, else as other text."""
     first = next(source.blocks(), b"")[:4096]
-    declared = DECLARED.search(first)
-    if declared and not encodings.marked(first):
-        try:
-            codec = codecs.lookup(declared[1].decode("ascii")).name
-            encoding = encodings.Encoding("cp1252" if codec == "iso8859-1" else codec, "replace")
-            "".encode(encoding.codec)
-        except LookupError:
-            encoding = encodings.Encoding("utf-8")
-        if not encoding.codec.startswith("utf"):
-            facts.encoding = encoding.codec
-            yield from encodings.decoded(source.blocks, encoding)
-            return
-    yield from characters(source, facts)
+    codec = None if encodings.marked(first) else _declared(first)
+    if codec is None or _is_utf8(source):
+        yield from characters(source, facts)
+        return
+    facts.encoding = codec
+    replaced = 0
+    for text in encodings.decoded(source.blocks, encodings.Encoding(codec, "replace")):
+        replaced += text.count("\ufffd")
+        yield text
+    if replaced:
+        facts.add_note(f"{replaced} places that are not {codec} replaced")
+
+
+def _declared(first: bytes) -> str | None:
+    """Return the codec that a page's first bytes name; None for UTF and where there is none of that name."""
+    found = DECLARED.search(first)
+    if found is None:
+        return None
+    try:
+        codec = codecs.lookup(found[1].decode("ascii")).name
+        codec = AS_BROWSERS.get(codec, codec)
+        "".encode(codec)
+    except (LookupError, UnicodeError):
+        return None
+    return None if codec.startswith("utf") else codec
+
+
+def _is_utf8(source: Source) -> bool:
+    """Return whether all bytes are UTF-8 and some more than ASCII: no other encoding is that by chance."""
+    decode = codecs.getincrementaldecoder("utf-8")("strict").decode
+    plain = True
+    try:
+        for block in source.blocks():
+            plain = plain and block.isascii()
+            decode(block)
+        decode(b"", True)
+    except UnicodeDecodeError:
+        return False
+    return not plain
 
 
 class _Block(NamedTuple):
@@ -83,6 +121,27 @@ class _Block(NamedTuple):
     links: int  # characters inside links
     main: bool
     tight: bool
+
+
+@dataclass
+class _Row:
+    """A table's row that is open."""
+
+    first: int  # number of its first block
+    cells: int = 0
+    borders: list[int] = field(default_factory=list)  # numbers of the blocks before which a cell ends
+    nests: bool = False  # another row is inside
+
+    def joined(self, blocks: list[_Block]) -> list[_Block]:
+        """Return the row's blocks as one line; those of a page that is laid out as a table as they are."""
+        size = sum(len(block.text) for block in blocks)
+        apart = len({block.main for block in blocks}) > 1
+        if len(blocks) < 2 or self.cells < 2 or self.nests or apart or size > LONGEST_ROW:
+            return blocks
+        text = blocks[0].text
+        for number, block in enumerate(blocks[1:], self.first + 1):
+            text += " |" * self.borders.count(number) + f" {block.text}"
+        return [_Block(text, sum(block.links for block in blocks), blocks[0].main, True)]
 
 
 class _Page:
@@ -95,6 +154,7 @@ class _Page:
         self.blocks: list[_Block] = []
         self.title: list[str] = []
         self._open: list[str] = []
+        self._rows: list[_Row] = []
         self._parts: list[str] = []
         self._skipped_at = 0  # depth of the excluded element, 0: none
         self._main = self._pre = self._links = self._link_characters = 0
@@ -123,8 +183,8 @@ class _Page:
             self._in_title = not self.title
         elif tag == "br":
             self._parts.append("\n" if self._pre else "\v")
-        elif tag in ("td", "th") and self._written:
-            self._parts.append(" | ")
+        elif tag in ("td", "th"):
+            self._begin_cell()
         if tag in MAIN or (hinted and attributes.get("role") == "main"):
             self._main += 1
 
@@ -135,6 +195,18 @@ class _Page:
         if tag == "li":
             self._parts.append("- ")
             self._written = True
+        elif tag == "tr":
+            if self._rows:
+                self._rows[-1].nests = True
+            self._rows.append(_Row(len(self.blocks)))
+
+    def _begin_cell(self) -> None:
+        if self._rows:
+            self._rows[-1].cells += 1
+        if self._written:
+            self._parts.append(" | ")
+        elif self._rows and len(self.blocks) > self._rows[-1].first:
+            self._rows[-1].borders.append(len(self.blocks))
 
     def _unwanted(self, tag: str, attributes: dict[str, str]) -> bool:
         if "hidden" in attributes or attributes.get("aria-hidden") == "true":
@@ -162,6 +234,9 @@ class _Page:
             self._flush()
             self._main -= self._main > 0 and tag in MAIN
             self._pre -= self._pre > 0 and tag == "pre"
+            if tag == "tr" and self._rows:
+                row = self._rows.pop()
+                self.blocks[row.first :] = row.joined(self.blocks[row.first :])
         elif tag == "a":
             self._links -= self._links > 0
         elif tag == "title":

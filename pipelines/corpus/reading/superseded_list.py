@@ -17,10 +17,10 @@ def listed(docs: Path) -> Path | None:
 
 
 def patterns(path: Path) -> list[str]:
-    """Return the lines of a list, without comments; none where the file is missing."""
+    """Return the lines of a list, without comments and a leading `./`; none where the file is missing."""
     try:
         text = path.read_text(encoding="utf-8-sig") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: the list of superseded documents cannot be read: {error}") from error
-    lines = (line.strip() for line in text.splitlines())
+    lines = (line.strip().removeprefix("./") for line in text.splitlines())
     return [line for line in lines if line and not line.startswith(COMMENT)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -23,6 +24,9 @@ TEXT_FIELDS = ("text", "content", "body", "document", "page_content", "markdown"
 TURN_FIELDS = ("messages", "conversations", "conversation", "turns", "dialogue")
 ROLE_FIELDS = ("role", "from", "speaker", "name")
 SAID_FIELDS = ("content", "value", "text")
+DELIMITERS = ",;\t|"
+SEPARATOR = re.compile(r'"?sep=([\t !#-/:-@\[-`{-~])"?\s*', re.I)  # a first line for Excel names it
+QUOTED = re.compile(r'"[^"]*"?')
 
 
 # jsonl ---------------------------------------------------------------------------------------------------
@@ -84,8 +88,16 @@ def _turn(turn: Any) -> str:
     if not isinstance(turn, dict):
         return turn if isinstance(turn, str) else ""
     role = next((turn[name] for name in ROLE_FIELDS if turn.get(name)), None)
-    said = next((turn[name] for name in SAID_FIELDS if isinstance(turn.get(name), str)), "")
+    said = next(filter(None, (_said(turn.get(name)) for name in SAID_FIELDS)), "")
     return f"{str(role)[:LONGEST_NAME]}: {said}" if role and said else said
+
+
+def _said(content: Any) -> str:
+    """Return a turn's text, also where it is given in parts; parts that are no text are left out."""
+    if isinstance(content, list):
+        texts = (part.get("text") if isinstance(part, dict) else part for part in content)
+        return "\n".join(text for text in texts if isinstance(text, str))
+    return content if isinstance(content, str) else ""
 
 
 def _values(name: str, value: Any, depth: int) -> Iterator[str]:
@@ -119,9 +131,22 @@ class _Rows:
     def __init__(self, text_lines: Iterator[str]) -> None:
         self._lines = text_lines
         self._characters = 0  # of the row that is being read
-        first = next(text_lines, "")
+        self._before = 0  # lines that are no rows, at the beginning
+        first = self._opening()
+        named = SEPARATOR.fullmatch(first)
+        if named:
+            self._before += 1
+            first = self._opening()
         csv.field_size_limit(LONGEST_ROW)
-        self._reader = csv.reader(self._bounded(first), delimiter=max(",;\t|", key=first.count))
+        self._reader = csv.reader(self._bounded(first), delimiter=named[1] if named else _delimiter(first))
+
+    def _opening(self) -> str:
+        """Return the next line that is not blank."""
+        for line in self._lines:
+            if line.strip():
+                return line
+            self._before += 1
+        return ""
 
     def _bounded(self, first: str) -> Iterator[str]:
         line: str | None = first
@@ -140,7 +165,14 @@ class _Rows:
                     raise csv.Error(f"more than {MOST_CELLS:,} cells")
                 yield row
         except csv.Error as error:
-            raise Unreadable(f"line {self._reader.line_num} is no row of a table: {error}") from error
+            number = self._before + self._reader.line_num
+            raise Unreadable(f"line {number} is no row of a table: {error}") from error
+
+
+def _delimiter(first: str) -> str:
+    """Return what separates the columns' names most often; inside quotes it counts only for want of it."""
+    outside = QUOTED.sub("", first)
+    return max(DELIMITERS, key=lambda mark: (outside.count(mark), first.count(mark)))
 
 
 def _rows(rows: Iterable[list[str]]) -> Iterator[str]:

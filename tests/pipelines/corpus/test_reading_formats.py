@@ -192,6 +192,38 @@ def test_an_encoding_is_found_by_few_words_among_plain_ones(tmp_path: Path, name
     assert corpus.texts == (text,)
 
 
+LATIN = {  # by page and language
+    "cp1252 French": "Le règlement européen, déjà adopté, s'applique à Besançon à partir de lundi.",
+    "cp1252 Portuguese": "São Paulo não tem informações sobre a situação econômica; João vai à direção.",
+    "cp1252 Spanish": "Señor Núñez vive en España.",
+    "cp1252 Swedish": "Göteborg är en stad på västkusten. Många åker båt på sommaren och går över ån.",
+    "cp1252 Danish": "København er hovedstaden. Der bor mange på øerne, og Århus ligger på Jyllands østkyst.",
+    "cp1252 Italian": "Perché la città è più bella? Il lunedì sarà festa, però martedì no.",
+    "cp1252 Finnish": "Hän meni eilen töihin, mutta sää oli huono. Jyväskylässä elää myös ystäviä.",
+    "cp1252 Icelandic": "Reykjavík er höfuðborg Íslands. Þar búa margir menn við sjóinn með góðu fólki.",
+    "cp1252 name": "Müller",
+    "cp1250 Polish": "Łódź jest dużym miastem. Poszedłem kupić świeże bułki, później spotkałem się z nią.",
+    "cp1250 Czech": "Příliš žluťoučký kůň úpěl ďábelské ódy. Děti šly včera do školy.",
+    "cp1250 Hungarian": "Az őszi időjárás kellemes. Köszönöm szépen, jól vagyok; ő is örül a gyűjteménynek.",
+    "cp1250 Romanian": "Bucureşti este capitala României; oraşul are străzi şi oameni care trăiesc în pace.",
+    "cp1250 Croatian": "Ljudi često šeću gradom. Žene i djeca čekaju na đačkom igralištu.",
+    "iso8859-2 Polish": "Łódź jest dużym miastem. Poszedłem kupić świeże bułki, później spotkałem się z nią.",
+    "cp1254 Turkish": "İstanbul çok güzel bir şehirdir; insanlar akşamları Boğaziçi'nde yürüyüş yapıyor.",
+    "cp1257 Lithuanian": "Žmonės čia gyvena jau šimtus metų, o kiekvieną dieną ateina daugiau svečių.",
+    "cp1257 Latvian": "Rīga ir galvaspilsēta. Cilvēki šeit dzīvo jau gadsimtus, un šodien ir ļoti jauki.",
+    "mac-roman German": "Größe ist für Zürich kein Maß, außer über den Dächern, wo die Höhe zählt.",
+    "cp850 German": "Größe ist für Zürich kein Maß, außer über den Dächern, wo die Höhe zählt.",
+}
+
+
+@pytest.mark.parametrize("which", LATIN)
+@pytest.mark.parametrize("times", [1, 80])
+def test_a_language_in_latin_letters_is_read_in_its_page(tmp_path: Path, which: str, times: int) -> None:
+    text = f"{LATIN[which]}\n" * times
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.txt": text.encode(which.split()[0])}))
+    assert corpus.texts == (text,)
+
+
 @pytest.mark.parametrize("mark", [b"\xff\xfe", b"\xfe\xff"])
 @pytest.mark.parametrize("name", ["a.txt", "a.csv", "a.jsonl"])
 def test_a_byte_order_mark_inside_a_text_does_not_make_it_utf_16(
@@ -201,6 +233,120 @@ def test_a_byte_order_mark_inside_a_text_does_not_make_it_utf_16(
     corpus = documents.read_corpus(papers.write(tmp_path, {name: words}))
     assert corpus.manifest[0].status == "read"
     assert "plain words here" in corpus.texts[0]
+
+
+def read_pages(root: Path, pages: dict[str, bytes]) -> dict[str, tuple[str, str | None]]:
+    """Each page's text and remark."""
+    corpus = documents.read_corpus(papers.write(root, {f"{name}.html": page for name, page in pages.items()}))
+    assert all(row.status == "read" for row in corpus.manifest)
+    read = zip(corpus.manifest, corpus.texts, strict=True)
+    return {row.path.removesuffix(".html"): (text, row.reason) for row, text in read}
+
+
+def declaring(charset: str, text: str, codec: str) -> bytes:
+    return f'<meta charset="{charset}"><p>{text}</p>'.encode(codec)
+
+
+def test_a_page_s_declaration_is_understood_as_browsers_do(tmp_path: Path) -> None:
+    written = {
+        "utf-8 as latin-1": ("iso-8859-1", "Müller", "utf-8"),
+        "utf-8 as ascii": ("us-ascii", "Müller", "utf-8"),
+        "utf-8 as gb2312": ("gb2312", "东京", "utf-8"),
+        "cp1252 as ascii": ("us-ascii", "“Müller”", "cp1252"),
+        "gbk": ("gb2312", "朱镕基 100€ 龍", "gb18030"),
+        "cp932": ("shift_jis", "①髙島屋", "cp932"),
+        "cp949": ("euc-kr", "똠방각하", "cp949"),
+        "cp1254": ("iso-8859-9", "“güneş”", "cp1254"),
+        "iso-2022-jp": ("iso-2022-jp", "東京", "iso2022_jp"),
+        "no codec of text": ("undefined", "Müller", "utf-8"),
+    }
+    pages = {name: declaring(*how) for name, how in written.items()}
+    assert read_pages(tmp_path, pages) == {name: (text, None) for name, (_, text, _) in written.items()}
+
+
+def test_characters_that_a_page_s_declared_encoding_lacks_are_counted(tmp_path: Path) -> None:
+    page = declaring("gb2312", "东京", "gbk") + b"<p>\xff and \xff</p>"
+    text, remark = read_pages(tmp_path, {"a": page})["a"]
+    assert text.startswith("东京")
+    assert remark == "2 places that are not gb18030 replaced"
+
+
+def row(*cells: str) -> str:
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+LONG = "<p>A long paragraph of an article.</p>" * 80
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([row("<p>Müller</p>", "<p>Köln</p>"), row("<p>Ada</p>", "Oslo")], "Müller | Köln\nAda | Oslo"),
+        ([row("Ada", "<p>Oslo,</p><p>Rome</p>")], "Ada | Oslo, Rome"),
+        ([row("<p>Ada</p>", "", "<div>Rome</div>")], "Ada | | Rome"),
+        ([row("<p>One.</p><p>Two.</p>")], "One.\n\nTwo."),
+        ([row("<p>One.</p><p>Two.</p>", f"<table>{row('a', 'b')}</table>")], "One.\n\nTwo.\n\na | b"),
+    ],
+    ids=["blocks", "mixed", "empty", "one cell", "nested"],
+)
+def test_a_row_whose_cells_hold_paragraphs_stays_a_line(tmp_path: Path, rows: list[str], text: str) -> None:
+    page = f"<meta charset='utf-8'><table>{''.join(rows)}</table>".encode()
+    assert read_pages(tmp_path, {"a": page})["a"][0] == text
+
+
+def test_a_page_laid_out_as_a_table_keeps_its_paragraphs(tmp_path: Path) -> None:
+    page = f"<table>{row('<p>Side.</p>', LONG)}</table>".encode()
+    assert read_pages(tmp_path, {"a": page})["a"][0].count("\n\n") == 80
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "sep=;\nname;city, country\nAda;Oslo\n",
+        '"sep=;"\n\nname;city, country\nAda;Oslo\n',
+        '\n \nname;"city, country"\nAda;Oslo\n',
+        'name;"city, country"\nAda;Oslo\n',
+        '"name";"city, country"\n"Ada";"Oslo"\n',
+    ],
+)
+def test_a_table_s_first_row_with_words_names_the_columns(tmp_path: Path, table: str) -> None:
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    assert corpus.texts == ("name, city, country\nname: Ada; city, country: Oslo\n",)
+
+
+@pytest.mark.parametrize(
+    ("table", "text"),
+    [
+        ('"Name, Vorname";"Preis, netto";Ort\na;b;c\n', "Name, Vorname: a; Preis, netto: b; Ort: c"),
+        ("sep=^\na^b,c,d\n1^2\n", "a: 1; b,c,d: 2"),
+        ("sep=\t\na\tb,c,d\n1\t2\n", "a: 1; b,c,d: 2"),
+        ('Size 5";Name\n1;2\n', 'Size 5": 1; Name: 2'),
+    ],
+)
+def test_a_table_is_split_where_its_columns_end(tmp_path: Path, table: str, text: str) -> None:
+    corpus = documents.read_corpus(papers.write(tmp_path, {"a.csv": table}))
+    assert corpus.texts[0].splitlines()[1] == text
+
+
+def test_a_row_that_is_none_is_named_by_its_line_in_the_file(tmp_path: Path) -> None:
+    cells = "," * tables.MOST_CELLS
+    files: dict[str, bytes | str] = {"a.csv": f"\nsep=,\n\na,b\n{cells}\n", "b.txt": "text"}
+    corpus = documents.read_corpus(papers.write(tmp_path, files))
+    assert str(corpus.manifest[0].reason).startswith("line 5 is no row of a table")
+
+
+def test_a_turn_in_parts_is_read() -> None:
+    parts = [{"type": "text", "text": "hi there"}, {"type": "image_url", "image_url": {}}, {"text": "Ada"}]
+    turns = [{"role": "user", "content": parts}, {"role": "assistant", "content": "ho"}]
+    assert tables.row_text({"messages": turns}) == "user: hi there\nAda\n\nassistant: ho"
+
+
+def test_a_long_text_may_end_with_blank_lines(tmp_path: Path) -> None:
+    text = "a" * (plain.PIECE - 3) + "\n" * 4
+    files: dict[str, bytes | str] = {"a.txt": text, "b.txt": "\n" * (plain.PIECE + 9), "c.txt": "last"}
+    corpus = documents.read_corpus(papers.write(tmp_path, files))
+    assert "".join(corpus.texts) == f"{text}last"
+    assert [(one.documents, one.reason) for one in corpus.manifest] == [(1, None), (0, "empty"), (1, None)]
 
 
 @pytest.mark.parametrize("codec", ["utf-16", "utf-32"])

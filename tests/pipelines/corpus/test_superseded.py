@@ -70,6 +70,32 @@ def test_a_list_names_documents_of_earlier_runs_and_none_of_its_own(runs: list[P
     assert superseded.left_out(runs[:1]) == [frozenset()]
 
 
+def test_a_list_that_stays_does_not_name_the_new_edition_too(tmp_path: Path) -> None:
+    made = [
+        run(tmp_path / "1", {"ada.md": "Ada is in Oslo."}),
+        run(tmp_path / "2", {"ada.md": "Ada is in Rome."}, "ada.md\n"),
+        run(tmp_path / "3", {"e.md": "Bela."}, "ada.md\n"),
+        run(tmp_path / "4", {"ada.md": "Ada is in Bonn."}),
+    ]
+    assert superseded.left_out(made[:3]) == [{0}, frozenset(), frozenset()]
+    assert superseded.left_out(made) == [{0}, frozenset(), frozenset(), frozenset()]
+
+
+@pytest.mark.parametrize("line", ["prices.csv", "price*", "./prices.csv"])
+def test_a_list_that_stays_names_each_month_s_table(tmp_path: Path, line: str) -> None:
+    made = [
+        run(tmp_path / str(n), {"prices.csv": f"tea\n{n}\n", f"{n}.md": str(n)}, n * f"{line}\n")
+        for n in range(3)
+    ]
+    assert superseded.left_out(made) == [{1}, {1}, frozenset()]
+
+
+def test_lines_that_name_nothing_are_told(runs: list[Path]) -> None:
+    assert superseded.unmatched(runs) == ["never/there.md"]
+    assert superseded.unmatched(runs[:2]) == []
+    assert superseded.unmatched(runs[:1]) == []
+
+
 def test_no_text_and_no_token_of_them_is_read(runs: list[Path], tmp_path: Path) -> None:
     now = ["Cora.", "Dora.", "Ada is in Bonn."]
     assert kept_texts.read_evenly(runs) == now
@@ -123,7 +149,7 @@ def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: py
         folder(
             tmp_path / "1", {"ada.md": "Ada is in Oslo, so they say.", "c.md": "Cora has a cat, they say."}
         ),
-        folder(tmp_path / "2", {"d.md": "Ada is in Rome by now, they say."}, "ada.md\n"),
+        folder(tmp_path / "2", {"d.md": "Ada is in Rome by now, they say."}, "ada.md\ndocs/c.md\n"),
     ]
     settings = override(PRESET.midtrain, {"steps": 2, "tokens_per_step": 64, "row_tokens": 64})
     with Workspace.open(tmp_path / "home") as ws:
@@ -137,6 +163,7 @@ def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: py
         assert read == [["Cora has a cat, they say."]]
         assert asked[-2:] == [["Ada is in Rome by now, they say."], ["Cora has a cat, they say."]]
         assert "  superseded   1 earlier documents are left out of replay" in said
+        assert "  superseded   no earlier document is named docs/c.md" in said
         short = {"steps": 1, "prompts_per_step": 2, "max_new_tokens": 64, "preflight": False}
         recovery = override(PRESET.distill, short)
         distill(ws, stages.distillation(tmp_path, student, recovery))
