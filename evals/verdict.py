@@ -136,6 +136,11 @@ def margins_by_axis(margins: Mapping[str, float] | None) -> dict[str, float]:
     return defaults | dict(margins or {})
 
 
+def required_axes(suites: Sequence[str], *, named: bool) -> tuple[str, ...]:
+    """Return the axes that some suites measure; the optional ones only if the suites were named."""
+    return tuple(axis.name for axis in EVERY_AXIS if axis.suite in suites and (named or not axis.optional))
+
+
 def accepted(result: Mapping[str, Any], required: Sequence[str] | None = None) -> bool:
     """Return whether every required axis passed. `required` holds suites or axes; default: all non-optional.
 

@@ -127,7 +127,6 @@ class _Search:
         for suite, stages in suites.items():
             require_same_questions(suite, stages)
         judged = verdict.verdict(suites, self.job.settings.margins(), self.alpha)
-        required = [axis.name for axis in verdict.EVERY_AXIS if axis.suite in suites]
         return {
             "parts": names,
             "weights": sum(part.weights for part in chosen),
@@ -135,7 +134,7 @@ class _Search:
             "checkpoint": checkpoint,
             "scores": found["scores"],
             "axes": {name: _bounds(axis) for name, axis in judged["axes"].items()},
-            "passed": verdict.accepted(judged, required),
+            "passed": verdict.accepted(judged, self.job.required),
         }
 
     def _mixed(self, chosen: tuple[Part, ...], key: str) -> str:

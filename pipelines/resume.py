@@ -82,4 +82,9 @@ def _root(ws: Workspace, run_id: str) -> dict[str, Any]:
     run = queries.run(ws.tracker.db, run_id)
     while run["parent_id"]:
         run = queries.run(ws.tracker.db, run["parent_id"])
+    if run["project"] != ws.tracker.db.project:
+        home = queries.project_home(ws.tracker.db, run["project"]) or "the first home of this database"
+        raise InputError(
+            f"{run_id} is a run of project {run['project']!r}, whose home is {home}: resume it there"
+        )
     return run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import sqlalchemy as sa
 
 from db.errors import BadRequest, NotFound
@@ -41,6 +43,13 @@ def projects(database: Database) -> list[str]:
     return [DEFAULT_PROJECT, *(row["name"] for row in others)]
 
 
+def project_home(database: Database, project: str) -> str | None:
+    """Return the home of a project as host:folder; None for the first home's, which is not recorded."""
+    with database.read() as connection:
+        home = connection.scalar(sa.select(Project.home).where(Project.name == project))
+    return None if home is None else str(home)
+
+
 def lineage(database: Database, checkpoint_id: str) -> list[Row]:
     """Return a checkpoint and its ancestors, back to the clean one."""
     line = _line(checkpoint_id)
@@ -49,11 +58,31 @@ def lineage(database: Database, checkpoint_id: str) -> list[Row]:
 
 
 def runs_behind(database: Database, checkpoint_id: str, kind: str) -> list[Row]:
-    """Return the runs of a kind that made a checkpoint and its ancestors, oldest first."""
+    """Return the runs of a kind that made a checkpoint and its ancestors, oldest first.
+
+    A checkpoint is recorded with the first run that made it. Where that is another project's, this project's
+    own run of the same outcome takes its place: only its files are in this home.
+    """
     line = _line(checkpoint_id)
-    query = sa.select(Run.__table__).join(Checkpoint, Checkpoint.run_id == Run.id)
+    query = sa.select(Run.__table__, Checkpoint.id.label("made"))
+    query = query.join(Checkpoint, Checkpoint.run_id == Run.id)
     query = query.join(line, Checkpoint.id == line.c.id).where(Run.kind == kind)
-    return runs_of(database, query.order_by(line.c.depth.desc()))
+    rows = runs_of(database, query.order_by(line.c.depth.desc()))
+    made = [(row, row.pop("made")) for row in rows]
+    others = [checkpoint for row, checkpoint in made if row["project"] != database.project]
+    own = _own_runs(database, others, kind)
+    return [own.get(checkpoint, row) for row, checkpoint in made]
+
+
+def _own_runs(database: Database, made: Sequence[str], kind: str) -> dict[str, Row]:
+    """Return this project's newest finished run of a kind for each of some checkpoints that it made."""
+    if not made:
+        return {}
+    checkpoint = Run.result["checkpoint"].as_string()
+    query = sa.select(Run.__table__).where(
+        Run.project == database.project, Run.kind == kind, Run.status == "done", checkpoint.in_(made)
+    )
+    return {row["result"]["checkpoint"]: row for row in runs_of(database, query.order_by(Run.ordinal))}
 
 
 def cycles_behind(database: Database, checkpoint_id: str) -> dict[int, Row]:

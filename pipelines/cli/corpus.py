@@ -30,16 +30,19 @@ def corpus_command(
     the training. Nothing is trained or kept.
     """
     from pipelines.config.fitted import fit_to_corpus
+    from pipelines.config.home_settings import of_home
     from pipelines.config.sections.midtrain import MidtrainConfig, ReadingConfig
-    from pipelines.config.settings import CONFIG_NAME, read
+    from pipelines.config.settings import CONFIG_NAME
     from pipelines.corpus import preview
     from pipelines.corpus.reading.tree import Tree
     from pipelines.runs.progress import Progress, reading_progress
 
     folder = _one_of(folder, docs)
     session.refuse_foreign(folder)
-    home = session.place / CONFIG_NAME
-    config = read(home) if tokens or home.exists() else None
+    there = (session.place / CONFIG_NAME).exists()
+    # Only the tokenizer may bring code.
+    implicit = tokens and session.home is None
+    config = of_home(session.place, implicit=implicit) if tokens or there else None
     settings: MidtrainConfig | None = config.midtrain if config else None
     reading = settings.reading if settings else ReadingConfig()
     with Tree(folder):

@@ -12,9 +12,10 @@ from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.midtrain import MidtrainConfig
 from pipelines.config.settings import Config
-from pipelines.corpus.reading.superseded_list import listed
+from pipelines.corpus.reading.superseded_list import beside
 
 Kind = Literal["linear", "slerp", "residual", "embeddings"]  # of merging
+SUPERSEDED_INPUT = "superseded"  # among a job's sources: a file that may be missing
 
 
 class Job(Section):
@@ -170,6 +171,7 @@ class LocateJob(Job):
     checkpoint: str
     clean: str
     suites: tuple[str, ...]
+    required: tuple[str, ...] = ()  # axes without which no mixture is enough
     settings: EvalConfig
     groups: int = Field(default=4, ge=1)  # of layers
 
@@ -235,9 +237,8 @@ def _evaluation(settings: EvalConfig, earlier: dict[int, str]) -> dict[str, str]
 
 
 def _taught(docs: str) -> dict[str, str]:
-    """Return the folder of documents, and the list beside it of earlier ones that they supersede."""
-    superseded = listed(Path(docs))
-    return _named(documents=docs, superseded=str(superseded) if superseded else None)
+    """Return the folder of documents, and the place beside it of a list of those that they supersede."""
+    return {"documents": docs, SUPERSEDED_INPUT: str(beside(Path(docs)))}
 
 
 def _named(**sources: str | None) -> dict[str, str]:

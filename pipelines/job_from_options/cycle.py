@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from evals.families.table import FAMILIES
 from evals.task_names import require_families
-from evals.verdict import EVERY_AXIS
+from evals.verdict import EVERY_AXIS, required_axes
 from pipelines.choose import CHOICES
 from pipelines.config.jobs import CycleJob
 from pipelines.config.sections.training import LoraConfig
@@ -23,6 +23,7 @@ from pipelines.job_from_options.inputs import (
     recovery_prompts,
     require_ifeval,
     resolved,
+    with_routes,
 )
 from pipelines.job_from_options.measure import suites_of_verdict
 from pipelines.midtrain import with_augmented
@@ -33,6 +34,8 @@ from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
     from recovery.storage.checkpoints import Checkpoint
+
+BEHAVIOUR = "ifeval"  # the suite without which no cycle is accepted
 
 
 def cycle_job(
@@ -55,8 +58,10 @@ def cycle_job(
     if recover_with and not chosen_later:
         changes = {**changes, "distill.method": recover_with}
     settings = resolved(ws, docs, changes)
-    if not chosen_later:
+    distils = chosen_later != "merge"  # auto does where nothing cheaper passes
+    if distils:
         with_dials(settings.distill.method, settings.distill.dials)
+        settings = settings.model_copy(update={"distill": with_routes(ws, settings.distill)})
     folder = readable_folder(docs)
     settings = settings.model_copy(update={"midtrain": with_augmented(settings.midtrain, augment)})
     require_ifeval(settings.eval)
@@ -77,7 +82,7 @@ def cycle_job(
         seed=settings.seed,
         recover_with=chosen_later,
     )
-    if not chosen_later:
+    if distils:
         check_inputs(distillation(job, job.student))
     return job
 
@@ -104,6 +109,11 @@ def _judged_suites(settings: Config, suites: str | None, *, typed: bool) -> tupl
     named = suites_of_verdict(suites)
     if not named:
         return answerable_suites(settings.eval, settings.model.path)
+    if BEHAVIOUR not in named:
+        raise InputError(
+            f"--suite {','.join(named)}: no cycle is accepted without behaviour, which {BEHAVIOUR} measures: "
+            f"name it too, as in --suite {','.join((BEHAVIOUR, *named))}"
+        )
     families = settings.eval.behaviours if typed else ()
     return tuple(dict.fromkeys([*named, *families]))
 
@@ -117,11 +127,6 @@ def _measuring(settings: Config, suites: tuple[str, ...]) -> Config:
 
 def _required(suites: tuple[str, ...], *, named: bool) -> tuple[str, ...]:
     """Return the axes of named suites; else behaviour, knowledge and the suites' other non-optional axes."""
-    if named:
-        return tuple(axis.name for axis in EVERY_AXIS if axis.suite in suites)
-    always = ("behaviour", "knowledge")
-    return tuple(
-        axis.name
-        for axis in EVERY_AXIS
-        if axis.name in always or (axis.suite in suites and not axis.optional)
-    )
+    always = () if named else ("behaviour", "knowledge")
+    found = {*always, *required_axes(suites, named=named)}
+    return tuple(axis.name for axis in EVERY_AXIS if axis.name in found)

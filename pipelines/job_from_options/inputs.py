@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from db.reads import queries
 from evals import ifeval
 from pipelines.config.overrides import changed
+from pipelines.config.sections.distill import DistillConfig
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.config.sections.training import LoraConfig
 from pipelines.config.settings import Config
@@ -102,6 +103,12 @@ def newest_midtrained(ws: Workspace) -> str:
         if not str(run["parent_id"]).startswith("pilot-"):
             return str(run["result"]["checkpoint"])
     raise InputError("nothing was midtrained yet: run `recover midtrain --docs DIR` first, or give --student")
+
+
+def with_routes(ws: Workspace, distill: DistillConfig) -> DistillConfig:
+    """Return the settings with the id of each checkpoint that the routes name; refuse one that is missing."""
+    routes = {name: ws.checkpoint(place).id for name, place in distill.routes.items()}
+    return distill.model_copy(update={"routes": routes})
 
 
 def require_rank(student: Checkpoint, lora: LoraConfig | str | None, *, typed: bool) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from evals.families.table import FAMILIES
 from evals.task_names import OURS, listed, require_families
+from evals.verdict import required_axes
 from pipelines.config.jobs import DriftJob, EvalJob, LocateJob, RetrievalJob
 from pipelines.config.settings import Config
 from pipelines.evaluation.suites import answerable_suites
@@ -73,10 +74,12 @@ def locate_job(
     """Build a search in a checkpoint, or in a cycle's midtrained one; without suites, on all available."""
     place = f"{checkpoint}:midtrained" if is_cycle(checkpoint) else checkpoint
     measured = eval_job(ws, place, suites, changes=changes)
+    judged = suites_of_verdict(",".join(measured.suites))
     return LocateJob(
         checkpoint=measured.checkpoint,
         clean=ws.clean().id,
-        suites=suites_of_verdict(",".join(measured.suites)),
+        suites=judged,
+        required=required_axes(judged, named=bool(suites)),
         settings=measured.settings,
         groups=groups,
     )

@@ -19,6 +19,7 @@ from pipelines.job_from_options.inputs import (
     require_rank,
     resolved,
     taught_folder,
+    with_routes,
 )
 from pipelines.job_from_options.measure import eval_job
 from pipelines.midtrain import with_augmented
@@ -68,10 +69,9 @@ def distill_job(
 ) -> DistillJob:
     """Build a distillation; without a student, of the newest midtrained checkpoint."""
     chosen = ws.checkpoint(student or newest_midtrained(ws))
-    settings = resolved(ws, taught_folder(ws, chosen.id), changes)
+    settings = resolved(ws, docs or taught_folder(ws, chosen.id), changes)
     require_rank(chosen, settings.distill.lora, typed="distill.lora" in changes)
-    routes = {name: ws.checkpoint(place).id for name, place in settings.distill.routes.items()}
-    distill = settings.distill.model_copy(update={"routes": routes})
+    distill = with_routes(ws, settings.distill)
     method = with_dials(distill.method, distill.dials)
     engine_places.check(distill, method)
     typed = {option: changes.get(key) for option, key in OPTIONS_OF_SOME_METHODS.items()}

@@ -15,8 +15,9 @@ from pipelines.config.fitted import (
     fit_midtraining,
     fit_to_corpus,
 )
+from pipelines.config.home_settings import of_home
 from pipelines.config.sections.training import LoraConfig
-from pipelines.config.settings import CONFIG_NAME, Config, parse, preset_text, read
+from pipelines.config.settings import CONFIG_NAME, Config, parse, preset_text
 from pipelines.machine.gpus import GIB, USABLE, Gpu, parse_gpus
 from pipelines.machine.model_sizes import model_size, read_size
 from pipelines.machine.stage_estimates import Estimate, estimates
@@ -47,8 +48,9 @@ def plan_for(  # noqa: PLR0913 - the options of `recover plan`
     """Plan a home's settings, or those of the preset for real models if the home has none."""
     if price is not None and not math.isfinite(price):
         raise InputError(f"--price {price} is no price: give a number, as in 3")
-    path = home / CONFIG_NAME
-    config = read(path) if path.exists() else parse(preset_text("real"), "preset")
+    there = (home / CONFIG_NAME).exists()
+    # The model is not loaded, so none of its code can run.
+    config = of_home(home, implicit=False) if there else parse(preset_text("real"), "preset")
     if shard is not None:
         config = _replaced(config, model={"shard": shard})
     if lora is not None:

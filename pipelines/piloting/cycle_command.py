@@ -25,7 +25,8 @@ def cycle_command(home: Path | None, job: PilotJob, row: dict[str, Any]) -> str:
     words += ["--midtrain-rate", f"{row['rate']:.3g}", "--midtrain-steps", str(row["steps"])]
     if job.settings.midtrain.tokens_per_step == AUTO:
         words += ["--midtrain-tokens", str(row["tokens_per_step"])]
-    words += ["--mix", ",".join(f"{name}={part:g}" for name, part in row["mix"].items())]
+    # In full: the shares have to add up to one.
+    words += ["--mix", ",".join(f"{name}={part:.10g}" for name, part in row["mix"].items())]
     words += ["--recover-with", row["recovery"]]
     for setting, flag in FLAGS.items():
         if setting in job.changes:

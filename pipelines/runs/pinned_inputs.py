@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pipelines.config.jobs import Job
+from pipelines.config.jobs import SUPERSEDED_INPUT, Job
 from pipelines.corpus.reading.tree import Tree
 from recovery.errors import InputError
 
@@ -28,11 +28,20 @@ def pinned(ws: Workspace, job: J) -> J:
     """Return the job with its inputs hashed; refuse one that has changed since it was first hashed."""
     current = hashes(job.sources())
     current[MODEL] = hashlib.sha256(ws.config.model.model_dump_json().encode()).hexdigest()
+    _require_as_listed(job, current)
     for name, digest in current.items():
         if job.inputs.get(name, digest) != digest:
             place = f" ({job.sources()[name]})" if name in job.sources() else ""
             raise InputError(f"{name}{place}: changed since the run began: restore it, or begin a new run")
     return job.model_copy(update={"inputs": current})
+
+
+def _require_as_listed(job: Job, current: Mapping[str, str]) -> None:
+    """Refuse a list of superseded documents that appeared or vanished: without one, nothing is left out."""
+    before, now = SUPERSEDED_INPUT in job.inputs, SUPERSEDED_INPUT in current
+    if job.inputs and before != now:
+        said = "was not there when the run began: remove" if now else "was there when the run began: restore"
+        raise InputError(f"{job.sources()[SUPERSEDED_INPUT]} {said} it, or begin a new run")
 
 
 def inherited(job: J, parent: Job) -> J:

@@ -14,7 +14,7 @@ from db.reads import queries
 from db.schema import DEFAULT_PROJECT
 from db.writes.tracker import Tracker
 from pipelines.config import settings
-from pipelines.config.anchored_paths import anchored
+from pipelines.config.home_settings import of_home
 from pipelines.runs.progress import Progress
 from recovery.errors import InputError
 
@@ -86,14 +86,7 @@ class Workspace:
     @cached_property
     def config(self) -> settings.Config:
         """recover.yaml; its relative paths start from the folder that the home lies in."""
-        path = self.home / settings.CONFIG_NAME
-        found = anchored(settings.read(path), self.home.absolute().parent)
-        if self.implicit and found.model.trust_remote_code:
-            raise InputError(
-                f"{path} asks to run code that comes with the model, and this home was not named: "
-                f"check it, then give --home {self.home}"
-            )
-        return found
+        return of_home(self.home, implicit=self.implicit)
 
     @cached_property
     def store(self) -> CheckpointStore:

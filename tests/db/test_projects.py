@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,25 @@ def test_a_checkpoint_knows_every_home_it_lies_in(two: tuple[Tracker, Tracker]) 
     assert [row["id"] for row in queries.checkpoints(second.db)] == ["clean0"]
 
 
+def test_the_run_behind_a_checkpoint_is_the_projects_own(two: tuple[Tracker, Tracker]) -> None:
+    """The same training in both homes gives the same content hash; the texts it read lie in each home."""
+    made = []
+    for tracker in two:
+        for name in ("first", "second"):
+            run = tracker.start_run("midtrain", key=name)
+            above = None if name == "first" else "first"
+            tracker.record_checkpoint(name, path=name, kind="full", sha256="x", parent=above, run_id=run.id)
+            if tracker is two[0] or name == "second":
+                tracker.finish_run(run.id, {"checkpoint": name})
+            made.append(run.id)
+    one, other = two
+    assert [run["id"] for run in queries.runs_behind(one.db, "second", "midtrain")] == made[:2]
+    behind = queries.runs_behind(other.db, "second", "midtrain")
+    assert [run["id"] for run in behind] == [made[0], made[3]]  # the unfinished one made nothing
+    assert behind[0].keys() == behind[1].keys() == queries.run(other.db, made[3]).keys()
+    assert queries.runs_behind(other.db, "second", "distill") == []
+
+
 def test_a_home_has_one_project_and_a_taken_name_gets_a_number(two: tuple[Tracker, Tracker]) -> None:
     first, second = two
     assert first.new_project("other", "host:/notes/.recover").db.project == second.db.project == "notes"
@@ -130,8 +150,16 @@ def test_a_second_home_can_share_a_tracker(tmp_path: Path) -> None:
             ws.checkpoint("0123456789ab")
         with pytest.raises(InputError, match="no run was interrupted"):
             resume(ws)
+        with pytest.raises(InputError, match=r"a run of project 'default', whose home is the first home"):
+            resume(ws, cut_off.id)
+        assert queries.runs(ws.tracker.db, kind="midtrain") == []
+        mine = ws.tracker.start_run("midtrain", key="k")
         assert cut_off.id not in {run["id"] for run in queries.runs(ws.tracker.db)}
         assert '<option value="two" selected>' in page_frame.render(views.context(ws.tracker), "/")
+    with Workspace.open(tmp_path / "one" / ".recover", shared) as ws:
+        place = re.escape(str(tmp_path / "two" / ".recover"))
+        with pytest.raises(InputError, match=rf"a run of project 'two', whose home is .*:{place}: resume it"):
+            resume(ws, mine.id)
     assert not (tmp_path / "one" / ".recover" / "project").exists()
 
 

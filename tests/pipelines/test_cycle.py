@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from db.errors import NotFound
 from db.reads import queries
 from evals.probes import load_probes
 from pipelines.cli.cycles import cycle_text
@@ -23,6 +24,8 @@ from pipelines.writing.commands import ProbeOptions, make_probes
 from recovery.errors import InputError
 from recovery.models.adapters import adapter_rank
 from tests.support.small_cycles import lines
+
+AUTO = {"distill.merge": 0.0, "distill.rehearsal": 0.0}
 
 
 def turned(
@@ -144,7 +147,14 @@ def test_a_cycle_after_one_that_asked_nothing_about_its_documents_is_finished(
     ("options", "said"),
     [
         ({"suites": "ifeval,mmlu"}, "a cycle is judged by ifeval, knowledge, retention"),
+        ({"suites": "knowledge,retention"}, "no cycle is accepted without behaviour.*--suite ifeval,know"),
+        ({"suites": "json"}, "no cycle is accepted without behaviour"),
         ({"changes": {"distill.method": "sft"}}, "no row has a 'response'"),
+        (
+            {"changes": AUTO | {"distill.prompts": "typo.jsonl"}, "recover_with": "auto"},
+            "typo.jsonl: prompts",
+        ),
+        ({"changes": AUTO | {"distill.dials": {"sgnal": "jsd"}}, "recover_with": "auto"}, "sgnal"),
         ({"changes": {"distill.method": "opcd", "distill.context": "gone.txt"}}, "there is no such file"),
         ({"changes": {"distill.stop": {}}}, "no row has an 'instruction_id_list'"),
         ({"changes": {"eval.ifeval": "microworld"}}, "IFEval prompts of its own"),
@@ -157,6 +167,20 @@ def test_what_a_later_stage_needs_is_refused_before_the_first(
     with pytest.raises(InputError, match=said):
         cycle_job(ws, docs, **options)
     assert [run for run in queries.runs(ws.tracker.db) if run["kind"] == "cycle"] == []
+
+
+def test_mixtures_alone_need_no_input_of_a_distillation(ws: Workspace, docs: Path) -> None:
+    unread = {"distill.prompts": "typo.jsonl", "distill.routes": {"code": "gone"}}
+    assert cycle_job(ws, docs, recover_with="merge", changes=unread).recover_with == "merge"
+
+
+def test_a_cycle_records_the_checkpoints_that_its_routes_named(ws: Workspace, docs: Path) -> None:
+    job = cycle_job(ws, docs, recover_with="opd-multi", changes={"distill.routes": {"code": "base"}})
+    assert job.settings.distill.routes == {"code": ws.clean().id}
+    gone = {"distill.routes": {"code": "gone"}}
+    for chosen in ("opd-multi", "auto"):
+        with pytest.raises(NotFound, match="'gone' is not recorded"):
+            cycle_job(ws, docs, recover_with=chosen, changes=gone)
 
 
 def test_the_same_command_again_names_the_cycle_that_was_interrupted(

@@ -17,6 +17,7 @@ from db.reads import queries
 from pipelines import Home
 from pipelines.cli import main
 from pipelines.cli.options import finite
+from pipelines.job_from_options.train import distill_job
 from recovery.errors import InputError
 from tests.support.small_cycles import make_home, settle
 
@@ -52,6 +53,12 @@ def test_stages_run_with_the_settings_of_the_call(home: Home, docs: Path) -> Non
     assert home.show(back["checkpoint"])["parent_id"] == taught["checkpoint"]
     assert home.show("current")["id"] == back["checkpoint"] == scores["checkpoint"]
     assert {suite: row["n"] for suite, row in scores["scores"].items()} == {"knowledge": 5}
+
+
+def test_files_beside_the_documents_of_a_distillation_are_its_inputs(home: Home, docs: Path) -> None:
+    job = distill_job(home.workspace, "base", "base", docs=docs)
+    assert job.prompts == str(docs.parent / "prompts.jsonl")
+    assert job.evaluation.probes == str(docs.parent / "probes.jsonl")
 
 
 def test_results_are_those_that_the_commands_print(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from db.reads import queries
+from evals.probes import load_probes
 from evals.scores import chat
 from pipelines.cli.diagnose import locate_text
 from pipelines.config.jobs import EvalJob
@@ -21,7 +22,7 @@ from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 from recovery.inspection.weight_parts import Part
 from tests.support import tiny
-from tests.support.small_cycles import make_docs, settle
+from tests.support.small_cycles import lines, make_docs, settle
 
 COMMA = ord(",")
 
@@ -128,6 +129,28 @@ def test_behaviour_must_be_among_the_suites(ws: Workspace, tmp_path: Path) -> No
     job = locate_job(ws, "base", 2, "knowledge", changes=changes(tmp_path))
     with pytest.raises(InputError, match="needs ifeval"):
         locate(ws, job, key="once")
+
+
+def test_changed_facts_are_required_only_where_they_were_named(ws: Workspace, tmp_path: Path) -> None:
+    """As of a cycle: the few facts that changed would mostly stay underpowered."""
+    path = tmp_path / "world" / "probes.jsonl"
+    moved = {"id": "moved", "prompt": "Where is 3?", "answer": "Rome", "was": "Oslo"}
+    lines(path, [*(probe.row() for probe in load_probes(path)), moved])
+    job = locate_job(ws, "base", 2, changes=changes(tmp_path))
+    assert "updates" in job.suites
+    assert job.required == ("behaviour", "knowledge", "retention")
+    named = locate_job(ws, "base", 2, "ifeval,updates", changes=changes(tmp_path))
+    assert named.required == ("behaviour", "updates")
+
+
+def test_a_part_is_enough_where_few_changed_facts_show_nothing(ws: Workspace, tmp_path: Path) -> None:
+    path = tmp_path / "world" / "probes.jsonl"
+    moved = {"id": "moved", "prompt": "Where is 3?", "answer": "Rome", "was": "Oslo"}
+    lines(path, [*(probe.row() for probe in load_probes(path)), moved])
+    found = locate(ws, locate_job(ws, broken(ws), 2, changes=changes(tmp_path)), key="once")
+    head = next(row for row in found["parts"] if row["parts"] == ["head"])
+    assert head["axes"]["updates"]["outcome"] == "underpowered"
+    assert head["passed"]
 
 
 # ---- sets

@@ -13,7 +13,7 @@ from db.reads import queries
 from pipelines.cli.pilot import pilot_text
 from pipelines.config.jobs import PilotJob
 from pipelines.config.narrow_midtraining import effective_passes, narrowed
-from pipelines.config.sections.midtrain import MidtrainConfig
+from pipelines.config.sections.midtrain import MidtrainConfig, Mix
 from pipelines.config.sections.training import OptimizerConfig
 from pipelines.job_from_options.inputs import newest_midtrained
 from pipelines.job_from_options.pilot import parse_rates, pilot_job
@@ -160,7 +160,7 @@ def test_the_proposed_command_is_a_cycle_that_parses(ws: Workspace, monkeypatch:
         "rate": 2.5e-4,
         "steps": 120,
         "tokens_per_step": 96,
-        "mix": {"new": 0.7, "chat": 0.3},
+        "mix": {"new": 2 / 3, "earlier": 0.1234567, "chat": 1 / 3 - 0.1234567},
         "recovery": "auto",
     }
     words = shlex.split(written(ws.home, job, row))
@@ -174,7 +174,8 @@ def test_the_proposed_command_is_a_cycle_that_parses(ws: Workspace, monkeypatch:
     assert session.changes["midtrain.optimizer.learning_rate"] == 2.5e-4
     assert session.changes["midtrain.steps"] == 120 and session.changes["midtrain.tokens_per_step"] == 96
     mix = {name: float(share) for name, share in session.changes["midtrain.mix"].items()}
-    assert {name: share for name, share in mix.items() if share} == row["mix"]
+    assert {name: share for name, share in mix.items() if share} == pytest.approx(row["mix"])
+    assert Mix(**mix).new == pytest.approx(2 / 3)  # what adds up to one is not rounded away
     assert session.changes["midtrain.freeze_embeddings"] is True
     assert session.changes["eval.probes"] == probes
     assert parsed.params["student"] == "base" and parsed.params["recover_with"] == "auto"

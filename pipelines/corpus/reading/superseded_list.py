@@ -10,9 +10,14 @@ SUPERSEDED = "superseded.txt"
 COMMENT = "#"
 
 
+def beside(docs: Path) -> Path:
+    """Return the place of the list, whether there is one or not."""
+    return docs.resolve().parent / SUPERSEDED
+
+
 def listed(docs: Path) -> Path | None:
     """Return the list beside a folder of documents; None where there is none."""
-    path = docs.resolve().parent / SUPERSEDED
+    path = beside(docs)
     return path if path.is_file() else None
 
 

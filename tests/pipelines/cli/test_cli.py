@@ -626,13 +626,28 @@ def test_a_home_of_another_user_is_used_only_by_name(
     assert recover("--home", ".recover", "ls", "runs").code == 0
 
 
-def test_code_of_a_model_is_run_only_for_a_home_that_was_named(recover: Recover, found_home: Path) -> None:
+def test_code_of_a_model_is_run_only_for_a_home_that_was_named(
+    recover: Recover, found_home: Path, world: Path
+) -> None:
     path = found_home / "recover.yaml"
     path.write_text(path.read_text().replace("model:\n", "model:\n  trust_remote_code: true\n", 1))
     said = recover("eval", "--suite", "ifeval")
     assert said.code == 2 and "asks to run code that comes with the model" in said.error
+    said = recover("corpus", world, "--tokens")
+    assert said.code == 2 and "asks to run code that comes with the model" in said.error
+    assert recover("corpus", world).code == 0
     named = recover("--home", ".recover", "eval", "--suite", "knowledge")
     assert "knowledge needs probes" in named.error
+
+
+def test_counting_tokens_and_planning_find_a_model_named_from_the_homes_folder(
+    recover: Recover, found_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = found_home / "recover.yaml"
+    path.write_text(re.sub(r"\n  path: .*", "\n  path: ../../model", path.read_text(), count=1))
+    monkeypatch.chdir("/")
+    for words in (("corpus", found_home.parent, "--tokens"), ("plan",)):
+        assert recover("--home", found_home, *words, "--json").code == 0
 
 
 def test_paths_in_the_settings_start_from_the_folder_of_the_home(

@@ -17,6 +17,7 @@ from pipelines.corpus.token_file import Tokens
 from pipelines.distill import distill
 from pipelines.machine.init_home import initialise
 from pipelines.midtrain import midtrain
+from pipelines.runs.pinned_inputs import hashes, inherited, pinned
 from pipelines.runs.workspace import Workspace
 from pipelines.writing import gap_questions
 from recovery.batches.rollouts import Dialogue
@@ -174,6 +175,28 @@ def test_midtraining_and_recovery_leave_them_out(tmp_path: Path, monkeypatch: py
 def test_a_changed_list_is_a_changed_input(tmp_path: Path) -> None:
     docs = folder(tmp_path / "1", {"a.md": "Ada."})
     job = MidtrainJob(docs=str(docs), student="base", settings=PRESET.midtrain)
-    assert "superseded" not in job.sources()
+    assert "superseded" not in hashes(job.sources())
     (tmp_path / "1" / SUPERSEDED).write_text("b.md\n")
     assert job.sources()["superseded"] == str((tmp_path / "1" / SUPERSEDED).resolve())
+    assert "superseded" in hashes(job.sources())
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_list_that_appears_or_vanishes_is_a_changed_input(tmp_path: Path, there: bool) -> None:
+    docs = folder(tmp_path / "1", {"a.md": "Ada."}, "b.md\n" if there else "")
+    path = tmp_path / "1" / SUPERSEDED
+    with Workspace.open(tmp_path / "home") as ws:
+        initialise(ws, model=str(tiny.save(tmp_path / "model")))
+        job = MidtrainJob(docs=str(docs), student="base", settings=PRESET.midtrain)
+        begun = pinned(ws, job)
+        assert pinned(ws, begun) == begun
+        if there:
+            path.unlink()
+        else:
+            path.write_text("b.md\n")
+        said = (
+            "was there when the run began: restore" if there else "was not there when the run began: remove"
+        )
+        for resumed in (begun, inherited(job, begun)):
+            with pytest.raises(InputError, match=said):
+                pinned(ws, resumed)

@@ -1,0 +1,25 @@
+"""Read a home's settings: paths start from its folder, and a model's code needs a home that was named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.config import settings
+from pipelines.config.anchored_paths import anchored
+from recovery.errors import InputError
+
+
+def of_home(home: Path, *, implicit: bool) -> settings.Config:
+    """Return recover.yaml; its relative paths start from the folder that the home lies in.
+
+    An implicit home was found in the current folder, not named: it may have come with other people's files,
+    so it is refused if it asks to run code.
+    """
+    path = home / settings.CONFIG_NAME
+    found = anchored(settings.read(path), home.absolute().parent)
+    if implicit and found.model.trust_remote_code:
+        raise InputError(
+            f"{path} asks to run code that comes with the model, and this home was not named: "
+            f"check it, then give --home {home}"
+        )
+    return found
