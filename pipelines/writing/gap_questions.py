@@ -8,12 +8,14 @@ else. They name no fact that the documents do not, and need neither a model nor 
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pipelines.corpus.entities import Word, words
 from pipelines.corpus.prose import prose_sentences
+from pipelines.corpus.segments import UNSPACED, segments
 
 if TYPE_CHECKING:
     from pipelines.writing.filters import ProbeLeaks
@@ -27,6 +29,7 @@ FILL = ("Fill the gap: {}", "Which word is missing here? {}", "What belongs in p
 GO_ON = "How does this sentence go on? {} …"
 RECALL = "What do you know about {}?"
 Row = dict[str, str]
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def rows(texts: Sequence[str]) -> Iterator[Row]:
@@ -34,7 +37,7 @@ def rows(texts: Sequence[str]) -> Iterator[Row]:
     total: Counter[str] = Counter()
     spread: Counter[str] = Counter()  # in how many texts a word stands
     for text in texts:
-        small = [word.small for word in words(text)]
+        small = [word.small for word in _words(text)]
         total.update(small)
         spread.update(set(small))
     for number, text in enumerate(texts):
@@ -68,7 +71,7 @@ def chats(
 
 
 def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterator[Row]:
-    inside = words(said)
+    inside = _words(said)
     if not FEWEST_WORDS <= len(inside) <= MOST_WORDS:
         return
     once = Counter(word.small for word in inside)
@@ -80,10 +83,18 @@ def _of_sentence(said: str, total: Counter[str], spread: Counter[str]) -> Iterat
     asked = [FILL[place].format(_without(said, word)) for place, word in enumerate(left_out)]
     if left_out:
         beginning = max((said[: word.at].rstrip() for word in left_out), key=len)
-        asked += [GO_ON.format(beginning)] if len(words(beginning)) >= FEWEST_WORDS else []
+        asked += [GO_ON.format(beginning)] if len(_words(beginning)) >= FEWEST_WORDS else []
         asked.append(RECALL.format(left_out[0].text))
     for prompt in asked:
         yield {"prompt": prompt, "response": said}
+
+
+def _words(text: str) -> list[Word]:
+    """Return a text's words; in scripts without spaces, where `words` tells characters only, its segments."""
+    if not _UNSPACED.search(text):
+        return words(text)
+    found = [(at, said) for at, said in segments(text) if any(map(str.isalnum, said))]
+    return [Word(said, said.casefold(), False, False, False, at) for at, said in found]
 
 
 def _without(said: str, word: Word) -> str:

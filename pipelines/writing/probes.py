@@ -15,7 +15,7 @@ from evals import jsonl
 from evals.answer_matching import matches, normalise
 from evals.probes import APART, CHANGED, KNOWLEDGE, STABLE, UPDATES, Probe
 from pipelines.corpus.cloze import Cloze, clozes
-from pipelines.corpus.entities import Entities, entities, sample
+from pipelines.corpus.entities import Entities, entities, sample, words
 from pipelines.corpus.passages import passages
 from pipelines.corpus.prose import prose_sentences
 from pipelines.writing.augment import REQUESTS
@@ -76,8 +76,8 @@ def _only_fillings(texts: Sequence[str], about: Entities) -> dict[str, str]:
 
 
 def _as_written(sentence: str, term: tuple[str, ...], end: int) -> str:
-    start = sentence[:end].casefold().rfind(term[0])
-    return sentence[max(0, start) : end]
+    said = [word for word in words(sentence) if word.at < end]
+    return sentence[said[-len(term)].at : end]
 
 
 def from_writer(

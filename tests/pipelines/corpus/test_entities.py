@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.corpus.entities import entities, sentences, words
+from pipelines.corpus.entities import entities, words
+from pipelines.corpus.sentences import sentences
 from pipelines.microworld import people, world
 
 ENGLISH = [

@@ -32,6 +32,14 @@ def test_a_gap_is_answered_by_its_whole_sentence() -> None:
     assert {"Oslo", "Bergen", "tripwire"} <= missing
 
 
+def test_sentences_of_scripts_without_spaces_are_asked_about_too() -> None:
+    said = "田中さんは大阪の工場で青いポンプを組み立てています。"
+    found = list(gap_questions.rows([said, "工場は毎朝七時に開きます。"]))
+    assert {row["response"] for row in found} == {said, "工場は毎朝七時に開きます。"}
+    fill = gap_questions.FILL[0].format("田中さんは大阪の工場で青いポンプを___ています。")
+    assert fill in [row["prompt"] for row in found] and len(found) >= 8
+
+
 def test_a_gap_is_a_whole_word_though_a_longer_one_holds_it() -> None:
     said = "A document is its tokens and the end of token text."
     prompts = [row["prompt"] for row in gap_questions.rows([said])]

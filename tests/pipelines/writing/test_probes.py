@@ -12,6 +12,7 @@ import pytest
 from evals import knowledge
 from evals.answer_matching import matches
 from evals.probes import APART, Probe, load_probes
+from pipelines.corpus.entities import Entities
 from pipelines.microworld import people, world
 from pipelines.writing import probes
 from pipelines.writing.filters import ProbeLeaks
@@ -175,6 +176,16 @@ def test_gaps_of_two_months_find_what_changed(tmp_path: Path) -> None:
     assert changed == {"lamb": ["goat"]}
     stable = {row["answer"] for row in later if row.get("fact_status") == "stable"}
     assert len(stable) >= 5 and not stable & {"lamb", "goat"}
+
+
+def test_a_name_is_left_out_whole_where_small_letters_are_longer_than_capitals() -> None:
+    """ß becomes ss in small letters, and a name may repeat its first word."""
+    told = [f"Die Straße nach Köln wird im Jahr {year} wegen Bauarbeiten gesperrt." for year in (2001, 2002)]
+    about = Entities({("köln",): 1.0, ("san", "santos"): 1.0})
+    assert set(probes._only_fillings([*told, "Sie wohnt in San Santos bei Rio."], about).values()) == {
+        "Köln",
+        "San Santos",
+    }
 
 
 def test_gaps_of_real_prose_ask_for_what_it_says() -> None:
