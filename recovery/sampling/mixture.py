@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from recovery.batches.rollouts import Rollouts
+from recovery.distributed import gathered
 from recovery.forward.decoder import Decoder
 from recovery.forward.decoder_choice import decoder_of, decoding
 from recovery.sampling.budget import Budget, check_prompts, context_length, in_batches
@@ -61,7 +62,12 @@ class MixedSampler:
                 responses[row] = tokens
                 logprobs[row] = scores
 
-        with decoding(student.model) as model, decoding(teacher.model) as other:
+        with (
+            gathered(student.model),
+            gathered(teacher.model),
+            decoding(student.model) as model,
+            decoding(teacher.model) as other,
+        ):
             context = context_length(model)
             budget = Budget.of([model, other], self.batch_size)
             check_prompts(prompts, model, limit, budget)
