@@ -28,6 +28,7 @@ FUNCTION = 1e-3  # share of a language's words from which on a word only joins o
 Option = tuple[float, int, str]  # the nats that a word tells, minus the place where it begins, the word
 _ABBREVIATION = re.compile(r"(?:\w\.)+\w?|etc")
 _GLUED = re.compile(r"[a-z]{2}[.!?][A-Z][a-z]")  # the end of a sentence and the next one's first word
+_CODE = re.compile(r"[\[\]{}<>`|\\]")  # inside a word: part of an expression
 MARKS = ".!?।'‘’*_`[]{}<>|"  # around a word, and no part of it
 
 
@@ -121,7 +122,7 @@ def _words(sentence: str) -> Iterator[tuple[int, str]]:
 
 
 def _no_word(text: str) -> bool:
-    return "//" in text or bool(_ABBREVIATION.fullmatch(text) or _GLUED.search(text))
+    return "//" in text or bool(_ABBREVIATION.fullmatch(text) or _GLUED.search(text) or _CODE.search(text))
 
 
 def _cut(sentence: str, known: Entities, words: _Words) -> Cloze | None:

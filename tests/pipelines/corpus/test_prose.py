@@ -37,6 +37,13 @@ LONG_CELL = "Follows established patterns within the existing code bases with ea
         ("Before.\n```\nnever closed", ["Before."]),
         ("Read https://a.b/c now. Then go.", ["Then go."]),
         ("![logo](a.png)\n<div>x</div>\nText.", ["Text."]),
+        ("---\ntitle: Ada\ntags:\n  - x\n---\nText.", ["Text."]),
+        ("---\nNo front matter, but a rule above.", ["No front matter, but a rule above."]),
+        (
+            "Text.\n<!-- of\nnobody's -->\nMore <code>--here</code> and `<b>`.",
+            ["Text.", "More --here and <b>."],
+        ),
+        ("A heading\n=========\nText.\nIts end.\n---\nMore.", ["Text.", "Its end.", "More."]),
         ("Name: Ada\nCity: Oslo", ["Name: Ada", "City: Oslo"]),
         ("", []),
     ],
@@ -50,3 +57,21 @@ def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
     assert prose_sentences(f"{line}\ndo. Another one.\n\nNew.") == [f"{line} do.", "Another one.", "New."]
     assert prose_sentences(f"- {line}\n- do.") == [line, "do."]
     assert prose_sentences(f"{line}\n\nnext") == [line, "next"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("(label)=\nSee {ref}`the guide <label>` and {class}`Name`.", ["See the guide and Name."]),
+        (":::{note}\nSaid inside.\n:::", ["Said inside."]),
+        (
+            "See :ref:`the guide <x>`, :class:`~a.Name` and `it <https://a.b>`_.",
+            ["See the guide, a.Name and it."],
+        ),
+        ("As here::\n\n    x = 1\n\n    y = 2\n\nAfter.", ["As here::", "After."]),
+        (".. code-block:: python\n   :linenos:\n\n   x = 1\n\nAfter.", ["After."]),
+        (".. note:: Said inside.\n.. _label:\n>>> x\n$ ls\nAt 10:30:`x`.", ["Said inside.", "At 10:30:x."]),
+    ],
+)
+def test_markup_of_technical_documentation_is_taken_off(text: str, said: list[str]) -> None:
+    assert prose_sentences(text) == said
