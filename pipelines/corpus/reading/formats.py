@@ -21,7 +21,7 @@ class Format:
 FORMATS = (
     Format(
         "text",
-        (".txt", ".text", ".md", ".markdown", ".rst"),
+        (".txt", ".text", ".md", ".markdown", ".mdx", ".qmd", ".rmd", ".rst", ".adoc", ".asciidoc", ".org"),
         limited=False,
         streamed=True,
         packable=True,
@@ -29,12 +29,13 @@ FORMATS = (
     Format("jsonl", (".jsonl", ".ndjson"), streamed=True, packable=True),
     Format("csv", (".csv", ".tsv"), streamed=True, packable=True),
     Format("html", (".html", ".htm", ".xhtml"), packable=True),
+    Format("ipynb", (".ipynb",)),
     Format("pdf", (".pdf",)),
     Format("docx", (".docx",)),
     Format("pptx", (".pptx",)),
 )
 BY_SUFFIX = {suffix: format for format in FORMATS for suffix in format.suffixes}
-KINDS = "txt, md, html, pdf, docx, pptx, jsonl or csv"
+KINDS = "txt, md, html, ipynb, pdf, docx, pptx, jsonl or csv"
 
 
 @dataclass(frozen=True)

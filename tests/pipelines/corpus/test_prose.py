@@ -70,6 +70,17 @@ def test_wrapped_lines_are_joined_and_lists_are_not() -> None:
         ),
         ("As here::\n\n    x = 1\n\n    y = 2\n\nAfter.", ["As here::", "After."]),
         (".. code-block:: python\n   :linenos:\n\n   x = 1\n\nAfter.", ["After."]),
+        ("!!! note\n    Said inside.", ["Said inside."]),
+        (
+            "= Title\n\nSee https://a.b/c[the guide] or xref:x.adoc[this].\n\n"
+            "[source,sh]\n----\nls\n----\nMore.",
+            ["See the guide or this.", "More."],
+        ),
+        ("#+title: T\nSee [[https://a.b][it]].\n#+begin_src sh\nls\n#+end_src\nMore.", ["See it.", "More."]),
+        (
+            'import Tabs from "@theme/Tabs";\n\n<Tabs>\n\nThe import of goods.\n\n</Tabs>',
+            ["The import of goods."],
+        ),
         (".. note:: Said inside.\n.. _label:\n>>> x\n$ ls\nAt 10:30:`x`.", ["Said inside.", "At 10:30:x."]),
     ],
 )

@@ -56,6 +56,19 @@ LETTER = (
     + papers.paragraph("Work")
     + "</w:tc></w:tr></w:tbl>"
 )
+NOTEBOOK = {
+    "cells": [
+        {"cell_type": "markdown", "source": ["# Ada\n", "\n", "She wrote *notes*."]},
+        {
+            "cell_type": "code",
+            "source": "x = 1\nx",
+            "outputs": [{"data": {"text/plain": ["what it printed"]}}],
+        },
+        {"cell_type": "markdown", "source": []},
+        "no cell",
+    ],
+    "metadata": {"kernelspec": {"language": "python"}},
+}
 JSONL = [
     {"text": "one", "id": 7},
     {"title": "Two", "content": "second"},
@@ -69,6 +82,8 @@ FILES: dict[str, bytes | str] = {
     "doc.docx": papers.docx(LETTER, footnotes=papers.paragraph("A note.")),
     "lines.jsonl": "\n".join(map(json.dumps, JSONL)) + '\nnot json\n{"n": null}\n',
     "menu.html": f"<p>Words that are worth it.</p><ul>{MENU}</ul>",
+    "notebook.ipynb": json.dumps(NOTEBOOK),
+    "older.ipynb": json.dumps({"worksheets": [{"cells": [{"cell_type": "code", "input": ["x = 1"]}]}]}),
     "packed.html.gz": gzip.compress(b"<p>packed page</p>"),
     "packed.txt.gz": gzip.compress("packed wörds".encode()),
     "page.html": PAGE,
@@ -84,6 +99,8 @@ TEXTS = {
     "declared.html": "Москва",
     "doc.docx": "Dear Ada,\n\nthe engine\tworks.\n\n- first\nYear | Work\nA note.\n\n",
     "menu.html": "Words that are worth it.",
+    "notebook.ipynb": "# Ada\n\nShe wrote *notes*.\n\n```python\nx = 1\nx\n```\n\n",
+    "older.ipynb": "```\nx = 1\n```\n\n",
     "packed.html.gz": "packed page",
     "packed.txt.gz": "packed wörds",
     "page.html": PAGE_TEXT,
