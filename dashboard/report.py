@@ -20,7 +20,7 @@ from dashboard.figures.metric_curves import Curve
 from dashboard.figures.plane import cycles_plane
 from dashboard.figures.score_heatmap import Cell, heatmap, with_interval
 from dashboard.markup import Html, document, join, tag, text
-from dashboard.number_format import NONE, count, duration, moment, number, points, share
+from dashboard.number_format import NONE, count, duration, moment, number, percent, points, share
 from dashboard.page_parts import failure, number_headers, table
 from dashboard.status_chips import chip
 from db.cycle_names import STAGES
@@ -111,9 +111,9 @@ def _head(cycle: Row) -> Html:
         tag(
             "p",
             "Recovered of the lost behaviour: ",
-            tag("b", f"{share(cycle['recovered_fraction'], 0)} %"),
+            tag("b", percent(cycle["recovered_fraction"], 0)),
             " · knows after recovery, of what midtraining taught: ",
-            tag("b", f"{share(cycle['knowledge_kept'], 0)} %"),
+            tag("b", percent(cycle["knowledge_kept"], 0)),
         ),
         class_="card",
     )

@@ -114,8 +114,8 @@ def _assemble(
         "ended_at": row["ended_at"],
         "checkpoints": checkpoints,
         "scores": suites,
-        "recovered_fraction": recovered_fraction(*_values(suites.get("ifeval"))),
-        "knowledge_kept": knowledge_kept(*_values(suites.get("knowledge"))),
+        "recovered_fraction": recovered_fraction(*_moved(suites.get("ifeval"))),
+        "knowledge_kept": knowledge_kept(*_moved(suites.get("knowledge"))),
         "verdict": _verdict(verdicts),
         **_cost(cost, suites.get("ifeval")),
         "summary": row["summary"],
@@ -153,6 +153,18 @@ def _stale(
 def _values(suite: JSONObject | None) -> tuple[float | None, float | None, float | None]:
     suite = suite or {}
     return suite.get("clean"), suite.get("midtrained"), suite.get("recovered")
+
+
+def _moved(suite: JSONObject | None) -> tuple[float | None, float | None, float | None]:
+    """Return a suite's values if midtraining changed them by more than chance, else None."""
+    clean, midtrained, recovered = _values(suite)
+    if suite is None or clean is None or midtrained is None:
+        return clean, midtrained, recovered
+    intervals = suite["intervals"]
+    low, high = intervals["clean"] or (clean, clean)
+    other_low, other_high = intervals["midtrained"] or (midtrained, midtrained)
+    overlap = low <= midtrained <= high or other_low <= clean <= other_high
+    return (None, None, None) if overlap else (clean, midtrained, recovered)
 
 
 def _verdict(rows: Iterable[RowMapping]) -> JSONObject | None:

@@ -104,6 +104,18 @@ def test_nothing_lost_is_no_division_by_zero(tracker: Tracker) -> None:
     assert queries.cycle(tracker.db, 1)["recovered_fraction"] is None
 
 
+def test_a_share_of_what_midtraining_hardly_changed_is_not_shown(tracker: Tracker) -> None:
+    record_cycle(
+        tracker,
+        {
+            "ifeval": {"clean": 0.5, "midtrained": 0.48, "recovered": 0.44},
+            "knowledge": {"clean": 0.1, "midtrained": 0.12, "recovered": 0.3},
+        },
+    )
+    cycle = queries.cycle(tracker.db, 1)
+    assert cycle["recovered_fraction"] is None and cycle["knowledge_kept"] is None
+
+
 def test_what_is_still_known_of_earlier_cycles(tracker: Tracker) -> None:
     record_cycle(tracker, CONTRACT)
     record_cycle(
