@@ -16,6 +16,8 @@ Floats = NDArray[np.float64]
 Interval = tuple[float, float]
 LEAST_EFFECT = 0.8  # floor of an interval's design effect; simulated in tests/evals/test_intervals.py
 
+FEW_CLUSTERS = 20  # from which a claim's error rate holds without widening; simulated in test_statistics.py
+
 
 def wilson_interval(passed: float, n: float, confidence: float = 0.95) -> Interval:
     """Return Wilson's score interval of a share; (0, 1) for no items."""
@@ -71,6 +73,16 @@ def design_effect(values: ArrayLike, clusters: Sequence[object] | None) -> float
     return max(1.0, float(_design_effects(items[None, :], numbered(clusters, items.size))[0]))
 
 
+def cautious_effect(values: ArrayLike, clusters: Sequence[object] | None) -> float:
+    """Return the design effect, widened where it is estimated from few clusters.
+
+    By the squared ratio of Student's t for the clusters to that for the items, as in clustered_intervals."""
+    effect = design_effect(values, clusters)
+    n = np.size(values)
+    k = n if clusters is None else len(set(map(str, clusters)))
+    return effect * (_student(0.95, k) / _student(0.95, n)) ** 2 if k < min(n, FEW_CLUSTERS) else effect
+
+
 def numbered(clusters: Sequence[object], items: int) -> NDArray[np.intp]:
     """Number each item's cluster from 0."""
     if len(clusters) != items:
@@ -84,6 +96,8 @@ def _design_effects(values_SN: Floats, index_N: NDArray[np.intp]) -> Floats:
     k = int(index_N.max()) + 1
     if k == n:
         return np.ones(len(values_SN))
+    if k == 1:  # what one cluster's items have in common shows in no difference
+        return np.full(len(values_SN), float(n))
     centred_SN = values_SN - values_SN.mean(1, keepdims=True)
     order_N = np.argsort(index_N, kind="stable")
     starts_K = np.searchsorted(index_N[order_N], np.arange(k))

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 from scipy import optimize, special
 
 from evals.exact import MOST_PAIRS, exact_p, needed_pairs, paired_lower_bound, power
-from evals.intervals import Floats, Interval, design_effect, numbered
+from evals.intervals import Floats, Interval, cautious_effect, numbered
 from recovery.errors import InputError
 
 PLANNED_DISCORDANCE = 0.10  # default share of prompts that flip between two equal checkpoints
@@ -118,7 +118,7 @@ def _claim(
 ) -> NonInferiority:
     change = _changes(after, before)
     gained, lost, n = _counts(change)
-    effect = design_effect(change, clusters)
+    effect = cautious_effect(change, clusters)
     discordance = (gained + lost) / n
     cautious = _shrink(gained, lost, n, effect)
     p_value = exact_p(*cautious, -margin)
@@ -217,7 +217,7 @@ def compare(
     Clusters are treated as in non_inferiority; each bound rounds the counts towards a wider interval."""
     change = _changes(after, before)
     gained, lost, n = _counts(change)
-    effect = design_effect(change, clusters)
+    effect = cautious_effect(change, clusters)
     p_mcnemar = _clustered_mcnemar(gained, lost, n, effect)
     low = paired_lower_bound(*_shrink(gained, lost, n, effect), alpha / 2)
     high = _upper_bound(gained, lost, n, effect, alpha / 2)

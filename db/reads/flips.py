@@ -43,7 +43,8 @@ def compared(database: Database, a: str, b: str, *, suite: str | None = None) ->
         joined = _join_items(pair["score_a"], pair["score_b"], one, other)
         columns = (sa.func.count().label("n"), *_flips_of(one, other))
         with database.read() as connection:
-            row = connection.execute(joined.with_only_columns(*columns)).mappings().one()
+            counted = joined.with_only_columns(*columns).order_by(None)  # PostgreSQL sorts no lone count
+            row = connection.execute(counted).mappings().one()
         found.append(pair | dict(row))
     return found
 
@@ -116,7 +117,9 @@ def _paired(
 
 
 def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> list[Row]:
-    """Return both checkpoints' newest scores over one item set per suite and metric, headline first."""
+    """Return both checkpoints' newest scores over one item set per suite and metric, headline first.
+
+    An evaluation records a suite's headline before its other metrics."""
     one, other = aliased(Score), aliased(Score)
     same = [getattr(one, name) == getattr(other, name) for name in ("suite", "metric", "item_set")]
     columns = (
@@ -131,9 +134,12 @@ def _paired_scores(database: Database, a: str, b: str, suite: str | None) -> lis
     query = query.where(one.checkpoint_id == a, other.checkpoint_id == b)
     query = query.order_by(one.suite, other.id.desc(), one.id.desc())
     newest: dict[tuple[str, str], Row] = {}
+    first: dict[tuple[str, str], int] = {}  # recorded score of a metric
     for row in rows_of(database, query if suite is None else query.where(one.suite == suite)):
-        newest.setdefault((row["suite"], row["metric"]), row)
-    return sorted(newest.values(), key=lambda row: (row["suite"], row["score_b"]))
+        name = (row["suite"], row["metric"])
+        newest.setdefault(name, row)
+        first[name] = min(row["score_b"], first.get(name, row["score_b"]))
+    return [newest[name] for name in sorted(newest, key=lambda name: (name[0], first[name]))]
 
 
 def _join_items(score_a: int, score_b: int, one: Any, other: Any) -> sa.Select[Any]:

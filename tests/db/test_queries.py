@@ -165,6 +165,19 @@ def test_pages_of_cycles(tracker: Tracker) -> None:
     assert len(queries.cycles(tracker.db)) == 5
 
 
+def test_counts_of_two_checkpoints_lead_with_the_headline(tracker: Tracker) -> None:
+    """On each kind of database, also where another metric was scored between two evaluations."""
+    for name in ("one", "other"):
+        tracker.record_checkpoint(name, path=f"/c/{name}", kind="full", sha256=name)
+        for metric in ("lenient", "retrieval", "lenient"):
+            run = tracker.start_run("eval")
+            row = score("knowledge", 0.5, True, name == "one", n=2) | {"metric": metric}
+            tracker.record_score(run.id, name, row)
+    rows = queries.compared(tracker.db, "one", "other")
+    assert [row["metric"] for row in rows] == ["lenient", "retrieval"]
+    assert [(row["n"], row["gained"], row["lost"]) for row in rows] == [(2, 0, 1)] * 2
+
+
 def test_the_latest_review_is_shown(tracker: Tracker) -> None:
     record_cycle(tracker, {})
     for decision in ("needs-work", "approve"):

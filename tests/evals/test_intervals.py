@@ -31,6 +31,17 @@ def test_design_effect_by_hand() -> None:
     assert intervals.design_effect([1, 0, 1, 0], "aabb") == 1.0  # never better than independent
     assert intervals.design_effect([1, 0, 1, 0], "abcd") == 1.0
     assert intervals.design_effect([1, 1, 1, 1], "aabb") == 2.0  # all agree: the clusters count
+    assert intervals.design_effect([1, 0, 1, 0], "aaaa") == 4.0  # one cluster is one item
+
+
+def test_few_clusters_are_widened_by_student_s_t() -> None:
+    t_of_one, t_of_three = 12.7062, 3.1824
+    assert intervals.cautious_effect([1, 1, 0, 0], "aabb") == pytest.approx(
+        4 * (t_of_one / t_of_three) ** 2, 1e-4
+    )
+    assert intervals.cautious_effect([1, 1, 0, 0], "abcd") == intervals.cautious_effect([1, 0], None) == 1.0
+    many = [number // 2 for number in range(80)]
+    assert intervals.cautious_effect([1, 0] * 40, many) == intervals.design_effect([1, 0] * 40, many)
 
 
 @given(st.integers(1, 400), SHARE)

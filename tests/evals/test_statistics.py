@@ -247,6 +247,22 @@ def test_each_claim_keeps_its_error_rate_under_clusters() -> None:
         assert outcomes.count(word) / times <= 0.05 + 3 * (0.05 * 0.95 / times) ** 0.5
 
 
+@pytest.mark.parametrize("clusters", [1, 2, 3, 8, 25])
+def test_few_clusters_do_not_claim_too_much(clusters: int) -> None:
+    """Each cluster has a difference of its own; over all clusters it is minus the margin."""
+    rng = np.random.default_rng(clusters)
+    size, margin, times = 400 // clusters, 0.1, 400
+    labels = list(np.repeat(np.arange(clusters), size))
+    wrong = 0
+    for _ in range(times):
+        lost_share = np.repeat(rng.choice([0.0, 0.2], size=clusters), size)
+        flips = -(rng.random(clusters * size) < lost_share).astype(int)
+        gained, lost = int((flips > 0).sum()), int((flips < 0).sum())
+        effect = intervals.cautious_effect(flips, labels)
+        wrong += statistics.outcome(gained, lost, len(labels), margin, effect=effect) == "passed"
+    assert wrong / times <= 0.05 + 3 * (0.05 * 0.95 / times) ** 0.5
+
+
 def test_bootstrap_and_mcnemar_count_clusters_as_the_bounds_do() -> None:
     flips = np.repeat([1] * 3 + [-1] * 12 + [0] * 85, 4)
     labels = list(np.repeat(np.arange(100), 4))
