@@ -21,7 +21,7 @@ from lm_eval.api.task import Task
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from evals import harness, jsonl, task_names
-from evals.scores import Asked, ModelCalls
+from evals.scores import Asked, ModelCalls, drawn
 from recovery.errors import InputError
 
 _PACKAGED = ("json", "csv", "parquet", "text")  # datasets' own readers of local files
@@ -56,7 +56,7 @@ class PreparedTask:
             found: Any = lm_eval.evaluate(
                 _TaskLM(model, in_chat),
                 self.loaded,
-                limit=limit,
+                samples=self._drawn(limit),
                 bootstrap_iters=0,
                 apply_chat_template=in_chat,
                 fewshot_as_multiturn=in_chat,
@@ -65,6 +65,20 @@ class PreparedTask:
             random.setstate(state)
         tasks = self.loaded["tasks"]
         return TaskRun(self.name, found["samples"], found, {name: _headline(tasks[name]) for name in tasks})
+
+    def _drawn(self, limit: int | None) -> dict[str, list[int]] | None:
+        """Return the rows to ask of each leaf, `limit` drawn from all leaves together; None for all rows.
+
+        A leaf of which none is drawn is asked its first: lm-eval takes an empty list for all."""
+        rows = [
+            (name, row) for name, task in self.loaded["tasks"].items() for row in range(len(task.eval_docs))
+        ]
+        if limit is None or limit >= len(rows):
+            return None
+        found: dict[str, list[int]] = {name: [] for name in self.loaded["tasks"]}
+        for name, row in drawn(rows, limit):
+            found[name].append(row)
+        return {name: sorted(chosen) or [0] for name, chosen in found.items()}
 
 
 def prepare(name: str, folder: str | Path | None = None, seed: int = 0) -> PreparedTask:

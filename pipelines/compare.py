@@ -6,6 +6,7 @@ from typing import Any
 
 from db.reads import queries
 from evals import comparison
+from pipelines.config.settings import CONFIG_NAME
 from pipelines.runs.workspace import Workspace
 from recovery.errors import InputError
 
@@ -32,11 +33,7 @@ def compare(ws: Workspace, a: str, b: str, suite: str | None = None) -> Row:
 
 def _margins(ws: Workspace) -> dict[str, float]:
     """Return the margins of recover.yaml; none where there is no such file."""
-    try:
-        settings = ws.config.eval
-    except InputError:  # a home without recover.yaml
-        return {}
-    return settings.margins()
+    return ws.config.eval.margins() if (ws.home / CONFIG_NAME).is_file() else {}
 
 
 def _test(row: Row) -> str:

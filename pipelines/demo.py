@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from db.reads import queries
-from pipelines.config.jobs import DemoJob
+from pipelines.config.jobs import CycleJob, DemoJob
 from pipelines.cycle import cycle
 from pipelines.demo_real import HandbookWorld
 from pipelines.job_from_options.cycle import cycle_job
@@ -92,11 +92,20 @@ def _work(ws: Workspace, job: DemoJob, stage: Stage) -> Result:
             budget = f"{job.minutes_budget:g} minutes"
             stage.say(f"stopping after {len(numbers)} cycles: another would not fit in {budget}")
             break
-        docs = world.documents(stage, turn, job.seed)
-        asked = cycle_job(ws, docs, changes={**world.changes, "seed": job.seed})
-        done = cycle(ws, asked, parent=stage.id, key=f"cycle:{turn}")
-        numbers.append(done["cycle"])
+        key = f"cycle:{turn}"
+        asked = _begun(ws, stage, key) or _asked(ws, world, world.documents(stage, turn, job.seed), job.seed)
+        numbers.append(cycle(ws, asked, parent=stage.id, key=key)["cycle"])
     return {"cycles": numbers, "seed": job.seed}
+
+
+def _asked(ws: Workspace, world: World, docs: Path, seed: int) -> CycleJob:
+    return cycle_job(ws, docs, changes={**world.changes, "seed": seed})
+
+
+def _begun(ws: Workspace, stage: Stage, key: str) -> CycleJob | None:
+    """Return the job of a cycle that began before a kill: settings and `current` may have changed since."""
+    runs = queries.runs(ws.tracker.db, kind="cycle", parent=stage.id)
+    return next((CycleJob(**run["config"]) for run in runs if run["key"] == key), None)
 
 
 def _over_budget(job: DemoJob, started: float, done: int) -> bool:

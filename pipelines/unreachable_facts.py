@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from db.reads import queries
-from evals.probes import CLOZE, Probe, load_probes
+from evals.probes import CLOZE, Probe, suite_probes
 from pipelines.config.jobs import EvalJob
 from pipelines.evaluate import evaluate
 from pipelines.job_from_options.inputs import resolved, taught_folder
@@ -46,8 +46,10 @@ def lost(
     path = resolved(ws, taught_folder(ws, checkpoint.id), changes or {}).eval.probes
     if path is None:
         raise InputError(f"no probes lie beside the documents of {reference}: give --probes FILE")
-    probes = load_probes(path, suite)
+    probes = suite_probes(path, suite)
     questions = {probe.id: probe.prompt for probe in probes if probe.counts}
+    if not questions:
+        raise InputError(f"{path} asks nothing of {suite}: give --suite or --probes")
     passed = _answered(ws, checkpoint.id, suite, path, questions)
     asked = [probe for probe in probes if probe.counts and probe.id in passed]
     failed = [probe for probe in asked if not passed[probe.id]]

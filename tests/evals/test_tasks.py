@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from evals import task_names, tasks
-from evals.scores import ModelCalls
+from evals.scores import ModelCalls, drawn
+from evals.task_runner import PreparedTask
 from pipelines.config.jobs import EvalJob
 from pipelines.config.sections.eval import EvalConfig
 from pipelines.evaluate import evaluate
@@ -99,6 +100,19 @@ def test_choices_and_written_answers_are_scored_by_the_tasks_own_rules(folder: P
         ("4", True),
         ("no", False),
     ]
+
+
+def test_a_limit_draws_rows_of_all_leaves_together(folder: Path) -> None:
+    prepared = tasks.prepare("colours", folder)
+    score, _ = tasks.evaluate(prepared, canned("green"), limit=3)
+    assert [item.key for item in score.items] == [str(row) for row in sorted(drawn(range(5), 3))]
+    whole, _ = tasks.evaluate(prepared, canned("green"), limit=9)
+    assert whole.n == 5
+    loaded = {**prepared.loaded["tasks"], **tasks.prepare("sums", folder).loaded["tasks"]}
+    two = PreparedTask("two", {"tasks": loaded})
+    rows = two._drawn(4)
+    assert rows is not None and set(rows) == {"colours", "sums"}
+    assert 4 <= sum(map(len, rows.values())) <= 5
 
 
 def test_log_likelihoods_are_those_of_lm_evals_own_model(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,14 @@ import pytest
 import torch
 
 from db.reads import queries
+from pipelines.config.jobs import CycleJob, DemoJob
+from pipelines.config.settings import CONFIG_NAME
 from pipelines.cycle import cycle
+from pipelines.demo import demo
 from pipelines.distill import distill
 from pipelines.job_from_options.cycle import cycle_job
 from pipelines.resume import resume
+from pipelines.runs.stage_runner import Stage
 from pipelines.runs.workspace import Workspace
 
 
@@ -83,3 +88,24 @@ def test_an_uninterrupted_cycle_becomes_current_whatever_was_made_so_meanwhile(
     monkeypatch.setattr("pipelines.cycle.distill", moved)
     assert begin(ws, docs)["status"] == "accepted"
     assert queries.resolve(ws.tracker.db, "current") == queries.resolve(ws.tracker.db, "cycle:1") != later
+
+
+def test_a_resumed_demo_goes_on_with_the_job_that_its_cycle_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = []
+
+    def interrupt(ws: Workspace, job: CycleJob, stage: Stage) -> None:
+        jobs.append(job)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.cycle._work", interrupt)
+    with Workspace.open(tmp_path) as ws:
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                demo(ws, DemoJob(cycles=1), key="demo")
+            settings = tmp_path / CONFIG_NAME
+            settings.write_text(re.sub(r"max_new_tokens: \d+", "max_new_tokens: 7", settings.read_text()))
+            ws.__dict__.pop("config")
+        assert ws.config.distill.max_new_tokens == 7
+    assert jobs[0] == jobs[1] and jobs[0].settings.distill.max_new_tokens != 7

@@ -71,6 +71,12 @@ def test_lost_sorts_the_failed_questions(recover: Recover, place: Path) -> None:
     assert len(found["items"]) == found["failed"] and found["by_kind"][0]["kind"] == "direct"
 
 
+def test_lost_refuses_a_suite_that_has_no_question(recover: Recover, place: Path) -> None:
+    probes = place / "world" / "probes.jsonl"
+    said = recover("--home", place / "home", "lost", "base", "--probes", probes, "--suite", "updates")
+    assert said.code == 2 and "asks nothing of updates" in said.err
+
+
 def test_lost_asks_anew_where_only_several_samples_are_recorded(recover: Recover, place: Path) -> None:
     """It said "fails 0 of 0 questions" where recover.yaml sets eval.samples."""
     settings, probes = place / "home" / "recover.yaml", place / "world" / "other.jsonl"
