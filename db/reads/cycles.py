@@ -290,7 +290,7 @@ def _cost(kinds: Mapping[str, JSONObject], ifeval: JSONObject | None) -> JSONObj
     recovery = dict(NO_COST)
     for kind in RECOVERY:
         _add(recovery, kinds.get(kind, {}))
-    _, midtrained, recovered = _values(ifeval)
+    _, midtrained, recovered = _moved(ifeval)
     gained = 100 * (recovered - midtrained) if recovered is not None and midtrained is not None else 0.0
     wanted = [name for name in recovery if not name.startswith("peak_")]
     each = {name: recovery[name] / gained for name in wanted} if gained > 0 else None
