@@ -159,6 +159,7 @@ def _evaluate(
         earlier=earlier or {},
         label=label,
         reuse=settings.reuse,
+        seed=job.seed,
     )
     return evaluate(ws, inherited(evaluation, job), parent=stage.id, key=f"eval:{label}")
 

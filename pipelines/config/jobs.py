@@ -143,6 +143,7 @@ class SweepJob(Job, Mixture):
     weights: tuple[float, ...] = Field(min_length=1)
     suites: tuple[str, ...]
     settings: EvalConfig
+    seed: int = 0  # of sampled answers
 
     def sources(self) -> dict[str, str]:
         return _evaluation(self.settings, {})
@@ -174,6 +175,7 @@ class LocateJob(Job):
     required: tuple[str, ...] = ()  # axes without which no mixture is enough
     settings: EvalConfig
     groups: int = Field(default=4, ge=1)  # of layers
+    seed: int = 0  # of sampled answers
 
     def sources(self) -> dict[str, str]:
         return _evaluation(self.settings, {})

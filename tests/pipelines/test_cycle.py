@@ -263,6 +263,13 @@ def test_recovery_goes_on_with_midtrainings_adapter(ws: Workspace, docs: Path) -
     assert adapter_rank(ws.checkpoint(made).path) == 2
 
 
+def test_a_cycle_samples_the_answers_of_all_its_models_by_its_seed(ws: Workspace, docs: Path) -> None:
+    turned(ws, docs, {"eval.samples": 2, "seed": 3}, suites="ifeval", recover_with="merge")
+    evaluated = {run["config"]["label"]: run for run in queries.runs(ws.tracker.db, kind="eval")}
+    assert {"clean", "midtrained", "recovered", "merge:0.3"} <= set(evaluated)
+    assert {run["config"]["seed"] for run in evaluated.values()} == {3}
+
+
 def test_a_cycle_goes_on_without_documents_whose_run_was_removed(ws: Workspace, docs: Path) -> None:
     mix = {"new": 0.5, "earlier": 0.5, "questions": 0.0, "chat": 0.0}
     mixed = {"distill.merge": 0.0, "distill.rehearsal": 0.0, "midtrain.mix": mix}
