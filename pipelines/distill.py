@@ -33,6 +33,8 @@ from recovery.methods.method import Method
 from recovery.methods.table import with_dials
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from recovery.inspection.token_traces import Tracer
     from recovery.models.chat_model import ChatModel
     from recovery.sampling.protocol import Sampler
@@ -78,17 +80,20 @@ def distill(
     )
 
 
-def check_inputs(job: DistillJob) -> None:
-    """Read all input files of a distillation, so that errors surface before hours of midtraining."""
+def check_inputs(job: DistillJob, home: Path) -> None:
+    """Read all inputs of a distillation, so that errors surface before hours of midtraining.
+
+    The sample of a hub data set is kept in the home, where the distillation reads it.
+    """
     from pipelines.distillation import early_stop
 
     method = with_dials(job.settings.method, job.settings.dials)
     engine_places.check(job.settings, method)
-    if job.prompts.startswith("hub:"):
-        return
-    data = inputs.read_data(job, method)
-    inputs.read_reward(job, method, data)
-    inputs.read_context(job, method, data.pairs)
+    data = inputs.read_data(job, method, home)
+    _, data = inputs.read_reward(job, method, data)
+    context = inputs.read_context(job, method, data.pairs)
+    if context is not None:
+        context.check(data.rows)
     early_stop.hold_out(job, data, [])
 
 

@@ -69,7 +69,9 @@ def read_data(job: DistillJob, method: Method, home: Path | None = None) -> Prom
     pairs = _answered(rows)
     if rows and not pairs:
         source = job.settings.pairs or job.prompts
-        raise InputError(f"{source}: no row has a 'response' to learn from: give --pairs FILE")
+        raise InputError(
+            f"{source}: no row has a 'response' to learn from: set distill.pairs (`recover distill --pairs`)"
+        )
     return PromptData([] if method.state_kind == "data" else prompts, pairs)
 
 
@@ -104,8 +106,13 @@ def read_reward(job: DistillJob, method: Method, data: PromptData) -> tuple[Rewa
     from recovery.teachers.contexts import has
 
     name = job.settings.reward
-    if not method.needs_rewards or name is None:
+    if not method.needs_rewards:
         return None, data
+    if name is None:
+        raise InputError(
+            f"method {method.name!r} needs a reward: set distill.reward (`recover distill --reward`) to "
+            "exact, ifeval, module:function or FILE.py:function"
+        )
     found = rewards.resolve(name, {"ifeval": _followed})
     needed = JUDGED_BY.get(name)
     if needed is None:
