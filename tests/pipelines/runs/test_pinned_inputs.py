@@ -66,7 +66,7 @@ def test_a_stage_trains_on_what_its_cycle_began_with(ws: Workspace, tmp_path: Pa
     made = jobs(tmp_path)
     begun = pinned(ws, made["cycle"])
     (tmp_path / "judge.py").write_text("as it is now")
-    with pytest.raises(InputError, match="reward .*changed since the run began"):
+    with pytest.raises(InputError, match=r"reward .*changed since the run began"):
         pinned(ws, inherited(made["distill"], begun))
 
 
